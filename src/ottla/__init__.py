@@ -1,0 +1,3 @@
+"""ottla: Kafka's replicated log in Python."""
+
+__version__ = "0.1.0"
