@@ -1,0 +1,33 @@
+"""The seams between ottla and the machine: clock, disk, network, randomness.
+
+Everything that decides (log, replica, metadata, controller) sees the outside world only through these
+protocols, so the same code runs on real sockets and files and inside the simulator.
+"""
+
+from ottla.runtime.seams import (
+    Buffer,
+    Chunk,
+    Clock,
+    Connection,
+    Disk,
+    File,
+    FileRange,
+    FrameReceiver,
+    Listener,
+    Network,
+    Runtime,
+)
+
+__all__ = [
+    "Buffer",
+    "Chunk",
+    "Clock",
+    "Connection",
+    "Disk",
+    "File",
+    "FileRange",
+    "FrameReceiver",
+    "Listener",
+    "Network",
+    "Runtime",
+]

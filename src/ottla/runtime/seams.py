@@ -1,0 +1,185 @@
+"""What the rest of the house may ask of the machine it runs on, as protocols.
+
+The real ones live in `runtime.files`, `runtime.sockets` and `runtime.real`; the simulated ones in `sim`.
+Calls on the disk are synchronous; whoever owns the event loop decides which of them (fsync, recovery)
+leave it for a thread.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float:
+        """Seconds that never go back. Every timeout and every safety rule reads this one."""
+
+    def wall_ms(self) -> int:
+        """Unix milliseconds. May jump either way: only timestamps and retention read it."""
+
+
+class File(Protocol):
+    """One open file, appended at its end and read anywhere. Errors are OSError, as the system gives them.
+
+    A file stays readable through this object after its path was removed or renamed.
+    """
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def append(self, *buffers: Buffer) -> None:
+        """Write all buffers at the end in order, or raise (the end may then hold a torn part)."""
+
+    def write_at(self, position: int, data: Buffer) -> None: ...
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def flush(self) -> None:
+        """fsync: returns when the content would survive a power loss."""
+
+    def close(self) -> None: ...
+
+    def fileno(self) -> int:
+        """The descriptor for sendfile, or -1 where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Bytes that lie in a file and are sent from there, without passing through our memory."""
+
+    file: File
+    position: int
+    size: int
+
+    def read(self) -> bytes:
+        return self.file.read_at(self.position, self.size)
+
+
+Chunk: TypeAlias = bytes | bytearray | memoryview | FileRange
+
+
+class Disk(Protocol):
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing. FileNotFoundError unless `create`."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in the directory, sorted."""
+
+    def make_dirs(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic on one file system, for files and directories; not durable before flush_dir."""
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def file_size(self, path: str) -> int: ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def replace(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        """Make `path` hold `data`: after a crash it holds the old content or the new, never a mix.
+        With `durable` it also survives a power loss once this returns."""
+
+    def flush_dir(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> File:
+        """Take the lock file exclusively for as long as the returned file is open; BlockingIOError if
+        another process holds it."""
+
+    def usage(self, path: str) -> tuple[int, int]:
+        """(total bytes, free bytes) of the file system under `path`."""
+
+
+class FrameReceiver(Protocol):
+    """What a connection calls. Called on the loop, one call at a time."""
+
+    def frame_received(self, frame: memoryview) -> None:
+        """One whole frame, without its length prefix. Writable. Valid only until this returns: copy
+        what is to be kept."""
+
+    def connection_lost(self, reason: str) -> None:
+        """Called exactly once, whoever closed it."""
+
+
+class Connection(Protocol):
+    @property
+    def peer(self) -> tuple[str, int]: ...
+
+    @property
+    def local(self) -> tuple[str, int]: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that were sent by us and not yet taken by the system."""
+
+    def send(self, chunks: Sequence[Chunk]) -> None:
+        """Queue in order. What is queued in one turn of the loop goes out in one system call where it
+        can. Does nothing on a closed connection. The caller must not change the buffers afterwards."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+
+    def abort(self) -> None:
+        """Close now."""
+
+
+class Listener(Protocol):
+    @property
+    def address(self) -> tuple[str, int]: ...
+
+    def close(self) -> None: ...
+
+
+class Network(Protocol):
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[Connection], FrameReceiver],
+        *,
+        frame_bytes_max: int,
+    ) -> Listener: ...
+
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        receiver: Callable[[Connection], FrameReceiver],
+        *,
+        frame_bytes_max: int = 1 << 30,
+    ) -> Connection:
+        """OSError (ConnectionRefusedError when nobody listens there). Time limits are the caller's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """All the seams of one node, handed to it at birth."""
+
+    clock: Clock
+    disk: Disk
+    network: Network
+    random: random.Random
