@@ -1,0 +1,125 @@
+"""The header in front of every request and response, and the size in front of both.
+
+Four layouts exist. Requests: v1 (key, version, correlation id, client id) and v2, which adds tagged fields;
+responses: v0 (correlation id) and v1, which adds tagged fields. Flexible versions of an API use the newer
+ones, with one exception: an ApiVersions response always has header v0, because its reader does not know yet
+what the sender speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import Final, NamedTuple
+
+from ottla.runtime.seams import Chunk, FileRange
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.errors import InvalidFrame
+from ottla.wire.primitives import skip_tagged_fields
+
+_REQUEST: Final = Struct(">hhih")  # api key, api version, correlation id, length of the client id
+_INT32: Final = Struct(">i")
+_SIZE_AND_REQUEST: Final = Struct(">ihhih")
+_NO_TAGS: Final = b"\x00"
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+    """Where the body begins in the frame."""
+
+
+def _flexible_versions() -> dict[tuple[int, int], bool]:
+    return {
+        (int(api.key), version): api.flexible(version)
+        for api in APIS.values()
+        for version in range(api.min_version, api.max_version + 1)
+    }
+
+
+# Every (key, version) that is served, and whether it is flexible: one look-up on the hot path.
+_FLEXIBLE: Final = _flexible_versions()
+
+
+def read_request_header(frame: memoryview) -> RequestHeader:
+    """InvalidFrame on anything malformed, and on a key or version that is not served; only an ApiVersions
+    of unknown version is returned (its body must not be read), for it is answered with code 35."""
+    try:
+        api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
+    except StructError as error:
+        raise InvalidFrame("request header is cut short") from error
+    flexible = _FLEXIBLE.get((api_key, version))
+    if flexible is None:
+        if api_key != ApiKey.API_VERSIONS:
+            raise InvalidFrame(f"api key {api_key} version {version} is not served")
+        # Kafka's clients send the header that belongs to their own version. Nothing behind the
+        # correlation id is needed for the answer.
+        return RequestHeader(api_key, version, correlation_id, None, len(frame))
+    position = _REQUEST.size
+    client_id: str | None = None
+    if length >= 0:
+        end = position + length
+        if end > len(frame):
+            raise InvalidFrame("client id is longer than the frame")
+        try:
+            client_id = str(frame[position:end], "utf-8")
+        except UnicodeDecodeError as error:
+            raise InvalidFrame("client id is not UTF-8") from error
+        position = end
+    elif length != -1:
+        raise InvalidFrame(f"client id of length {length}")
+    if flexible:
+        position = skip_tagged_fields(frame, position)
+    return RequestHeader(api_key, version, correlation_id, client_id, position)
+
+
+def request_frame(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, body: bytes
+) -> bytes:
+    """A whole request with its size in front."""
+    flexible = _FLEXIBLE[api_key, version]
+    name = b"" if client_id is None else client_id.encode()
+    size = _REQUEST.size + len(name) + flexible + len(body)
+    length = -1 if client_id is None else len(name)
+    head = _SIZE_AND_REQUEST.pack(size, api_key, version, correlation_id, length)
+    return b"".join((head, name, _NO_TAGS if flexible else b"", body))
+
+
+def _tagged_response(api_key: int, version: int) -> bool:
+    """Whether the response header has tagged fields. An ApiVersions version that we do not know is
+    answered in version 0, whose header is the same."""
+    return api_key != ApiKey.API_VERSIONS and _FLEXIBLE[api_key, version]
+
+
+def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
+    head = _INT32.pack(correlation_id)
+    return head + _NO_TAGS if _tagged_response(api_key, version) else head
+
+
+def read_response_header(api_key: int, version: int, frame: memoryview) -> tuple[int, int]:
+    """(correlation id, where the body begins)."""
+    if len(frame) < _INT32.size:
+        raise InvalidFrame("response header is cut short")
+    correlation_id: int = _INT32.unpack_from(frame)[0]
+    position = _INT32.size
+    if _tagged_response(api_key, version):
+        position = skip_tagged_fields(frame, position)
+    return correlation_id, position
+
+
+def response_chunks(header: bytes, body: Sequence[Chunk]) -> list[Chunk]:
+    """A whole response as it is sent: size, header, body. Empty chunks are left out, since a send loop
+    must never meet one."""
+    size = len(header)
+    chunks: list[Chunk] = [b""]
+    for chunk in body:
+        length = chunk.size if isinstance(chunk, FileRange) else len(chunk)
+        if length:
+            size += length
+            chunks.append(chunk)
+    chunks[0] = _INT32.pack(size) + header
+    return chunks
