@@ -85,7 +85,7 @@ class Batch(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which no header needs
 
     @property
     def end(self) -> int:

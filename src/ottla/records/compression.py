@@ -1,0 +1,191 @@
+"""The five codecs of a record batch, with a bound on what unpacking may produce.
+
+A batch says nothing trustworthy about its unpacked size, so no decoder here is given more room than the
+caller allows: the output lies in a buffer of ours that grows by steps up to the limit, or comes from a
+decoder that takes the limit as an argument. What would pass the limit is MESSAGE_TOO_LARGE; what is no
+valid stream is CORRUPT_MESSAGE.
+
+Two formats have quirks of their own. Java clients wrap snappy in the framing of the xerial library,
+librdkafka sends it raw: both are read, the first is written. Java clients read LZ4 frames only if their
+blocks are independent of each other, so the frame around the blocks is written here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import Any
+
+import cramjam
+
+from ottla.runtime.seams import Buffer
+from ottla.wire.errors import ErrorCode, KafkaError
+
+
+class Codec(IntEnum):
+    """The low three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+RATIO_MAX = 1024
+"""Unpacked to packed bytes, beyond `RATIO_FREE_BYTES`. Ordinary records stay below 100."""
+RATIO_FREE_BYTES = 16 << 20
+"""What may be unpacked whatever the ratio: an ordinary batch of one repeated byte is no attack."""
+
+_STEP_MIN = 64 << 10
+_GZIP_WINDOW = 31  # 15 bits of window, plus 16: a gzip header and trailer
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + bytes((0, 0, 0, 1, 0, 0, 0, 1))
+_XERIAL_BLOCK_BYTES = 32 << 10
+_INT32 = Struct(">i")
+
+# Magic; version 1 with independent blocks and no checksums; blocks of up to 64 KiB; header checksum.
+_LZ4_HEADER = bytes.fromhex("04224d18604082")
+_LZ4_BLOCK_BYTES = 64 << 10
+_LZ4_STORED = 1 << 31
+_LZ4_END = bytes(4)
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return zlib.compress(data, wbits=_GZIP_WINDOW)
+        case Codec.SNAPPY:
+            return _compress_snappy(memoryview(data))
+        case Codec.LZ4:
+            return _compress_lz4(memoryview(data))
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data))
+    raise _unknown(codec)
+
+
+def decompress(codec: int, data: Buffer, *, max_bytes: int) -> bytes:
+    """All of `data` unpacked, or KafkaError: MESSAGE_TOO_LARGE past `max_bytes` or past `RATIO_MAX`,
+    CORRUPT_MESSAGE if it is no whole stream of this codec."""
+    limit = min(max_bytes, max(len(data) * RATIO_MAX, RATIO_FREE_BYTES))
+    match codec:
+        case Codec.NONE:
+            if len(data) > max_bytes:
+                raise _too_large(max_bytes)
+            return bytes(data)
+        case Codec.GZIP:
+            return _decompress_gzip(data, limit)
+        case Codec.SNAPPY:
+            return _decompress_snappy(bytes(data), limit)
+        case Codec.LZ4:
+            return _decompress_growing(cramjam.lz4.decompress_into, data, limit)
+        case Codec.ZSTD:
+            return _decompress_growing(cramjam.zstd.decompress_into, data, limit)
+    raise _unknown(codec)
+
+
+def _unknown(codec: int) -> KafkaError:
+    return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec {codec}")
+
+
+def _too_large(limit: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE, f"the batch unpacks to more than {limit} bytes, the limit here"
+    )
+
+
+def _corrupt(codec: Codec, why: object) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"not a whole {codec.name.lower()} stream: {why}")
+
+
+def _decompress_gzip(data: Buffer, limit: int) -> bytes:
+    """A gzip file may consist of several members, one after the other."""
+    unpacked = b""
+    rest: Buffer = data
+    while True:
+        decoder = zlib.decompressobj(wbits=_GZIP_WINDOW)
+        try:
+            # One byte more than allowed tells "too large" from "just fits"; 0 would mean no bound.
+            unpacked += decoder.decompress(rest, limit - len(unpacked) + 1)
+        except zlib.error as error:
+            raise _corrupt(Codec.GZIP, error) from error
+        if len(unpacked) > limit:
+            raise _too_large(limit)
+        if not decoder.eof:
+            raise _corrupt(Codec.GZIP, "it ends early")
+        rest = decoder.unused_data
+        if not rest:
+            return unpacked
+
+
+def _compress_snappy(data: memoryview) -> bytes:
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: bytes, limit: int) -> bytes:
+    """Snappy blocks announce their unpacked size, so the sum is known before anything is unpacked."""
+    blocks = _xerial_blocks(data) if data.startswith(_XERIAL_MAGIC) else [data]
+    try:
+        if sum(cramjam.snappy.decompress_raw_len(block) for block in blocks) > limit:
+            raise _too_large(limit)
+        return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in blocks)
+    except cramjam.DecompressionError as error:
+        raise _corrupt(Codec.SNAPPY, error) from error
+
+
+def _xerial_blocks(data: bytes) -> list[bytes]:
+    blocks = []
+    position = len(_XERIAL_HEADER)
+    while position < len(data):
+        if len(data) - position < _INT32.size:
+            raise _corrupt(Codec.SNAPPY, "it ends inside a block size")
+        (size,) = _INT32.unpack_from(data, position)
+        position += _INT32.size
+        if not 0 <= size <= len(data) - position:
+            raise _corrupt(Codec.SNAPPY, f"a block claims {size} of {len(data) - position} bytes")
+        blocks.append(data[position : position + size])
+        position += size
+    return blocks
+
+
+def _compress_lz4(data: memoryview) -> bytes:
+    parts = [_LZ4_HEADER]
+    for start in range(0, len(data), _LZ4_BLOCK_BYTES):
+        plain = data[start : start + _LZ4_BLOCK_BYTES]
+        packed = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(packed) < len(plain):
+            parts += (len(packed).to_bytes(4, "little"), packed)
+        else:
+            parts += ((len(plain) | _LZ4_STORED).to_bytes(4, "little"), bytes(plain))
+    parts.append(_LZ4_END)
+    return b"".join(parts)
+
+
+def _decompress_growing(
+    decompress_into: Callable[[Any, bytearray], int], data: Buffer, limit: int
+) -> bytes:
+    """LZ4 and zstd frames may leave their size out, so try with more room until it suffices. The steps
+    are fourfold: all failed ones together cost less than half of the last."""
+    codec = Codec.LZ4 if decompress_into is cramjam.lz4.decompress_into else Codec.ZSTD
+    room = min(limit, max(_STEP_MIN, 4 * len(data)))
+    while True:
+        output = bytearray(room)
+        try:
+            size = decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if "failed to write whole buffer" not in str(error):
+                raise _corrupt(codec, error) from error
+            if room == limit:
+                raise _too_large(limit) from error
+            room = min(limit, 4 * room)
+        else:
+            return bytes(memoryview(output)[:size])
