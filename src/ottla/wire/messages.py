@@ -1,0 +1,81 @@
+"""Every message of Kafka's protocol, read into kio's entities and written from plain values.
+
+Reading gives kio's typed entities: attributes in snake_case, arrays as tuples, durations as timedelta, error
+codes as (int) enum members, the zero uuid as None. Writing takes nested dicts under the same names, with
+durations and times as int milliseconds and error codes as ints; names are those of any version, and what the
+written version lacks is dropped. Produce and Fetch have faster codecs of their own next door.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from functools import cache
+from struct import error as StructError
+from typing import Any
+
+from ottla.wire import bounds, encoder, schema
+from ottla.wire.errors import InvalidFrame
+
+
+def read_request(key: int, version: int, frame: memoryview, offset: int) -> Any:
+    """The body that fills `frame` from `offset` to its end. InvalidFrame if it is anything else."""
+    return _reader(key, version, "request")(frame, offset)
+
+
+def read_response(key: int, version: int, frame: memoryview, offset: int) -> Any:
+    return _reader(key, version, "response")(frame, offset)
+
+
+def write_request(key: int, version: int, fields: Mapping[str, Any]) -> bytes:
+    """ValueError for a field that no version has."""
+    return _write(_encoder(key, version, "request"), fields)
+
+
+def write_response(key: int, version: int, fields: Mapping[str, Any]) -> bytes:
+    return _write(_encoder(key, version, "response"), fields)
+
+
+def field(message: Any, name: str, default: Any) -> Any:
+    """A field that not every version has."""
+    return getattr(message, name, default)
+
+
+def _write(encode: encoder.Encode, fields: Mapping[str, Any]) -> bytes:
+    out = bytearray()
+    encode(out, fields)
+    return bytes(out)
+
+
+@cache
+def _encoder(key: int, version: int, direction: schema.Direction) -> encoder.Encode:
+    struct = schema.message(key, version, direction)
+    return encoder.struct_encoder(struct, encoder.Names(key, direction))
+
+
+@cache
+def _reader(
+    key: int, version: int, direction: schema.Direction
+) -> Callable[[memoryview, int], Any]:
+    struct = schema.message(key, version, direction)
+    walk = bounds.struct_walk(struct)
+    build = importlib.import_module("kio.serial").entity_reader(struct.entity)
+    errors = importlib.import_module("kio.serial.errors")
+    undecodable = (errors.SerialError, ValueError, OverflowError)
+    what = f"{direction} of api key {key} version {version}"
+
+    def read(frame: memoryview, offset: int) -> Any:
+        try:
+            end = walk(frame, offset)
+        except (IndexError, StructError) as error:
+            raise InvalidFrame(f"{what} is cut short") from error
+        if end != len(frame):
+            raise InvalidFrame(f"{what} ends at {end}, its frame at {len(frame)}")
+        try:
+            message, size = build(frame.toreadonly(), offset)
+        except undecodable as error:
+            raise InvalidFrame(f"{what}: {error}") from error
+        assert offset + size == end, "the walk and the reader disagree about the layout"
+        return message
+
+    return read

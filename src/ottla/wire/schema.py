@@ -1,0 +1,163 @@
+"""What a message of one version consists of, as plain descriptions taken from kio's generated classes.
+
+kio carries Kafka's schemas as annotated dataclasses. Its modules cost milliseconds each to import, so a
+message's module is loaded when that message is first read or written, and never by `import ottla.wire`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from ottla.wire.apis import ApiKey
+from ottla.wire.types import ZERO_UUID
+
+Direction = Literal["request", "response"]
+
+FIXED_BYTES: Final[Mapping[str, int]] = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "error_code": 2,
+    "int32": 4,
+    "uint32": 4,
+    "timedelta_i32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "timedelta_i64": 8,
+    "datetime_i64": 8,
+    "float64": 8,
+    "uuid": 16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    kind: str
+    """A name of FIXED_BYTES, "string", "bytes", "records" or "struct"."""
+    struct: Struct | None
+    array: bool
+    nullable: bool
+    tag: int | None
+    default: Any
+    """What is written when nothing is given, as plain values; {} is a struct of defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    flexible: bool
+    fields: tuple[Field, ...]
+    entity: type[Any]
+    """kio's class for it."""
+
+
+@cache
+def message(key: int, version: int, direction: Direction) -> Struct:
+    """KeyError if Kafka has no such message."""
+    try:
+        package = ApiKey(key).name.lower()
+        module = importlib.import_module(f"kio.schema.{package}.v{version}.{direction}")
+    except (ValueError, ModuleNotFoundError) as error:
+        raise KeyError(f"api key {key} has no {direction} of version {version}") from error
+    root = "".join(part.capitalize() for part in (*package.split("_"), direction))
+    return _struct(getattr(module, root))
+
+
+@cache
+def names_of_all_versions(key: int, direction: Direction) -> Mapping[tuple[str, ...], set[str]]:
+    """Every field name that any version has, by the path of field names that leads to its struct."""
+    names: dict[tuple[str, ...], set[str]] = {}
+
+    def collect(struct: Struct, path: tuple[str, ...]) -> None:
+        for field in struct.fields:
+            names.setdefault(path, set()).add(field.name)
+            if field.struct is not None:
+                collect(field.struct, (*path, field.name))
+
+    index = importlib.import_module("kio.schema.index")
+    for version in index.schema_name_map[ApiKey(key).name.lower()]:
+        collect(message(key, version, direction), ())
+    return names
+
+
+def _struct(entity: type[Any]) -> Struct:
+    return Struct(
+        flexible=entity.__flexible__,
+        fields=tuple(_field(field) for field in dataclasses.fields(entity)),
+        entity=entity,
+    )
+
+
+def _field(field: dataclasses.Field[Any]) -> Field:
+    inner, nullable = _without_none(field.type)
+    array = typing.get_origin(inner) is tuple
+    if array:
+        inner, _ = _without_none(typing.get_args(inner)[0])
+    kind = "struct" if dataclasses.is_dataclass(inner) else str(field.metadata["kafka_type"])
+    # kio shows a zero id and a time of -1 as None; on the wire both are plain values.
+    none_stands_for = None if array else {"uuid": ZERO_UUID, "datetime_i64": -1}.get(kind)
+    if none_stands_for is not None:
+        nullable = False
+    if field.default is not dataclasses.MISSING:
+        default = _plain(field.default)
+    elif nullable:
+        default = None
+    else:
+        default = () if array else _natural_default(kind)
+    if default is None and none_stands_for is not None:
+        default = none_stands_for
+    return Field(
+        name=field.name,
+        kind=kind,
+        struct=_struct(typing.cast(type[Any], inner)) if kind == "struct" else None,
+        array=array,
+        nullable=nullable,
+        tag=field.metadata.get("tag"),
+        default=default,
+    )
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        rest = [part for part in typing.get_args(annotation) if part is not types.NoneType]
+        assert len(rest) == 1, annotation
+        return rest[0], True
+    return annotation, False
+
+
+def _natural_default(kind: str) -> Any:
+    match kind:
+        case "struct":
+            return {}
+        case "string":
+            return ""
+        case "bytes" | "records":
+            return b""
+        case "uuid":
+            return ZERO_UUID
+        case "bool":
+            return False
+    return 0
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime.timedelta):
+        return value // datetime.timedelta(milliseconds=1)
+    if isinstance(value, bool | int | float | str | bytes | UUID) or value is None:
+        return value
+    if value == ():
+        return ()
+    assert dataclasses.is_dataclass(value), value
+    defaults = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return {name: _plain(inner) for name, inner in defaults.items()}
