@@ -1,0 +1,30 @@
+"""Settings of a node and of a topic: see `settings` for the table."""
+
+from ottla.config.settings import NAMES, TABLE, Setting, Settings
+from ottla.config.topics import TOPIC_SETTINGS, TopicSetting, validate_topic_config
+from ottla.config.values import (
+    Address,
+    ConfigError,
+    Listener,
+    Voter,
+    join_address,
+    split_address,
+    text_of,
+)
+
+__all__ = [
+    "NAMES",
+    "TABLE",
+    "TOPIC_SETTINGS",
+    "Address",
+    "ConfigError",
+    "Listener",
+    "Setting",
+    "Settings",
+    "TopicSetting",
+    "Voter",
+    "join_address",
+    "split_address",
+    "text_of",
+    "validate_topic_config",
+]

@@ -1,0 +1,146 @@
+"""Kafka's names that are not in our table, and what to say about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NoReturn
+
+from ottla.config.sources import Entry
+from ottla.config.values import ConfigError
+
+# Kafka's settings that size or tune machinery we do not have. They change nothing here.
+_HARMLESS = """
+    background.threads broker.id.generation.enable reserved.broker.max.id
+    controller.socket.timeout.ms delete.records.purgatory.purge.interval.requests
+    fetch.purgatory.purge.interval.requests producer.purgatory.purge.interval.requests
+    eligible.leader.replicas.enable early.start.listeners
+    group.consumer.assignors group.consumer.heartbeat.interval.ms group.consumer.max.size
+    group.consumer.session.timeout.ms group.coordinator.append.linger.ms
+    group.coordinator.rebalance.protocols group.coordinator.threads group.initial.rebalance.delay.ms
+    group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
+    group.share.enable group.share.max.groups
+    leader.imbalance.check.threads log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
+    log.cleaner.enable log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
+    log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
+    log.initial.task.delay.ms log.message.downconversion.enable log.message.format.version
+    inter.broker.protocol.version message.format.version
+    metadata.log.segment.min.bytes num.io.threads num.network.threads
+    num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
+    offset.metadata.max.bytes offsets.commit.timeout.ms offsets.load.buffer.size
+    offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec
+    offsets.topic.segment.bytes producer.id.expiration.check.interval.ms queued.max.request.bytes
+    queued.max.requests replica.socket.receive.buffer.bytes server.max.startup.time.ms
+    share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions
+    share.coordinator.state.topic.replication.factor
+    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+    socket.receive.buffer.bytes socket.send.buffer.bytes
+    transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+    transaction.partition.verification.enable
+    transaction.remove.expired.transaction.cleanup.interval.ms
+    transaction.state.log.load.buffer.size transaction.state.log.segment.bytes
+    transactional.id.expiration.ms
+    unstable.api.versions.enable unstable.feature.versions.enable
+"""
+HARMLESS = frozenset(_HARMLESS.split())
+
+# Beginnings of Kafka's names that promise something we do not do.
+NOT_YET = (
+    ("sasl.", "security is not served yet; run this node where only friends can reach it"),
+    ("ssl.", "security is not served yet; run this node where only friends can reach it"),
+    ("security.", "security is not served yet"),
+    ("authorizer.", "authorization is not served yet"),
+    ("super.users", "authorization is not served yet"),
+    ("principal.builder", "authorization is not served yet"),
+    ("allow.everyone.if.no.acl.found", "authorization is not served yet"),
+    ("delegation.token", "delegation tokens are not served yet"),
+    ("connection.failed.authentication", "security is not served yet"),
+    ("connections.max.reauth", "security is not served yet"),
+    ("listener.name.", "settings of one listener are not served yet"),
+    ("remote.log", "tiered storage is not served"),
+    (
+        "zookeeper.",
+        "ZooKeeper is not used; the controllers are a quorum (controller.quorum.voters)",
+    ),
+    ("control.plane.", "ZooKeeper is not used; see controller.listener.names"),
+    ("client.quota", "quotas are not served yet"),
+    ("quota.", "quotas are not served yet"),
+    ("replication.quota", "quotas are not served yet"),
+    ("alter.log.dirs.replication", "quotas are not served yet"),
+    ("leader.replication.throttled", "throttling is not served yet"),
+    ("follower.replication.throttled", "throttling is not served yet"),
+    ("max.connections.per.ip.overrides", "limits per address are not served yet"),
+    ("max.connection.creation.rate", "rate limits are not served yet"),
+    ("create.topic.policy", "Java classes cannot be loaded"),
+    ("alter.config.policy", "Java classes cannot be loaded"),
+    ("replica.selector.class", "reading from followers is not served yet"),
+    ("metric", "Java metric reporters are not served"),
+    ("auto.include.jmx.reporter", "Java metric reporters are not served"),
+    ("kafka.metrics", "Java metric reporters are not served"),
+    ("telemetry.", "client telemetry is not served"),
+    ("log.preallocate", "segments grow as they are written"),
+    ("log.local.retention", "tiered storage is not served"),
+    ("compression.", "the codec's usual level is used"),
+    ("controller.quorum.auto.join.enable", "controllers that join later are not served yet"),
+    ("cordoned.log.dirs", "cordoned directories are not served yet"),
+    ("config.providers", "Java classes cannot be loaded"),
+)
+
+
+# Each topic setting, and the node's setting that gives its default.
+TOPIC_TO_SERVER = {
+    "segment.bytes": "log.segment.bytes",
+    "segment.ms": "log.roll.ms",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "retention.ms": "log.retention.ms",
+    "retention.bytes": "log.retention.bytes",
+    "cleanup.policy": "log.cleanup.policy",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "max.message.bytes": "message.max.bytes",
+    "compression.type": "compression.type",
+    "min.insync.replicas": "min.insync.replicas",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+
+TOPIC_NOT_YET = {
+    "remote.storage.enable": "tiered storage is not served",
+    "local.retention.ms": "tiered storage is not served",
+    "local.retention.bytes": "tiered storage is not served",
+    "remote.log.copy.disable": "tiered storage is not served",
+    "remote.log.delete.on.disable": "tiered storage is not served",
+    "preallocate": "segments grow as they are written",
+    "leader.replication.throttled.replicas": "throttling is not served yet",
+    "follower.replication.throttled.replicas": "throttling is not served yet",
+    "compression.gzip.level": "the codec's usual level is used",
+    "compression.lz4.level": "the codec's usual level is used",
+    "compression.zstd.level": "the codec's usual level is used",
+}
+
+
+def refuse_unknown(entry: Entry, known: Iterable[str]) -> NoReturn:
+    for beginning, why in NOT_YET:
+        if entry.name.startswith(beginning):
+            raise ConfigError(f"{entry.where}: {entry.name}: {why}")
+    if entry.name in TOPIC_TO_SERVER:
+        server_name = TOPIC_TO_SERVER[entry.name]
+        raise ConfigError(
+            f"{entry.where}: {entry.name}: is a topic's setting; a node's is {server_name}"
+        )
+    raise ConfigError(f"{entry.where}: {entry.name}: no such setting{nearest(entry.name, known)}")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, sorted(names), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]}?" if found else ""

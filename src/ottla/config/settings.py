@@ -1,0 +1,685 @@
+"""A node's settings: Kafka's names, Kafka's defaults, from a properties file and the environment.
+
+`Settings` is at once the table and the typed result. Each field states its Kafka name, its kind, its
+default and one sentence of documentation, so `settings.broker_session_timeout_ms` is an `int` for the
+type checker, and the same line answers DescribeConfigs. Keys of our own begin with `ottla.`.
+
+Whatever is not in the table is refused with the nearest right name. Kafka has many settings for
+machinery that we do not have: those that cannot change what a user sees (thread counts, buffer
+sizes) are accepted and named once in the log; those that promise something we do not do yet (TLS,
+tiered storage, plug-in classes) are refused, because a silently ignored promise is worse than a
+node that does not start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, NoReturn, TypeVar
+
+from ottla.config.names import HARMLESS, TOPIC_TO_SERVER, refuse_unknown
+from ottla.config.sources import Entry, entries_from_environment, read_properties
+from ottla.config.values import (
+    ADDRESSES,
+    BOOLEAN,
+    CODECS,
+    HOUR_MS,
+    INT_MAX,
+    LIST,
+    LISTENERS,
+    LONG_MAX,
+    OPTIONAL_TEXT,
+    POLICIES,
+    PROTOCOL_MAP,
+    RATIO,
+    ROLES,
+    TEXT,
+    TIMESTAMP_TYPES,
+    VOTERS,
+    WEEK_MS,
+    Address,
+    ConfigError,
+    Kind,
+    Listener,
+    Voter,
+    choice,
+    integer,
+    long,
+    text_of,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of the table, as found in the metadata of a field of `Settings`."""
+
+    name: str
+    kind: Kind[Any]
+    doc: str
+    also: tuple[tuple[str, int], ...] = ()
+    """Older or coarser names, best first, each with the factor that makes it the main unit."""
+
+    @property
+    def attribute(self) -> str:
+        return self.name.replace(".", "_")
+
+
+def setting(
+    name: str,
+    kind: Kind[T],
+    default: T,
+    doc: str,
+    *,
+    also: tuple[tuple[str, int], ...] = (),
+) -> T:
+    """A field of `Settings`. Typed as the value, because that is what reading the field gives."""
+    row = Setting(name, kind, doc, also)
+    return field(default=default, metadata={"setting": row})
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Settings:
+    """All settings of one node. Build with `Settings.load` or `Settings.of`, which validate."""
+
+    given: Mapping[str, str]
+    """Name and text of what the operator set, by Kafka's main names; everything else is default."""
+    ignored: tuple[str, ...]
+    """What the operator set of Kafka's settings that have no meaning here."""
+
+    # Who this node is
+    node_id: int = setting(
+        "node.id",
+        integer(0),
+        -1,
+        "This node's id, unique in the cluster.",
+        also=(("broker.id", 1),),
+    )
+    process_roles: frozenset[str] = setting(
+        "process.roles", ROLES, frozenset(), "What this node is: broker, controller, or both."
+    )
+    cluster_id: str | None = setting(
+        "cluster.id",
+        OPTIONAL_TEXT,
+        None,
+        "The cluster's id for a directory that has none yet; otherwise it must agree.",
+    )
+    broker_rack: str | None = setting(
+        "broker.rack", OPTIONAL_TEXT, None, "The rack (or zone) that replicas are spread over."
+    )
+
+    # Where it listens
+    listeners: tuple[Listener, ...] = setting(
+        "listeners", LISTENERS, (Listener("PLAINTEXT", "", 9092),), "Addresses to listen on."
+    )
+    advertised_listeners: tuple[Listener, ...] = setting(
+        "advertised.listeners",
+        LISTENERS,
+        (),
+        "Addresses that clients are told; default: listeners.",
+    )
+    listener_security_protocol_map: tuple[tuple[str, str], ...] = setting(
+        "listener.security.protocol.map", PROTOCOL_MAP, (), "Security protocol of each listener."
+    )
+    inter_broker_listener_name: str | None = setting(
+        "inter.broker.listener.name",
+        OPTIONAL_TEXT,
+        None,
+        "The listener that brokers use among each other.",
+    )
+    security_inter_broker_protocol: str = setting(
+        "security.inter.broker.protocol",
+        choice("PLAINTEXT"),
+        "PLAINTEXT",
+        "Security protocol between brokers; only PLAINTEXT is served yet.",
+    )
+    controller_listener_names: tuple[str, ...] = setting(
+        "controller.listener.names", LIST, (), "Names of the listeners that controllers use."
+    )
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes", integer(1), 104_857_600, "Largest request that is accepted."
+    )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms", long(-1), 600_000, "Idle connections are closed after this time."
+    )
+    max_connections: int = setting(
+        "max.connections", integer(0), INT_MAX, "Connections a broker accepts at one time."
+    )
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip", integer(0), INT_MAX, "Connections accepted from one address."
+    )
+    socket_listen_backlog_size: int = setting(
+        "socket.listen.backlog.size", integer(1), 50, "Connections waiting to be accepted."
+    )
+
+    # The controller quorum
+    controller_quorum_voters: tuple[Voter, ...] = setting(
+        "controller.quorum.voters",
+        VOTERS,
+        (),
+        "The static voters: id@host:port of each controller.",
+    )
+    controller_quorum_bootstrap_servers: tuple[Address, ...] = setting(
+        "controller.quorum.bootstrap.servers",
+        ADDRESSES,
+        (),
+        "Controllers to ask first, where voters are dynamic.",
+    )
+    controller_quorum_election_timeout_ms: int = setting(
+        "controller.quorum.election.timeout.ms",
+        integer(1),
+        1_000,
+        "How long a voter waits for a leader before it starts an election.",
+    )
+    controller_quorum_fetch_timeout_ms: int = setting(
+        "controller.quorum.fetch.timeout.ms",
+        integer(1),
+        2_000,
+        "How long a follower, or a leader's majority, may go without a successful fetch.",
+    )
+    controller_quorum_election_backoff_max_ms: int = setting(
+        "controller.quorum.election.backoff.max.ms",
+        integer(1),
+        1_000,
+        "Longest pause after a lost election.",
+    )
+    controller_quorum_request_timeout_ms: int = setting(
+        "controller.quorum.request.timeout.ms", integer(1), 2_000, "Limit of one quorum request."
+    )
+    controller_quorum_retry_backoff_ms: int = setting(
+        "controller.quorum.retry.backoff.ms", integer(0), 20, "Pause before a quorum request again."
+    )
+    controller_quorum_append_linger_ms: int = setting(
+        "controller.quorum.append.linger.ms",
+        integer(0),
+        25,
+        "How long the leader may gather records before it writes them.",
+    )
+    metadata_log_dir: str = setting(
+        "metadata.log.dir", TEXT, "", "Where the cluster metadata lies; default: the first log dir."
+    )
+    metadata_log_segment_bytes: int = setting(
+        "metadata.log.segment.bytes", integer(12), 1 << 30, "Size of a metadata log segment."
+    )
+    metadata_log_segment_ms: int = setting(
+        "metadata.log.segment.ms", long(1), WEEK_MS, "Age at which a metadata segment is rolled."
+    )
+    metadata_log_max_record_bytes_between_snapshots: int = setting(
+        "metadata.log.max.record.bytes.between.snapshots",
+        long(1),
+        20 << 20,
+        "Bytes of new metadata after which a snapshot is written.",
+    )
+    metadata_log_max_snapshot_interval_ms: int = setting(
+        "metadata.log.max.snapshot.interval.ms",
+        long(0),
+        HOUR_MS,
+        "Longest time between snapshots while there is new metadata (0: no limit).",
+    )
+    metadata_max_retention_bytes: int = setting(
+        "metadata.max.retention.bytes",
+        long(-1),
+        100 << 20,
+        "Metadata log and snapshots kept, bytes.",
+    )
+    metadata_max_retention_ms: int = setting(
+        "metadata.max.retention.ms", long(-1), WEEK_MS, "Metadata log and snapshots kept, time."
+    )
+    metadata_max_idle_interval_ms: int = setting(
+        "metadata.max.idle.interval.ms",
+        integer(0),
+        500,
+        "How often the active controller writes a no-op when idle (0: never).",
+    )
+
+    # Liveness
+    broker_heartbeat_interval_ms: int = setting(
+        "broker.heartbeat.interval.ms",
+        integer(1),
+        2_000,
+        "How often a broker reports to the controller.",
+    )
+    broker_session_timeout_ms: int = setting(
+        "broker.session.timeout.ms", integer(1), 9_000, "Silence after which a broker is fenced."
+    )
+    initial_broker_registration_timeout_ms: int = setting(
+        "initial.broker.registration.timeout.ms",
+        integer(1),
+        60_000,
+        "How long a starting broker tries to register before it gives up.",
+    )
+    controlled_shutdown_enable: bool = setting(
+        "controlled.shutdown.enable", BOOLEAN, True, "Move leaders away before stopping."
+    )
+    controlled_shutdown_max_retries: int = setting(
+        "controlled.shutdown.max.retries", integer(0), 3, "Attempts of a controlled shutdown."
+    )
+    controlled_shutdown_retry_backoff_ms: int = setting(
+        "controlled.shutdown.retry.backoff.ms", long(0), 5_000, "Pause between those attempts."
+    )
+    ottla_broker_reconnect_grace_ms: int = setting(
+        "ottla.broker.reconnect.grace.ms",
+        integer(0),
+        100,
+        "After a broker's connection to the controller closed: time to reconnect before it is fenced.",
+    )
+    ottla_controlled_shutdown_timeout_ms: int = setting(
+        "ottla.controlled.shutdown.timeout.ms",
+        integer(0),
+        10_000,
+        "Longest controlled shutdown; after it the node stops anyway.",
+    )
+
+    # Replication
+    default_replication_factor: int = setting(
+        "default.replication.factor", integer(1), 1, "Replicas of a topic that names no factor."
+    )
+    num_partitions: int = setting(
+        "num.partitions", integer(1), 1, "Partitions of a topic that names no number."
+    )
+    replica_lag_time_max_ms: int = setting(
+        "replica.lag.time.max.ms", long(1), 30_000, "A follower behind for longer leaves the ISR."
+    )
+    replica_fetch_max_bytes: int = setting(
+        "replica.fetch.max.bytes", integer(0), 1 << 20, "Bytes per partition in a follower's fetch."
+    )
+    replica_fetch_response_max_bytes: int = setting(
+        "replica.fetch.response.max.bytes", integer(0), 10 << 20, "Bytes in a follower's fetch."
+    )
+    replica_fetch_min_bytes: int = setting(
+        "replica.fetch.min.bytes", integer(0), 1, "Bytes a follower's fetch waits for."
+    )
+    replica_fetch_wait_max_ms: int = setting(
+        "replica.fetch.wait.max.ms", integer(0), 500, "Longest wait of a follower's fetch."
+    )
+    replica_fetch_backoff_ms: int = setting(
+        "replica.fetch.backoff.ms", integer(0), 1_000, "Pause of a follower after a failed fetch."
+    )
+    replica_socket_timeout_ms: int = setting(
+        "replica.socket.timeout.ms", integer(1), 30_000, "Limit of one follower request."
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = setting(
+        "replica.high.watermark.checkpoint.interval.ms",
+        long(1),
+        5_000,
+        "How often high watermarks are written to disk.",
+    )
+    auto_leader_rebalance_enable: bool = setting(
+        "auto.leader.rebalance.enable", BOOLEAN, True, "Give leadership back to preferred replicas."
+    )
+    leader_imbalance_check_interval_seconds: int = setting(
+        "leader.imbalance.check.interval.seconds", long(1), 300, "How often that is checked."
+    )
+    leader_imbalance_per_broker_percentage: int = setting(
+        "leader.imbalance.per.broker.percentage",
+        integer(0),
+        10,
+        "Percentage of a broker's preferred leaderships held by others before it is rebalanced.",
+    )
+    unclean_leader_election_interval_ms: int = setting(
+        "unclean.leader.election.interval.ms",
+        long(1),
+        300_000,
+        "How often leaderless partitions are checked where unclean election is allowed.",
+    )
+
+    # Serving clients
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable", BOOLEAN, True, "Create a topic when a client names it."
+    )
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable", BOOLEAN, True, "Allow topics to be deleted."
+    )
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes", integer(1024), 55 << 20, "Most bytes in one answer to a fetch."
+    )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots", integer(0), 1_000, "Fetch sessions kept."
+    )
+    max_request_partition_size_limit: int = setting(
+        "max.request.partition.size.limit",
+        integer(1),
+        2_000,
+        "Most partitions in one answer to DescribeTopicPartitions.",
+    )
+    request_timeout_ms: int = setting(
+        "request.timeout.ms", integer(1), 30_000, "Limit of a request from this node to another."
+    )
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        integer(1),
+        86_400_000,
+        "Sequence numbers of a silent producer are forgotten after this time.",
+    )
+
+    # Logs on disk
+    log_dirs: tuple[str, ...] = setting(
+        "log.dirs", LIST, ("/tmp/kafka-logs",), "Directories of the logs.", also=(("log.dir", 1),)
+    )
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms", long(1), 300_000, "How often retention is applied."
+    )
+    log_flush_scheduler_interval_ms: int = setting(
+        "log.flush.scheduler.interval.ms", long(1), LONG_MAX, "How often a due flush is looked for."
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.offset.checkpoint.interval.ms",
+        integer(0),
+        60_000,
+        "How often recovery points are written to disk.",
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        integer(0),
+        60_000,
+        "How often log start offsets are written to disk.",
+    )
+
+    # Defaults of topic settings
+    log_segment_bytes: int = setting(
+        "log.segment.bytes", integer(14), 1 << 30, "Size of a segment file."
+    )
+    log_roll_ms: int = setting(
+        "log.roll.ms",
+        long(1),
+        WEEK_MS,
+        "Age at which a segment is rolled.",
+        also=(("log.roll.hours", HOUR_MS),),
+    )
+    log_roll_jitter_ms: int = setting(
+        "log.roll.jitter.ms",
+        long(0),
+        0,
+        "Random part taken off that age, so that not all segments roll at once.",
+        also=(("log.roll.jitter.hours", HOUR_MS),),
+    )
+    log_index_size_max_bytes: int = setting(
+        "log.index.size.max.bytes", integer(4), 10 << 20, "Size of an index file."
+    )
+    log_index_interval_bytes: int = setting(
+        "log.index.interval.bytes", integer(0), 4096, "Bytes of log per index entry."
+    )
+    log_flush_interval_messages: int = setting(
+        "log.flush.interval.messages", long(1), LONG_MAX, "Records after which a log is flushed."
+    )
+    log_flush_interval_ms: int = setting(
+        "log.flush.interval.ms", long(0), LONG_MAX, "Time after which a log is flushed."
+    )
+    log_retention_ms: int = setting(
+        "log.retention.ms",
+        long(-1),
+        WEEK_MS,
+        "Age at which a segment is deleted (-1: never).",
+        also=(("log.retention.minutes", 60_000), ("log.retention.hours", HOUR_MS)),
+    )
+    log_retention_bytes: int = setting(
+        "log.retention.bytes", long(-1), -1, "Size of a partition kept (-1: no limit)."
+    )
+    log_cleanup_policy: tuple[str, ...] = setting(
+        "log.cleanup.policy", POLICIES, ("delete",), "What happens to old segments."
+    )
+    log_cleaner_delete_retention_ms: int = setting(
+        "log.cleaner.delete.retention.ms", long(0), 24 * HOUR_MS, "How long delete markers stay."
+    )
+    log_cleaner_min_compaction_lag_ms: int = setting(
+        "log.cleaner.min.compaction.lag.ms", long(0), 0, "Time a record stays uncompacted at least."
+    )
+    log_cleaner_max_compaction_lag_ms: int = setting(
+        "log.cleaner.max.compaction.lag.ms", long(1), LONG_MAX, "… and at most."
+    )
+    log_cleaner_min_cleanable_ratio: float = setting(
+        "log.cleaner.min.cleanable.ratio",
+        RATIO,
+        0.5,
+        "Share of a log that is dirty before cleaning.",
+    )
+    log_segment_delete_delay_ms: int = setting(
+        "log.segment.delete.delay.ms", long(0), 60_000, "Pause before a deleted file is removed."
+    )
+    log_message_timestamp_type: str = setting(
+        "log.message.timestamp.type", TIMESTAMP_TYPES, "CreateTime", "Whose clock stamps a record."
+    )
+    log_message_timestamp_before_max_ms: int = setting(
+        "log.message.timestamp.before.max.ms", long(0), LONG_MAX, "How old a timestamp may be."
+    )
+    log_message_timestamp_after_max_ms: int = setting(
+        "log.message.timestamp.after.max.ms", long(0), HOUR_MS, "How far ahead it may be."
+    )
+    message_max_bytes: int = setting(
+        "message.max.bytes", integer(0), (1 << 20) + 12, "Largest record batch that is accepted."
+    )
+    compression_type: str = setting(
+        "compression.type", choice(*CODECS), "producer", "Codec of the log, or the producer's own."
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas", integer(1), 1, "In-sync replicas that acks=all needs."
+    )
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable",
+        BOOLEAN,
+        False,
+        "Let a replica that is not in sync lead when no other is left (loses records).",
+    )
+
+    # Internal topics (groups and transactions create them)
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor", integer(1), 3, "Replicas of __consumer_offsets."
+    )
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions", integer(1), 50, "Partitions of __consumer_offsets."
+    )
+    transaction_state_log_replication_factor: int = setting(
+        "transaction.state.log.replication.factor",
+        integer(1),
+        3,
+        "Replicas of __transaction_state.",
+    )
+    transaction_state_log_num_partitions: int = setting(
+        "transaction.state.log.num.partitions", integer(1), 50, "Partitions of __transaction_state."
+    )
+    transaction_state_log_min_isr: int = setting(
+        "transaction.state.log.min.isr",
+        integer(1),
+        2,
+        "min.insync.replicas of __transaction_state.",
+    )
+
+    # -- building one
+
+    @classmethod
+    def load(cls, path: str | None, environ: Mapping[str, str]) -> Settings:
+        """From a properties file (or none) and Kafka's environment variables, which win."""
+        entries = read_properties(path) if path is not None else []
+        return cls._build([*entries, *entries_from_environment(environ)], path or "the environment")
+
+    @classmethod
+    def of(cls, values: Mapping[str, str]) -> Settings:
+        """From a mapping of Kafka's names to texts."""
+        entries = [Entry(name, value, "settings") for name, value in values.items()]
+        return cls._build(entries, "settings")
+
+    @classmethod
+    def _build(cls, entries: Iterable[Entry], source: str) -> Settings:
+        given: dict[str, Entry] = {}
+        ignored: list[str] = []
+        for entry in entries:
+            if entry.name in NAMES:
+                given[entry.name] = entry
+            elif entry.name in HARMLESS:
+                ignored.append(entry.name)
+            else:
+                refuse_unknown(entry, NAMES)
+        values: dict[str, Any] = {}
+        texts: dict[str, str] = {}
+        places: dict[str, str] = {}
+        for row in TABLE:
+            for name, factor in ((row.name, 1), *row.also):
+                if (found := given.get(name)) is not None:
+                    values[row.attribute] = value = _parse(row, found, factor)
+                    texts[row.name] = found.value if name == row.name else text_of(value)
+                    places[row.name] = f"{found.where}: {name}"
+                    break
+        settings = cls(given=texts, ignored=tuple(ignored), **_derived(values))
+        settings._check(places, source)
+        return settings
+
+    def _check(self, places: Mapping[str, str], source: str) -> None:
+        """What one value alone cannot tell."""
+
+        def wrong(name: str, why: str) -> NoReturn:
+            raise ConfigError(f"{places.get(name, f'{source}: {name}')}: {why}")
+
+        if self.node_id < 0:
+            wrong("node.id", "is missing")
+        if not self.process_roles:
+            wrong("process.roles", "is missing; use broker, controller, or broker,controller")
+        if not self.controller_quorum_voters and not self.controller_quorum_bootstrap_servers:
+            wrong("controller.quorum.voters", "is missing (or controller.quorum.bootstrap.servers)")
+        if not self.controller_listener_names:
+            wrong("controller.listener.names", "is missing")
+        for name, why in self._listener_faults():
+            wrong(name, why)
+        voters = [voter.id for voter in self.controller_quorum_voters]
+        if self.is_controller and voters and self.node_id not in voters:
+            wrong("controller.quorum.voters", f"does not name this controller, node {self.node_id}")
+        if not self.is_controller and self.node_id in voters:
+            wrong("controller.quorum.voters", f"names node {self.node_id}, which is no controller")
+        if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:
+            wrong(
+                "broker.heartbeat.interval.ms",
+                f"{self.broker_heartbeat_interval_ms} is more than half of"
+                f" broker.session.timeout.ms, {self.broker_session_timeout_ms}",
+            )
+        if self.replica_fetch_wait_max_ms > self.replica_lag_time_max_ms:
+            wrong("replica.fetch.wait.max.ms", "is longer than replica.lag.time.max.ms")
+        if not self.log_dirs:
+            wrong("log.dirs", "is empty")
+
+    def _listener_faults(self) -> Iterable[tuple[str, str]]:
+        names = [listener.name for listener in self.listeners]
+        wanted = set(self.controller_listener_names)
+        if self.is_controller and not wanted & set(names):
+            yield "listeners", f"has no controller listener {self.controller_listener_names[0]}"
+        if self.is_broker and not set(names) - wanted:
+            yield "listeners", "has no listener for clients beside the controller's"
+        if not self.is_controller and wanted & set(names):
+            yield "listeners", "has a controller listener, but this node is no controller"
+        used = [listener.port for listener in self.listeners if listener.port]
+        if len(set(used)) != len(used):
+            yield "listeners", "uses a port twice"
+        for listener in self.advertised_listeners:
+            if listener.name not in names:
+                yield "advertised.listeners", f"names {listener.name}, which is not in listeners"
+            if listener.host in ("0.0.0.0", "::"):
+                yield (
+                    "advertised.listeners",
+                    f"would tell clients to connect to {listener.host}; name an address they can reach",
+                )
+        if self.is_broker and self.inter_broker_listener_name not in set(names) - wanted:
+            yield (
+                "inter.broker.listener.name",
+                f"{self.inter_broker_listener_name} is not one of the broker's listeners",
+            )
+        mapped = dict(self.listener_security_protocol_map)
+        for name in (*names, *self.controller_listener_names):
+            if name in ("SSL", "SASL_SSL", "SASL_PLAINTEXT") and name not in mapped:
+                yield "listeners", f"{name} is not served yet; only PLAINTEXT is"
+
+    # -- reading one
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.process_roles
+
+    @property
+    def rack(self) -> str | None:
+        return self.broker_rack
+
+    @property
+    def broker_listeners(self) -> tuple[Listener, ...]:
+        """Where clients and other brokers come in."""
+        return tuple(x for x in self.listeners if x.name not in self.controller_listener_names)
+
+    @property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        return tuple(x for x in self.listeners if x.name in self.controller_listener_names)
+
+    def topic_defaults(self) -> dict[str, str]:
+        """This node's default of every topic setting, by the topic's names."""
+        texts = self.texts()
+        return {name: texts[server_name] for name, server_name in TOPIC_TO_SERVER.items()}
+
+    def texts(self) -> dict[str, str]:
+        """Every setting as text, as DescribeConfigs shows it."""
+        return {row.name: text_of(getattr(self, row.attribute)) for row in TABLE}
+
+    def derived_cluster_id(self) -> str:
+        """The cluster id of an unformatted node that was given none: all nodes that name the same
+        controllers derive the same one, so that several machines agree without a format step."""
+        from base64 import urlsafe_b64encode
+        from hashlib import sha256
+
+        controllers = self.controller_quorum_voters or self.controller_quorum_bootstrap_servers
+        text = ",".join(sorted(str(controller) for controller in controllers))
+        digest = sha256(b"ottla cluster " + text.encode()).digest()
+        # The first bit is cleared so that the text never begins with "-", which tools take for an option.
+        return urlsafe_b64encode(bytes([digest[0] & 0x7F]) + digest[1:16]).decode().rstrip("=")
+
+
+def _parse(row: Setting, entry: Entry, factor: int) -> Any:
+    try:
+        value = row.kind.parse(entry.value)
+    except ValueError as error:
+        raise ConfigError(f"{entry.where}: {entry.name}: {error}") from None
+    return value * factor if factor != 1 and value >= 0 else value
+
+
+def _derived(values: dict[str, Any]) -> dict[str, Any]:
+    """Fill in what follows from other settings."""
+    values["controller_listener_names"] = tuple(
+        name.upper() for name in values.get("controller_listener_names", ())
+    )
+    controllers = set(values["controller_listener_names"])
+    listeners = values.setdefault("listeners", (Listener("PLAINTEXT", "", 9092),))
+    advertised = {x.name: x for x in values.get("advertised_listeners", ())}
+    unknown = tuple(x for x in advertised.values() if x.name not in {y.name for y in listeners})
+    values["advertised_listeners"] = (
+        tuple(_reachable(advertised.get(x.name, x)) for x in listeners) + unknown
+    )
+    brokers = [x.name for x in listeners if x.name not in controllers]
+    name = values.get("inter_broker_listener_name")
+    values["inter_broker_listener_name"] = (
+        name.upper()
+        if name
+        else "PLAINTEXT"
+        if "PLAINTEXT" in brokers
+        else next(iter(brokers), None)
+    )
+    if not values.get("metadata_log_dir"):
+        values["metadata_log_dir"] = next(iter(values.get("log_dirs", ("/tmp/kafka-logs",))), "")
+    return values
+
+
+def _reachable(listener: Listener) -> Listener:
+    if listener.host:
+        return listener
+    import socket
+
+    return listener._replace(host=socket.getfqdn())
+
+
+def _table() -> tuple[Setting, ...]:
+    rows = [f.metadata["setting"] for f in fields(Settings) if f.metadata]
+    assert all(f.default is not MISSING for f in fields(Settings) if f.metadata)
+    return tuple(rows)
+
+
+TABLE: tuple[Setting, ...] = _table()
+NAMES: frozenset[str] = frozenset(
+    name for row in TABLE for name in (row.name, *(other for other, _ in row.also))
+)

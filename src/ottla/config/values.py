@@ -1,0 +1,206 @@
+"""Kinds of values: how the text of a setting becomes a number, an address, a list, and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+T = TypeVar("T")
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+HOUR_MS = 3_600_000
+WEEK_MS = 7 * 24 * HOUR_MS
+
+
+class ConfigError(Exception):
+    """One line: where, which key, what is wrong with it, and what would be right."""
+
+
+class Listener(NamedTuple):
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.name}://{join_address(self.host, self.port)}"
+
+
+class Voter(NamedTuple):
+    id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.id}@{join_address(self.host, self.port)}"
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return join_address(self.host, self.port)
+
+
+def join_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_address(text: str) -> Address:
+    """`host:port` or `[v6]:port`; ValueError says what is missing."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"'{text.strip()}' is not host:port")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    return Address(host, int(port))
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """How one setting is read. `type_name` is Kafka's ConfigDef type, which DescribeConfigs reports."""
+
+    type_name: str
+    parse: Callable[[str], T]
+
+
+def number(at_least: int | None = None, *, at_most: int, type_name: str) -> Kind[int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"'{text}' is not a whole number") from None
+        if at_least is not None and value < at_least:
+            raise ValueError(f"{value} is below {at_least}")
+        if not -at_most - 1 <= value <= at_most:
+            raise ValueError(f"{value} is not between {-at_most - 1} and {at_most}")
+        return value
+
+    return Kind(type_name, parse)
+
+
+def integer(at_least: int | None = None, *, at_most: int = INT_MAX) -> Kind[int]:
+    return number(at_least, at_most=at_most, type_name="INT")
+
+
+def long(at_least: int | None = None) -> Kind[int]:
+    return number(at_least, at_most=LONG_MAX, type_name="LONG")
+
+
+def _parse_boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(f"'{text}' is neither true nor false")
+    return lowered == "true"
+
+
+def _parse_ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"'{text}' is not a number") from None
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{text} is not between 0 and 1")
+    return value
+
+
+def _split_list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def choice(*allowed: str) -> Kind[str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"'{text}' is not one of {', '.join(allowed)}")
+        return text
+
+    return Kind("STRING", parse)
+
+
+def choices(*allowed: str) -> Kind[tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        values = _split_list(text)
+        for value in values:
+            if value not in allowed:
+                raise ValueError(f"'{value}' is not one of {', '.join(allowed)}")
+        if len(set(values)) != len(values):
+            raise ValueError("a value is given twice")
+        return values
+
+    return Kind("LIST", parse)
+
+
+def _parse_listeners(text: str) -> tuple[Listener, ...]:
+    result = []
+    for part in _split_list(text):
+        name, separator, address = part.partition("://")
+        if not separator or not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+            raise ValueError(f"'{part}' is not NAME://host:port")
+        host, port = split_address(address)
+        result.append(Listener(name.upper(), host, port))
+    if len({listener.name for listener in result}) != len(result):
+        raise ValueError("a listener name is given twice")
+    return tuple(result)
+
+
+def _parse_voters(text: str) -> tuple[Voter, ...]:
+    result = []
+    for part in _split_list(text):
+        voter_id, at, address = part.partition("@")
+        if not at or not voter_id.isdigit():
+            raise ValueError(f"'{part}' is not id@host:port")
+        result.append(Voter(int(voter_id), *split_address(address)))
+    if len({voter.id for voter in result}) != len(result):
+        raise ValueError("a voter id is given twice")
+    return tuple(result)
+
+
+def _parse_protocol_map(text: str) -> tuple[tuple[str, str], ...]:
+    result = []
+    for part in _split_list(text):
+        name, colon, protocol = part.partition(":")
+        if not colon:
+            raise ValueError(f"'{part}' is not NAME:PROTOCOL")
+        if protocol in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
+            raise ValueError(f"{protocol} is not served yet; only PLAINTEXT is")
+        if protocol != "PLAINTEXT":
+            raise ValueError(f"'{protocol}' is not a security protocol")
+        result.append((name.upper(), protocol))
+    return tuple(result)
+
+
+BOOLEAN: Kind[bool] = Kind("BOOLEAN", _parse_boolean)
+TEXT: Kind[str] = Kind("STRING", str)
+OPTIONAL_TEXT: Kind[str | None] = Kind("STRING", lambda text: text or None)
+RATIO: Kind[float] = Kind("DOUBLE", _parse_ratio)
+LIST: Kind[tuple[str, ...]] = Kind("LIST", _split_list)
+LISTENERS: Kind[tuple[Listener, ...]] = Kind("STRING", _parse_listeners)
+VOTERS: Kind[tuple[Voter, ...]] = Kind("LIST", _parse_voters)
+ADDRESSES: Kind[tuple[Address, ...]] = Kind(
+    "LIST", lambda text: tuple(split_address(part) for part in _split_list(text))
+)
+PROTOCOL_MAP: Kind[tuple[tuple[str, str], ...]] = Kind("STRING", _parse_protocol_map)
+ROLES: Kind[frozenset[str]] = Kind(
+    "LIST", lambda text: frozenset(choices("broker", "controller").parse(text))
+)
+CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
+POLICIES = choices("delete", "compact")
+TIMESTAMP_TYPES = choice("CreateTime", "LogAppendTime")
+
+
+def text_of(value: object) -> str:
+    """A value as it would stand in a properties file."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, frozenset):
+        return ",".join(sorted(value))
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return ",".join(
+            ":".join(part) if type(part) is tuple else str(part) for part in cast(Any, value)
+        )
+    return str(value)
