@@ -1,0 +1,295 @@
+"""A listener: connections in, requests to their handlers, answers out in the order of the requests.
+
+A handler is a plain function. It parses what it needs before it returns, because the frame's memory is
+used again afterwards, and answers now or later. Clients pipeline requests, so later ones may be answered
+first; they wait here for their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from ottla.runtime import Chunk, Clock, Connection, Listener, Network
+from ottla.wire import messages
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.errors import InvalidFrame
+from ottla.wire.headers import (
+    RequestHeader,
+    read_request_header,
+    response_chunks,
+    response_header,
+)
+
+logger = logging.getLogger(__name__)
+
+UNANSWERED_MAX = 512
+"""Requests of one connection that may wait for their answers before it is no longer read."""
+QUEUED_BYTES_MAX = 4 * 1024 * 1024
+"""Answers that a slow client has not taken yet, before it is no longer read."""
+DRAIN_CHECK_S = 0.02
+
+Handler: TypeAlias = Callable[["Request"], None]
+
+
+class Request:
+    """One request on one connection. `frame` is valid only until the handler returns."""
+
+    __slots__ = ("_answer", "_is_answered", "connection", "frame", "header")
+
+    def __init__(
+        self, connection: ServerConnection, header: RequestHeader, frame: memoryview
+    ) -> None:
+        self.connection = connection
+        self.header = header
+        self.frame = frame
+        self._answer: Sequence[Chunk] | None = None
+        self._is_answered = False
+
+    @property
+    def version(self) -> int:
+        return self.header.api_version
+
+    @property
+    def client_id(self) -> str:
+        return self.header.client_id or ""
+
+    def message(self) -> Any:
+        """The body as kio's entity; InvalidFrame (which closes the connection) if it is none."""
+        header = self.header
+        return messages.read_request(header.api_key, header.api_version, self.frame, header.body)
+
+    def respond(self, fields: Mapping[str, Any]) -> None:
+        header = self.header
+        self.respond_chunks([messages.write_response(header.api_key, header.api_version, fields)])
+
+    def respond_chunks(self, body: Sequence[Chunk]) -> None:
+        header = self.header
+        head = response_header(header.api_key, header.api_version, header.correlation_id)
+        self._finish(response_chunks(head, body))
+
+    def finish_silently(self) -> None:
+        """acks=0: the client waits for no answer."""
+        self._finish(None)
+
+    def run(self, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
+        """Answer with the result of `work`. What a client can do wrong is answered by the work itself;
+        anything it raises is a defect of ours, logged, and the connection closes."""
+        self.connection.server.spawn(self._run(work))
+
+    async def _run(self, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
+        try:
+            self.respond(await work)
+        except Exception:
+            self.connection.fail(self)
+
+    def _finish(self, answer: Sequence[Chunk] | None) -> None:
+        assert not self._is_answered, f"request {self.header} is answered twice"
+        self._is_answered = True
+        self._answer = answer
+        self.connection.answered()
+
+    def describe(self) -> str:
+        header = self.header
+        api = APIS[ApiKey(header.api_key)].name
+        return (
+            f"{api} v{header.api_version} from {header.client_id or '?'} at {self.connection.peer}"
+        )
+
+
+class ServerConnection:
+    """The receiving end of one client's connection."""
+
+    def __init__(self, server: Server, connection: Connection) -> None:
+        self.server = server
+        self.on_close: list[Callable[[], None]] = []
+        self.last_request_at = server.clock.monotonic()
+        self.parked_fetch: Callable[[], None] | None = None
+        """Completes the fetch that waits on this connection; a following fetch calls it first."""
+        self._connection = connection
+        self._unanswered: deque[Request] = deque()
+        self._is_paused = False
+
+    @property
+    def peer(self) -> str:
+        host, port = self._connection.peer
+        return f"{host}:{port}"
+
+    @property
+    def peer_host(self) -> str:
+        return self._connection.peer[0]
+
+    @property
+    def local(self) -> tuple[str, int]:
+        return self._connection.local
+
+    @property
+    def listener(self) -> str:
+        return self.server.name
+
+    @property
+    def closed(self) -> bool:
+        return self._connection.closed
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._unanswered)
+
+    def frame_received(self, frame: memoryview) -> None:
+        try:
+            header = read_request_header(frame)
+        except InvalidFrame as error:
+            logger.info("closing %s on %s: %s", self.peer, self.server.name, error)
+            self._connection.abort()
+            return
+        handler = self.server.handlers.get(header.api_key)
+        if handler is None:
+            logger.info(
+                "closing %s: api key %d is not served on %s",
+                self.peer,
+                header.api_key,
+                self.server.name,
+            )
+            self._connection.abort()
+            return
+        self.last_request_at = self.server.clock.monotonic()
+        request = Request(self, header, frame)
+        self._unanswered.append(request)
+        try:
+            handler(request)
+        except InvalidFrame as error:
+            logger.info("closing %s: %s: %s", self.peer, request.describe(), error)
+            self._connection.abort()
+        except Exception:
+            self.fail(request)
+        if len(self._unanswered) >= UNANSWERED_MAX:
+            self._pause()
+
+    def fail(self, request: Request) -> None:
+        """Called while an unforeseen exception is handled: keep the node, drop the connection."""
+        logger.exception("%s failed; closing its connection", request.describe())
+        self._connection.abort()
+
+    def answered(self) -> None:
+        unanswered = self._unanswered
+        connection = self._connection
+        while unanswered and unanswered[0]._is_answered:
+            answer = unanswered.popleft()._answer
+            if answer is not None:
+                connection.send(answer)
+        if connection.queued_bytes > QUEUED_BYTES_MAX:
+            self._pause()
+        elif self._is_paused:
+            self._resume_when_drained()
+
+    def _pause(self) -> None:
+        if not self._is_paused and not self._connection.closed:
+            self._is_paused = True
+            self._connection.pause_reading()
+            self._resume_when_drained()
+
+    def _resume_when_drained(self) -> None:
+        if not self._is_paused or self._connection.closed:
+            return
+        if (
+            len(self._unanswered) < UNANSWERED_MAX // 2
+            and self._connection.queued_bytes <= QUEUED_BYTES_MAX // 2
+        ):
+            self._is_paused = False
+            self._connection.resume_reading()
+        elif self._connection.queued_bytes > QUEUED_BYTES_MAX // 2:
+            asyncio.get_running_loop().call_later(DRAIN_CHECK_S, self._resume_when_drained)
+
+    def connection_lost(self, reason: str) -> None:
+        self.server.connections.pop(self, None)
+        for callback in self.on_close:
+            callback()
+        self.on_close.clear()
+        self._unanswered.clear()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def abort(self) -> None:
+        self._connection.abort()
+
+
+class Server:
+    """One listener with its handlers and limits."""
+
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        handlers: Mapping[ApiKey, Handler],
+        *,
+        frame_bytes_max: int,
+        idle_max_s: float,
+        connections_max: int,
+        connections_per_ip_max: int,
+    ) -> None:
+        self.name = name
+        self.clock = clock
+        self.handlers: dict[int, Handler] = {int(key): handler for key, handler in handlers.items()}
+        self.connections: dict[ServerConnection, None] = {}
+        self._frame_bytes_max = frame_bytes_max
+        self._idle_max_s = idle_max_s
+        self._connections_max = connections_max
+        self._connections_per_ip_max = connections_per_ip_max
+        self._listener: Listener | None = None
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._idle_check: asyncio.TimerHandle | None = None
+
+    async def listen(self, network: Network, host: str, port: int) -> tuple[str, int]:
+        self._listener = await network.listen(
+            host, port, self._accept, frame_bytes_max=self._frame_bytes_max
+        )
+        self._close_idle()
+        return self._listener.address
+
+    def _accept(self, connection: Connection) -> ServerConnection:
+        accepted = ServerConnection(self, connection)
+        host = accepted.peer_host
+        from_there = 0
+        if len(self.connections) >= self._connections_per_ip_max:
+            from_there = sum(other.peer_host == host for other in self.connections)
+        if (
+            len(self.connections) >= self._connections_max
+            or from_there >= self._connections_per_ip_max
+        ):
+            logger.warning("refusing %s: too many connections on %s", accepted.peer, self.name)
+            connection.abort()
+        else:
+            self.connections[accepted] = None
+        return accepted
+
+    def _close_idle(self) -> None:
+        oldest = self.clock.monotonic() - self._idle_max_s
+        for connection in list(self.connections):
+            if connection.last_request_at < oldest and not connection.is_waiting:
+                connection.close()
+        self._idle_check = asyncio.get_running_loop().call_later(
+            min(self._idle_max_s, 30.0), self._close_idle
+        )
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+
+    def stop_accepting(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def close(self) -> None:
+        self.stop_accepting()
+        if self._idle_check is not None:
+            self._idle_check.cancel()
+        for connection in list(self.connections):
+            connection.close()
+        for task in list(self._tasks):
+            task.cancel()

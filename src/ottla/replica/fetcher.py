@@ -1,0 +1,229 @@
+"""The follower's side of replication: one conversation with one leader broker about all the partitions
+that it leads and we follow.
+
+Pure: `next_request` says what to ask, `answered` applies what came. The asyncio around it is
+`broker.replication`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ottla.records.batch import read_batch
+from ottla.replica.partition import Partition
+from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+
+FollowedKey = tuple[UUID, int]
+
+SESSION_LOST = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherConfig:
+    node_id: int
+    wait_max_ms: int = 500
+    min_bytes: int = 1
+    response_max_bytes: int = 10 * 1024 * 1024
+    partition_max_bytes: int = 1024 * 1024
+    backoff_s: float = 0.05
+
+
+@dataclass(slots=True)
+class Followed:
+    partition: Partition
+    leader_epoch: int
+    in_session: bool = False
+    retry_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What an answer led to, for the shell to act upon."""
+
+    bytes_appended: int = 0
+    out_of_range: list[Partition] = field(default_factory=list)
+    """Partitions whose end lies outside the leader's log: ask it where its log starts."""
+    failed: list[tuple[Partition, KafkaError]] = field(default_factory=list)
+    storage_failed: list[tuple[Partition, Exception]] = field(default_factory=list)
+
+
+class FetchConversation:
+    """Offsets drive it: a partition is named in the next request when its position (offset, epochs) is
+    not what the leader was told last. A partition in trouble leaves the session and comes back after a
+    short while, so that one bad partition never stalls the others."""
+
+    def __init__(self, config: FetcherConfig) -> None:
+        self.config = config
+        self.followed: dict[FollowedKey, Followed] = {}
+        self._changed: dict[FollowedKey, None] = {}
+        self._resting: dict[FollowedKey, None] = {}
+        self._forgotten: dict[FollowedKey, None] = {}
+        self._session_id = NO_SESSION
+        self._session_epoch = INITIAL_EPOCH
+
+    def follow(self, partition: Partition) -> None:
+        key = (partition.topic_id, partition.partition)
+        known = self.followed.get(key)
+        in_session = known.in_session if known is not None else key in self._forgotten
+        self._forgotten.pop(key, None)
+        self.followed[key] = Followed(partition, partition.leader_epoch, in_session)
+        self._resting.pop(key, None)
+        self._changed[key] = None
+
+    def forget(self, topic_id: UUID, partition: int) -> None:
+        key = (topic_id, partition)
+        followed = self.followed.pop(key, None)
+        self._changed.pop(key, None)
+        self._resting.pop(key, None)
+        if followed is not None and followed.in_session:
+            self._forgotten[key] = None
+
+    def reset_session(self) -> None:
+        """The connection broke or the leader forgot the session: begin with a full request."""
+        self._session_id = NO_SESSION
+        self._session_epoch = INITIAL_EPOCH
+        self._forgotten.clear()
+        self._changed = {key: None for key in self.followed if key not in self._resting}
+        for followed in self.followed.values():
+            followed.in_session = False
+
+    @property
+    def has_news(self) -> bool:
+        """Is there a position that the leader has not been told?"""
+        return bool(self._changed)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing to ask: every partition rests, or there is none."""
+        return len(self._resting) == len(self.followed)
+
+    def next_retry_at(self) -> float | None:
+        return min((self.followed[key].retry_at for key in self._resting), default=None)
+
+    def wake(self, now: float) -> None:
+        for key in [key for key in self._resting if self.followed[key].retry_at <= now]:
+            del self._resting[key]
+            self._forgotten.pop(key, None)
+            self._changed[key] = None
+
+    def next_request(self, broker_epoch: int, now: float) -> FetchRequest:
+        """Incremental once the leader gave us a session; it parks the request until there is news."""
+        self.wake(now)
+        partitions = []
+        for key in self._changed:
+            followed = self.followed[key]
+            followed.in_session = True
+            partitions.append(self._position(followed.partition, followed.leader_epoch))
+        forgotten: list[tuple[UUID | str, int]] = list(self._forgotten)
+        self._changed.clear()
+        self._forgotten.clear()
+        request = FetchRequest(
+            replica_id=self.config.node_id,
+            replica_epoch=broker_epoch,
+            max_wait_ms=self.config.wait_max_ms,
+            min_bytes=self.config.min_bytes,
+            max_bytes=self.config.response_max_bytes,
+            isolation_level=0,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            cluster_id=None,
+            rack_id="",
+            partitions=partitions,
+            forgotten=forgotten,
+        )
+        if self._session_epoch != INITIAL_EPOCH:
+            self._session_epoch = 1 if self._session_epoch == 2**31 - 1 else self._session_epoch + 1
+        return request
+
+    def _position(self, partition: Partition, leader_epoch: int) -> FetchPartition:
+        offset, last_epoch = partition.next_fetch_position()
+        return FetchPartition(
+            topic=partition.topic,
+            topic_id=partition.topic_id,
+            partition=partition.partition,
+            current_leader_epoch=leader_epoch,
+            fetch_offset=offset,
+            last_fetched_epoch=last_epoch,
+            log_start_offset=partition.log.log_start,
+            max_bytes=self.config.partition_max_bytes,
+        )
+
+    def answered(self, response: FetchResponse, now: float) -> Outcome:
+        outcome = Outcome()
+        if response.error in SESSION_LOST:
+            self.reset_session()
+            return outcome
+        if response.error != ErrorCode.NONE:
+            raise KafkaError(ErrorCode(response.error))
+        if self._session_epoch == INITIAL_EPOCH:
+            self._session_id = response.session_id
+            self._session_epoch = INITIAL_EPOCH if response.session_id == NO_SESSION else 1
+            if response.session_id == NO_SESSION:
+                self._changed.update(dict.fromkeys(self.followed))
+        for answer in response.partitions:
+            assert answer.topic_id is not None
+            followed = self.followed.get((answer.topic_id, answer.partition))
+            if followed is not None:
+                self._apply(followed, answer, outcome, now)
+        return outcome
+
+    def _apply(
+        self, followed: Followed, answer: FetchedPartition, outcome: Outcome, now: float
+    ) -> None:
+        partition = followed.partition
+        key = (partition.topic_id, partition.partition)
+        if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            outcome.out_of_range.append(partition)
+            self._rest(key, followed, now)
+            return
+        if answer.error != ErrorCode.NONE:
+            outcome.failed.append((partition, KafkaError(ErrorCode(answer.error))))
+            self._rest(key, followed, now)
+            return
+        before = partition.next_fetch_position()
+        start_before = partition.log.log_start
+        if self._is_repeated(answer, before[0]):
+            self._changed[key] = None
+            return
+        try:
+            outcome.bytes_appended += partition.follow(answer, followed.leader_epoch)
+        except KafkaError as error:
+            outcome.failed.append((partition, error))
+            self._rest(key, followed, now)
+            return
+        except OSError as error:
+            outcome.storage_failed.append((partition, error))
+            self._rest(key, followed, now)
+            return
+        if partition.next_fetch_position() != before or partition.log.log_start != start_before:
+            self._changed[key] = None
+
+    @staticmethod
+    def _is_repeated(answer: FetchedPartition, log_end: int) -> bool:
+        """Two requests can be under way; the second answer may hold again what the first brought."""
+        records = answer.records
+        if records is None or isinstance(records, list) or not len(records):  # type: ignore[arg-type]
+            return False
+        assert isinstance(records, memoryview)
+        batch = read_batch(records, 0)
+        return batch.base_offset < log_end
+
+    def _rest(self, key: FollowedKey, followed: Followed, now: float) -> None:
+        followed.retry_at = now + self.config.backoff_s
+        self._changed.pop(key, None)
+        self._resting[key] = None
+        if followed.in_session:
+            followed.in_session = False
+            self._forgotten[key] = None
+
+
+__all__ = ["FINAL_EPOCH", "FetchConversation", "FetcherConfig", "Outcome"]

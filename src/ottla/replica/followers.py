@@ -1,0 +1,47 @@
+"""What a leader knows about each of its followers: only what their fetches told it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNKNOWN_OFFSET = -1
+
+
+@dataclass(slots=True)
+class Follower:
+    """A follower in the current leader epoch. Its end is the offset of its latest fetch (P07): a fetch
+    for an offset says that everything below it has been appended."""
+
+    id: int
+    broker_epoch: int = -1
+    log_start: int = UNKNOWN_OFFSET
+    log_end: int = UNKNOWN_OFFSET
+    caught_up_at: float = float("-inf")
+    """The latest moment at which it is known to have had all that the leader had (P11)."""
+    fetched_at: float = float("-inf")
+    leader_end_at_fetch: int = 0
+
+    def fetched(
+        self, offset: int, log_start: int, broker_epoch: int, leader_end: int, now: float
+    ) -> None:
+        """A fetch that reaches the leader's end proves it caught up now; one that reaches where the end
+        was at the previous fetch proves it was caught up then. So a follower that always fetches a
+        little behind a busy leader stays in sync."""
+        if offset >= leader_end:
+            self.caught_up_at = max(self.caught_up_at, now)
+        elif offset >= self.leader_end_at_fetch:
+            self.caught_up_at = max(self.caught_up_at, self.fetched_at)
+        self.log_end = offset
+        self.log_start = log_start
+        self.broker_epoch = broker_epoch
+        self.fetched_at = now
+        self.leader_end_at_fetch = leader_end
+
+    def leader_appended(self, end_before: int, now: float) -> None:
+        """Up to this append it had everything: a fetch session tells nothing of idle partitions, so
+        silence alone must not make an idle follower look late once a record comes."""
+        if self.log_end == end_before:
+            self.caught_up_at = now
+
+    def is_caught_up(self, leader_end: int, now: float, lag_max_s: float) -> bool:
+        return self.log_end == leader_end or now - self.caught_up_at <= lag_max_s

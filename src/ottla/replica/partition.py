@@ -1,0 +1,506 @@
+"""One replica of one partition: leader, follower, or neither, and the rules of PROMISES A to D.
+
+Only `become_leader`, `become_follower` and `become_offline` change the role. A stale epoch is answered
+with an error code; a contradiction is an assertion. What others wait for (a higher end, a higher high
+watermark, an ISR change to be sent, a lost leadership) is told to the `Observer`, which parks and wakes
+requests; nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from ottla.log.log import Appended, Log
+from ottla.replica.followers import UNKNOWN_OFFSET, Follower
+from ottla.replica.rules import (
+    CommitRule,
+    TruncationRule,
+    committed_by_isr,
+    truncation_by_epoch,
+)
+from ottla.runtime import FileRange
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.fetch import FetchedPartition, FetchPartition
+from ottla.wire.types import TopicPartition
+
+NO_LEADER = -1
+ANY_EPOCH = -1
+"""A client that names no leader epoch is not checked against ours."""
+
+
+class Role(Enum):
+    OFFLINE = "offline"
+    """No decision of the controller has reached this replica yet, or its log directory failed."""
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class Decision(Protocol):
+    """What the controller decided about a partition; `metadata.image.PartitionImage` is one."""
+
+    @property
+    def replicas(self) -> tuple[int, ...]: ...
+    @property
+    def isr(self) -> tuple[int, ...]: ...
+    @property
+    def leader(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def partition_epoch(self) -> int: ...
+
+
+class Proposal(NamedTuple):
+    """An ISR that the leader asks the controller for. It counts only once the controller committed it;
+    until then the larger of the old and new sets holds the high watermark back (P13)."""
+
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]
+    """(replica id, broker epoch) pairs, so that a broker that restarted meanwhile is refused (KIP-903)."""
+    cause: str
+
+
+class Truncation(NamedTuple):
+    """An entry of the loss ledger: records that this replica cut from its log, and why."""
+
+    partition: TopicPartition
+    first_offset: int
+    end_offset: int
+    high_watermark: int
+    leader_epoch: int
+    diverging: tuple[int, int]
+
+    @property
+    def below_high_watermark(self) -> bool:
+        return self.first_offset < self.high_watermark
+
+
+class Observer(Protocol):
+    def log_end_advanced(self, partition: Partition) -> None: ...
+    def high_watermark_advanced(self, partition: Partition) -> None: ...
+    def isr_proposed(self, partition: Partition) -> None: ...
+    def isr_shrunk(self, partition: Partition) -> None: ...
+    def role_changed(self, partition: Partition) -> None: ...
+    def truncated(self, truncation: Truncation) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaConfig:
+    node_id: int
+    lag_time_max_s: float = 30.0
+    commit_rule: CommitRule = committed_by_isr
+    truncation_rule: TruncationRule = truncation_by_epoch
+
+
+class Partition:
+    def __init__(
+        self,
+        topic: str,
+        topic_id: UUID,
+        partition: int,
+        log: Log,
+        config: ReplicaConfig,
+        observer: Observer,
+        eligible_broker_epoch: Callable[[int], int | None],
+    ) -> None:
+        """`eligible_broker_epoch` gives the current epoch of a broker that may be in an ISR (registered,
+        unfenced, not shutting down), else None; one look-up is one atomic view of the metadata."""
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.key = TopicPartition(topic, partition)
+        self.log = log
+        self.config = config
+        self.observer = observer
+        self.eligible_broker_epoch = eligible_broker_epoch
+        self.role = Role.OFFLINE
+        self.leader = NO_LEADER
+        self.leader_epoch = -1
+        self.partition_epoch = -1
+        self.epoch_start = 0
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.followers: dict[int, Follower] = {}
+        self.proposal: Proposal | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition} {self.role.value} epoch {self.leader_epoch} "
+            f"start {self.log.log_start} HW {self.log.high_watermark} LEO {self.log.log_end} "
+            f"ISR {list(self.isr)}"
+        )
+
+    # -- roles -------------------------------------------------------------------------------------
+
+    def become_leader(self, decision: Decision, now: float) -> None:
+        """Lead, or take note of a newer ISR while leading. A leader's log is the truth: it never truncates."""
+        assert decision.leader == self.config.node_id
+        if self._is_stale(decision):
+            return
+        new_epoch = decision.leader_epoch > self.leader_epoch or self.role is not Role.LEADER
+        self._accept(decision)
+        if new_epoch:
+            self.role = Role.LEADER
+            self.epoch_start = self.log.log_end
+            self.log.epochs.assign(self.leader_epoch, self.epoch_start)
+            # Nothing is known of the followers in this epoch; members of the ISR get the full lag time.
+            self.followers = {
+                id: Follower(id, caught_up_at=now if id in self.isr else float("-inf"))
+                for id in self.replicas
+                if id != self.config.node_id
+            }
+            self.observer.role_changed(self)
+        else:
+            self.followers = {
+                id: self.followers.get(id) or Follower(id)
+                for id in self.replicas
+                if id != self.config.node_id
+            }
+        self._advance_high_watermark(now)
+
+    def become_follower(self, decision: Decision) -> None:
+        """Follow whoever leads now, or wait while nobody does. The log is reconciled by the fetches."""
+        assert decision.leader != self.config.node_id
+        if self._is_stale(decision):
+            return
+        changed = (
+            self.role is not Role.FOLLOWER
+            or decision.leader != self.leader
+            or decision.leader_epoch != self.leader_epoch
+        )
+        self._accept(decision)
+        self.role = Role.FOLLOWER
+        self.followers = {}
+        if changed:
+            self.observer.role_changed(self)
+
+    def become_offline(self) -> None:
+        """The log directory failed: refuse everything until the process is started anew."""
+        self.role = Role.OFFLINE
+        self.followers = {}
+        self.proposal = None
+        self.observer.role_changed(self)
+
+    def _is_stale(self, decision: Decision) -> bool:
+        return (decision.leader_epoch, decision.partition_epoch) < (
+            self.leader_epoch,
+            self.partition_epoch,
+        )
+
+    def _accept(self, decision: Decision) -> None:
+        shrunk = len(decision.isr) < len(self.isr)
+        if decision.partition_epoch > self.partition_epoch:
+            self.proposal = None
+        self.replicas = decision.replicas
+        self.isr = decision.isr
+        self.leader = decision.leader
+        self.leader_epoch = decision.leader_epoch
+        self.partition_epoch = decision.partition_epoch
+        if shrunk and self.role is Role.LEADER:
+            self.observer.isr_shrunk(self)
+
+    # -- leader: writing ---------------------------------------------------------------------------
+
+    @property
+    def min_isr(self) -> int:
+        """A topic cannot ask for more in-sync replicas than it has replicas."""
+        return min(self.log.config.min_insync_replicas, len(self.replicas))
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        return len(self.isr) < self.min_isr
+
+    def append(self, records: memoryview, acks: int, now: float, now_ms: int) -> Appended:
+        """Append as leader. With acks=all the answer is due once the high watermark has reached
+        `last_offset + 1`, also for a duplicate whose first copy is not committed yet."""
+        if self.role is not Role.LEADER:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if acks == -1 and self.is_under_min_isr:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"the ISR {list(self.isr)} is smaller than min.insync.replicas={self.min_isr}",
+            )
+        end_before = self.log.log_end
+        appended = self.log.append_as_leader(records, self.leader_epoch, now_ms)
+        if not appended.duplicate:
+            for follower in self.followers.values():
+                follower.leader_appended(end_before, now)
+            self.observer.log_end_advanced(self)
+            self._advance_high_watermark(now)
+        return appended
+
+    def _advance_high_watermark(self, now: float) -> None:
+        """P07: min(LEO) over the ISR and the replicas about to join it. Caught-up replicas outside the
+        ISR are waited for as well, else a busy leader alone in its ISR could never be caught (Kafka's
+        rule). Frozen below min.insync.replicas (P19), and it never goes back within an epoch."""
+        assert self.role is Role.LEADER
+        if self.is_under_min_isr:
+            return
+        log_end = self.log.log_end
+        members = self.maximal_isr
+        waited_for = [
+            follower.log_end
+            for follower in self.followers.values()
+            if follower.id in members or self._is_about_to_join(follower, now)
+        ]
+        committed = self.config.commit_rule(log_end, waited_for)
+        if committed > self.log.high_watermark:
+            self.log.advance_high_watermark(committed)
+            self.observer.high_watermark_advanced(self)
+
+    def _is_about_to_join(self, follower: Follower, now: float) -> bool:
+        return (
+            follower.log_end != UNKNOWN_OFFSET
+            and now - follower.caught_up_at <= self.config.lag_time_max_s
+            and self.eligible_broker_epoch(follower.id) == follower.broker_epoch
+        )
+
+    # -- leader: the in-sync replicas ------------------------------------------------------------------
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        """Every replica that is in the ISR or may be, whichever way a proposal under way ends."""
+        if self.proposal is None:
+            return self.isr
+        return (*self.isr, *(id for id, _ in self.proposal.isr if id not in self.isr))
+
+    def _maybe_expand_isr(self, follower: Follower) -> None:
+        """D10: it has everything committed *and* everything of this epoch's start (KAFKA-7128)."""
+        if (
+            self.proposal is None
+            and follower.id not in self.isr
+            and follower.log_end >= self.log.high_watermark
+            and follower.log_end >= self.epoch_start
+            and self.eligible_broker_epoch(follower.id) == follower.broker_epoch
+        ):
+            self._propose((*self.isr, follower.id), f"broker {follower.id} caught up")
+
+    def shrink_isr(self, now: float) -> None:
+        """P12: members that have not caught up within replica.lag.time.max.ms are proposed to leave."""
+        if self.role is not Role.LEADER or self.proposal is not None:
+            return
+        log_end = self.log.log_end
+        lagging = [
+            id
+            for id in self.isr
+            if (follower := self.followers.get(id)) is not None
+            and not follower.is_caught_up(log_end, now, self.config.lag_time_max_s)
+        ]
+        if lagging:
+            stay = tuple(id for id in self.isr if id not in lagging)
+            self._propose(stay, f"brokers {lagging} lag behind offset {log_end}")
+
+    def _propose(self, isr: tuple[int, ...], cause: str) -> None:
+        assert self.role is Role.LEADER and self.config.node_id in isr
+        self.proposal = Proposal(
+            self.leader_epoch,
+            self.partition_epoch,
+            tuple((id, self._broker_epoch_of(id)) for id in isr),
+            cause,
+        )
+        self.observer.isr_proposed(self)
+
+    def _broker_epoch_of(self, id: int) -> int:
+        follower = self.followers.get(id)
+        if follower is not None and follower.broker_epoch != -1:
+            return follower.broker_epoch
+        return -1
+
+    def proposal_accepted(self, decision: Decision, now: float) -> None:
+        """The controller's answer to our AlterPartition; the same decision also comes with the metadata."""
+        if self.role is Role.LEADER and decision.leader == self.config.node_id:
+            self.become_leader(decision, now)
+
+    def proposal_refused(self, proposal: Proposal, now: float) -> None:
+        """Not accepted: what was proposed is forgotten, and the rules decide anew what to propose."""
+        if self.proposal is proposal:
+            self.proposal = None
+            if self.role is Role.LEADER:
+                self._advance_high_watermark(now)
+
+    # -- serving fetches -------------------------------------------------------------------------------
+
+    def serve_follower(
+        self, fetch: FetchPartition, replica_id: int, broker_epoch: int, max_bytes: int, now: float
+    ) -> FetchedPartition:
+        """A follower's fetch: says how far it is, gets what comes after, or learns where it diverges."""
+        error = self._check_epoch(fetch.current_leader_epoch)
+        if error is None and self.role is not Role.LEADER:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        follower = self.followers.get(replica_id)
+        if error is None and (follower is None or broker_epoch < follower.broker_epoch):
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if error is not None:
+            return self._failed(error)
+        assert follower is not None
+        if (diverging := self._diverging(fetch)) is not None:
+            return self._answer(None, diverging=diverging)
+        log = self.log
+        if not log.log_start <= fetch.fetch_offset <= log.log_end:
+            return self._failed(ErrorCode.OFFSET_OUT_OF_RANGE)
+        range = self._read(fetch.fetch_offset, max_bytes, log.log_end)
+        advanced = fetch.fetch_offset != follower.log_end
+        follower.fetched(fetch.fetch_offset, fetch.log_start_offset, broker_epoch, log.log_end, now)
+        if follower.id not in self.isr:
+            self._maybe_expand_isr(follower)
+        if advanced:
+            self._advance_high_watermark(now)
+        return self._answer(range)
+
+    def _diverging(self, fetch: FetchPartition) -> tuple[int, int] | None:
+        if fetch.last_fetched_epoch < 0:
+            return None
+        epoch, end = self.log.epochs.end_offset_for(fetch.last_fetched_epoch, self.log.log_end)
+        if epoch == -1:
+            # Older than anything here: the follower starts again from our log start.
+            return None
+        if epoch < fetch.last_fetched_epoch or end < fetch.fetch_offset:
+            return epoch, end
+        return None
+
+    def serve_consumer(
+        self, fetch: FetchPartition, read_committed: bool, max_bytes: int
+    ) -> FetchedPartition:
+        """A consumer's fetch, at the leader or at an in-sync follower near it (P03): only what is committed."""
+        error = self._check_epoch(fetch.current_leader_epoch)
+        if error is None and self.role is Role.OFFLINE:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if error is not None:
+            return self._failed(error)
+        log = self.log
+        if fetch.last_fetched_epoch >= 0 and (diverging := self._diverging(fetch)) is not None:
+            return self._answer(None, diverging=diverging)
+        offset = fetch.fetch_offset
+        if not log.log_start <= offset <= log.log_end:
+            if self.role is Role.FOLLOWER and offset > log.log_end:
+                # The consumer is ahead of this follower, not of the log: it tries again (P26).
+                return self._failed(ErrorCode.OFFSET_NOT_AVAILABLE)
+            return self._failed(ErrorCode.OFFSET_OUT_OF_RANGE)
+        end = log.last_stable_offset if read_committed else log.high_watermark
+        range = self._read(offset, max_bytes, end) if offset < end else None
+        return self._answer(range)
+
+    def _read(self, offset: int, max_bytes: int, end: int) -> FileRange | None:
+        if offset >= end or max_bytes <= 0:
+            return None
+        return self.log.read(offset, max_bytes=max_bytes, end_offset=end).range
+
+    def _check_epoch(self, named_epoch: int) -> ErrorCode | None:
+        if named_epoch == ANY_EPOCH or named_epoch == self.leader_epoch:
+            return None
+        if named_epoch < self.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def check_leader(self, named_epoch: int = ANY_EPOCH) -> None:
+        """For requests that only the leader answers (ListOffsets, OffsetForLeaderEpoch, DeleteRecords)."""
+        error = self._check_epoch(named_epoch)
+        if error is not None:
+            raise KafkaError(error)
+        if self.role is not Role.LEADER:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def latest_offset(self, read_committed: bool) -> int:
+        """The end that a consumer sees. A new leader whose HW has not reached its epoch's start may be
+        behind what another leader has shown already: it says so rather than go back (P26)."""
+        if self.log.high_watermark < self.epoch_start:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return self.log.last_stable_offset if read_committed else self.log.high_watermark
+
+    def _answer(
+        self, records: FileRange | None, diverging: tuple[int, int] | None = None
+    ) -> FetchedPartition:
+        log = self.log
+        return FetchedPartition(
+            topic=self.topic,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            error=0,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start,
+            diverging=diverging,
+            records=records,
+        )
+
+    def _failed(self, error: ErrorCode) -> FetchedPartition:
+        return FetchedPartition(
+            topic=self.topic,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            error=error,
+            current_leader=(self.leader, self.leader_epoch)
+            if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+            else None,
+        )
+
+    # -- follower --------------------------------------------------------------------------------------
+
+    def next_fetch_position(self) -> tuple[int, int]:
+        """(offset, last fetched epoch) that the next fetch names (P25)."""
+        latest = self.log.epochs.latest
+        return self.log.log_end, -1 if latest is None else latest
+
+    def follow(self, answer: FetchedPartition, leader_epoch: int) -> int:
+        """Apply the leader's answer to a fetch made in `leader_epoch`; returns how many bytes were
+        appended. Diverging: truncate, and leave the high watermark alone (KAFKA-14704)."""
+        if self.role is not Role.FOLLOWER or leader_epoch != self.leader_epoch:
+            return 0
+        log = self.log
+        if answer.diverging is not None:
+            self._truncate(answer.diverging)
+            return 0
+        appended = 0
+        records = answer.records
+        if records is not None:
+            assert isinstance(records, memoryview)
+            if len(records):
+                before = log.log_end
+                log.append_as_follower(records)
+                appended = len(records)
+                if log.log_end > before:
+                    self.observer.log_end_advanced(self)
+        if answer.log_start_offset > log.log_start:
+            log.advance_log_start(min(answer.log_start_offset, log.log_end))
+        high_watermark = min(answer.high_watermark, log.log_end)
+        if high_watermark > log.high_watermark:
+            log.advance_high_watermark(high_watermark)
+            self.observer.high_watermark_advanced(self)
+        return appended
+
+    def _truncate(self, diverging: tuple[int, int]) -> None:
+        log = self.log
+        target = max(self.config.truncation_rule(log.epochs, log.log_end, diverging), log.log_start)
+        if target < log.log_end:
+            self.observer.truncated(
+                Truncation(
+                    self.key, target, log.log_end, log.high_watermark, self.leader_epoch, diverging
+                )
+            )
+        # Also when no record goes: an epoch that began at our end and got no record must be forgotten.
+        log.truncate_to(target)
+
+    def restart_at(self, leader_log_start: int) -> None:
+        """Our end lies below all that the leader still has: begin again where its log begins."""
+        if self.role is not Role.FOLLOWER:
+            return
+        log = self.log
+        if log.log_end > leader_log_start:
+            return
+        log.truncate_fully(leader_log_start)
+
+    # -- what must always hold ---------------------------------------------------------------------------
+
+    def invariants(self) -> None:
+        self.log.invariants()
+        assert len(set(self.isr)) == len(self.isr), self
+        if self.role is Role.LEADER:
+            assert self.leader == self.config.node_id, self
+            assert self.config.node_id in self.isr, self
+            assert self.log.epochs.latest == self.leader_epoch, self
+            assert self.log.high_watermark <= self.log.log_end, self

@@ -1,0 +1,131 @@
+"""Fetch sessions (KIP-227), the leader's side: what a fetcher asked for, remembered, so that a request
+names only what changed and an answer holds only what is new.
+
+The cost of a fetch is that of what changed, not of how many partitions the session has: a session keeps
+the partitions that may have news (`hot`), and only these are looked at. A partition becomes hot when the
+request names it and when it changes; it cools when an answer told all there was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+from uuid import UUID
+
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+NO_SESSION = 0
+
+SessionKey: TypeAlias = tuple[UUID | str, int]
+
+
+def session_key(fetch: FetchPartition) -> SessionKey:
+    """By topic id where the request has one (v13 and later), else by name."""
+    topic = fetch.topic_id if fetch.topic_id is not None else fetch.topic
+    assert topic is not None
+    return topic, fetch.partition
+
+
+class SessionPartition:
+    """A partition of a session: the fetch that stands for it, and what the fetcher was told last."""
+
+    __slots__ = ("fetch", "told_high_watermark", "told_log_start")
+
+    def __init__(self, fetch: FetchPartition) -> None:
+        self.fetch = fetch
+        self.told_high_watermark = -1
+        self.told_log_start = -1
+
+    def is_news(self, answer: FetchedPartition) -> bool:
+        return (
+            answer.records is not None
+            or answer.error != ErrorCode.NONE
+            or answer.diverging is not None
+            or answer.preferred_read_replica != -1
+            or answer.high_watermark != self.told_high_watermark
+            or answer.log_start_offset != self.told_log_start
+        )
+
+    def told(self, answer: FetchedPartition) -> None:
+        self.told_high_watermark = answer.high_watermark
+        self.told_log_start = answer.log_start_offset
+
+
+class FetchSession:
+    """Everything one fetcher follows. A fetch without a session is a session that lives for one request."""
+
+    __slots__ = ("epoch", "hot", "id", "is_follower", "last_used", "partitions")
+
+    def __init__(self, id: int, is_follower: bool, now: float) -> None:
+        self.id = id
+        self.epoch = 1
+        self.is_follower = is_follower
+        self.last_used = now
+        self.partitions: dict[SessionKey, SessionPartition] = {}
+        self.hot: dict[SessionKey, None] = {}
+
+    def update(self, request: FetchRequest) -> tuple[list[SessionKey], list[SessionKey]]:
+        """Take in what the request names; returns which partitions are new and which are gone."""
+        added: list[SessionKey] = []
+        for fetch in request.partitions:
+            key = session_key(fetch)
+            known = self.partitions.get(key)
+            if known is None:
+                self.partitions[key] = SessionPartition(fetch)
+                added.append(key)
+            else:
+                known.fetch = fetch
+            self.hot[key] = None
+        removed: list[SessionKey] = []
+        for topic, partition in request.forgotten:
+            if self.partitions.pop((topic, partition), None) is not None:
+                self.hot.pop((topic, partition), None)
+                removed.append((topic, partition))
+        return added, removed
+
+
+class SessionCache:
+    """All incremental sessions of a broker. When full, the one unused for longest makes room, consumers
+    before followers; a fetcher whose session is gone starts a new one (FETCH_SESSION_ID_NOT_FOUND)."""
+
+    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
+        self._slots = slots
+        self._new_id = new_id
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def sessions(self) -> Iterable[FetchSession]:
+        return self._sessions.values()
+
+    def create(self, is_follower: bool, now: float) -> tuple[FetchSession, FetchSession | None]:
+        """A new session, and the one evicted for it. Without slots the session lives for one request."""
+        if self._slots <= 0:
+            return FetchSession(NO_SESSION, is_follower, now), None
+        evicted = None
+        if len(self._sessions) >= self._slots:
+            evicted = min(self._sessions.values(), key=lambda s: (s.is_follower, s.last_used))
+            del self._sessions[evicted.id]
+        id = self._new_id()
+        while id == NO_SESSION or id in self._sessions:
+            id = self._new_id()
+        session = self._sessions[id] = FetchSession(id, is_follower, now)
+        return session, evicted
+
+    def resume(self, request: FetchRequest, now: float) -> FetchSession:
+        """The session that an incremental request goes on with; its epoch must be the next one."""
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        session.epoch = 1 if session.epoch == 2**31 - 1 else session.epoch + 1
+        session.last_used = now
+        return session
+
+    def close(self, id: int) -> FetchSession | None:
+        return self._sessions.pop(id, None)
