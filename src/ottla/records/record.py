@@ -72,7 +72,12 @@ def records(buf: Buffer, batch: Batch, *, max_bytes: int = UNPACKED_BYTES_MAX) -
     packed = memoryview(buf)[batch.position + HEADER_BYTES : batch.end]
     if len(packed) != batch.size - HEADER_BYTES:
         raise CorruptBatch(batch.position, f"{batch.size} bytes long, not all are there")
-    data = compression.decompress(batch.codec, packed, max_bytes=max_bytes)
+    try:
+        data = compression.decompress(batch.codec, packed, max_bytes=max_bytes)
+    except KafkaError as error:
+        if error.code == ErrorCode.CORRUPT_MESSAGE:
+            raise CorruptBatch(batch.position, error.message) from error
+        raise
     if batch.count < 0 or batch.count * RECORD_BYTES_MIN > len(data):
         raise CorruptBatch(batch.position, f"{batch.count} records cannot lie in {len(data)} bytes")
     position = 0
