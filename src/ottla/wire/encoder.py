@@ -7,6 +7,7 @@ encoder is composed once per message version from its schema.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from struct import Struct as Packing
 from typing import Any, Final
 
@@ -165,7 +166,7 @@ def _sized_encoder(field: Field, flexible: bool) -> Encode:
 
 
 def _array_encoder(field: Field, flexible: bool, names: Names) -> Encode:
-    element = Field(field.name, field.kind, field.struct, False, False, None, None)
+    element = replace(field, array=False, nullable=False, tag=None)
     encode_element = _value_encoder(element, flexible, names)
     nullable = field.nullable
 

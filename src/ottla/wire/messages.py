@@ -8,13 +8,12 @@ written version lacks is dropped. Produce and Fetch have faster codecs of their 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from struct import error as StructError
 from typing import Any
 
-from ottla.wire import bounds, encoder, schema
+from ottla.wire import decoder, encoder, schema
 from ottla.wire.errors import InvalidFrame
 
 
@@ -57,25 +56,18 @@ def _encoder(key: int, version: int, direction: schema.Direction) -> encoder.Enc
 def _reader(
     key: int, version: int, direction: schema.Direction
 ) -> Callable[[memoryview, int], Any]:
-    struct = schema.message(key, version, direction)
-    walk = bounds.struct_walk(struct)
-    build = importlib.import_module("kio.serial").entity_reader(struct.entity)
-    errors = importlib.import_module("kio.serial.errors")
-    undecodable = (errors.SerialError, ValueError, OverflowError)
+    decode = decoder.struct_decoder(schema.message(key, version, direction))
     what = f"{direction} of api key {key} version {version}"
 
     def read(frame: memoryview, offset: int) -> Any:
         try:
-            end = walk(frame, offset)
+            message, end = decode(frame, offset)
         except (IndexError, StructError) as error:
             raise InvalidFrame(f"{what} is cut short") from error
+        except (ValueError, OverflowError) as error:
+            raise InvalidFrame(f"{what}: {error}") from error
         if end != len(frame):
             raise InvalidFrame(f"{what} ends at {end}, its frame at {len(frame)}")
-        try:
-            message, size = build(frame.toreadonly(), offset)
-        except undecodable as error:
-            raise InvalidFrame(f"{what}: {error}") from error
-        assert offset + size == end, "the walk and the reader disagree about the layout"
         return message
 
     return read

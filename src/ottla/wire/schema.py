@@ -52,6 +52,8 @@ class Field:
     tag: int | None
     default: Any
     """What is written when nothing is given, as plain values; {} is a struct of defaults."""
+    kio_default: Any
+    """The same as kio shows it; dataclasses.MISSING where its class has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ def _field(field: dataclasses.Field[Any]) -> Field:
         nullable=nullable,
         tag=field.metadata.get("tag"),
         default=default,
+        kio_default=field.default,
     )
 
 
