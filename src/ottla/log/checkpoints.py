@@ -1,0 +1,172 @@
+"""The small text files of a log directory, in Kafka's formats.
+
+Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`,
+`log-start-offset-checkpoint`), `leader-epoch-checkpoint`, `meta.properties`, `partition.metadata` and
+`.kafka_cleanshutdown`. Each is replaced as a whole, so that a crash leaves the old or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.log.errors import CorruptCheckpoint
+from ottla.runtime.seams import Disk
+from ottla.wire.types import TopicPartition, uuid_from_text, uuid_to_text
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+META_PROPERTIES = "meta.properties"
+PARTITION_METADATA = "partition.metadata"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+
+
+def _lines(disk: Disk, path: str) -> list[list[str]]:
+    """The entries of a checkpoint of version 0: `0`, the count, then that many lines of words."""
+    lines = _text(disk, path).split("\n")
+    if lines and lines[-1] == "":
+        lines.pop()
+    if not lines or lines[0] != "0":
+        raise CorruptCheckpoint(path, 1, "version 0 expected")
+    if len(lines) < 2 or _INTEGER.fullmatch(lines[1]) is None:
+        raise CorruptCheckpoint(path, 2, "the number of entries expected")
+    if int(lines[1]) != len(lines) - 2:
+        raise CorruptCheckpoint(path, 2, f"{lines[1]} entries announced, {len(lines) - 2} there")
+    return [line.split(" ") for line in lines[2:]]
+
+
+def _text(disk: Disk, path: str) -> str:
+    try:
+        return disk.read(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint(path, 1, "not UTF-8") from error
+
+
+def _number(path: str, line: int, text: str) -> int:
+    if _INTEGER.fullmatch(text) is None:
+        raise CorruptCheckpoint(path, line, f"{text!r} is not a number")
+    return int(text)
+
+
+def _checkpoint(entries: Iterable[str]) -> bytes:
+    lines = list(entries)
+    return "\n".join(["0", str(len(lines)), *lines, ""]).encode("utf-8")
+
+
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """An offset checkpoint; empty where there is no file yet."""
+    if not disk.exists(path):
+        return {}
+    offsets: dict[TopicPartition, int] = {}
+    for line, words in enumerate(_lines(disk, path), start=3):
+        if len(words) != 3 or not words[0]:
+            raise CorruptCheckpoint(path, line, "topic, partition and offset expected")
+        key = TopicPartition(words[0], _number(path, line, words[1]))
+        if key in offsets:
+            raise CorruptCheckpoint(path, line, f"{key} is there twice")
+        offsets[key] = _number(path, line, words[2])
+    return offsets
+
+
+def write_offsets(
+    disk: Disk, path: str, offsets: Mapping[TopicPartition, int], *, durable: bool = True
+) -> None:
+    lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
+    disk.replace(path, _checkpoint(lines), durable=durable)
+
+
+def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
+    """(epoch, start offset) pairs, strictly rising in both."""
+    entries: list[tuple[int, int]] = []
+    for line, words in enumerate(_lines(disk, path), start=3):
+        if len(words) != 2:
+            raise CorruptCheckpoint(path, line, "epoch and start offset expected")
+        epoch, start = (_number(path, line, word) for word in words)
+        if epoch < 0 or start < 0 or (entries and not (epoch, start) > entries[-1]):
+            raise CorruptCheckpoint(path, line, "epochs and offsets must rise")
+        if entries and start <= entries[-1][1]:
+            raise CorruptCheckpoint(path, line, "epochs and offsets must rise")
+        entries.append((epoch, start))
+    return entries
+
+
+def epochs_text(entries: Iterable[tuple[int, int]]) -> bytes:
+    return _checkpoint(f"{epoch} {start}" for epoch, start in entries)
+
+
+class MetaProperties(NamedTuple):
+    """Whose directory this is."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: UUID | None
+
+
+def read_meta_properties(disk: Disk, path: str) -> MetaProperties:
+    values: dict[str, str] = {}
+    for line, text in enumerate(_text(disk, path).splitlines(), start=1):
+        if not text.strip() or text.lstrip().startswith(("#", "!")):
+            continue
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise CorruptCheckpoint(path, line, "name=value expected")
+        values[name.strip()] = value.strip().replace("\\=", "=").replace("\\:", ":")
+    if values.get("version") not in ("0", "1"):
+        raise CorruptCheckpoint(path, 1, f"version {values.get('version')} is not known")
+    node_id = values.get("node.id", values.get("broker.id", ""))
+    if not values.get("cluster.id") or not node_id:
+        raise CorruptCheckpoint(path, 1, "cluster.id and node.id expected")
+    directory_id = values.get("directory.id")
+    try:
+        directory = None if directory_id is None else uuid_from_text(directory_id)
+    except ValueError as error:
+        raise CorruptCheckpoint(path, 1, f"directory.id: {error}") from error
+    return MetaProperties(values["cluster.id"], _number(path, 1, node_id), directory)
+
+
+def write_meta_properties(disk: Disk, path: str, properties: MetaProperties) -> None:
+    lines = ["#", "version=1", f"cluster.id={properties.cluster_id}"]
+    lines.append(f"node.id={properties.node_id}")
+    if properties.directory_id is not None:
+        lines.append(f"directory.id={uuid_to_text(properties.directory_id)}")
+    disk.replace(path, ("\n".join(lines) + "\n").encode("utf-8"))
+
+
+def read_partition_metadata(disk: Disk, path: str) -> UUID:
+    lines = _text(disk, path).splitlines()
+    if not lines or lines[0] != "version: 0":
+        raise CorruptCheckpoint(path, 1, "version: 0 expected")
+    if len(lines) != 2 or not lines[1].startswith("topic_id: "):
+        raise CorruptCheckpoint(path, 2, "topic_id expected")
+    try:
+        return uuid_from_text(lines[1].removeprefix("topic_id: "))
+    except ValueError as error:
+        raise CorruptCheckpoint(path, 2, str(error)) from error
+
+
+def write_partition_metadata(disk: Disk, path: str, topic_id: UUID) -> None:
+    disk.replace(path, f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode("ascii"))
+
+
+def read_clean_shutdown(disk: Disk, path: str) -> int | None:
+    """The broker epoch of the clean stop, or None if there was none. A marker without a readable epoch
+    still says that the logs were closed: its epoch is then -1, as in Kafka."""
+    if not disk.exists(path):
+        return None
+    try:
+        epoch = json.loads(disk.read(path))["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1
+
+
+def write_clean_shutdown(disk: Disk, path: str, broker_epoch: int) -> None:
+    content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    disk.replace(path, content.encode("ascii"))

@@ -1,0 +1,100 @@
+"""Which leader wrote what: a partition's leader epochs and the offset at which each begins.
+
+This is what tells a follower where its log parts from its leader's (KIP-101, KIP-279). Entries rise
+strictly in both fields. The cache is the truth while the log is open; `leader-epoch-checkpoint` is written
+before the recovery point passes an entry and at close, and what a crash loses of it is rebuilt from the
+batches behind the recovery point. Only an epoch that wrote no batch can be lost so, and nobody needs it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from ottla.log import checkpoints
+from ottla.runtime.seams import Disk
+
+UNDEFINED = (-1, -1)
+
+
+class EpochCache:
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self.entries: list[tuple[int, int]] = list(entries)
+        """(epoch, start offset)"""
+        self.dirty = False
+        """Differs from the checkpoint file."""
+
+    @property
+    def latest(self) -> int | None:
+        return self.entries[-1][0] if self.entries else None
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """From `start_offset` on the log is written in `epoch`. An earlier epoch that begins there or
+        later wrote nothing, and goes."""
+        assert epoch >= 0 and start_offset >= 0, (epoch, start_offset)
+        entries = self.entries
+        if entries and entries[-1][0] == epoch:
+            assert entries[-1][1] <= start_offset, (entries[-1], start_offset)
+            return
+        assert not entries or entries[-1][0] < epoch, (entries[-1], epoch)
+        while entries and entries[-1][1] >= start_offset:
+            entries.pop()
+        entries.append((epoch, start_offset))
+        self.dirty = True
+
+    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """The largest known epoch not above `epoch`, and where it ends (KIP-279). (-1, -1) if `epoch` is
+        none or newer than all. Below all known ones the answer is the asked epoch and the first known
+        start: its records are gone, and everything that is left comes later."""
+        entries = self.entries
+        if epoch < 0 or not entries or epoch > entries[-1][0]:
+            return UNDEFINED
+        if epoch == entries[-1][0]:
+            return epoch, log_end
+        above = bisect_right(entries, epoch, key=_epoch)
+        if above == 0:
+            return epoch, entries[0][1]
+        return entries[above - 1][0], entries[above][1]
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch in which `offset` was, or would be, written."""
+        index = bisect_right(self.entries, offset, key=_start)
+        return self.entries[index - 1][0] if index else None
+
+    def truncate_from_end(self, offset: int) -> None:
+        """Forget epochs that begin at `offset` or later."""
+        while self.entries and self.entries[-1][1] >= offset:
+            self.entries.pop()
+            self.dirty = True
+
+    def truncate_from_start(self, offset: int) -> None:
+        """Forget epochs that end at or before `offset`; the one that spans it begins there."""
+        index = bisect_right(self.entries, offset, key=_start)
+        if index and self.entries[index - 1][1] < offset:
+            self.entries[:index] = [(self.entries[index - 1][0], offset)]
+            self.dirty = True
+        elif index > 1:
+            del self.entries[: index - 1]
+            self.dirty = True
+
+    def clear(self) -> None:
+        self.dirty = self.dirty or bool(self.entries)
+        self.entries.clear()
+
+    def write(self, disk: Disk, path: str, *, durable: bool) -> None:
+        disk.replace(path, checkpoints.epochs_text(self.entries), durable=durable)
+        self.dirty = False
+
+    def invariants(self) -> None:
+        for (epoch, start), (next_epoch, next_start) in zip(
+            self.entries, self.entries[1:], strict=False
+        ):
+            assert epoch < next_epoch and start < next_start, self.entries
+
+
+def _epoch(entry: tuple[int, int]) -> int:
+    return entry[0]
+
+
+def _start(entry: tuple[int, int]) -> int:
+    return entry[1]
