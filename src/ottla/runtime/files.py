@@ -1,0 +1,204 @@
+"""The disk as the operating system gives it: the `Disk` seam over plain descriptors.
+
+A file here is a descriptor and a remembered end. Appending is one `pwritev` at that end, so a write that
+failed half-way is known by its place, and nothing depends on a file position shared with anybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Sequence
+
+from ottla.runtime.seams import Buffer
+
+IOV_MAX = 1024
+"""How many buffers one vectored call takes on Linux and macOS."""
+
+
+def _sync(descriptor: int) -> None:
+    if sys.platform == "darwin":
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # plain fsync stops at the drive's cache there
+    else:
+        os.fdatasync(descriptor)
+
+
+def _write_all(descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+    """Write every buffer, completing partial writes; the position after the last byte."""
+    for first in range(0, len(buffers), IOV_MAX):
+        group = buffers[first : first + IOV_MAX]
+        written = os.pwritev(descriptor, group, position)
+        position += written
+        missing = sum(map(len, group)) - written
+        if missing:
+            rest = memoryview(b"".join(group))[-missing:]
+            while rest:
+                written = os.pwrite(descriptor, rest, position)
+                position += written
+                rest = rest[written:]
+    return position
+
+
+class RealFile:
+    """An open descriptor, closed at the latest when nobody refers to the file any more.
+
+    So whoever removes a file that others may still be sending (a `FileRange` in a connection's queue)
+    lets go of it instead of calling `close`.
+    """
+
+    __slots__ = ("_descriptor", "_descriptor_lock", "_path", "_size")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._descriptor_lock = threading.Lock()
+        self._size = os.fstat(descriptor).st_size
+
+    def __repr__(self) -> str:
+        return f"RealFile({self._path!r}, {self._size} bytes)"
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def append(self, *buffers: Buffer) -> None:
+        self._write(buffers, self._size)
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        self._write((data,), position)
+
+    def _write(self, buffers: Sequence[Buffer], position: int) -> None:
+        try:
+            end = _write_all(self._descriptor, buffers, position)
+        except OSError:
+            # What was torn off stays visible in `size`, so that the owner can truncate it away.
+            with contextlib.suppress(OSError):
+                self._size = os.fstat(self._descriptor).st_size
+            raise
+        if end > self._size:
+            self._size = end
+
+    def read_at(self, position: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        missing = size - len(data)
+        while missing:
+            data = os.pread(self._descriptor, missing, position + size - missing)
+            if not data:
+                break
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+        self._size = size
+
+    def flush(self) -> None:
+        # Flushing happens in threads. A descriptor of its own keeps a concurrent close from handing the
+        # number to another file in the middle of it.
+        with self._descriptor_lock:
+            descriptor = os.dup(self._descriptor)
+        try:
+            _sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        with self._descriptor_lock:
+            descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def __del__(self) -> None:
+        # A constructor that failed leaves no descriptor behind.
+        if getattr(self, "_descriptor", -1) >= 0:
+            self.close()
+
+
+class RealDisk:
+    """The file systems of this machine."""
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(path, os.open(path, flags, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def file_size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def replace(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        # The content is flushed even when the new name need not be: a rename that reaches the platter
+        # before the bytes it points to would leave neither the old content nor the new.
+        temporary = path + ".tmp"
+        file = self.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.append(data)
+            file.flush()
+            os.rename(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        finally:
+            file.close()
+        if durable:
+            self.flush_dir(os.path.dirname(path))
+
+    def flush_dir(self, path: str) -> None:
+        descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str) -> RealFile:
+        file = self.open(path, create=True)
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise
+        return file
+
+    def usage(self, path: str) -> tuple[int, int]:
+        found = os.statvfs(path)
+        return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail

@@ -1,0 +1,107 @@
+"""What only a real file system can show: descriptors, partial writes, temporary files."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from ottla.runtime import FileRange
+from ottla.runtime.files import RealDisk
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else -1
+
+
+def test_a_file_nobody_refers_to_gives_its_descriptor_back(tmp_path: Path) -> None:
+    disk = RealDisk()
+    gc.collect()
+    before = open_descriptors()
+    file = disk.open(str(tmp_path / "a"), create=True)
+    file.append(b"segment")
+    kept = FileRange(file, 0, 7)
+    disk.remove(str(tmp_path / "a"))
+    del file
+    assert kept.read() == b"segment"
+    del kept
+    assert open_descriptors() == before
+
+
+def test_partial_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole_pwritev, whole_pwrite = os.pwritev, os.pwrite
+    monkeypatch.setattr(os, "pwritev", lambda fd, bufs, at: whole_pwrite(fd, b"".join(bufs)[:3], at))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: whole_pwrite(fd, data[:2], at))
+    file = RealDisk().open(str(tmp_path / "a"), create=True)
+    file.append(b"0123", b"4567", b"89")
+    file.write_at(1, b"abcdefg")
+    assert whole_pwritev is not os.pwritev
+    assert file.read_at(0, 20) == b"0abcdefg89"
+
+
+def test_partial_reads_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RealDisk().open(str(tmp_path / "a"), create=True)
+    file.append(b"0123456789")
+    whole_pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: whole_pread(fd, min(size, 3), at))
+    assert file.read_at(1, 8) == b"12345678"
+    assert file.read_at(1, 80) == b"123456789"
+
+
+def test_a_torn_append_shows_in_the_size_and_can_be_truncated_away(tmp_path: Path) -> None:
+    # The limit on file size makes the system refuse the second half, as a full disk would.
+    import signal
+
+    file = RealDisk().open(str(tmp_path / "a"), create=True)
+    file.append(b"x" * 1000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1500, hard))
+        with pytest.raises(OSError) as refused:
+            file.append(b"y" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert refused.value.errno == errno.EFBIG
+    assert file.size == 1500
+    file.truncate(1000)
+    assert file.read_at(0, 2000) == b"x" * 1000
+
+
+def test_a_replace_that_fails_leaves_the_old_content_and_no_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk()
+    disk.replace(str(tmp_path / "a"), b"old")
+
+    def failing(descriptor: int) -> None:
+        raise OSError(errno.EIO, "fsync failed")
+
+    monkeypatch.setattr(os, "fdatasync", failing)
+    with pytest.raises(OSError, match="fsync failed"):
+        disk.replace(str(tmp_path / "a"), b"new")
+    assert disk.read(str(tmp_path / "a")) == b"old"
+    assert disk.list_dir(str(tmp_path)) == ["a"]
+
+
+def test_a_leftover_temporary_file_is_overwritten_by_the_next_replace(tmp_path: Path) -> None:
+    (tmp_path / "a.tmp").write_bytes(b"left over from a crash, and longer")
+    RealDisk().replace(str(tmp_path / "a"), b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_another_process_cannot_take_a_held_lock(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    code = f"from ottla.runtime.files import RealDisk\nRealDisk().lock({str(tmp_path / 'l')!r})"
+    held = RealDisk().lock(str(tmp_path / "l"))
+    refused = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "BlockingIOError" in refused.stderr
+    held.close()
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
