@@ -1,0 +1,242 @@
+"""Produce, versions 3 to 13, read and written by hand.
+
+The records of a request stay where they arrived: a partition's `records` is a view into the frame, writable so
+that the log can patch offset and epoch in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ottla.runtime.seams import Buffer
+from ottla.wire.layout import (
+    INT32,
+    NO_TAGS,
+    NodeEndpoint,
+    count_bytes,
+    endpoints_bytes,
+    read_count,
+    read_endpoints,
+    read_nullable_string,
+    read_size,
+    read_tagged,
+    read_topic,
+    smallest_topic,
+    string_bytes,
+    tags_bytes,
+    topic_bytes,
+    whole,
+)
+from ottla.wire.primitives import skip_tagged_fields, tagged_fields
+
+_FLEXIBLE_FROM: Final = 9
+_LOG_START_FROM: Final = 5
+_ERROR_MESSAGE_FROM: Final = 8
+_LEADER_FROM: Final = 10
+
+_ACKS_TIMEOUT: Final = Struct(">hi")
+_RESULT: Final = Struct(">ihqq")  # partition, error, base offset, log append time
+_RESULT_LOG_START: Final = Struct(">ihqqq")
+_LEADER: Final = Struct(">ii")  # leader id, leader epoch
+_LEADER_TAGS: Final = Struct(">iiB")
+_LEADER_TAG: Final = 0
+_ENDPOINTS_TAG: Final = 0
+_NO_LEADER: Final = (-1, -1)
+
+
+class PartitionData(NamedTuple):
+    topic: str | None
+    topic_id: UUID | None
+    partition: int
+    records: memoryview | None
+
+
+@dataclass(slots=True)
+class ProduceRequest:
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    partitions: list[PartitionData]
+
+
+class PartitionResult(NamedTuple):
+    topic: str | None
+    topic_id: UUID | None
+    partition: int
+    error: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    error_message: str | None = None
+    current_leader: tuple[int, int] | None = None
+    """(leader, epoch), told to a client that asked the wrong broker (from version 10 on)."""
+
+
+@dataclass(slots=True)
+class ProduceResponse:
+    results: list[PartitionResult]
+    node_endpoints: tuple[NodeEndpoint, ...] = field(default=())
+    throttle_ms: int = 0
+
+
+@whole
+def read_request(version: int, frame: memoryview, offset: int) -> tuple[ProduceRequest, int]:
+    flexible = version >= _FLEXIBLE_FROM
+    transactional_id, position = read_nullable_string(frame, offset, flexible)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
+    position += _ACKS_TIMEOUT.size
+    partitions: list[PartitionData] = []
+    topics, position = read_count(frame, position, flexible, smallest_topic(version, flexible))
+    for _ in range(topics):
+        topic, topic_id, position = read_topic(version, flexible, frame, position)
+        count, position = read_count(frame, position, flexible, 6 if flexible else 8)
+        for _ in range(count):
+            (partition,) = INT32.unpack_from(frame, position)
+            size, position = read_size(frame, position + 4, flexible)
+            records = None
+            if size >= 0:
+                records = frame[position : position + size]
+                position += size
+            if flexible:
+                position = skip_tagged_fields(frame, position)
+            partitions.append(PartitionData(topic, topic_id, partition, records))
+        if flexible:
+            position = skip_tagged_fields(frame, position)
+    if flexible:
+        position = skip_tagged_fields(frame, position)
+    return ProduceRequest(transactional_id, acks, timeout_ms, partitions), position
+
+
+def write_request(version: int, request: ProduceRequest) -> bytes:
+    """Partitions of one topic must follow each other."""
+    flexible = version >= _FLEXIBLE_FROM
+    tags = NO_TAGS if flexible else b""
+    topics = [(key, list(group)) for key, group in groupby(request.partitions, lambda p: p[:2])]
+    parts: list[Buffer] = [
+        string_bytes(request.transactional_id, flexible),
+        _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms),
+        count_bytes(len(topics), flexible),
+    ]
+    for (topic, topic_id), partitions in topics:
+        parts.append(topic_bytes(version, flexible, topic, topic_id))
+        parts.append(count_bytes(len(partitions), flexible))
+        for _, _, partition, records in partitions:
+            parts.append(INT32.pack(partition))
+            if records is None:
+                parts.append(count_bytes(-1, flexible))
+            else:
+                parts += (count_bytes(len(records), flexible), records)
+            parts.append(tags)
+        parts.append(tags)
+    parts.append(tags)
+    return b"".join(parts)
+
+
+def write_response(
+    version: int,
+    results: Sequence[PartitionResult],
+    node_endpoints: Sequence[tuple[int, str, int, str | None]] = (),
+    throttle_ms: int = 0,
+) -> bytes:
+    """Results of one topic must follow each other."""
+    flexible = version >= _FLEXIBLE_FROM
+    topics = [(key, list(group)) for key, group in groupby(results, lambda r: r[:2])]
+    parts = [count_bytes(len(topics), flexible)]
+    for (topic, topic_id), group in topics:
+        parts.append(topic_bytes(version, flexible, topic, topic_id))
+        parts.append(count_bytes(len(group), flexible))
+        parts += [_result_bytes(version, flexible, result) for result in group]
+        if flexible:
+            parts.append(NO_TAGS)
+    parts.append(INT32.pack(throttle_ms))
+    if flexible:
+        announce = version >= _LEADER_FROM and node_endpoints
+        parts.append(
+            tags_bytes([(_ENDPOINTS_TAG, endpoints_bytes(node_endpoints))]) if announce else NO_TAGS
+        )
+    return b"".join(parts)
+
+
+def _result_bytes(version: int, flexible: bool, result: PartitionResult) -> bytes:
+    _, _, partition, error, base, append_time, log_start, message, leader = result
+    if version < _LOG_START_FROM:
+        return _RESULT.pack(partition, error, base, append_time)
+    fixed = _RESULT_LOG_START.pack(partition, error, base, append_time, log_start)
+    if version < _ERROR_MESSAGE_FROM:
+        return fixed
+    # No batch is refused record by record here, so the list of record errors is always empty.
+    fixed += count_bytes(0, flexible) + string_bytes(message, flexible)
+    if not flexible:
+        return fixed
+    if version < _LEADER_FROM or leader is None or leader == _NO_LEADER:
+        return fixed + NO_TAGS
+    return fixed + tags_bytes([(_LEADER_TAG, _LEADER_TAGS.pack(*leader, 0))])
+
+
+@whole
+def read_response(version: int, frame: memoryview, offset: int) -> tuple[ProduceResponse, int]:
+    flexible = version >= _FLEXIBLE_FROM
+    results: list[PartitionResult] = []
+    smallest = (_RESULT if version < _LOG_START_FROM else _RESULT_LOG_START).size
+    topics, position = read_count(frame, offset, flexible, smallest_topic(version, flexible))
+    for _ in range(topics):
+        topic, topic_id, position = read_topic(version, flexible, frame, position)
+        count, position = read_count(frame, position, flexible, smallest)
+        for _ in range(count):
+            result, position = _read_result(version, flexible, topic, topic_id, frame, position)
+            results.append(result)
+        if flexible:
+            position = skip_tagged_fields(frame, position)
+    (throttle_ms,) = INT32.unpack_from(frame, position)
+    position += 4
+    endpoints: tuple[NodeEndpoint, ...] = ()
+    if flexible:
+        tags, position = tagged_fields(frame, position)
+        if version >= _LEADER_FROM and _ENDPOINTS_TAG in tags:
+            endpoints = read_endpoints(frame, tags[_ENDPOINTS_TAG])
+    return ProduceResponse(results, endpoints, throttle_ms), position
+
+
+def _read_result(
+    version: int,
+    flexible: bool,
+    topic: str | None,
+    topic_id: UUID | None,
+    data: memoryview,
+    position: int,
+) -> tuple[PartitionResult, int]:
+    if version < _LOG_START_FROM:
+        fixed = (*_RESULT.unpack_from(data, position), -1)
+        position += _RESULT.size
+    else:
+        fixed = _RESULT_LOG_START.unpack_from(data, position)
+        position += _RESULT_LOG_START.size
+    message: str | None = None
+    leader: tuple[int, int] | None = None
+    if version >= _ERROR_MESSAGE_FROM:
+        position = _skip_record_errors(flexible, data, position)
+        message, position = read_nullable_string(data, position, flexible)
+    if flexible:
+        tags, position = tagged_fields(data, position)
+        if version >= _LEADER_FROM and _LEADER_TAG in tags:
+            leader_id, epoch = read_tagged(data, tags[_LEADER_TAG], _LEADER)
+            leader = (leader_id, epoch)
+    partition, error, base, append_time, log_start = fixed
+    return PartitionResult(
+        topic, topic_id, partition, error, base, append_time, log_start, message, leader
+    ), position
+
+
+def _skip_record_errors(flexible: bool, data: memoryview, position: int) -> int:
+    count, position = read_count(data, position, flexible, 6)
+    for _ in range(count):
+        INT32.unpack_from(data, position)
+        _, position = read_nullable_string(data, position + 4, flexible)
+        if flexible:
+            position = skip_tagged_fields(data, position)
+    return position
