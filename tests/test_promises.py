@@ -37,7 +37,7 @@ def read_table() -> dict[str, Promise]:
     return found
 
 
-def tests_that_exist() -> dict[str, list[str]]:
+def existing_tests() -> dict[str, list[str]]:
     """Names of all test functions, by promise number; those without a number under ""."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
@@ -51,7 +51,7 @@ def tests_that_exist() -> dict[str, list[str]]:
 
 
 def rewrite() -> None:
-    existing = tests_that_exist()
+    existing = existing_tests()
     lines = []
     for line in TABLE.read_text().splitlines():
         if match := re.match(r"\| (P\d\d) \|", line):
@@ -70,7 +70,7 @@ def test_every_promise_stands_in_the_table_once() -> None:
 def test_a_kept_promise_is_tested_and_its_tests_exist(number: str) -> None:
     promise = read_table()[number]
     assert promise.state in ("kept", "open"), f"{number} is {promise.state!r}"
-    existing = {name for names in tests_that_exist().values() for name in names}
+    existing = {name for names in existing_tests().values() for name in names}
     missing = [name for name in promise.tests if name not in existing]
     assert not missing, f"{number} names tests that do not exist: {', '.join(missing)}"
     if promise.state == "kept":
@@ -80,7 +80,7 @@ def test_a_kept_promise_is_tested_and_its_tests_exist(number: str) -> None:
 
 
 def test_no_test_claims_a_promise_that_does_not_exist() -> None:
-    unknown = set(tests_that_exist()) - set(NUMBERS) - {""}
+    unknown = set(existing_tests()) - set(NUMBERS) - {""}
     assert not unknown
 
 
