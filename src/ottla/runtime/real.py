@@ -1,0 +1,41 @@
+"""The runtime of a real node: this machine's clock, disks and network, and the loop they run on."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from ottla.runtime.files import RealDisk
+from ottla.runtime.seams import Runtime
+from ottla.runtime.sockets import RealNetwork
+
+T = TypeVar("T")
+
+
+class RealClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+def real_runtime(loop: asyncio.AbstractEventLoop, seed: int | None = None) -> Runtime:
+    """The seams of one node on `loop`; without a seed the randomness is the system's."""
+    return Runtime(
+        clock=RealClock(),
+        disk=RealDisk(),
+        network=RealNetwork(loop),
+        random=random.Random(seed),
+    )
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` to its end on uvloop, as `asyncio.run` would on asyncio's loop."""
+    import uvloop  # 100 ms that commands without a loop need not pay
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)

@@ -1,0 +1,589 @@
+"""Connections of a broker on raw non-blocking sockets: the `Network` seam for the real machine.
+
+asyncio's transports copy every byte once more and keep a buffer per connection. Here small frames are
+parsed where the system put them, in one buffer that all connections share; a large frame gets a buffer
+of its own, which grows with the bytes that really came; answers leave in one `sendmsg` per turn of the
+loop, and ranges of files by `sendfile`. Only `add_reader`, `add_writer` and `call_soon` are asked of the
+loop, so uvloop and asyncio's selector loop serve alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Any
+
+from ottla.runtime.seams import Buffer, Chunk, Connection, FileRange, FrameReceiver
+
+log = logging.getLogger(__name__)
+
+FRAME_SIZE = Struct(">i")
+RECEIVE_BUFFER_BYTES = 64 * 1024
+PARTIAL_BYTES_MAX = 16 * 1024
+"""An unfinished frame longer than this moves from the shared buffer into one of its own."""
+SPARE_BUFFER_BYTES_MAX = 1024 * 1024
+"""A large frame's buffer up to this size is kept for the next one: zeroing fresh ones costs 5 %."""
+READS_PER_TURN = 8
+"""A connection that always has more to say lets the others speak after so many reads."""
+WRITE_BYTES_PER_TURN = 1024 * 1024
+SENDFILE_BYTES_MIN = 16 * 1024
+"""Shorter file ranges are cheaper to read and send along with their neighbours."""
+IOV_MAX = 512
+BACKLOG = 1024
+ACCEPTS_PER_TURN = 64
+ACCEPT_PAUSE_S = 0.2
+OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
+
+assert PARTIAL_BYTES_MAX * 2 <= RECEIVE_BUFFER_BYTES, "a kept part leaves room to receive the rest"
+
+
+class ShortFile(OSError):
+    """A file became shorter than a range that was to be sent from it."""
+
+    def __str__(self) -> str:
+        return "a file was truncated while it was being sent"
+
+
+class LargeFrame:
+    """A frame on its way into a buffer of its own.
+
+    The size was announced by a stranger: the buffer grows to at most twice what has really arrived.
+    """
+
+    __slots__ = ("buffer", "filled", "size")
+
+    def __init__(self, size: int, begun: memoryview, buffer: bytearray) -> None:
+        assert len(begun) <= size
+        self.size = size
+        self.filled = len(begun)
+        self.buffer = buffer
+        if len(buffer) < self.filled:
+            self._grow()
+        buffer[: self.filled] = begun
+
+    def receive(self, connected: socket.socket) -> tuple[int, bool]:
+        """(bytes received, whether they filled the room there was: there may then be more)."""
+        if self.filled == len(self.buffer):
+            self._grow()
+        with memoryview(self.buffer) as whole, whole[self.filled : self.size] as room:
+            received = connected.recv_into(room)
+            filled = received == len(room)
+        self.filled += received
+        return received, filled
+
+    def _grow(self) -> None:
+        wanted = min(self.size, max(2 * self.filled, 2 * RECEIVE_BUFFER_BYTES))
+        self.buffer += bytes(wanted - len(self.buffer))
+
+    @property
+    def complete(self) -> bool:
+        return self.filled == self.size
+
+
+class SocketConnection:
+    """One TCP connection that speaks length-prefixed frames."""
+
+    __slots__ = (
+        "_closed",
+        "_closing",
+        "_fd",
+        "_flush_scheduled",
+        "_frame_bytes_max",
+        "_large",
+        "_local",
+        "_network",
+        "_partial",
+        "_paused",
+        "_peer",
+        "_queue",
+        "_queued_bytes",
+        "_reading",
+        "_receiver",
+        "_socket",
+        "_writing",
+    )
+
+    def __init__(
+        self, network: RealNetwork, connected: socket.socket, frame_bytes_max: int
+    ) -> None:
+        self._network = network
+        self._socket = connected
+        self._fd = connected.fileno()
+        self._frame_bytes_max = frame_bytes_max
+        self._receiver: FrameReceiver | None = None
+        self._peer = _address(connected.getpeername())
+        self._local = _address(connected.getsockname())
+        self._partial: bytes = b""
+        self._large: LargeFrame | None = None
+        self._queue: deque[Chunk] = deque()
+        self._queued_bytes = 0
+        self._flush_scheduled = False
+        self._writing = False  # add_writer is in force: the system's buffer was full
+        self._reading = False  # add_reader is in force
+        self._paused = False
+        self._closing = False
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<connection {self._local} to {self._peer}>"
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        return self._peer
+
+    @property
+    def local(self) -> tuple[str, int]:
+        return self._local
+
+    @property
+    def closed(self) -> bool:
+        return self._closing or self._closed
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queued_bytes
+
+    def start(self, receiver: FrameReceiver) -> None:
+        assert self._receiver is None
+        self._receiver = receiver
+        self._update_reading()
+
+    # Receiving
+
+    def pause_reading(self) -> None:
+        self._paused = True
+        self._update_reading()
+
+    def resume_reading(self) -> None:
+        if self._paused:
+            self._paused = False
+            # Frames that arrived before the pause are delivered on a turn of their own: the caller may
+            # itself be inside `frame_received`.
+            self._network.loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if self._partial and not self._paused and not self.closed:
+            rest = self._partial
+            self._partial = b""
+            self._network.receive_buffer[: len(rest)] = rest
+            self._parse(len(rest))
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        wanted = self._receiver is not None and not (self._paused or self._closing or self._closed)
+        if wanted and not self._reading:
+            self._reading = True
+            self._network.loop.add_reader(self._fd, self._readable)
+        elif self._reading and not wanted:
+            self._reading = False
+            self._network.loop.remove_reader(self._fd)
+
+    def _readable(self) -> None:
+        for _ in range(READS_PER_TURN):
+            if not self._reading:
+                return
+            try:
+                if self._large is not None:
+                    more = self._receive_large(self._large)
+                else:
+                    more = self._receive_small()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as problem:
+                self._lose(_reason(problem))
+                return
+            except (MemoryError, BufferError) as problem:
+                self._lose(f"no buffer for a frame: {problem}")
+                return
+            if not more:
+                return
+
+    def _receive_small(self) -> bool:
+        """Receive into the shared buffer and deliver; whether there may be more to read at once."""
+        kept = len(self._partial)
+        buffer = self._network.receive_buffer
+        received = self._socket.recv_into(buffer[kept:])
+        if not received:
+            self._lose("closed by the peer")
+            return False
+        if kept:
+            buffer[:kept] = self._partial
+            self._partial = b""
+        self._parse(kept + received)
+        return kept + received == len(buffer)
+
+    def _parse(self, end: int) -> None:
+        """Deliver the whole frames among the first `end` bytes of the shared buffer; keep the rest."""
+        buffer = self._network.receive_buffer
+        position = 0
+        while end - position >= FRAME_SIZE.size and not (
+            self._paused or self._closing or self._closed
+        ):
+            (size,) = FRAME_SIZE.unpack_from(buffer, position)
+            if not 0 <= size <= self._frame_bytes_max:
+                self._lose(f"frame of {size} bytes refused, the limit is {self._frame_bytes_max}")
+                return
+            body = position + FRAME_SIZE.size
+            if body + size > end:
+                if end - body > PARTIAL_BYTES_MAX:
+                    self._large = LargeFrame(
+                        size, buffer[body:end], self._network.take_spare_buffer()
+                    )
+                    return
+                break
+            self._deliver(buffer[body : body + size])
+            position = body + size
+        if position < end and not self.closed:
+            self._partial = bytes(buffer[position:end])
+
+    def _receive_large(self, large: LargeFrame) -> bool:
+        received, filled = large.receive(self._socket)
+        if not received:
+            self._lose("closed by the peer within a frame")
+            return False
+        if large.complete:
+            self._large = None
+            self._deliver(memoryview(large.buffer)[: large.size])
+            self._network.keep_spare_buffer(large.buffer)
+        return filled
+
+    def _deliver(self, frame: memoryview) -> None:
+        assert self._receiver is not None
+        try:
+            self._receiver.frame_received(frame)
+        except Exception:
+            log.exception("%r: the receiver failed on a frame of %d bytes", self, len(frame))
+            self._lose("the receiver failed")
+
+    # Sending
+
+    def send(self, chunks: Sequence[Chunk]) -> None:
+        if self._closing or self._closed:
+            return
+        for chunk in chunks:
+            size = chunk.size if isinstance(chunk, FileRange) else len(chunk)
+            if size:  # an empty one would never count as sent
+                self._queue.append(chunk)
+                self._queued_bytes += size
+        if self._queue and not self._flush_scheduled and not self._writing:
+            self._flush_scheduled = True
+            self._network.loop.call_soon(self._scheduled_flush)
+
+    def _scheduled_flush(self) -> None:
+        self._flush_scheduled = False
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._closed:
+            return
+        budget = WRITE_BYTES_PER_TURN
+        try:
+            while self._queue and budget > 0:
+                head = self._queue[0]
+                if isinstance(head, FileRange) and _by_sendfile(head):
+                    sent = self._send_file(head, budget)
+                    whole = sent == head.size
+                else:
+                    sent, whole = self._send_buffers()
+                budget -= sent
+                self._queued_bytes -= sent
+                if not whole:
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass  # the system's buffer is full; the writer below waits for room
+        except OSError as problem:
+            self._lose(_reason(problem))
+            return
+        if self._queue and not self._writing:
+            self._writing = True
+            self._network.loop.add_writer(self._fd, self._flush)
+        elif self._writing and not self._queue:
+            self._writing = False
+            self._network.loop.remove_writer(self._fd)
+        if self._closing and not self._queue:
+            self._lose("closed")
+
+    def _send_buffers(self) -> tuple[int, bool]:
+        """Send the buffers at the head of the queue in one call: (bytes sent, whether all of them)."""
+        buffers: list[Buffer] = []
+        total = 0
+        more = 0
+        for chunk in self._queue:
+            if isinstance(chunk, FileRange):
+                if _by_sendfile(chunk):
+                    more = MSG_MORE  # one packet with what sendfile adds
+                    break
+                buffers.append(_read_whole(chunk))
+            else:
+                buffers.append(chunk)
+            total += len(buffers[-1])
+            if len(buffers) == IOV_MAX or total >= WRITE_BYTES_PER_TURN:
+                break
+        sent = self._socket.sendmsg(buffers, (), more)
+        left = sent
+        for buffer in buffers:
+            if left < len(buffer):
+                # What was read from a file stays in memory: the range may be gone next time.
+                self._queue[0] = memoryview(buffer)[left:]
+                return sent, False
+            left -= len(buffer)
+            self._queue.popleft()
+        return sent, True
+
+    def _send_file(self, chunk: FileRange, budget: int) -> int:
+        count = min(chunk.size, budget)
+        sent = os.sendfile(self._fd, chunk.file.fileno(), chunk.position, count)
+        if not sent:
+            raise ShortFile
+        if sent == chunk.size:
+            self._queue.popleft()
+        else:
+            self._queue[0] = FileRange(chunk.file, chunk.position + sent, chunk.size - sent)
+        return sent
+
+    # The end
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self._closing = True
+        self._update_reading()
+        if not self._queue:
+            self._lose("closed")
+
+    def abort(self) -> None:
+        self._lose("aborted")
+
+    def _lose(self, reason: str) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._update_reading()
+        if self._writing:
+            self._writing = False
+            self._network.loop.remove_writer(self._fd)
+        self._socket.close()
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._partial = b""
+        self._large = None
+        # Never from within the receiver's own call, and after `accept` has returned one.
+        self._network.loop.call_soon(self._tell_receiver, reason)
+
+    def _tell_receiver(self, reason: str) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is None:  # whoever should have made one failed
+            return
+        try:
+            receiver.connection_lost(reason)
+        except Exception:
+            log.exception("%r: the receiver failed on hearing that it was lost (%s)", self, reason)
+
+
+class SocketListener:
+    def __init__(
+        self,
+        network: RealNetwork,
+        listening: socket.socket,
+        accept: Callable[[Connection], FrameReceiver],
+        frame_bytes_max: int,
+    ) -> None:
+        self._network = network
+        self._socket = listening
+        self._fd = listening.fileno()
+        self._accept = accept
+        self._frame_bytes_max = frame_bytes_max
+        self._address = _address(listening.getsockname())
+        self._closed = False
+        self._resume: asyncio.TimerHandle | None = None
+        network.loop.add_reader(self._fd, self._acceptable)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._address
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._resume is not None:
+            self._resume.cancel()
+        else:
+            self._network.loop.remove_reader(self._fd)
+        self._socket.close()
+
+    def _acceptable(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            if self._closed:
+                return
+            try:
+                connected, _peer = self._socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as problem:
+                if problem.errno in OUT_OF_RESOURCES:
+                    self._pause(problem)
+                    return
+                # The peer gave up between its connect and our accept: the next one may not have.
+                log.debug("accepting on %s: %s", self._address, problem)
+                continue
+            self._accepted(connected)
+
+    def _pause(self, problem: OSError) -> None:
+        """Out of descriptors: the listener would stay readable and spin until somebody frees one."""
+        log.error("accepting on %s pauses %s s: %s", self._address, ACCEPT_PAUSE_S, problem)
+        self._network.loop.remove_reader(self._fd)
+        self._resume = self._network.loop.call_later(ACCEPT_PAUSE_S, self._resume_accepting)
+
+    def _resume_accepting(self) -> None:
+        self._resume = None
+        self._network.loop.add_reader(self._fd, self._acceptable)
+
+    def _accepted(self, connected: socket.socket) -> None:
+        try:
+            _prepare(connected)
+            connection = SocketConnection(self._network, connected, self._frame_bytes_max)
+        except OSError as problem:  # already gone again
+            log.debug("accepting on %s: %s", self._address, problem)
+            connected.close()
+            return
+        try:
+            receiver = self._accept(connection)
+        except Exception:
+            log.exception("%r: accepting failed", connection)
+            connection.abort()
+            return
+        connection.start(receiver)
+
+
+class RealNetwork:
+    """TCP on this machine, for one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._spare_buffer: bytearray | None = None
+
+    def take_spare_buffer(self) -> bytearray:
+        buffer, self._spare_buffer = self._spare_buffer, None
+        return bytearray() if buffer is None else buffer
+
+    def keep_spare_buffer(self, buffer: bytearray) -> None:
+        if len(buffer) <= SPARE_BUFFER_BYTES_MAX:
+            self._spare_buffer = buffer
+
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[Connection], FrameReceiver],
+        *,
+        frame_bytes_max: int,
+    ) -> SocketListener:
+        problems: list[OSError] = []
+        for family, address in await self._resolve(host, port, passive=True):
+            listening = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                listening.setblocking(False)
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    # Every address of the machine means both families; a given one means itself.
+                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != ""))
+                listening.bind(address)
+                listening.listen(BACKLOG)
+            except OSError as problem:
+                listening.close()
+                problems.append(problem)
+                continue
+            return SocketListener(self, listening, accept, frame_bytes_max)
+        raise _with_place(problems, "listen on", host, port)
+
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        receiver: Callable[[Connection], FrameReceiver],
+        *,
+        frame_bytes_max: int = 1 << 30,
+    ) -> SocketConnection:
+        problems: list[OSError] = []
+        for family, address in await self._resolve(host, port, passive=False):
+            connecting = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                _prepare(connecting)
+                await self.loop.sock_connect(connecting, address)
+                connection = SocketConnection(self, connecting, frame_bytes_max)
+                if connection.local == connection.peer:
+                    # Where nobody listens on a port of the ephemeral range, TCP may pick that very
+                    # port for our side and connect us to ourselves.
+                    raise ConnectionRefusedError(errno.ECONNREFUSED, "connected to itself")
+            except OSError as problem:
+                connecting.close()
+                problems.append(problem)
+                continue
+            except BaseException:  # cancelled, by the caller's time limit
+                connecting.close()
+                raise
+            try:
+                connection.start(receiver(connection))
+            except BaseException:
+                connection.abort()
+                raise
+            return connection
+        raise _with_place(problems, "connect to", host, port)
+
+    async def _resolve(
+        self, host: str, port: int, *, passive: bool
+    ) -> list[tuple[socket.AddressFamily, Any]]:
+        """Addresses to try, IPv4 first, so that "localhost" means the same to both sides."""
+        if not host and passive and socket.has_dualstack_ipv6():
+            return [(socket.AF_INET6, ("::", port)), (socket.AF_INET, ("0.0.0.0", port))]
+        try:  # a numeric address needs no thread
+            found = socket.getaddrinfo(
+                host or "0.0.0.0",
+                port,
+                type=socket.SOCK_STREAM,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+        except socket.gaierror:
+            found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = [(family, address) for family, _type, _protocol, _name, address in found]
+        return sorted(addresses, key=lambda found: found[0] != socket.AF_INET)
+
+
+def _by_sendfile(chunk: FileRange) -> bool:
+    return chunk.size >= SENDFILE_BYTES_MIN and chunk.file.fileno() >= 0
+
+
+def _read_whole(chunk: FileRange) -> bytes:
+    data = chunk.read()
+    if len(data) < chunk.size:
+        raise ShortFile
+    return data
+
+
+def _prepare(connected: socket.socket) -> None:
+    connected.setblocking(False)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def _address(address: Any) -> tuple[str, int]:
+    return str(address[0]).removeprefix("::ffff:"), int(address[1])
+
+
+def _reason(problem: OSError) -> str:
+    return f"{type(problem).__name__}: {problem.strerror or problem}"
+
+
+def _with_place(problems: list[OSError], verb: str, host: str, port: int) -> OSError:
+    """The last problem, of its own type, saying what was tried."""
+    problem = problems[-1] if problems else OSError(errno.EADDRNOTAVAIL, "no address found")
+    return type(problem)(problem.errno, f"cannot {verb} {host}:{port}: {problem.strerror}")
