@@ -1,0 +1,394 @@
+"""Brokers: registration, heartbeats, fencing, controlled shutdown.
+
+What the cluster must remember (who is registered, fenced, shutting down) is in the metadata; what only the
+active controller knows (who was heard when) is in `Sessions`, which begins anew with each active
+controller. Fencing a live broker is always safe: it comes back with its next heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from ottla.controller.draft import Draft
+from ottla.controller.states import BrokerState, broker_state
+from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.records import (
+    DIRECTORY_LOST,
+    DIRECTORY_UNASSIGNED,
+    BrokerRegistrationChangeRecord,
+    Endpoint,
+    FeatureRange,
+    Record,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnregisterBrokerRecord,
+)
+from ottla.wire.errors import ErrorCode, KafkaError
+
+METADATA_VERSION = "metadata.version"
+
+FENCE, UNFENCE = 1, -1
+
+_RESERVED_DIRECTORIES_MAX = 100
+"""Kafka reserves the first hundred ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A broker's request to be registered. `previous_broker_epoch` is the epoch under which it last
+    stopped cleanly, -1 if it did not."""
+
+    broker_id: int
+    cluster_id: str
+    incarnation: UUID
+    endpoints: tuple[Endpoint, ...] = ()
+    features: tuple[FeatureRange, ...] = ()
+    rack: str | None = None
+    log_dirs: tuple[UUID, ...] = ()
+    previous_broker_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    broker_id: int
+    broker_epoch: int
+    metadata_offset: int
+    """Of the last record it has applied."""
+    want_fence: bool = False
+    want_shutdown: bool = False
+    offline_log_dirs: tuple[UUID, ...] = ()
+    cordoned_log_dirs: tuple[UUID, ...] | None = None
+
+
+@dataclass(slots=True)
+class Session:
+    """What the active controller knows of one registered broker."""
+
+    epoch: int
+    caught_up_at: int
+    """The metadata offset that the broker must have applied before it may be unfenced."""
+    last_contact: float
+    heard: bool = False
+    """It sent a heartbeat to this controller, over a connection that is still open."""
+    reconnect_by: float | None = None
+    """Set while its connection is lost."""
+    metadata_offset: int = -1
+    shutdown_offset: int | None = None
+    """Its controlled shutdown is complete when every active broker has applied this offset."""
+
+    def touch(self, now: float, metadata_offset: int) -> None:
+        self.last_contact, self.heard, self.reconnect_by = now, True, None
+        self.metadata_offset = metadata_offset
+
+    def deadline(self, timeout: float) -> float:
+        end = self.last_contact + timeout
+        return end if self.reconnect_by is None else min(end, self.reconnect_by)
+
+
+class Sessions(dict[int, Session]):
+    """By broker id, one for every registered broker."""
+
+    @classmethod
+    def after_failover(cls, image: MetadataImage, now: float) -> Sessions:
+        """A new controller grants everyone a full session, and takes its own last offset as the one to
+        have caught up with."""
+        sessions = cls()
+        for broker in image.brokers.values():
+            sessions[broker.id] = Session(broker.epoch, image.offset, now)
+            if broker_state(broker) is BrokerState.SHUTTING_DOWN:
+                sessions[broker.id].shutdown_offset = image.offset
+        return sessions
+
+    def alive(self, broker: BrokerImage, now: float, timeout: float) -> bool:
+        """Whether this very incarnation is known to be running."""
+        session = self[broker.id]
+        return session.heard and now < session.deadline(timeout)
+
+    def stale(self, image: MetadataImage, now: float, timeout: float) -> list[int]:
+        return [
+            broker.id
+            for _, broker in sorted(image.brokers.items())
+            if not broker.fenced and self[broker.id].deadline(timeout) <= now
+        ]
+
+    def next_deadline(self, image: MetadataImage, timeout: float) -> float | None:
+        deadlines = (self[b.id].deadline(timeout) for b in image.brokers.values() if not b.fenced)
+        return min(deadlines, default=None)
+
+    def everyone_has_applied(self, image: MetadataImage, offset: int) -> bool:
+        return all(
+            self[broker.id].metadata_offset >= offset
+            for broker in image.brokers.values()
+            if image.is_alive(broker.id)
+        )
+
+
+def register(draft: Draft, request: Registration, sessions: Sessions, now: float) -> dict[str, Any]:
+    config = draft.config
+    if request.cluster_id != config.cluster_id:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"Expected cluster ID {config.cluster_id}, but got cluster ID {request.cluster_id}",
+        )
+    existing = draft.image.brokers.get(request.broker_id)
+    again = existing is not None and existing.incarnation == request.incarnation
+    if existing and not again and sessions.alive(existing, now, config.session_timeout):
+        raise KafkaError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            "Another broker is registered with that broker id.",
+        )
+    _check_directories(draft.image, request)
+    _check_features(draft.image, request)
+    epoch = draft.offset
+    if existing and again:
+        epoch = existing.epoch
+    else:
+        _leave_previous_life(draft, request, existing)
+    record = RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation,
+        broker_epoch=epoch,
+        end_points=request.endpoints,
+        features=request.features,
+        rack=request.rack,
+        fenced=existing.fenced if existing and again else True,
+        in_controlled_shutdown=bool(existing and again and existing.in_controlled_shutdown),
+        log_dirs=request.log_dirs,
+    )
+    draft.add([record])
+    if not again:
+        sessions[request.broker_id] = Session(epoch, draft.image.offset, now)
+    sessions[request.broker_id].caught_up_at = draft.image.offset
+    return {"error_code": 0, "broker_epoch": epoch}
+
+
+def _leave_previous_life(draft: Draft, request: Registration, existing: BrokerImage | None) -> None:
+    """A new incarnation is in no ISR. Unless the last one stopped cleanly it may lack a tail of its log,
+    and leaves the ELR too; on a replaced disk it has nothing at all."""
+    broker = request.broker_id
+    clean = existing is not None and existing.epoch == request.previous_broker_epoch
+    known = existing.directories if existing else ()
+    disk_replaced = any(directory not in known for directory in request.log_dirs)
+    home = request.log_dirs[0] if len(request.log_dirs) == 1 else DIRECTORY_UNASSIGNED
+    changes = []
+    for topic, index, partition in draft.partitions():
+        if broker not in partition.replicas:
+            continue
+        place = partition.replicas.index(broker)
+        directory = partition.directories[place]
+        if (
+            disk_replaced
+            and directory != DIRECTORY_UNASSIGNED
+            and directory not in request.log_dirs
+        ):
+            moved = (*partition.directories[:place], home, *partition.directories[place + 1 :])
+            changes.append(draft.change(topic, index, emptied=[broker], directories=moved))
+        elif broker in partition.isr or (broker in partition.elr and not clean):
+            leaving, lost = ([broker], []) if clean else ([], [broker])
+            changes.append(draft.change(topic, index, leaving=leaving, lost=lost))
+    draft.add([record for record in changes if record is not None])
+
+
+def _check_directories(image: MetadataImage, request: Registration) -> None:
+    directories = request.log_dirs
+    why = ""
+    if not directories:
+        why = "No directories specified in request"
+    elif any(directory.int < _RESERVED_DIRECTORIES_MAX for directory in directories):
+        why = "Reserved directory ID in request"
+    elif len(set(directories)) != len(directories):
+        why = "Duplicate directory ID in request"
+    for _, other in sorted(image.brokers.items()):
+        shared = [
+            d for d in directories if d in other.directories and other.id != request.broker_id
+        ]
+        if shared and not why:
+            why = f"Broker {other.id} is already registered with directory {shared[0]}"
+    if why:
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, why)
+
+
+def _check_features(image: MetadataImage, request: Registration) -> None:
+    """Every finalized feature must lie in the range that the broker supports."""
+    ranges = {feature.name: feature for feature in request.features}
+    if METADATA_VERSION not in ranges:
+        raise KafkaError(
+            ErrorCode.INVALID_REGISTRATION, f"The broker names no range of {METADATA_VERSION}"
+        )
+    for name, level in sorted(image.features.items()):
+        low, high = (0, 0)
+        if name in ranges:
+            low, high = ranges[name].min_supported_version, ranges[name].max_supported_version
+        if not low <= level <= high:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the broker does not support finalized version {level} "
+                f"of {name}. The broker wants a version between {low} and {high}, inclusive.",
+            )
+
+
+def unregister(draft: Draft, broker_id: int, sessions: Sessions) -> dict[str, Any]:
+    broker = draft.image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            f"Broker ID {broker_id} is not currently registered",
+        )
+    draft.change_where(lambda partition: broker_id in partition.isr, leaving=[broker_id])
+    draft.add([UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch)])
+    del sessions[broker_id]
+    return {"error_code": 0}
+
+
+def register_controller(
+    draft: Draft,
+    controller_id: int,
+    incarnation: UUID,
+    endpoints: tuple[Endpoint, ...],
+    features: tuple[FeatureRange, ...],
+) -> dict[str, Any]:
+    draft.add(
+        [
+            RegisterControllerRecord(
+                controller_id=controller_id,
+                incarnation_id=incarnation,
+                end_points=endpoints,
+                features=features,
+            )
+        ]
+    )
+    return {"error_code": 0}
+
+
+def heartbeat(draft: Draft, beat: Heartbeat, sessions: Sessions, now: float) -> dict[str, Any]:
+    broker = draft.broker(beat.broker_id, beat.broker_epoch)
+    session = sessions[beat.broker_id]
+    session.touch(now, beat.metadata_offset)
+    caught_up = beat.metadata_offset >= session.caught_up_at
+
+    match broker_state(broker):
+        case BrokerState.FENCED:
+            may_stop = beat.want_shutdown
+            if not beat.want_fence and not beat.want_shutdown and caught_up:
+                _unfence(draft, broker)
+        case BrokerState.ACTIVE:
+            may_stop = beat.want_shutdown and (beat.want_fence or not draft.leads_any(broker.id))
+            if beat.want_fence or may_stop:
+                fence(draft, [broker.id])
+            elif beat.want_shutdown:
+                _begin_shutdown(draft, broker)
+                session.shutdown_offset = draft.image.offset
+        case BrokerState.SHUTTING_DOWN:
+            assert session.shutdown_offset is not None, "it began by a record"
+            may_stop = not draft.leads_any(broker.id) and sessions.everyone_has_applied(
+                draft.image, session.shutdown_offset
+            )
+            if may_stop:
+                fence(draft, [broker.id])
+    if beat.offline_log_dirs:
+        _take_directories_offline(draft, beat)
+    if beat.cordoned_log_dirs is not None and beat.cordoned_log_dirs != broker.cordoned:
+        draft.add([_registration_change(broker, cordoned_log_dirs=beat.cordoned_log_dirs)])
+    return {
+        "error_code": 0,
+        "is_caught_up": caught_up,
+        "is_fenced": draft.image.brokers[broker.id].fenced,
+        "should_shut_down": may_stop,
+    }
+
+
+def fence(draft: Draft, broker_ids: Sequence[int]) -> None:
+    """All of them, and every partition they touch, in one batch (P32)."""
+    gone = frozenset(broker_ids)
+    draft.change_where(lambda partition: not gone.isdisjoint(partition.isr), leaving=gone)
+    brokers = [draft.image.brokers[broker_id] for broker_id in broker_ids]
+    draft.add([_registration_change(broker, fenced=FENCE) for broker in brokers])
+
+
+def _unfence(draft: Draft, broker: BrokerImage) -> None:
+    draft.add([_registration_change(broker, fenced=UNFENCE)])
+    draft.elect_where_leaderless()
+
+
+def _begin_shutdown(draft: Draft, broker: BrokerImage) -> None:
+    draft.add([_registration_change(broker, in_controlled_shutdown=1)])
+    draft.change_where(lambda partition: broker.id in partition.isr, leaving=[broker.id])
+
+
+def _take_directories_offline(draft: Draft, beat: Heartbeat) -> None:
+    """Replicas on a failed disk leave their ISRs; a broker without any disk left is fenced."""
+    broker = draft.image.brokers[beat.broker_id]
+    failed = [directory for directory in beat.offline_log_dirs if directory in broker.directories]
+    online = tuple(directory for directory in broker.directories if directory not in failed)
+    if not failed:
+        return
+    if not online:
+        if not broker.fenced:
+            fence(draft, [broker.id])
+        return
+    changes = [
+        draft.change(topic, index, leaving=[broker.id])
+        for topic, index, partition in draft.partitions()
+        if broker.id in partition.isr and _directory_of(partition, broker.id) in failed
+    ]
+    draft.add([record for record in changes if record is not None])
+    draft.add([_registration_change(broker, log_dirs=online)])
+
+
+def assign_directories(
+    draft: Draft, broker_id: int, broker_epoch: int, assignments: Iterable[tuple[UUID, UUID, int]]
+) -> dict[tuple[UUID, UUID, int], ErrorCode]:
+    """A broker with several disks says which (directory, topic id, partition) it chose. A directory that
+    is not online (any more) takes the replica out of the ISR."""
+    broker = draft.broker(broker_id, broker_epoch)
+    results: dict[tuple[UUID, UUID, int], ErrorCode] = {}
+    changes = []
+    for directory, topic_id, index in assignments:
+        topic = draft.image.topics_by_id.get(topic_id)
+        error = _assignment_error(topic, index, broker_id)
+        results[directory, topic_id, index] = error
+        if topic is None or error:
+            continue
+        partition = topic.partitions[index]
+        place = partition.replicas.index(broker_id)
+        moved = (*partition.directories[:place], directory, *partition.directories[place + 1 :])
+        lost_disk = directory == DIRECTORY_LOST or directory not in broker.directories
+        leaving: Collection[int] = [broker_id] if lost_disk and broker_id in partition.isr else ()
+        changes.append(draft.change(topic, index, leaving=leaving, directories=moved))
+    draft.add([record for record in changes if record is not None])
+    return results
+
+
+def _assignment_error(topic: TopicImage | None, index: int, broker_id: int) -> ErrorCode:
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if broker_id not in topic.partitions[index].replicas:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.NONE
+
+
+def _directory_of(partition: PartitionImage, broker_id: int) -> UUID:
+    return partition.directories[partition.replicas.index(broker_id)]
+
+
+def _registration_change(
+    broker: BrokerImage,
+    *,
+    fenced: int = 0,
+    in_controlled_shutdown: int = 0,
+    log_dirs: tuple[UUID, ...] = (),
+    cordoned_log_dirs: tuple[UUID, ...] | None = None,
+) -> Record:
+    return BrokerRegistrationChangeRecord(
+        broker_id=broker.id,
+        broker_epoch=broker.epoch,
+        fenced=fenced,
+        in_controlled_shutdown=in_controlled_shutdown,
+        log_dirs=log_dirs,
+        cordoned_log_dirs=cordoned_log_dirs,
+    )

@@ -1,0 +1,179 @@
+"""Settings of topics and brokers that are changed at run time.
+
+A change of `min.insync.replicas` or `unclean.leader.election.enable` alters who may lead. The partitions
+concerned are judged again in the same batch: an ELR that a lower minimum makes obsolete goes at once (M8),
+and a partition that waits for an in-sync replica gets a leader as soon as an unclean one is allowed (P30).
+Kafka clears the whole topic's ELR instead (ClearElr); keeping what is still valid is as safe, and does not
+strand a partition that is offline at that moment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from ottla.controller.draft import UNCLEAN_ELECTION, Draft
+from ottla.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord, Record
+from ottla.wire.errors import ErrorCode, KafkaError
+
+MIN_ISR = "min.insync.replicas"
+
+LIST_SETTINGS = frozenset(
+    {
+        "cleanup.policy",
+        "log.cleanup.policy",
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+    }
+)
+"""The settings that one can append to and subtract from."""
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    name: str
+    operation: int
+    value: str | None
+
+
+class ConfigChanges(NamedTuple):
+    """What one request wishes for one resource."""
+
+    resource_type: int
+    resource_name: str
+    changes: tuple[ConfigChange, ...]
+
+
+def incremental_alter(draft: Draft, requests: Sequence[ConfigChanges]) -> dict[str, Any]:
+    return _alter(draft, requests, replace_all=False)
+
+
+def alter(draft: Draft, requests: Sequence[ConfigChanges]) -> dict[str, Any]:
+    """The older way: what a request does not name is deleted."""
+    return _alter(draft, requests, replace_all=True)
+
+
+def _alter(draft: Draft, requests: Sequence[ConfigChanges], *, replace_all: bool) -> dict[str, Any]:
+    counts = Counter((request.resource_type, request.resource_name) for request in requests)
+    responses = []
+    for request in requests:
+        error, message = ErrorCode.NONE, None
+        try:
+            if counts[request.resource_type, request.resource_name] > 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+                )
+            draft.add(_records(draft, request, replace_all))
+            _judge_partitions_again(draft, request)
+        except KafkaError as failure:
+            error, message = failure.code, failure.message or None
+        responses.append(
+            {
+                "error_code": error,
+                "error_message": message,
+                "resource_type": request.resource_type,
+                "resource_name": request.resource_name,
+            }
+        )
+    draft.limit()
+    return {"responses": responses}
+
+
+def _records(draft: Draft, request: ConfigChanges, replace_all: bool) -> list[Record]:
+    _check_resource(draft, request)
+    kind, resource = request.resource_type, request.resource_name
+    current = draft.image.config(kind, resource)
+    if len({change.name for change in request.changes}) != len(request.changes):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    wished = {change.name: _new_value(draft, change, current) for change in request.changes}
+    if replace_all:
+        wished |= {name: None for name in current if name not in wished}
+    after = {**current, **wished}
+    _validate(draft, request, wished, {n: v for n, v in after.items() if v is not None})
+    return [
+        ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
+        for name, value in wished.items()
+        if value != current.get(name)
+    ]
+
+
+def _check_resource(draft: Draft, request: ConfigChanges) -> None:
+    kind, resource = request.resource_type, request.resource_name
+    if kind == TOPIC_RESOURCE:
+        if resource not in draft.image.topics:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource}' does not exist."
+            )
+    elif kind == BROKER_RESOURCE:
+        if resource and not resource.isdigit():
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"'{resource}' is no broker id")
+        if resource and int(resource) not in draft.image.brokers:
+            raise KafkaError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {resource} found."
+            )
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
+
+
+def _new_value(draft: Draft, change: ConfigChange, current: Mapping[str, str]) -> str | None:
+    if change.operation == Operation.DELETE:
+        return None
+    if change.value is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}")
+    if change.operation == Operation.SET:
+        return change.value
+    if change.operation not in (Operation.APPEND, Operation.SUBTRACT):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {change.operation}")
+    if change.name not in LIST_SETTINGS:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {Operation(change.operation).name} to key {change.name} because its type is "
+            "not LIST.",
+        )
+    present = current.get(change.name, draft.config.topic_defaults.get(change.name, ""))
+    members = [member for member in present.split(",") if member]
+    named = change.value.split(",")
+    if change.operation == Operation.APPEND:
+        members += [member for member in named if member not in members]
+    else:
+        members = [member for member in members if member not in named]
+    return ",".join(members)
+
+
+def _validate(
+    draft: Draft,
+    request: ConfigChanges,
+    wished: Mapping[str, str | None],
+    after: Mapping[str, str],
+) -> None:
+    if request.resource_type == TOPIC_RESOURCE:
+        draft.config.validate_topic_config(after)
+        return
+    draft.config.validate_broker_config(after)
+    if MIN_ISR in wished and (request.resource_name or wished[MIN_ISR] is None):
+        # Controllers and leaders must agree on the minimum, or the ELR would not mean what it says.
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{MIN_ISR} is set for a topic or for the whole cluster, where it cannot be removed.",
+        )
+
+
+def _judge_partitions_again(draft: Draft, request: ConfigChanges) -> None:
+    if request.resource_type == BROKER_RESOURCE and request.resource_name:
+        return
+    if not any(change.name in (MIN_ISR, UNCLEAN_ELECTION) for change in request.changes):
+        return
+    changes = [
+        draft.change(topic, index)
+        for topic, index, partition in draft.partitions()
+        if request.resource_type == BROKER_RESOURCE or topic.name == request.resource_name
+    ]
+    draft.add([record for record in changes if record is not None])

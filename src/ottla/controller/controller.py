@@ -1,0 +1,305 @@
+"""The active controller's brain: commands in, metadata records out.
+
+`Controller` holds the newest metadata image *including records that it wrote and that are not committed
+yet*, so that commands may follow each other without waiting for the log. Each command is decided in one
+go and returns a `Decision`: the records to append as one atomic batch, and the answer to give once that
+batch is committed (P34). The commands themselves stand in modules by theme: `brokers`, `partitions`,
+`topics`, `configs`.
+
+It is pure: no clock, no log, no network. Whoever owns it appends the records in the order of the
+decisions, at the offsets it was told; if that fails, leadership is lost and `deactivate` forgets
+everything that was not committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from ottla.controller import brokers, configs, partitions, topics
+from ottla.controller.brokers import Heartbeat, Registration, Sessions
+from ottla.controller.configs import ConfigChanges
+from ottla.controller.draft import ControllerConfig, Decision, Draft
+from ottla.controller.partitions import ElectionType, IsrProposal
+from ottla.controller.topics import MorePartitions, NewTopic
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import (
+    BROKER_RESOURCE,
+    BeginTransactionRecord,
+    ConfigRecord,
+    Endpoint,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FeatureRange,
+    NoOpRecord,
+    ProducerIdsRecord,
+    Record,
+)
+from ottla.wire.errors import ErrorCode, KafkaError
+
+PRODUCER_ID_BLOCK = 1_000
+PRODUCER_ID_MAX = 2**63 - 1
+
+
+@dataclass(slots=True)
+class _Timers:
+    """When each thing that recurs is due next (monotonic seconds)."""
+
+    no_op: float
+    balance: float
+    unclean: float
+    last_tick: float
+
+
+class Controller:
+    def __init__(self, config: ControllerConfig, random: Random) -> None:
+        self.config = config
+        self._random = random
+        self._image: MetadataImage | None = None
+        self._epoch = -1
+        self._sessions = Sessions()
+        self._timers = _Timers(0.0, 0.0, 0.0, 0.0)
+        self.next_offset = 0
+        """Where the next batch will begin in the metadata log."""
+
+    # Becoming and ceasing to be active
+
+    @property
+    def active(self) -> bool:
+        return self._image is not None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest metadata, including what is not committed yet."""
+        return self._active_image()
+
+    def activate(self, image: MetadataImage, epoch: int, now: float) -> None:
+        """Called once a record of this epoch is committed and applied."""
+        assert not self.active
+        assert epoch > self._epoch, "an epoch has one active controller, once"
+        self._image, self._epoch = image, epoch
+        self.next_offset = image.offset + 1
+        self._sessions = Sessions.after_failover(image, now)
+        self._timers = _Timers(
+            no_op=now + self.config.idle_interval,
+            balance=now + self.config.rebalance_interval,
+            unclean=now + self.config.unclean_election_interval,
+            last_tick=now,
+        )
+
+    def deactivate(self) -> None:
+        self._image = None
+        self._sessions = Sessions()
+
+    def bootstrap(self, features: dict[str, int]) -> Decision:
+        """The first records of a new cluster: its feature levels, and the cluster-wide minimum ISR that
+        every node must agree on."""
+        levels = [
+            FeatureLevelRecord(name=name, feature_level=level) for name, level in features.items()
+        ]
+        minimum = ConfigRecord(
+            resource_type=BROKER_RESOURCE,
+            resource_name="",
+            name=configs.MIN_ISR,
+            value=str(self.config.min_insync_replicas),
+        )
+        records: list[Record] = [BeginTransactionRecord(name="Bootstrap records"), *levels, minimum]
+        return self._simple([*records, EndTransactionRecord()], {})
+
+    # Brokers and controllers
+
+    def register_broker(self, request: Registration, now: float) -> Decision:
+        return self._decide(lambda draft: brokers.register(draft, request, self._sessions, now))
+
+    def heartbeat(self, beat: Heartbeat, now: float) -> Decision:
+        return self._decide(lambda draft: brokers.heartbeat(draft, beat, self._sessions, now))
+
+    def unregister_broker(self, broker_id: int) -> Decision:
+        return self._decide(lambda draft: brokers.unregister(draft, broker_id, self._sessions))
+
+    def register_controller(
+        self,
+        controller_id: int,
+        incarnation: UUID,
+        endpoints: tuple[Endpoint, ...],
+        features: tuple[FeatureRange, ...],
+    ) -> Decision:
+        return self._decide(
+            lambda draft: brokers.register_controller(
+                draft, controller_id, incarnation, endpoints, features
+            )
+        )
+
+    def broker_disconnected(self, broker_id: int, epoch: int, now: float) -> None:
+        """The connection of its heartbeats closed. It has a short grace to come back."""
+        session = self._sessions.get(broker_id)
+        if session is not None and session.epoch == epoch:
+            session.heard = False
+            session.reconnect_by = now + self.config.reconnect_grace
+
+    def broker_unreachable(self, broker_id: int, epoch: int) -> Decision:
+        """Nobody listens at its address: its process is gone. Fenced at once, unless it was heard since."""
+
+        def decide(draft: Draft) -> dict[str, Any]:
+            broker = draft.image.brokers.get(broker_id)
+            known = broker is not None and broker.epoch == epoch and not broker.fenced
+            if known and not self._sessions[broker_id].heard:
+                brokers.fence(draft, [broker_id])
+            return {}
+
+        return self._decide(decide)
+
+    def silent_brokers(self) -> list[int]:
+        """Unfenced brokers that this controller has not heard from, or whose connection is lost."""
+        return [
+            broker.id
+            for _, broker in sorted(self.image.brokers.items())
+            if not broker.fenced and not self._sessions[broker.id].heard
+        ]
+
+    def assign_directories(
+        self, broker_id: int, broker_epoch: int, assignments: Sequence[tuple[UUID, UUID, int]]
+    ) -> Decision:
+        def decide(draft: Draft) -> dict[str, Any]:
+            results = brokers.assign_directories(draft, broker_id, broker_epoch, assignments)
+            return {"results": results}
+
+        return self._decide(decide)
+
+    # Partitions
+
+    def alter_partitions(
+        self, broker_id: int, broker_epoch: int, proposals: Sequence[IsrProposal]
+    ) -> Decision:
+        return self._decide(
+            lambda draft: partitions.alter_partitions(draft, broker_id, broker_epoch, proposals)
+        )
+
+    def elect_leaders(
+        self, kind: ElectionType, wanted: Sequence[tuple[str, int]] | None
+    ) -> Decision:
+        return self._decide(lambda draft: partitions.elect_leaders(draft, kind, wanted))
+
+    # Topics
+
+    def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> Decision:
+        return self._decide(
+            lambda draft: topics.create_topics(draft, wanted, self._random), validate_only
+        )
+
+    def delete_topics(self, names: Sequence[str], ids: Sequence[UUID]) -> Decision:
+        return self._decide(lambda draft: topics.delete_topics(draft, names, ids))
+
+    def create_partitions(
+        self, wanted: Sequence[MorePartitions], *, validate_only: bool = False
+    ) -> Decision:
+        return self._decide(lambda draft: topics.create_partitions(draft, wanted), validate_only)
+
+    # Settings and producer ids
+
+    def alter_configs(
+        self, wanted: Sequence[ConfigChanges], *, validate_only: bool = False
+    ) -> Decision:
+        return self._decide(lambda draft: configs.alter(draft, wanted), validate_only)
+
+    def incremental_alter_configs(
+        self, wanted: Sequence[ConfigChanges], *, validate_only: bool = False
+    ) -> Decision:
+        return self._decide(lambda draft: configs.incremental_alter(draft, wanted), validate_only)
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Decision:
+        def decide(draft: Draft) -> dict[str, Any]:
+            draft.broker(broker_id, broker_epoch)
+            first = draft.image.next_producer_id
+            if first > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids are used up")
+            draft.add(
+                [
+                    ProducerIdsRecord(
+                        broker_id=broker_id,
+                        broker_epoch=broker_epoch,
+                        next_producer_id=first + PRODUCER_ID_BLOCK,
+                    )
+                ]
+            )
+            return {
+                "error_code": 0,
+                "producer_id_start": first,
+                "producer_id_len": PRODUCER_ID_BLOCK,
+            }
+
+        return self._decide(decide)
+
+    # Time
+
+    def tick(self, now: float) -> Decision:
+        """Whatever is due: sessions that ended (all in one batch, P32), unclean elections, leader
+        balance, a no-op record so that an idle log still shows how far everyone has come."""
+        return self._decide(lambda draft: self._tick(draft, now))
+
+    def _tick(self, draft: Draft, now: float) -> dict[str, Any]:
+        config, timers = self.config, self._timers
+        if now - timers.last_tick > config.session_timeout / 2:
+            # It was this process that stood still, so nobody could be heard: start all sessions anew.
+            for session in self._sessions.values():
+                session.last_contact = max(session.last_contact, now)
+        timers.last_tick = now
+        stale = self._sessions.stale(draft.image, now, config.session_timeout)
+        if stale:
+            brokers.fence(draft, stale)
+            for broker_id in stale:
+                self._sessions[broker_id].heard = False
+        if now >= timers.unclean:
+            timers.unclean = now + config.unclean_election_interval
+            draft.elect_where_leaderless()
+        if config.rebalance_leaders and now >= timers.balance:
+            more = partitions.balance_leaders(draft)
+            timers.balance = now if more else now + config.rebalance_interval
+        if config.idle_interval and now >= timers.no_op:
+            timers.no_op = now + config.idle_interval
+            draft.add([NoOpRecord()])
+        return {}
+
+    def next_deadline(self) -> float:
+        """When `tick` has something to do next. Never later than a fraction of the session timeout, so
+        that a pause of our own process can be told from one of theirs."""
+        config, timers = self.config, self._timers
+        deadlines = [timers.last_tick + config.session_timeout / 4, timers.unclean]
+        session = self._sessions.next_deadline(self.image, config.session_timeout)
+        if session is not None:
+            deadlines.append(session)
+        if config.rebalance_leaders:
+            deadlines.append(timers.balance)
+        if config.idle_interval:
+            deadlines.append(timers.no_op)
+        return min(deadlines)
+
+    # The common path of every command
+
+    def _active_image(self) -> MetadataImage:
+        if self._image is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+        return self._image
+
+    def _decide(
+        self, command: Callable[[Draft], dict[str, Any]], validate_only: bool = False
+    ) -> Decision:
+        """Run a command on a draft. A command that raises, or only validates, leaves no trace."""
+        draft = Draft(self._active_image(), self.config, self._epoch, self.next_offset)
+        response = command(draft)
+        if validate_only:
+            return Decision([], response)
+        decision = draft.finish(response)
+        self._image = draft.image
+        self.next_offset += len(decision.records)
+        return decision
+
+    def _simple(self, records: Sequence[Record], response: dict[str, Any]) -> Decision:
+        def decide(draft: Draft) -> dict[str, Any]:
+            draft.add(records)
+            return response
+
+        return self._decide(decide)

@@ -1,0 +1,243 @@
+"""A decision in the making: the metadata as it will be, and the records that bring it there.
+
+A command reads the cluster through a `Draft`, adds records to it and sees at once what they do; when the
+command is done, all of them go into the log as one batch. Nothing a draft holds is visible to anyone
+before that batch is committed, except to the controller's later commands, which build on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from ottla.controller.elections import Election, Rules, change
+from ottla.controller.placement import PlaceableBroker
+from ottla.controller.states import check_edges
+from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.records import (
+    BROKER_RESOURCE,
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    LEADER_UNCHANGED,
+    NO_LEADER,
+    TOPIC_RESOURCE,
+    PartitionChangeRecord,
+    Record,
+)
+from ottla.wire.errors import ErrorCode, KafkaError
+
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+
+RECORDS_PER_COMMAND_MAX = 10_000
+"""Kafka's limit of records that one request of a user may cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a command decided: records for the log (one atomic batch; none if nothing changes), and the
+    fields of the answer, due when they are committed."""
+
+    records: list[Record]
+    response: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ControllerConfig:
+    """The settings a controller decides by. Times in seconds."""
+
+    cluster_id: str
+    validate_topic_config: Callable[[Mapping[str, str]], None]
+    """KafkaError INVALID_CONFIG for a name or value that no topic may have."""
+    validate_broker_config: Callable[[Mapping[str, str]], None]
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Each topic setting's value where no topic or cluster default says otherwise."""
+    topic_defaults_given: Collection[str] = ()
+    """Those of them that the operator set in the node's own settings."""
+    session_timeout: float = 9.0
+    reconnect_grace: float = 0.1
+    idle_interval: float = 0.5
+    """Time between no-op records; 0 for none."""
+    num_partitions: int = 1
+    replication_factor: int = 1
+    min_insync_replicas: int = 1
+    unclean_leader_election: bool = False
+    unclean_election_interval: float = 300.0
+    rebalance_leaders: bool = True
+    rebalance_interval: float = 300.0
+    rebalance_percentage: int = 10
+    delete_topics: bool = True
+
+
+class Draft:
+    def __init__(self, image: MetadataImage, config: ControllerConfig, epoch: int, offset: int):
+        self.before = image
+        self.image = image
+        self.config = config
+        self.offset = offset
+        """Where the batch will begin in the log."""
+        self.records: list[Record] = []
+        self._epoch = epoch
+        self._brokers: dict[int, None] = {}
+        self._partitions: dict[tuple[UUID, int], None] = {}
+        self._leaders: Counter[int] | None = None
+        self._leader_moves: Counter[int] = Counter()
+
+    def add(self, records: Sequence[Record]) -> None:
+        if not records:
+            return
+        self.records.extend(records)
+        self.image, delta = self.image.apply(
+            records, self.offset + len(self.records) - 1, self._epoch
+        )
+        self._brokers.update(dict.fromkeys(delta.changed_brokers))
+        self._partitions.update(dict.fromkeys(delta.changed_partitions))
+        for topic in delta.deleted_topics:
+            keys = ((topic.id, index) for index in range(len(topic.partitions)))
+            self._partitions.update(dict.fromkeys(keys))
+        self._leaders = None
+        self._leader_moves.clear()
+
+    def limit(self) -> None:
+        """A user's request that would write without measure is refused as a whole."""
+        if len(self.records) > RECORDS_PER_COMMAND_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
+            )
+
+    def finish(self, response: dict[str, Any]) -> Decision:
+        check_edges(self.before, self.image, self._brokers, self._partitions)
+        return Decision(self.records, response)
+
+    # Brokers
+
+    def broker(self, broker_id: int, epoch: int) -> BrokerImage:
+        """The registered broker that makes a request, or STALE_BROKER_EPOCH."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker {broker_id}"
+            )
+        if broker.epoch != epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Expected broker epoch {broker.epoch} of broker {broker_id}, but got {epoch}",
+            )
+        return broker
+
+    def placeable(self) -> list[PlaceableBroker]:
+        return [
+            PlaceableBroker(broker.id, broker.rack, self.image.is_alive(broker.id))
+            for _, broker in sorted(self.image.brokers.items())
+            if _usable_directories(broker) != ()
+        ]
+
+    def directory_for_new_replica(self, broker_id: int) -> UUID:
+        """Where only one directory can take it the controller says so; else the broker chooses."""
+        directories = _usable_directories(self.image.brokers[broker_id])
+        return directories[0] if directories and len(directories) == 1 else DIRECTORY_UNASSIGNED
+
+    # Topics and partitions
+
+    def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+        for topic in self.image.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                yield topic, index, partition
+
+    def unclean_election_allowed(self, topic: str) -> bool:
+        for resource in ((TOPIC_RESOURCE, topic), (BROKER_RESOURCE, "")):
+            value = self.image.config(*resource).get(UNCLEAN_ELECTION)
+            if value is not None:
+                return value.lower() == "true"
+        return self.config.unclean_leader_election
+
+    def leads_any(self, broker_id: int) -> bool:
+        return any(partition.leader == broker_id for _, _, partition in self.partitions())
+
+    def change(
+        self,
+        topic: TopicImage,
+        index: int,
+        *,
+        election: Election | None = None,
+        isr: Sequence[int] | None = None,
+        leaving: Collection[int] = (),
+        lost: Collection[int] = (),
+        emptied: Collection[int] = (),
+        recovery: int | None = None,
+        directories: tuple[UUID, ...] | None = None,
+    ) -> PartitionChangeRecord | None:
+        """The change of one partition (see `elections.change`), by the rules that hold for its topic now.
+        `leaving` brokers leave the ISR and may not lead. Not added: the caller gathers changes and adds
+        them together."""
+        partition = topic.partitions[index]
+        away = {*leaving, *lost, *emptied}
+        if isr is None and leaving:
+            isr = [replica for replica in partition.isr if replica not in away]
+        if election is None:
+            unclean = self.unclean_election_allowed(topic.name)
+            election = Election.UNCLEAN if unclean else Election.CLEAN
+        record = change(
+            topic.id,
+            index,
+            partition,
+            Rules(
+                may_lead=lambda replica: replica not in away and self._alive(partition, replica),
+                min_isr=self.image.min_insync_replicas(topic, partition),
+                election=election,
+                leads=self._leads,
+            ),
+            isr=isr,
+            lost=lost,
+            emptied=emptied,
+            recovery=recovery,
+            directories=directories,
+        )
+        if record is not None and record.leader != LEADER_UNCHANGED:
+            self._leader_moves[partition.leader] -= 1
+            self._leader_moves[record.leader] += 1
+        return record
+
+    def change_where(
+        self,
+        concerned: Callable[[PartitionImage], bool],
+        *,
+        leaving: Collection[int] = (),
+        lost: Collection[int] = (),
+    ) -> None:
+        """Add the changes of all partitions concerned by one event."""
+        changes = [
+            self.change(topic, index, leaving=leaving, lost=lost)
+            for topic, index, partition in self.partitions()
+            if concerned(partition)
+        ]
+        self.add([record for record in changes if record is not None])
+
+    def elect_where_leaderless(self) -> None:
+        self.change_where(lambda partition: partition.leader == NO_LEADER)
+
+    def _leads(self, broker_id: int) -> int:
+        """Partitions led by the broker, counting the changes gathered since the last `add`. Counted only
+        when an election must choose among equals."""
+        if self._leaders is None:
+            self._leaders = Counter(partition.leader for _, _, partition in self.partitions())
+        return self._leaders[broker_id] + self._leader_moves[broker_id]
+
+    def _alive(self, partition: PartitionImage, replica: int) -> bool:
+        if not self.image.is_alive(replica):
+            return False
+        directory = partition.directories[partition.replicas.index(replica)]
+        if directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
+            return True
+        return directory != DIRECTORY_LOST and directory in self.image.brokers[replica].directories
+
+
+def _usable_directories(broker: BrokerImage) -> tuple[UUID, ...] | None:
+    """Online and not cordoned; None for a broker that names no directories at all."""
+    if not broker.directories:
+        return None
+    cordoned = broker.cordoned or ()
+    return tuple(directory for directory in broker.directories if directory not in cordoned)

@@ -1,0 +1,163 @@
+"""Which brokers hold a new partition, and which of them is its preferred leader.
+
+The rule (P36): brokers sorted; partition i's j-th replica goes to broker (start + i + j) mod n, and the
+first replica is the preferred one. With racks the sorted list is dealt out rack by rack, and the walk
+along it skips a rack that the partition already uses while another rack is left.
+
+`start` is passed in. For a cluster's first topic it is 0, which is the rule to the letter. Kafka draws it
+at random so that topics of one partition do not all begin at the first broker; the controller passes the
+number of partitions placed so far instead, which spreads such topics evenly rather than probably, and
+gives the same answer for the same history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.wire.errors import ErrorCode, KafkaError
+
+Replicas = tuple[int, ...]
+
+
+class PlaceableBroker(NamedTuple):
+    id: int
+    rack: str | None
+    alive: bool
+    """Unfenced and not shutting down: such brokers are taken first, and only they may lead."""
+
+
+def place(
+    brokers: Sequence[PlaceableBroker], partitions: int, factor: int, start: int = 0
+) -> list[Replicas]:
+    """The replicas of `partitions` new partitions. INVALID_REPLICATION_FACTOR when there are too few
+    brokers; brokers that are not alive serve only where there are too few that are."""
+    assert partitions >= 0
+    _check_factor(brokers, factor)
+    alive = dealt_by_rack([broker for broker in brokers if broker.alive])
+    spare = dealt_by_rack([broker for broker in brokers if not broker.alive])
+    racks = len({broker.rack for broker in brokers})
+    placed = []
+    for index in range(start, start + partitions):
+        walk = _rotated(alive, index) + _rotated(spare, index)
+        placed.append(_first_on_distinct_racks(walk, factor, racks))
+    return placed
+
+
+def dealt_by_rack(brokers: Sequence[PlaceableBroker]) -> list[PlaceableBroker]:
+    """Sorted by id; where racks are given, one of each rack in turn, so that neighbours differ."""
+    by_rack: dict[str, list[PlaceableBroker]] = {}
+    for broker in sorted(brokers):
+        by_rack.setdefault(broker.rack or "", []).append(broker)
+    if len(by_rack) <= 1:
+        return sorted(brokers)
+    decks = [by_rack[rack] for rack in sorted(by_rack)]
+    rounds = max(len(deck) for deck in decks)
+    return [deck[turn] for turn in range(rounds) for deck in decks if turn < len(deck)]
+
+
+def start_after(brokers: Sequence[PlaceableBroker], first_leader: int) -> int:
+    """The `start` that continues a topic whose partition 0 prefers `first_leader`; 0 if that broker is
+    not among those that may lead."""
+    alive = dealt_by_rack([broker for broker in brokers if broker.alive])
+    ids = [broker.id for broker in alive]
+    return ids.index(first_leader) if first_leader in ids else 0
+
+
+def check_assignment(
+    assignment: Mapping[int, Sequence[int]],
+    brokers: Sequence[PlaceableBroker],
+    first_partition: int = 0,
+    factor: int | None = None,
+) -> list[Replicas]:
+    """An assignment given by hand, in order of partitions, or INVALID_REPLICA_ASSIGNMENT saying what is
+    wrong with it: gaps, doubles, unknown brokers, uneven factors, nobody alive to lead."""
+    known = {broker.id: broker for broker in brokers}
+    checked: list[Replicas] = []
+    for index in range(first_partition, first_partition + len(assignment)):
+        if index not in assignment:
+            raise _bad_assignment("partitions should be a consecutive 0-based integer sequence")
+        replicas = tuple(assignment[index])
+        _check_replicas(replicas, known, factor)
+        if not any(known[replica].alive for replica in replicas):
+            raise _bad_assignment(
+                "All brokers specified in the manual partition assignment for partition "
+                f"{index} are fenced or in controlled shutdown."
+            )
+        factor = len(replicas)
+        checked.append(replicas)
+    return checked
+
+
+def _check_replicas(
+    replicas: Replicas, known: Mapping[int, PlaceableBroker], factor: int | None
+) -> None:
+    if not replicas:
+        raise _bad_assignment("The manual partition assignment includes an empty replica list.")
+    for replica in sorted(replicas):
+        if replica not in known:
+            raise _bad_assignment(
+                f"The manual partition assignment includes broker {replica}, but no such broker "
+                "is registered."
+            )
+        if replicas.count(replica) > 1:
+            raise _bad_assignment(
+                f"The manual partition assignment includes the broker {replica} more than once."
+            )
+    if factor is not None and len(replicas) != factor:
+        raise _bad_assignment(
+            f"The manual partition assignment includes a partition with {len(replicas)} "
+            "replica(s), but this is not consistent with previous partitions, which have "
+            f"{factor} replica(s)."
+        )
+
+
+def _check_factor(brokers: Sequence[PlaceableBroker], factor: int) -> None:
+    if factor <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    why = ""
+    if factor > len(brokers):
+        why = (
+            f"The target replication factor of {factor} cannot be reached because only "
+            f"{len(brokers)} broker(s) are registered."
+        )
+    elif not any(broker.alive for broker in brokers):
+        why = "All brokers are currently fenced or in controlled shutdown."
+    if why:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {factor} time(s): {why}",
+        )
+
+
+def _rotated(brokers: list[PlaceableBroker], by: int) -> list[PlaceableBroker]:
+    if not brokers:
+        return []
+    cut = by % len(brokers)
+    return brokers[cut:] + brokers[:cut]
+
+
+def _first_on_distinct_racks(walk: list[PlaceableBroker], factor: int, racks: int) -> Replicas:
+    """The first `factor` brokers along the walk, passing over racks already used until all were."""
+    if racks == 1:
+        return tuple(broker.id for broker in walk[:factor])
+    chosen: list[int] = []
+    waiting = walk
+    while len(chosen) < factor:
+        used: set[str | None] = set()
+        passed_over = []
+        for broker in waiting:
+            if broker.rack in used or len(chosen) == factor:
+                passed_over.append(broker)
+            else:
+                used.add(broker.rack)
+                chosen.append(broker.id)
+        waiting = passed_over
+    return tuple(chosen)
+
+
+def _bad_assignment(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -1,0 +1,311 @@
+"""Topics: creating, deleting and enlarging them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from ottla.controller import placement
+from ottla.controller.draft import RECORDS_PER_COMMAND_MAX, Draft
+from ottla.controller.placement import Replicas
+from ottla.metadata.records import (
+    RECOVERED,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    PartitionRecord,
+    Record,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.types import ZERO_UUID, uuid_to_text
+
+NAME_LENGTH_MAX = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+METADATA_TOPIC = "__cluster_metadata"
+
+# Where a setting's value comes from, in Kafka's numbers.
+TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """`partitions` and `factor` -1 mean the cluster's default; both must be -1 beside an assignment."""
+
+    name: str
+    partitions: int = -1
+    factor: int = -1
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """`count` partitions in all; `assignments` are the replicas of the additional ones."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+def create_topics(draft: Draft, requests: Sequence[NewTopic], random: Random) -> dict[str, Any]:
+    """Each topic succeeds or fails by itself; those that succeed are created in one batch."""
+    doubled = {name for name, count in Counter(r.name for r in requests).items() if count > 1}
+    rows: dict[str, dict[str, Any]] = {}
+    for request in requests:
+        try:
+            if request.name in doubled:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            rows[request.name] = _create(draft, request, random)
+        except KafkaError as error:
+            rows[request.name] = {
+                "name": request.name,
+                "topic_id": ZERO_UUID,
+                "error_code": error.code,
+                "error_message": error.message or None,
+            }
+    draft.limit()
+    return {"topics": list(rows.values())}
+
+
+def _create(draft: Draft, request: NewTopic, random: Random) -> dict[str, Any]:
+    check_name(request.name)
+    _check_free(draft, request.name)
+    configs = _configs(draft, request)
+    assigned = _place_new_topic(draft, request)
+    topic_id = _new_topic_id(draft, random)
+    records: list[Record] = [TopicRecord(name=request.name, topic_id=topic_id)]
+    records += [
+        ConfigRecord(
+            resource_type=TOPIC_RESOURCE, resource_name=request.name, name=name, value=value
+        )
+        for name, value in configs.items()
+    ]
+    records += _partition_records(draft, topic_id, 0, assigned)
+    draft.add(records)
+    return {
+        "name": request.name,
+        "topic_id": topic_id,
+        "error_code": 0,
+        "error_message": None,
+        "topic_config_error_code": 0,
+        "num_partitions": len(assigned),
+        "replication_factor": len(assigned[0]),
+        "configs": _effective_configs(draft, configs),
+    }
+
+
+def check_name(name: str) -> None:
+    """INVALID_TOPIC_EXCEPTION unless the name can be a directory's name everywhere."""
+    why = ""
+    if not name:
+        why = "the empty string is not allowed"
+    elif name in (".", ".."):
+        why = f"'{name}' is not allowed"
+    elif len(name) > NAME_LENGTH_MAX:
+        why = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
+    elif not _LEGAL_NAME.fullmatch(name):
+        why = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' "
+            "and '-'"
+        )
+    if why:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
+    if name == METADATA_TOPIC:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+        )
+
+
+def _check_free(draft: Draft, name: str) -> None:
+    if name in draft.image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if "." not in name and "_" not in name:
+        return
+    unified = name.replace(".", "_")
+    for other in draft.image.topics:
+        if other.replace(".", "_") == unified:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topic: {other}",
+            )
+
+
+def _configs(draft: Draft, request: NewTopic) -> dict[str, str]:
+    missing = [name for name, value in request.configs if value is None]
+    if missing:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Null value not supported for topic configs: {','.join(missing)}",
+        )
+    configs = {name: value for name, value in request.configs if value is not None}
+    draft.config.validate_topic_config(configs)
+    return configs
+
+
+def _place_new_topic(draft: Draft, request: NewTopic) -> list[Replicas]:
+    brokers = draft.placeable()
+    if request.assignments:
+        if request.factor != -1 or request.partitions != -1:
+            field = "replication factor" if request.factor != -1 else "numPartitions"
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {field} was not set to -1.",
+            )
+        assignment = dict(request.assignments)
+        if len(assignment) != len(request.assignments):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "Found multiple manual partition assignments for one partition",
+            )
+        return placement.check_assignment(assignment, brokers)
+    partitions = draft.config.num_partitions if request.partitions == -1 else request.partitions
+    factor = draft.config.replication_factor if request.factor == -1 else request.factor
+    if partitions <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    _limit_partitions(partitions)
+    placed_so_far = sum(len(topic.partitions) for topic in draft.image.topics.values())
+    return placement.place(brokers, partitions, factor, placed_so_far)
+
+
+def _limit_partitions(count: int) -> None:
+    if count > RECORDS_PER_COMMAND_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+        )
+
+
+def _new_topic_id(draft: Draft, random: Random) -> UUID:
+    """Random, never one of the reserved ids, and never one whose text begins with a dash, which command
+    lines would take for an option."""
+    while True:
+        topic_id = UUID(int=random.getrandbits(128), version=4)
+        if topic_id not in draft.image.topics_by_id and not uuid_to_text(topic_id).startswith("-"):
+            return topic_id
+
+
+def _partition_records(
+    draft: Draft, topic_id: UUID, first: int, assigned: Sequence[Replicas]
+) -> list[Record]:
+    records: list[Record] = []
+    for index, replicas in enumerate(assigned, first):
+        isr = tuple(replica for replica in replicas if draft.image.is_alive(replica))
+        assert isr, "placement puts a live broker into every partition"
+        records.append(
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=replicas,
+                isr=isr,
+                leader=isr[0],
+                leader_recovery_state=RECOVERED,
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=tuple(draft.directory_for_new_replica(replica) for replica in replicas),
+            )
+        )
+    return records
+
+
+def _effective_configs(draft: Draft, configs: Mapping[str, str]) -> list[dict[str, Any]]:
+    rows = []
+    for name in sorted({*draft.config.topic_defaults, *configs}):
+        if name in configs:
+            value, source = configs[name], TOPIC_CONFIG
+        else:
+            value = draft.config.topic_defaults[name]
+            given = name in draft.config.topic_defaults_given
+            source = STATIC_BROKER_CONFIG if given else DEFAULT_CONFIG
+        row = {"name": name, "value": value, "read_only": False, "config_source": source}
+        rows.append({**row, "is_sensitive": False})
+    return rows
+
+
+def delete_topics(draft: Draft, names: Sequence[str], ids: Sequence[UUID]) -> dict[str, Any]:
+    wanted: list[tuple[str | None, UUID]] = [(name, ZERO_UUID) for name in names]
+    wanted += [(None, topic_id) for topic_id in ids]
+    doubled = {key for key, count in Counter(wanted).items() if count > 1}
+    rows: list[dict[str, Any]] = []
+    for key in dict.fromkeys(wanted):
+        name, topic_id = key
+        row: dict[str, Any] = {"name": name, "topic_id": topic_id, "error_code": 0}
+        try:
+            if key in doubled:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+            row["name"], row["topic_id"] = _delete(draft, name, topic_id)
+        except KafkaError as error:
+            row |= {"error_code": error.code, "error_message": error.message or None}
+        rows.append(row)
+    draft.limit()
+    return {"responses": rows}
+
+
+def _delete(draft: Draft, name: str | None, topic_id: UUID) -> tuple[str, UUID]:
+    if not draft.config.delete_topics:
+        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+    if name is not None:
+        topic = draft.image.topics.get(name)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        topic = draft.image.topics_by_id.get(topic_id)
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    if topic is None:
+        raise KafkaError(unknown, "There is no such topic.")
+    draft.add([RemoveTopicRecord(topic_id=topic.id)])
+    return topic.name, topic.id
+
+
+def create_partitions(draft: Draft, requests: Sequence[MorePartitions]) -> dict[str, Any]:
+    doubled = {name for name, count in Counter(r.name for r in requests).items() if count > 1}
+    rows: dict[str, dict[str, Any]] = {}
+    for request in requests:
+        row: dict[str, Any] = {"name": request.name, "error_code": 0, "error_message": None}
+        try:
+            if request.name in doubled:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            _enlarge(draft, request)
+        except KafkaError as error:
+            row |= {"error_code": error.code, "error_message": error.message or None}
+        rows[request.name] = row
+    draft.limit()
+    return {"results": list(rows.values())}
+
+
+def _enlarge(draft: Draft, request: MorePartitions) -> None:
+    topic = draft.image.topics.get(request.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no such topic.")
+    present = len(topic.partitions)
+    if request.count <= present:
+        why = f"Topic already has {present} partition(s)."
+        if request.count < present:
+            why = (
+                f"The topic {topic.name} currently has {present} partition(s); {request.count} "
+                "would not be an increase."
+            )
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, why)
+    additional = request.count - present
+    _limit_partitions(additional)
+    brokers = draft.placeable()
+    factor = len(topic.partitions[0].replicas)
+    if request.assignments is None:
+        start = placement.start_after(brokers, topic.partitions[0].replicas[0])
+        assigned = placement.place(brokers, additional, factor, start + present)
+    elif len(request.assignments) != additional:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {additional} additional partition(s), but only "
+            f"{len(request.assignments)} assignment(s) were specified.",
+        )
+    else:
+        given = dict(enumerate(request.assignments, present))
+        assigned = placement.check_assignment(given, brokers, present, factor)
+    draft.add(_partition_records(draft, topic.id, present, assigned))
