@@ -40,6 +40,7 @@ from ottla.wire.layout import (
     whole,
 )
 from ottla.wire.primitives import read_uvarint, skip_tagged_fields, tagged_fields, uvarint
+from ottla.wire.types import ZERO_UUID
 
 # The version that brought each thing.
 _LOG_START_FROM: Final = 5
@@ -353,23 +354,26 @@ def _by_topic(version: int, partitions: Sequence[Any]) -> list[list[Any]]:
 
 
 def _asked_bytes(version: int, asked: FetchPartition) -> bytes:
-    _, _, partition, leader_epoch, offset, fetched_epoch, log_start, max_bytes, *tagged = asked
+    _, _, partition, leader_epoch, offset, fetched_epoch, log_start, max_bytes, _, _ = asked
     if version >= _LAST_FETCHED_EPOCH_FROM:
-        fixed = _ASKED_V12.pack(
+        return _ASKED_V12.pack(
             partition, leader_epoch, offset, fetched_epoch, log_start, max_bytes
-        )
-        tags = []
-        directory_id, high_watermark = tagged
-        if version >= _DIRECTORY_FROM and directory_id:
-            tags.append((_DIRECTORY_TAG, directory_id.bytes))
-        if version >= _HIGH_WATERMARK_FROM and high_watermark != HIGH_WATERMARK_UNSUPPORTED:
-            tags.append((_HIGH_WATERMARK_TAG, _INT64.pack(high_watermark)))
-        return fixed + tags_bytes(tags)
+        ) + tags_bytes(_asked_tags(version, asked))
     if version >= _LEADER_EPOCH_FROM:
         return _ASKED_V9.pack(partition, leader_epoch, offset, log_start, max_bytes)
     if version >= _LOG_START_FROM:
         return _ASKED_V5.pack(partition, offset, log_start, max_bytes)
     return _ASKED_V4.pack(partition, offset, max_bytes)
+
+
+def _asked_tags(version: int, asked: FetchPartition) -> list[tuple[int, bytes]]:
+    tags = []
+    directory_id, high_watermark = asked.replica_directory_id, asked.high_watermark
+    if version >= _DIRECTORY_FROM and directory_id is not None and directory_id != ZERO_UUID:
+        tags.append((_DIRECTORY_TAG, directory_id.bytes))
+    if version >= _HIGH_WATERMARK_FROM and high_watermark != HIGH_WATERMARK_UNSUPPORTED:
+        tags.append((_HIGH_WATERMARK_TAG, _INT64.pack(high_watermark)))
+    return tags
 
 
 def _forgotten_parts(

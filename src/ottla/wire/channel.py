@@ -1,0 +1,230 @@
+"""One client connection: what brokers, the command line and Spark talk to a broker or controller through.
+
+Requests are pipelined; a broker answers a connection's requests in order, so the oldest outstanding request
+is the one that every response must belong to. Anything else, and anything unreadable, ends the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import ottla
+from ottla.runtime.seams import Connection, Network
+from ottla.wire import messages
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+from ottla.wire.headers import read_response_header, request_frame
+
+OnResponse = Callable[[memoryview, int], None]
+"""Called with a frame, valid only during the call, and where the body begins in it."""
+
+_CORRELATION_ID_MAX: Final = 2**31 - 1
+
+
+class _Outstanding(NamedTuple):
+    key: int
+    version: int
+    correlation_id: int
+    on_response: OnResponse
+    on_failure: Callable[[Exception], None] | None
+
+
+class Channel:
+    """Made by `Channel.open`."""
+
+    def __init__(self, connection: Connection, client_id: str) -> None:
+        self.client_id = client_id
+        self.on_close: list[Callable[[str], None]] = []
+        self.versions: dict[int, tuple[int, int]] = {}
+        """What the other side announced, by api key; empty before `negotiate`."""
+        self._connection = connection
+        self._outstanding: deque[_Outstanding] = deque()
+        self._next_correlation_id = 0
+        self._close_reason: str | None = None
+        self._lost = False
+
+    @classmethod
+    async def open(cls, network: Network, host: str, port: int, client_id: str) -> Channel:
+        """OSError if nobody answers there."""
+        opened: list[Channel] = []
+
+        def receive(connection: Connection) -> Channel:
+            opened.append(cls(connection, client_id))
+            return opened[0]
+
+        await network.connect(host, port, receive)
+        return opened[0]
+
+    @property
+    def closed(self) -> bool:
+        return self._lost or self._connection.closed
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        return self._connection.peer
+
+    @property
+    def local(self) -> tuple[str, int]:
+        return self._connection.local
+
+    def close(self) -> None:
+        """Send what is queued, then close. Outstanding requests fail."""
+        self._connection.close()
+
+    def abort(self, reason: str | None = None) -> None:
+        """Close now."""
+        if self._close_reason is None:
+            self._close_reason = reason
+        self._connection.abort()
+
+    def call(
+        self,
+        key: int,
+        version: int,
+        body: bytes,
+        on_response: OnResponse | None,
+        *,
+        on_failure: Callable[[Exception], None] | None = None,
+    ) -> None:
+        """Send a request and have its response handled in place. `on_response` is None for the one
+        request that gets none (Produce with acks=0). ConnectionError if the connection is closed already;
+        if it is lost later, `on_failure` is called."""
+        if self.closed:
+            raise ConnectionError(f"the connection to {self._where()} is closed")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & _CORRELATION_ID_MAX
+        frame = request_frame(key, version, correlation_id, self.client_id, body)
+        if on_response is not None:
+            self._outstanding.append(
+                _Outstanding(key, version, correlation_id, on_response, on_failure)
+            )
+        self._connection.send([frame])
+
+    async def request(
+        self,
+        key: int,
+        fields: Mapping[str, Any],
+        *,
+        version: int | None = None,
+        timeout_s: float = 30,
+    ) -> Any:
+        """The response as a message. TimeoutError after `timeout_s`; ConnectionError if the connection is
+        lost first; InvalidFrame if the response cannot be read."""
+        if version is None:
+            version = self.version_for(key)
+        chosen = version
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def on_response(frame: memoryview, body: int) -> None:
+            message = messages.read_response(key, chosen, frame, body)
+            if not answer.done():
+                answer.set_result(message)
+
+        await self._answer(key, chosen, fields, on_response, answer, timeout_s)
+        return answer.result()
+
+    async def negotiate(self, timeout_s: float = 30) -> Any:
+        """Ask which versions the other side speaks, and remember them. The answer is returned: it also
+        has the features."""
+        version = APIS[ApiKey.API_VERSIONS].max_version
+        answer = await self._api_versions(version, timeout_s)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            known = {entry.api_key: entry.max_version for entry in answer.api_keys}
+            version = min(version - 1, known.get(ApiKey.API_VERSIONS, 0))
+            answer = await self._api_versions(version, timeout_s)
+        if answer.error_code != ErrorCode.NONE:
+            raise KafkaError(
+                ErrorCode(int(answer.error_code)), f"{self._where()} refused ApiVersions"
+            )
+        self.versions = {
+            entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys
+        }
+        return answer
+
+    def version_for(self, key: int) -> int:
+        """The newest version that both sides speak; ours if nothing was negotiated."""
+        ours = APIS[ApiKey(key)]
+        if not self.versions:
+            return ours.max_version
+        lowest, highest = self.versions.get(key, (0, -1))
+        version = min(highest, ours.max_version)
+        if version < max(lowest, ours.min_version):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{self._where()} does not speak {ours.name} {ours.min_version}-{ours.max_version}",
+            )
+        return version
+
+    async def _api_versions(self, version: int, timeout_s: float) -> Any:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def on_response(frame: memoryview, body: int) -> None:
+            # A version that the other side does not know is answered in version 0.
+            refused = bytes(frame[body : body + 2]) == b"\x00\x23"
+            message = messages.read_response(
+                ApiKey.API_VERSIONS, 0 if refused else version, frame, body
+            )
+            if not answer.done():
+                answer.set_result(message)
+
+        fields = {
+            "client_software_name": "ottla",
+            "client_software_version": ottla.__version__,
+        }
+        await self._answer(ApiKey.API_VERSIONS, version, fields, on_response, answer, timeout_s)
+        return answer.result()
+
+    async def _answer(
+        self,
+        key: int,
+        version: int,
+        fields: Mapping[str, Any],
+        on_response: OnResponse,
+        answer: asyncio.Future[Any],
+        timeout_s: float,
+    ) -> None:
+        """Send, and wait until `on_response` has filled `answer`. A response that comes after its
+        time is still taken from the connection, and dropped."""
+
+        def on_failure(error: Exception) -> None:
+            if not answer.done():
+                answer.set_exception(error)
+
+        body = messages.write_request(key, version, fields)
+        self.call(key, version, body, on_response, on_failure=on_failure)
+        async with asyncio.timeout(timeout_s):
+            await answer
+
+    def frame_received(self, frame: memoryview) -> None:
+        if not self._outstanding:
+            self.abort("a response to nothing that was asked")
+            return
+        asked = self._outstanding.popleft()
+        try:
+            correlation_id, body = read_response_header(asked.key, asked.version, frame)
+            if correlation_id != asked.correlation_id:
+                raise InvalidFrame(
+                    f"a response to request {correlation_id}, not {asked.correlation_id}"
+                )
+            asked.on_response(frame, body)
+        except InvalidFrame as error:
+            if asked.on_failure is not None:
+                asked.on_failure(error)
+            self.abort(str(error))
+
+    def connection_lost(self, reason: str) -> None:
+        self._lost = True
+        reason = self._close_reason or reason
+        outstanding, self._outstanding = self._outstanding, deque()
+        for asked in outstanding:
+            if asked.on_failure is not None:
+                asked.on_failure(ConnectionError(f"lost {self._where()}: {reason}"))
+        for callback in list(self.on_close):
+            callback(reason)
+
+    def _where(self) -> str:
+        host, port = self._connection.peer
+        return f"{host}:{port}"
