@@ -1,0 +1,53 @@
+"""The features of this release: what we can do, and what a new cluster is set to (Kafka's 4.3-IV0).
+
+`kraft.version` is finalized by a control record of the quorum, the others by FeatureLevel records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from ottla.metadata.records import FeatureRange
+
+
+class LevelRange(NamedTuple):
+    min: int
+    max: int
+
+
+METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
+
+SUPPORTED: Mapping[str, LevelRange] = MappingProxyType(
+    {
+        METADATA_VERSION: LevelRange(7, 30),
+        KRAFT_VERSION: LevelRange(0, 1),
+        "transaction.version": LevelRange(0, 2),
+        "group.version": LevelRange(0, 1),
+        "share.version": LevelRange(0, 1),
+        "streams.version": LevelRange(0, 1),
+        "eligible.leader.replicas.version": LevelRange(0, 1),
+    }
+)
+
+DEFAULT_LEVELS: Mapping[str, int] = MappingProxyType(
+    {
+        METADATA_VERSION: 30,
+        "eligible.leader.replicas.version": 1,
+        "group.version": 1,
+        "share.version": 1,
+        "streams.version": 1,
+        "transaction.version": 2,
+    }
+)
+"""The FeatureLevel records of a new cluster, metadata.version first as in Kafka."""
+
+
+def supported_ranges() -> tuple[FeatureRange, ...]:
+    """As a broker or controller registers them."""
+    return tuple(
+        FeatureRange(name=name, min_supported_version=levels.min, max_supported_version=levels.max)
+        for name, levels in SUPPORTED.items()
+    )
