@@ -72,7 +72,6 @@ NOT_YET = (
     ("max.connection.creation.rate", "rate limits are not served yet"),
     ("create.topic.policy", "Java classes cannot be loaded"),
     ("alter.config.policy", "Java classes cannot be loaded"),
-    ("replica.selector.class", "reading from followers is not served yet"),
     ("metric", "Java metric reporters are not served"),
     ("auto.include.jmx.reporter", "Java metric reporters are not served"),
     ("kafka.metrics", "Java metric reporters are not served"),

@@ -33,6 +33,7 @@ from ottla.config.values import (
     PROTOCOL_MAP,
     RATIO,
     ROLES,
+    SELECTOR,
     TEXT,
     TIMESTAMP_TYPES,
     VOTERS,
@@ -304,6 +305,12 @@ class Settings:
         long(1),
         5_000,
         "How often high watermarks are written to disk.",
+    )
+    replica_selector_class: str | None = setting(
+        "replica.selector.class",
+        SELECTOR,
+        None,
+        "Let consumers that name their rack read from a replica there (RackAwareReplicaSelector).",
     )
     auto_leader_rebalance_enable: bool = setting(
         "auto.leader.rebalance.enable", BOOLEAN, True, "Give leadership back to preferred replicas."
@@ -613,6 +620,13 @@ class Settings:
         """This node's default of every topic setting, by the topic's names."""
         texts = self.texts()
         return {name: texts[server_name] for name, server_name in TOPIC_TO_SERVER.items()}
+
+    @staticmethod
+    def defaults() -> dict[str, str]:
+        """The default of every setting as text."""
+        return {
+            f.metadata["setting"].name: text_of(f.default) for f in fields(Settings) if f.metadata
+        }
 
     def texts(self) -> dict[str, str]:
         """Every setting as text, as DescribeConfigs shows it."""

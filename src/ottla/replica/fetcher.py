@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from ottla.log.errors import LogDirError
 from ottla.records.batch import read_batch
 from ottla.replica.partition import Partition
 from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
@@ -53,7 +54,7 @@ class Outcome:
     out_of_range: list[Partition] = field(default_factory=list)
     """Partitions whose end lies outside the leader's log: ask it where its log starts."""
     failed: list[tuple[Partition, KafkaError]] = field(default_factory=list)
-    storage_failed: list[tuple[Partition, Exception]] = field(default_factory=list)
+    storage_failed: list[LogDirError] = field(default_factory=list)
 
 
 class FetchConversation:
@@ -200,8 +201,8 @@ class FetchConversation:
             outcome.failed.append((partition, error))
             self._rest(key, followed, now)
             return
-        except OSError as error:
-            outcome.storage_failed.append((partition, error))
+        except LogDirError as error:
+            outcome.storage_failed.append(error)
             self._rest(key, followed, now)
             return
         if partition.next_fetch_position() != before or partition.log.log_start != start_before:

@@ -83,6 +83,7 @@ class Truncation(NamedTuple):
 class Observer(Protocol):
     def log_end_advanced(self, partition: Partition) -> None: ...
     def high_watermark_advanced(self, partition: Partition) -> None: ...
+    def log_start_advanced(self, partition: Partition) -> None: ...
     def isr_proposed(self, partition: Partition) -> None: ...
     def isr_shrunk(self, partition: Partition) -> None: ...
     def role_changed(self, partition: Partition) -> None: ...
@@ -326,7 +327,13 @@ class Partition:
     # -- serving fetches -------------------------------------------------------------------------------
 
     def serve_follower(
-        self, fetch: FetchPartition, replica_id: int, broker_epoch: int, max_bytes: int, now: float
+        self,
+        fetch: FetchPartition,
+        replica_id: int,
+        broker_epoch: int,
+        max_bytes: int,
+        at_least_one: bool,
+        now: float,
     ) -> FetchedPartition:
         """A follower's fetch: says how far it is, gets what comes after, or learns where it diverges."""
         error = self._check_epoch(fetch.current_leader_epoch)
@@ -343,8 +350,10 @@ class Partition:
         log = self.log
         if not log.log_start <= fetch.fetch_offset <= log.log_end:
             return self._failed(ErrorCode.OFFSET_OUT_OF_RANGE)
-        range = self._read(fetch.fetch_offset, max_bytes, log.log_end)
+        range = self._read(fetch.fetch_offset, max_bytes, at_least_one, log.log_end)
         advanced = fetch.fetch_offset != follower.log_end
+        if fetch.log_start_offset != follower.log_start:
+            self.observer.log_start_advanced(self)
         follower.fetched(fetch.fetch_offset, fetch.log_start_offset, broker_epoch, log.log_end, now)
         if follower.id not in self.isr:
             self._maybe_expand_isr(follower)
@@ -364,11 +373,18 @@ class Partition:
         return None
 
     def serve_consumer(
-        self, fetch: FetchPartition, read_committed: bool, max_bytes: int
+        self,
+        fetch: FetchPartition,
+        read_committed: bool,
+        max_bytes: int,
+        at_least_one: bool,
+        from_follower: bool,
     ) -> FetchedPartition:
-        """A consumer's fetch, at the leader or at an in-sync follower near it (P03): only what is committed."""
+        """A consumer's fetch, at the leader or, where the client knows how to ask for it, at a follower
+        near it (P03): only what is committed."""
         error = self._check_epoch(fetch.current_leader_epoch)
-        if error is None and self.role is Role.OFFLINE:
+        serves = self.role is Role.LEADER or (self.role is Role.FOLLOWER and from_follower)
+        if error is None and not serves:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if error is not None:
             return self._failed(error)
@@ -382,13 +398,30 @@ class Partition:
                 return self._failed(ErrorCode.OFFSET_NOT_AVAILABLE)
             return self._failed(ErrorCode.OFFSET_OUT_OF_RANGE)
         end = log.last_stable_offset if read_committed else log.high_watermark
-        range = self._read(offset, max_bytes, end) if offset < end else None
-        return self._answer(range)
+        return self._answer(self._read(offset, max_bytes, at_least_one, end))
 
-    def _read(self, offset: int, max_bytes: int, end: int) -> FileRange | None:
-        if offset >= end or max_bytes <= 0:
+    def _read(self, offset: int, max_bytes: int, at_least_one: bool, end: int) -> FileRange | None:
+        if offset >= end or (max_bytes <= 0 and not at_least_one):
             return None
-        return self.log.read(offset, max_bytes=max_bytes, end_offset=end).range
+        read = self.log.read(offset, max_bytes=max_bytes, end_offset=end, at_least_one=at_least_one)
+        return read.range
+
+    def nearest_replica(
+        self, rack: str, offset: int, rack_of: Callable[[int], str | None]
+    ) -> int | None:
+        """The in-sync follower in the consumer's rack that is furthest along and has what it asks for;
+        None where the leader itself should answer."""
+        if self.role is not Role.LEADER or rack_of(self.config.node_id) == rack:
+            return None
+        near = [
+            (follower.log_end, -follower.id)
+            for follower in self.followers.values()
+            if follower.id in self.isr
+            and rack_of(follower.id) == rack
+            and self.eligible_broker_epoch(follower.id) is not None
+            and follower.log_start <= offset <= follower.log_end
+        ]
+        return -max(near)[1] if near else None
 
     def _check_epoch(self, named_epoch: int) -> ErrorCode | None:
         if named_epoch == ANY_EPOCH or named_epoch == self.leader_epoch:
@@ -412,6 +445,16 @@ class Partition:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return self.log.last_stable_offset if read_committed else self.log.high_watermark
 
+    @property
+    def low_watermark(self) -> int:
+        """The offset below which every live replica has deleted its records (DeleteRecords waits for it)."""
+        live = [
+            follower.log_start
+            for follower in self.followers.values()
+            if self.eligible_broker_epoch(follower.id) is not None
+        ]
+        return min([self.log.log_start, *live])
+
     def _answer(
         self, records: FileRange | None, diverging: tuple[int, int] | None = None
     ) -> FetchedPartition:
@@ -427,6 +470,10 @@ class Partition:
             diverging=diverging,
             records=records,
         )
+
+    def redirect(self, replica_id: int) -> FetchedPartition:
+        """No records: the consumer reads on from the replica near it."""
+        return self._answer(None)._replace(preferred_read_replica=replica_id)
 
     def _failed(self, error: ErrorCode) -> FetchedPartition:
         return FetchedPartition(

@@ -1,0 +1,157 @@
+"""DescribeConfigs: every setting of a topic or of this node, where its value comes from, and its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ottla.broker.server import Handler, Request
+from ottla.config.settings import TABLE, Setting, Settings
+from ottla.config.topics import TOPIC_SETTINGS
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
+from ottla.wire import messages
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+
+# Kafka's config sources.
+SOURCE_TOPIC = 1
+SOURCE_BROKER = 2
+SOURCE_CLUSTER = 3
+SOURCE_FILE = 4
+SOURCE_DEFAULT = 5
+
+# Kafka's config types.
+TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7}
+
+
+class ConfigHandlers:
+    def __init__(self, settings: Settings, image: Callable[[], MetadataImage]) -> None:
+        self._settings = settings
+        self._image = image
+        self._texts = settings.texts()
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        return {ApiKey.DESCRIBE_CONFIGS: self.describe_configs}
+
+    def describe_configs(self, request: Request) -> None:
+        """DescribeConfigs 1-4 for topics (2) and brokers (4)."""
+        message = request.message()
+        with_synonyms = messages.field(message, "include_synonyms", False)
+        with_docs = messages.field(message, "include_documentation", False)
+        results = []
+        for resource in message.resources:
+            result: dict[str, Any] = {
+                "error_code": ErrorCode.NONE,
+                "error_message": None,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+                "configs": (),
+            }
+            try:
+                entries = self._describe(int(resource.resource_type), resource.resource_name)
+            except KafkaError as error:
+                result["error_code"] = error.code
+                result["error_message"] = error.message
+            else:
+                keys = resource.configuration_keys
+                result["configs"] = [
+                    _entry(entry, with_synonyms, with_docs)
+                    for entry in entries
+                    if keys is None or entry["name"] in keys
+                ]
+            results.append(result)
+        request.respond({"results": results})
+
+    def _describe(self, kind: int, name: str) -> Iterable[dict[str, Any]]:
+        if kind == TOPIC_RESOURCE:
+            return self._topic(name)
+        if kind == BROKER_RESOURCE:
+            return self._broker(name)
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no settings here"
+        )
+
+    def _topic(self, name: str) -> Iterable[dict[str, Any]]:
+        image = self._image()
+        if name not in image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        own = image.config(TOPIC_RESOURCE, name)
+        for row in TOPIC_SETTINGS.values():
+            synonyms = []
+            if row.name in own:
+                synonyms.append((row.name, own[row.name], SOURCE_TOPIC))
+            synonyms += self._server_synonyms(row.server_name, row.default)
+            yield {
+                "name": row.name,
+                "synonyms": synonyms,
+                "type": row.kind.type_name,
+                "doc": row.doc,
+                "read_only": False,
+            }
+
+    def _broker(self, name: str) -> Iterable[dict[str, Any]]:
+        if name == "":
+            for key, value in sorted(self._image().config(BROKER_RESOURCE, "").items()):
+                row = ROWS.get(key)
+                yield {
+                    "name": key,
+                    "synonyms": [(key, value, SOURCE_CLUSTER)],
+                    "type": row.kind.type_name if row is not None else "STRING",
+                    "doc": row.doc if row is not None else "",
+                    "read_only": False,
+                }
+            return
+        if name != str(self._settings.node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"broker {name} must be asked itself; this is {self._settings.node_id}",
+            )
+        for row in TABLE:
+            yield {
+                "name": row.name,
+                "synonyms": self._server_synonyms(row.name, DEFAULTS[row.name]),
+                "type": row.kind.type_name,
+                "doc": row.doc,
+                "read_only": row.name not in DYNAMIC,
+            }
+
+    def _server_synonyms(self, name: str, default: str) -> list[tuple[str, str, int]]:
+        """The node's value of a setting: what wins first, then what it hides."""
+        image = self._image()
+        found = []
+        own = image.config(BROKER_RESOURCE, str(self._settings.node_id))
+        everywhere = image.config(BROKER_RESOURCE, "")
+        if name in own:
+            found.append((name, own[name], SOURCE_BROKER))
+        if name in everywhere:
+            found.append((name, everywhere[name], SOURCE_CLUSTER))
+        if name in self._settings.given:
+            found.append((name, self._texts[name], SOURCE_FILE))
+        found.append((name, default, SOURCE_DEFAULT))
+        return found
+
+
+ROWS: Mapping[str, Setting] = {row.name: row for row in TABLE}
+DYNAMIC = frozenset(row.server_name for row in TOPIC_SETTINGS.values())
+"""Settings of the node that may change while it runs: those that are defaults of topics."""
+DEFAULTS: Mapping[str, str] = Settings.defaults()
+
+
+def _entry(entry: Mapping[str, Any], with_synonyms: bool, with_docs: bool) -> Mapping[str, Any]:
+    _, value, source = entry["synonyms"][0]
+    return {
+        "name": entry["name"],
+        "value": value,
+        "read_only": entry["read_only"],
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": [
+            {"name": name, "value": text, "source": where}
+            for name, text, where in entry["synonyms"]
+        ]
+        if with_synonyms
+        else (),
+        "config_type": TYPES[entry["type"]],
+        "documentation": entry["doc"] if with_docs else None,
+    }

@@ -1,0 +1,90 @@
+"""Where everything is: the cluster as clients are told of it, from the newest metadata image."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage
+
+
+class BrokerAddress(NamedTuple):
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class ClusterView:
+    """Questions about the newest image, answered for one listener: a client that came in through one
+    listener is told the brokers' addresses of that listener."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self.generation = 0
+        """Rises with each change that a client could see."""
+        self._waiting: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = {}
+
+    def update(self, image: MetadataImage, changed: bool) -> None:
+        self.image = image
+        if changed:
+            self.generation += 1
+            for future, condition in list(self._waiting.items()):
+                if not future.done() and condition(image):
+                    future.set_result(None)
+
+    async def wait_for(self, condition: Callable[[MetadataImage], bool]) -> None:
+        """Until the image is such. Limits are the caller's."""
+        if condition(self.image):
+            return
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[future] = condition
+        try:
+            await future
+        finally:
+            del self._waiting[future]
+
+    def leader_of(
+        self, topic: str | None, topic_id: UUID | None, number: int
+    ) -> tuple[int, int] | None:
+        """(leader, epoch) or None."""
+        partition = self.partition(topic, topic_id, number)
+        return None if partition is None else (partition.leader, partition.leader_epoch)
+
+    def partition(
+        self, topic: str | None, topic_id: UUID | None, number: int
+    ) -> PartitionImage | None:
+        image = self.image
+        if topic_id is not None:
+            known = image.topics_by_id.get(topic_id)
+        else:
+            known = image.topics.get(topic or "")
+        if known is None or not 0 <= number < len(known.partitions):
+            return None
+        return known.partitions[number]
+
+    def brokers(self, listener: str) -> list[BrokerAddress]:
+        """Every broker that serves, sorted by id. A fenced one is not offered to clients."""
+        return [
+            address
+            for broker in sorted(self.image.brokers.values(), key=lambda broker: broker.id)
+            if not broker.fenced and (address := address_of(broker, listener)) is not None
+        ]
+
+    def endpoints(self, ids: Iterable[int], listener: str) -> tuple[BrokerAddress, ...]:
+        wanted = set(ids)
+        return tuple(address for address in self.brokers(listener) if address.id in wanted)
+
+    def address(self, id: int, listener: str) -> BrokerAddress | None:
+        """Where a broker is, fenced or not."""
+        broker = self.image.brokers.get(id)
+        return None if broker is None else address_of(broker, listener)
+
+
+def address_of(broker: BrokerImage, listener: str) -> BrokerAddress | None:
+    for endpoint in broker.endpoints:
+        if endpoint.name == listener:
+            return BrokerAddress(broker.id, endpoint.host, endpoint.port, broker.rack)
+    return None

@@ -1,0 +1,326 @@
+"""Fetch: what consumers read and followers copy; long polls, and sessions that name only what changed.
+
+Every fetch works on a session, also one that lives for a single request. A session hears of its
+partitions' news and remembers them as hot; an answer looks at the hot ones only. A request with nothing to
+say is parked until news comes that it waits for: a follower waits for records, a consumer for committed
+ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from ottla.broker.directory import ClusterView
+from ottla.broker.replicas import News, ReplicaManager
+from ottla.broker.server import Request
+from ottla.config.settings import Settings
+from ottla.log.errors import LogDirError
+from ottla.replica.partition import Partition, Role
+from ottla.replica.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    SessionCache,
+    SessionKey,
+    SessionPartition,
+)
+from ottla.runtime import FileRange, Runtime
+from ottla.wire import fetch as codec
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.fetch import FetchedPartition, FetchRequest
+
+FROM_FOLLOWER_SINCE = 11
+"""Clients of this version on know that a follower may answer (KIP-392)."""
+LEADER_HINTS_SINCE = 12
+NODE_ENDPOINTS_SINCE = 16
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+class Answer(NamedTuple):
+    key: SessionKey
+    partition: FetchedPartition
+    says_all: bool
+    """Nothing more is to be said of it until it changes or the client asks for another offset."""
+
+
+class FetchHandler:
+    def __init__(
+        self, settings: Settings, runtime: Runtime, replicas: ReplicaManager, cluster: ClusterView
+    ) -> None:
+        self.replicas = replicas
+        self.cluster = cluster
+        self.clock = runtime.clock
+        self.bytes_max = settings.fetch_max_bytes
+        self.is_rack_aware = settings.replica_selector_class == RACK_AWARE
+        self._cache = SessionCache(
+            settings.max_incremental_fetch_session_cache_slots,
+            lambda: runtime.random.getrandbits(31),
+        )
+        self._live: dict[int, SessionWatch] = {}
+
+    def __call__(self, request: Request) -> None:
+        fetch = codec.read_request(request.version, request.frame, request.header.body)
+        # A client that asks again no longer waits for its last answer: let that one go first. So a
+        # follower that has a new partition to fetch need not wait out its own long poll.
+        if (complete_previous := request.connection.parked_fetch) is not None:
+            complete_previous()
+        try:
+            watch = self._session(fetch)
+        except KafkaError as error:
+            request.respond_chunks(codec.write_response(request.version, error.code, 0, []))
+            return
+        watch.serve(request, fetch)
+
+    def _session(self, fetch: FetchRequest) -> SessionWatch:
+        now = self.clock.monotonic()
+        is_follower = fetch.replica_id >= 0
+        if fetch.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if fetch.session_id != NO_SESSION:
+                self._end(self._cache.close(fetch.session_id))
+            if fetch.session_epoch == FINAL_EPOCH:
+                return SessionWatch(self, FetchSession(NO_SESSION, is_follower, now))
+            session, evicted = self._cache.create(is_follower, now)
+            self._end(evicted)
+            watch = SessionWatch(self, session)
+            if session.id != NO_SESSION:
+                self._live[session.id] = watch
+            return watch
+        return self._live[self._cache.resume(fetch, now).id]
+
+    def _end(self, session: FetchSession | None) -> None:
+        if session is not None:
+            self._live.pop(session.id).close()
+
+
+class SessionWatch:
+    """A session at work: hears of news, holds the parked request."""
+
+    def __init__(self, handler: FetchHandler, session: FetchSession) -> None:
+        self._handler = handler
+        self._session = session
+        self._keys: dict[Partition, SessionKey] = {}
+        self._parked: ParkedFetch | None = None
+        self._waits_for = News.ROLE | (News.LOG_END if session.is_follower else News.HIGH_WATERMARK)
+        if session.is_follower and handler.is_rack_aware:
+            # Consumers read from followers: these must learn of commits at once (KAFKA-9731).
+            self._waits_for |= News.HIGH_WATERMARK
+
+    # -- news ----------------------------------------------------------------------------------------
+
+    def partition_changed(self, partition: Partition, news: News) -> None:
+        key = self._keys.get(partition)
+        if key is None:
+            return
+        self._session.hot[key] = None
+        if partition.role is Role.OFFLINE:
+            del self._keys[partition]
+            self._handler.replicas.unwatch(partition, self)
+        if self._parked is not None and news & self._waits_for:
+            self._parked.try_complete()
+
+    def _resolve(self, key: SessionKey) -> Partition | ErrorCode:
+        topic, number = key
+        if isinstance(topic, str):
+            found = self._handler.replicas.find(topic, None, number)
+        else:
+            found = self._handler.replicas.find(None, topic, number)
+        if isinstance(found, Partition) and found not in self._keys:
+            self._keys[found] = key
+            self._handler.replicas.watch(found, self)
+        return found
+
+    def close(self) -> None:
+        for partition in self._keys:
+            self._handler.replicas.unwatch(partition, self)
+        self._keys.clear()
+        self._session.partitions.clear()
+        self._session.hot.clear()
+
+    # -- one request ---------------------------------------------------------------------------------
+
+    def serve(self, request: Request, fetch: FetchRequest) -> None:
+        is_full = fetch.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+        _, removed = self._session.update(fetch)
+        if removed:
+            gone = set(removed)
+            for partition in [p for p, key in self._keys.items() if key in gone]:
+                del self._keys[partition]
+                self._handler.replicas.unwatch(partition, self)
+        parked = ParkedFetch(self, request, fetch, is_full)
+        if not parked.try_complete():
+            self._parked = parked
+            parked.park()
+
+    def finished(self, parked: ParkedFetch) -> None:
+        if self._parked is parked:
+            self._parked = None
+        if self._session.id == NO_SESSION:
+            self.close()
+
+    def collect(
+        self, request: Request, fetch: FetchRequest, is_full: bool
+    ) -> tuple[list[Answer], int, bool]:
+        """(answers that are news, bytes in them, whether they must go out at once)."""
+        session = self._session
+        remaining = min(fetch.max_bytes, self._handler.bytes_max)
+        total = 0
+        is_urgent = False
+        answers: list[Answer] = []
+        for key in list(session.hot):
+            known = session.partitions[key]
+            # Before anything else takes of the limit, no records means that there are none.
+            says_all = total == 0
+            answer = self._read(request, fetch, key, known, remaining, at_least_one=says_all)
+            size = _size(answer)
+            total += size
+            remaining -= size
+            if is_full or known.is_news(answer):
+                answers.append(Answer(key, answer, says_all or size > 0))
+            elif says_all:
+                del session.hot[key]
+            if answer.error or answer.diverging or answer.preferred_read_replica != -1:
+                is_urgent = True
+        return answers, total, is_urgent
+
+    def _read(
+        self,
+        request: Request,
+        fetch: FetchRequest,
+        key: SessionKey,
+        known: SessionPartition,
+        remaining: int,
+        at_least_one: bool,
+    ) -> FetchedPartition:
+        asked = known.fetch
+        found = self._resolve(key)
+        if isinstance(found, ErrorCode):
+            return FetchedPartition(
+                topic=asked.topic, topic_id=asked.topic_id, partition=asked.partition, error=found
+            )
+        max_bytes = min(asked.max_bytes, remaining)
+        handler = self._handler
+        try:
+            if fetch.replica_id >= 0:
+                return found.serve_follower(
+                    asked,
+                    fetch.replica_id,
+                    fetch.replica_epoch,
+                    max_bytes,
+                    at_least_one,
+                    handler.clock.monotonic(),
+                )
+            if handler.is_rack_aware and fetch.rack_id:
+                near = found.nearest_replica(fetch.rack_id, asked.fetch_offset, self._rack_of)
+                if near is not None:
+                    return found.redirect(near)
+            return found.serve_consumer(
+                asked,
+                fetch.isolation_level == 1,
+                max_bytes,
+                at_least_one,
+                from_follower=request.version >= FROM_FOLLOWER_SINCE,
+            )
+        except LogDirError as error:
+            handler.replicas.directory_failed(error)
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+        except KafkaError as error:
+            code = error.code
+        return FetchedPartition(
+            topic=asked.topic, topic_id=asked.topic_id, partition=asked.partition, error=code
+        )
+
+    def _rack_of(self, broker_id: int) -> str | None:
+        broker = self._handler.cluster.image.brokers.get(broker_id)
+        return None if broker is None else broker.rack
+
+    def answer(self, request: Request, answers: list[Answer]) -> None:
+        session = self._session
+        for key, answer, says_all in answers:
+            session.partitions[key].told(answer)
+            # One in error stays hot: the client hears of it until it asks for something else.
+            if says_all and not answer.error:
+                del session.hot[key]
+        partitions = [answer.partition for answer in answers]
+        endpoints = self._leader_hints(request, partitions)
+        request.respond_chunks(
+            codec.write_response(request.version, ErrorCode.NONE, session.id, partitions, endpoints)
+        )
+
+    def _leader_hints(
+        self, request: Request, partitions: list[FetchedPartition]
+    ) -> tuple[tuple[int, str, int, str | None], ...]:
+        if request.version < LEADER_HINTS_SINCE:
+            return ()
+        cluster = self._handler.cluster
+        leaders: dict[int, None] = {}
+        for index, answer in enumerate(partitions):
+            if answer.error in (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                ErrorCode.FENCED_LEADER_EPOCH,
+            ):
+                leader = cluster.leader_of(answer.topic, answer.topic_id, answer.partition)
+                if leader is not None:
+                    partitions[index] = answer._replace(current_leader=leader)
+                    leaders[leader[0]] = None
+        if not leaders or request.version < NODE_ENDPOINTS_SINCE:
+            return ()
+        return cluster.endpoints(leaders, request.connection.listener)
+
+
+class ParkedFetch:
+    """A fetch that is answered when there is enough to say, or when its time is up."""
+
+    __slots__ = ("_fetch", "_is_full", "_request", "_timer", "_watch")
+
+    def __init__(
+        self, watch: SessionWatch, request: Request, fetch: FetchRequest, is_full: bool
+    ) -> None:
+        self._watch = watch
+        self._request = request
+        self._fetch = fetch
+        self._is_full = is_full
+        self._timer: asyncio.TimerHandle | None = None
+
+    def try_complete(self) -> bool:
+        """Answer if there is enough; a client that went away is forgotten."""
+        if self._request.connection.closed:
+            self._end()
+            return True
+        answers, size, is_urgent = self._watch.collect(self._request, self._fetch, self._is_full)
+        if size >= self._fetch.min_bytes or is_urgent or self._fetch.max_wait_ms <= 0:
+            self._answer(answers)
+            return True
+        return False
+
+    def park(self) -> None:
+        self._request.connection.parked_fetch = self.complete
+        self._timer = asyncio.get_running_loop().call_later(
+            self._fetch.max_wait_ms / 1000, self.complete
+        )
+
+    def complete(self) -> None:
+        """Answer with what there is."""
+        if self._request.connection.closed:
+            self._end()
+            return
+        answers, _, _ = self._watch.collect(self._request, self._fetch, self._is_full)
+        self._answer(answers)
+
+    def _answer(self, answers: list[Answer]) -> None:
+        self._watch.answer(self._request, answers)
+        self._end()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._request.connection.parked_fetch == self.complete:
+            self._request.connection.parked_fetch = None
+        self._watch.finished(self)
+
+
+def _size(answer: FetchedPartition) -> int:
+    records = answer.records
+    return records.size if isinstance(records, FileRange) else 0

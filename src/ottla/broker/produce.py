@@ -1,0 +1,197 @@
+"""Produce: records in, and an answer when `acks` says that it is due (P17, P18).
+
+Nothing here touches a record: the batches in the request's own memory are checked, stamped and written
+by the log. With acks=all the request is parked until the high watermark has passed each of its batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ottla.broker.directory import ClusterView
+from ottla.broker.replicas import ReplicaManager
+from ottla.broker.server import Request
+from ottla.log.errors import LogDirError
+from ottla.replica.partition import Partition
+from ottla.wire import produce as codec
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.produce import PartitionData, PartitionResult
+
+logger = logging.getLogger(__name__)
+
+ALL = -1
+LEADER_HINTS_FROM = 10
+"""From this version on an answer may name the partition's leader and where to find it."""
+
+
+class ParkedProduce:
+    """An acks=all request whose records are in the leader's log and not committed everywhere yet."""
+
+    __slots__ = ("_finish", "_results", "_timer", "_waiting_for")
+
+    def __init__(self, results: list[PartitionResult], finish: FinishProduce) -> None:
+        self._results = results
+        self._waiting_for: dict[Partition, list[int]] = {}
+        self._finish = finish
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, partition: Partition, index: int) -> None:
+        self._waiting_for.setdefault(partition, []).append(index)
+
+    def park(self, replicas: ReplicaManager, offsets: dict[int, int], timeout_ms: int) -> None:
+        for partition, indexes in self._waiting_for.items():
+            for index in indexes:
+                replicas.await_commit(partition, offsets[index], self)
+        self._timer = asyncio.get_running_loop().call_later(
+            timeout_ms / 1000, self._time_out, replicas
+        )
+
+    def committed(self, partition: Partition) -> None:
+        self._done(partition, None)
+
+    def not_committed(self, partition: Partition, error: ErrorCode) -> None:
+        self._done(partition, error)
+
+    def _done(self, partition: Partition, error: ErrorCode | None) -> None:
+        indexes = self._waiting_for[partition]
+        index = indexes.pop(0)
+        if error is not None:
+            self._fail(index, error)
+        if not indexes:
+            del self._waiting_for[partition]
+            if not self._waiting_for:
+                assert self._timer is not None
+                self._timer.cancel()
+                self._finish(self._results)
+
+    def _fail(self, index: int, error: ErrorCode) -> None:
+        self._results[index] = self._results[index]._replace(
+            error=error, base_offset=-1, log_append_time_ms=-1
+        )
+
+    def _time_out(self, replicas: ReplicaManager) -> None:
+        for partition, indexes in self._waiting_for.items():
+            replicas.stop_awaiting(partition, self)
+            for index in indexes:
+                self._fail(index, ErrorCode.REQUEST_TIMED_OUT)
+        self._waiting_for.clear()
+        self._finish(self._results)
+
+
+class FinishProduce:
+    """Writes the answer of one request."""
+
+    __slots__ = ("_cluster", "_request")
+
+    def __init__(self, request: Request, cluster: ClusterView) -> None:
+        self._request = request
+        self._cluster = cluster
+
+    def __call__(self, results: list[PartitionResult]) -> None:
+        if self._request.connection.closed:
+            return
+        version = self._request.version
+        endpoints: tuple[tuple[int, str, int, str | None], ...] = ()
+        if version >= LEADER_HINTS_FROM:
+            endpoints = self._add_leader_hints(results)
+        self._request.respond_chunks([codec.write_response(version, results, endpoints)])
+
+    def _add_leader_hints(
+        self, results: list[PartitionResult]
+    ) -> tuple[tuple[int, str, int, str | None], ...]:
+        leaders: dict[int, None] = {}
+        for index, result in enumerate(results):
+            if result.error == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                leader = self._cluster.leader_of(result.topic, result.topic_id, result.partition)
+                if leader is not None:
+                    results[index] = result._replace(current_leader=leader)
+                    leaders[leader[0]] = None
+        if not leaders:
+            return ()
+        return self._cluster.endpoints(leaders, self._request.connection.listener)
+
+
+class ProduceHandler:
+    def __init__(self, replicas: ReplicaManager, cluster: ClusterView) -> None:
+        self._replicas = replicas
+        self._cluster = cluster
+
+    def __call__(self, request: Request) -> None:
+        produce = codec.read_request(request.version, request.frame, request.header.body)
+        acks = produce.acks
+        clock = self._replicas.clock
+        now, now_ms = clock.monotonic(), clock.wall_ms()
+        results: list[PartitionResult] = []
+        required: dict[int, int] = {}
+        parked: ParkedProduce | None = None
+        finish = FinishProduce(request, self._cluster)
+        for data in produce.partitions:
+            if acks not in (-1, 0, 1):
+                results.append(_failure(data, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)))
+                continue
+            found = self._replicas.find(data.topic, data.topic_id, data.partition)
+            try:
+                if isinstance(found, ErrorCode):
+                    raise KafkaError(found)
+                if data.records is None:
+                    raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no records")
+                appended = found.append(data.records, acks, now, now_ms)
+            except KafkaError as error:
+                results.append(_failure(data, error))
+                continue
+            except LogDirError as error:
+                self._replicas.directory_failed(error)
+                results.append(_failure(data, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)))
+                continue
+            if acks == ALL and found.log.high_watermark <= appended.last_offset:
+                if parked is None:
+                    parked = ParkedProduce(results, finish)
+                parked.add(found, len(results))
+                required[len(results)] = appended.last_offset + 1
+            results.append(
+                PartitionResult(
+                    topic=data.topic,
+                    topic_id=data.topic_id,
+                    partition=data.partition,
+                    error=ErrorCode.NONE,
+                    base_offset=appended.base_offset,
+                    log_append_time_ms=appended.log_append_time_ms,
+                    log_start_offset=found.log.log_start,
+                )
+            )
+        if acks == 0:
+            self._answer_nothing(request, results)
+        elif parked is not None:
+            parked.park(self._replicas, required, produce.timeout_ms)
+        else:
+            finish(results)
+
+    @staticmethod
+    def _answer_nothing(request: Request, results: list[PartitionResult]) -> None:
+        """acks=0 has no answer that could carry an error: the connection closes instead, and the client
+        looks for the right leader (Kafka's way)."""
+        request.finish_silently()
+        failed = [result for result in results if result.error]
+        if failed:
+            logger.info(
+                "closing %s: acks=0 to %s-%d failed with %s",
+                request.connection.peer,
+                failed[0].topic,
+                failed[0].partition,
+                ErrorCode(failed[0].error).name,
+            )
+            request.connection.close()
+
+
+def _failure(data: PartitionData, error: KafkaError) -> PartitionResult:
+    return PartitionResult(
+        topic=data.topic,
+        topic_id=data.topic_id,
+        partition=data.partition,
+        error=error.code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+        error_message=error.message or None,
+    )
