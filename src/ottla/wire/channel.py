@@ -212,7 +212,8 @@ class Channel:
             asked.on_response(frame, body)
         except InvalidFrame as error:
             if asked.on_failure is not None:
-                asked.on_failure(error)
+                # A new exception, since the traceback of this one keeps the frame's buffer in use.
+                asked.on_failure(InvalidFrame(str(error)))
             self.abort(str(error))
 
     def connection_lost(self, reason: str) -> None:
