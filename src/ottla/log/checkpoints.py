@@ -151,8 +151,8 @@ def read_partition_metadata(disk: Disk, path: str) -> UUID:
         raise CorruptCheckpoint(path, 2, str(error)) from error
 
 
-def write_partition_metadata(disk: Disk, path: str, topic_id: UUID) -> None:
-    disk.replace(path, f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode("ascii"))
+def partition_metadata_text(topic_id: UUID) -> bytes:
+    return f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode("ascii")
 
 
 def read_clean_shutdown(disk: Disk, path: str) -> int | None:

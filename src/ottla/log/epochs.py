@@ -81,8 +81,8 @@ class EpochCache:
         self.dirty = self.dirty or bool(self.entries)
         self.entries.clear()
 
-    def write(self, disk: Disk, path: str, *, durable: bool) -> None:
-        disk.replace(path, checkpoints.epochs_text(self.entries), durable=durable)
+    def write(self, disk: Disk, path: str) -> None:
+        disk.replace(path, checkpoints.epochs_text(self.entries), durable=False)
         self.dirty = False
 
     def invariants(self) -> None:

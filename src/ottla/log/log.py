@@ -1,0 +1,791 @@
+"""One partition's log: append, read, roll, truncate, flush, retention.
+
+The offsets it keeps, always log_start ≤ last_stable_offset ≤ high_watermark ≤ log_end:
+
+    log_start             first offset that may be read (retention and DeleteRecords move it up)
+    last_stable_offset    below it no transaction is undecided
+    high_watermark        below it everything is committed; whoever replicates decides, this only keeps it
+    log_end               the next offset to be written
+    recovery_point        below it everything is flushed
+
+A batch is written once and never touched again. Every failure of the disk in a write is a LogDirError, after
+which this log takes no more writes: what a failed write or flush left behind is unknown until recovery.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, NoReturn
+from uuid import UUID
+from zlib import crc32
+
+from ottla.log import checkpoints, recovery
+from ottla.log.config import LogConfig
+from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError
+from ottla.log.producers import ProducerState
+from ottla.log.rewriting import as_configured, must_rewrite
+from ottla.log.segment import RELATIVE_MAX, OpenFiles, Segment
+from ottla.records.batch import (
+    Batch,
+    CorruptBatch,
+    assign,
+    batches,
+    check_crc,
+    validate_from_client,
+)
+from ottla.records.record import records as records_of
+from ottla.runtime.seams import Buffer, Disk, FileRange
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.types import TopicPartition
+
+NO_LIMIT = (1 << 63) - 1
+DELETE_SUFFIX = "-delete"
+NAME_BYTES_MAX = 255
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """-1 unless the topic stamps batches itself."""
+    duplicate: bool
+    """Nothing was written: these are the offsets the same batch got before."""
+
+
+class ReadResult(NamedTuple):
+    range: FileRange | None
+    """Whole batches; None if there is nothing to return."""
+    next_offset: int
+    """Where to read on."""
+
+
+def directory_name(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+class Log:
+    def __init__(
+        self,
+        disk: Disk,
+        files: OpenFiles,
+        directory: str,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: LogConfig,
+        loaded: recovery.Loaded,
+        recovery_point: int,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.directory = directory
+        """The log directory; this log's own is `path`, beneath it."""
+        self.path = f"{directory}/{directory_name(topic, partition)}"
+        self.config = config
+        self.log_start = loaded.log_start
+        self.log_end = loaded.segments[-1].next_offset
+        self.high_watermark = self.log_start
+        self.recovery_point = min(recovery_point, self.log_end)
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.bytes_cut_at_open = loaded.bytes_cut
+        self.failed: LogDirError | None = None
+        self.before_recovery_point_falls: Callable[[Log, int], None] | None = None
+        """Must make the lower recovery point durable. Called before the files are shortened, because a
+        file shorter than its recovery point means corruption."""
+        self._disk = disk
+        self._files = files
+        self._segments = loaded.segments
+        self._snapshots = loaded.snapshots
+        self._doomed: list[tuple[int, str]] = []
+        """(when, path) of files that wait for their removal."""
+        self._names_unflushed = True
+        """Files were created, renamed or removed since the directory was flushed last."""
+        self._metadata_unflushed = False
+        self._plans_outstanding = 0
+        self._lowest_cut = NO_LIMIT
+        """The lowest offset the log was cut to while a flush was under way."""
+        self._unflushed_since_ms: int | None = None
+        self._gone = False
+
+    # Opening and closing
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        directory: str,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        *,
+        topic_id: UUID,
+        now_ms: int,
+        log_start: int = 0,
+        files: OpenFiles | None = None,
+    ) -> Log:
+        """A new, empty log. Its name survives a power loss only with the first flush."""
+        path = f"{directory}/{directory_name(topic, partition)}"
+        try:
+            disk.make_dirs(path)
+            assert not any(name.endswith(".log") for name in disk.list_dir(path)), path
+            file = disk.open(f"{path}/{checkpoints.PARTITION_METADATA}", create=True)
+            try:
+                file.truncate(0)
+                file.append(checkpoints.partition_metadata_text(topic_id))
+            finally:
+                file.close()
+        except OSError as error:
+            raise LogDirError(directory, error) from error
+        log = cls.open(
+            disk,
+            directory,
+            topic,
+            partition,
+            config,
+            recovery_point=0,
+            log_start=log_start,
+            clean=True,
+            now_ms=now_ms,
+            files=files,
+        )
+        log._metadata_unflushed = True
+        return log
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        *,
+        recovery_point: int,
+        log_start: int = 0,
+        clean: bool,
+        now_ms: int,
+        files: OpenFiles | None = None,
+    ) -> Log:
+        """The log in `directory`/`topic`-`partition`. CorruptLog if what was flushed is not all there."""
+        path = f"{directory}/{directory_name(topic, partition)}"
+        files = files if files is not None else OpenFiles(disk)
+        try:
+            topic_id = checkpoints.read_partition_metadata(
+                disk, f"{path}/{checkpoints.PARTITION_METADATA}"
+            )
+            loaded = recovery.load(
+                disk,
+                files,
+                path,
+                config,
+                recovery_point=recovery_point,
+                log_start=log_start,
+                clean=clean,
+                now_ms=now_ms,
+            )
+        except FileNotFoundError as error:
+            raise CorruptLog(path, f"a file is missing: {error}") from error
+        except CorruptCheckpoint as error:
+            raise CorruptLog(path, str(error)) from error
+        except OSError as error:
+            raise LogDirError(directory, error) from error
+        return cls(
+            disk, files, directory, topic, partition, topic_id, config, loaded, recovery_point
+        )
+
+    def close(self, *, clean: bool) -> None:
+        """Let go of the files; `clean` writes and flushes first all that a restart would have to rebuild."""
+        if clean and self.failed is None:
+            try:
+                self._snapshots.take(self.producers, self.log_end)
+                self._active.write_indexes()
+            except OSError as error:
+                self._fail(error)
+            self.flush()
+        for segment in self._segments:
+            self._files.forget(segment)
+        self._gone = True
+
+    def mark_deleted(self) -> str:
+        """Rename the directory so that it counts no more; it may be removed at leisure. Its new path."""
+        suffix = f".{self.topic_id.hex}{DELETE_SUFFIX}"
+        name = directory_name(self.topic, self.partition)[: NAME_BYTES_MAX - len(suffix)] + suffix
+        target = f"{self.directory}/{name}"
+        self._gone = True
+        try:
+            if self._disk.exists(target):
+                self._disk.remove_tree(target)
+            self._disk.rename(self.path, target)
+            self._disk.flush_dir(self.directory)
+        except OSError as error:
+            self._fail(error)
+        for segment in self._segments:
+            self._files.forget(segment)
+        self.path = target
+        return target
+
+    def delete(self) -> None:
+        """Remove the log and its directory."""
+        path = self.mark_deleted()
+        try:
+            self._disk.remove_tree(path)
+        except OSError as error:
+            self._fail(error)
+
+    # Appending
+
+    def append_as_leader(
+        self, records: memoryview, leader_epoch: int, now_ms: int, *, from_client: bool = True
+    ) -> Appended:
+        """Give the batch its offsets, in place, and write it. KafkaError refuses it."""
+        if not from_client:
+            return self._append_own(records, leader_epoch, now_ms)
+        self._check_writable()
+        config = self.config
+        stamps = config.message_timestamp_type == "LogAppendTime"
+        batch = validate_from_client(
+            records,
+            max_bytes=config.max_message_bytes,
+            now_ms=now_ms,
+            timestamp_before_max_ms=None if stamps else config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=None if stamps else config.message_timestamp_after_max_ms,
+        )
+        if batch.size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"the batch has {batch.size} bytes, segment.bytes is {config.segment_bytes}",
+            )
+        if batch.producer_id >= 0:
+            written = self.producers.check(batch)
+            if written is not None:
+                stamp = written.timestamp if stamps else -1
+                return Appended(written.base_offset, written.last_offset, stamp, True)
+        if must_rewrite(config, batch):
+            records, batch = as_configured(config, records, batch, now_ms)
+        offset = self.log_end
+        batch = assign(records, batch, offset, leader_epoch)
+        self._write(records, batch, now_ms)
+        latest = self.epochs.latest
+        if latest is None or leader_epoch != latest:
+            self.epochs.assign(leader_epoch, offset)
+        if batch.producer_id >= 0:
+            self.producers.add(batch)
+        return Appended(offset, batch.last_offset, now_ms if stamps else -1, False)
+
+    def append_control(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:
+        """A batch of the broker's own: a transaction's end, raft's control records."""
+        return self._append_own(memoryview(batch), leader_epoch, now_ms)
+
+    def _append_own(self, records: memoryview, leader_epoch: int, now_ms: int) -> Appended:
+        """One or several batches that this broker built: trusted, but still checked for their order."""
+        self._check_writable()
+        given = []
+        offset = self.log_end
+        for batch in batches(records):
+            if batch.producer_id >= 0 and batch.is_control:
+                marker = recovery.read_marker(records, batch)
+                if marker is not None:
+                    self.producers.check_marker(batch, marker)
+            given.append(assign(records, batch, offset, leader_epoch))
+            offset = given[-1].next_offset
+        assert given, "nothing to append"
+        self._write_all(records, given, now_ms)
+        self.epochs.assign(leader_epoch, given[0].base_offset)
+        return Appended(given[0].base_offset, given[-1].last_offset, -1, False)
+
+    def append_as_follower(self, records: memoryview) -> Appended:
+        """Write batches as the leader wrote them. If one is bad none is written (CORRUPT_MESSAGE); what
+        is cut off at the end is ignored."""
+        self._check_writable()
+        expected = self.log_end
+        epoch = self.epochs.latest
+        epoch = -1 if epoch is None else epoch
+        copied: list[Batch] = []
+        for batch in batches(records, allow_partial=True):
+            check_crc(records, batch)
+            follows = batch.base_offset >= expected or (not copied and self._begins_within(batch))
+            if not follows or batch.last_offset_delta < 0:
+                raise CorruptBatch(
+                    batch.position,
+                    f"offsets {batch.base_offset}..{batch.last_offset} where {expected} is next",
+                )
+            if batch.leader_epoch < epoch:
+                raise CorruptBatch(batch.position, f"epoch {batch.leader_epoch} after {epoch}")
+            expected = batch.next_offset
+            epoch = batch.leader_epoch
+            copied.append(batch)
+        if not copied:
+            return Appended(self.log_end, self.log_end - 1, -1, False)
+        if copied[0].base_offset < self.log_end:
+            self._rebase(copied[0].base_offset)
+        self._write_all(records, copied, None)
+        for batch in copied:
+            latest = self.epochs.latest
+            if latest is None or batch.leader_epoch > latest:
+                # Retention may have moved the leader's log start into the first batch.
+                self.epochs.assign(batch.leader_epoch, max(batch.base_offset, self.log_start))
+        return Appended(copied[0].base_offset, copied[-1].last_offset, -1, False)
+
+    def _begins_within(self, batch: Batch) -> bool:
+        """An empty log whose start lies within the leader's first batch (after DeleteRecords there)
+        takes that batch whole."""
+        return (
+            self.log_start == self.log_end
+            and not self.size_bytes
+            and batch.base_offset < self.log_end <= batch.last_offset
+        )
+
+    def _rebase(self, base: int) -> None:
+        start, high_watermark = self.log_start, self.high_watermark
+        self.truncate_fully(base)
+        self.log_start = start
+        self.log_end = start
+        self.high_watermark = high_watermark
+
+    def _write(self, records: Buffer, batch: Batch, now_ms: int | None) -> None:
+        """One batch, the hot path."""
+        config = self.config
+        segment = self._segments[-1]
+        if not segment.has_room(batch, config, now_ms, self._jitter_ms(segment)):
+            segment = self._roll_for(batch, now_ms)
+        position = segment.size
+        try:
+            segment.opened().append(records)
+            segment.added(batch, position, config.index_interval_bytes)
+        except OSError as error:
+            self._fail(error)
+        self.log_end = segment.next_offset
+
+    def _write_all(self, records: memoryview, given: Sequence[Batch], now_ms: int | None) -> None:
+        """Batches that lie one after another in `records`, with one write where no roll comes between."""
+        interval = self.config.index_interval_bytes
+        at = 0
+        while at < len(given):
+            segment = self._segments[-1]
+            if not segment.has_room(given[at], self.config, now_ms, self._jitter_ms(segment)):
+                segment = self._roll_for(given[at], now_ms)
+            begin = given[at].position
+            file_end = segment.size
+            run = at + 1
+            room = self.config.segment_bytes - file_end
+            limit = segment.base + RELATIVE_MAX
+            while (
+                run < len(given)
+                and given[run].end - begin <= room
+                and given[run].last_offset <= limit
+                and self._same_age(segment, given[at], given[run])
+            ):
+                run += 1
+            try:
+                segment.opened().append(records[begin : given[run - 1].end])
+                for batch in given[at:run]:
+                    segment.added(batch, file_end + batch.position - begin, interval)
+            except OSError as error:
+                self._fail(error)
+            self.log_end = segment.next_offset
+            for batch in given[at:run]:
+                self._note_producer(records, batch)
+            at = run
+
+    def _same_age(self, segment: Segment, first: Batch, batch: Batch) -> bool:
+        """Whether rolling by time leaves both in one segment."""
+        since = segment.first_timestamp if segment.size else first.max_timestamp
+        return since < 0 or batch.max_timestamp - since <= (
+            self.config.segment_ms - self._jitter_ms(segment)
+        )
+
+    def _note_producer(self, records: memoryview, batch: Batch) -> None:
+        if batch.producer_id < 0:
+            return
+        if not batch.is_control:
+            self.producers.add(batch)
+            return
+        marker = recovery.read_marker(records, batch)
+        if marker is not None:
+            self.producers.add_marker(batch, marker)
+
+    # Rolling
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment, unless the newest is still empty."""
+        self._check_writable()
+        if self._active.size:
+            self._begin_segment(self.log_end, now_ms)
+
+    def _roll_for(self, batch: Batch, now_ms: int | None) -> Segment:
+        base = self.log_end
+        if batch.last_offset - base > RELATIVE_MAX:
+            base = batch.base_offset  # a gap too wide for relative offsets
+        return self._begin_segment(base, now_ms)
+
+    def _begin_segment(self, base: int, now_ms: int | None) -> Segment:
+        active = self._active
+        assert base >= self.log_end and base > active.base, (base, self.log_end, active.base)
+        created_ms = active.created_ms if now_ms is None else now_ms
+        try:
+            active.seal()
+            self._snapshots.take(self.producers, base)
+            segment = Segment.create(self._disk, self._files, self.path, base, created_ms)
+        except OSError as error:
+            self._fail(error)
+        self._segments.append(segment)
+        self._names_unflushed = True
+        return segment
+
+    def _jitter_ms(self, segment: Segment) -> int:
+        """Spreads rolls by time over segment.jitter.ms, the same on every run."""
+        jitter_max = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        if not jitter_max:
+            return 0
+        return crc32(f"{self.topic}-{self.partition}-{segment.base}".encode()) % (jitter_max + 1)
+
+    # Reading
+
+    def read(
+        self, offset: int, *, max_bytes: int, end_offset: int, at_least_one: bool = True
+    ) -> ReadResult:
+        """Whole batches from the one that holds `offset`, none reaching `end_offset`, within `max_bytes`
+        (the first is returned though larger if `at_least_one`)."""
+        if not self.log_start <= offset <= self.log_end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{offset} is not within {self.log_start}..{self.log_end} of {self.path}",
+            )
+        if offset >= end_offset:
+            return ReadResult(None, offset)
+        segments = self._segments
+        number = len(segments) - 1
+        if offset < segments[-1].base:
+            number = bisect_right(segments, offset, key=_base) - 1
+        while True:
+            segment = segments[number]
+            start = segment.locate(offset)
+            if start.position < segment.size or number == len(segments) - 1:
+                break
+            number += 1  # in a gap at the end of the segment
+        end = segment.locate(end_offset)
+        if end.position - start.position > max_bytes:
+            end = segment.cut_at(start, max_bytes, end)
+            if end.position - start.position > max_bytes and not at_least_one:
+                return ReadResult(None, offset)
+            segment.remember(end)
+        size = end.position - start.position
+        if size <= 0:
+            return ReadResult(None, offset)
+        return ReadResult(FileRange(segment.opened(), start.position, size), end.offset)
+
+    def offset_for_timestamp(self, ts_ms: int, end_offset: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record at least as new, below `end_offset`."""
+        for segment in self._segments:
+            if segment.next_offset <= self.log_start or segment.max_timestamp < ts_ms:
+                continue
+            for batch in segment.headers(segment.position_for_time(ts_ms)):
+                if batch.base_offset >= end_offset:
+                    return None
+                if batch.max_timestamp < ts_ms or batch.last_offset < self.log_start:
+                    continue
+                found = self._first_record(segment, batch, ts_ms)
+                if found is not None:
+                    return found if found[1] < end_offset else None
+        return None
+
+    def max_timestamp_offset(self, end_offset: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record with the largest timestamp below `end_offset`."""
+        best: tuple[int, int] | None = None
+        at: Segment | None = None
+        for segment in self._segments:
+            if segment.base >= end_offset:
+                break
+            found = segment.largest_time_before(end_offset)
+            if found is None or found[1] < self.log_start:
+                continue
+            if best is None or found[0] > best[0]:
+                best, at = found, segment
+        if best is None or at is None:
+            return None
+        batch = next(at.headers(at.locate(best[1]).position))
+        return self._first_record(at, batch, best[0])
+
+    def _first_record(self, segment: Segment, batch: Batch, ts_ms: int) -> tuple[int, int] | None:
+        if batch.log_append_time:
+            return batch.max_timestamp, max(batch.base_offset, self.log_start)
+        content = segment.opened().read_at(batch.position, batch.size)
+        for record in records_of(content, Batch(0, *batch[1:])):
+            if record.timestamp >= ts_ms and record.offset >= self.log_start:
+                return record.timestamp, record.offset
+        return None
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self.producers.first_unstable_offset(self.high_watermark)
+        if unstable is None:
+            return self.high_watermark
+        return max(self.log_start, min(unstable, self.high_watermark))
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def segment_bases(self) -> list[int]:
+        return [segment.base for segment in self._segments]
+
+    # Moving the marks
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Everything below `offset` is committed. Never back, never beyond the end."""
+        self.high_watermark = max(self.high_watermark, min(offset, self.log_end))
+
+    def set_high_watermark(self, offset: int) -> None:
+        """For a change of role or a restart, where it may fall."""
+        self.high_watermark = max(self.log_start, min(offset, self.log_end))
+
+    def advance_log_start(self, offset: int) -> None:
+        """Nothing below `offset` may be read any more (DeleteRecords, or the leader's own start). Only
+        what is committed is ever deleted, so the high watermark is at least there."""
+        if offset > self.log_end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is beyond the end {self.log_end}"
+            )
+        if offset <= self.log_start:
+            return
+        self.log_start = offset
+        self.high_watermark = max(self.high_watermark, offset)
+        self.epochs.truncate_from_start(offset)
+
+    # Shortening
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the batch that holds `offset` and all after it; `log_end` is then at most `offset`."""
+        self._check_writable()
+        if offset >= self.log_end:
+            self.epochs.truncate_from_end(offset)
+            return
+        if offset < self._segments[0].base:
+            self.truncate_fully(offset)
+            return
+        keep = bisect_right(self._segments, offset, key=_base)
+        segment = self._segments[keep - 1]
+        try:
+            cut = min(segment.locate(offset).offset, offset)
+            self._lower_recovery_point(cut)
+            if self._snapshots.remove_above(cut):
+                self._names_unflushed = True
+            if keep < len(self._segments):
+                # Newest first: a crash in between leaves a shorter log, not one with a hole.
+                self._retire(list(reversed(self._segments[keep:])), 0)
+                del self._segments[keep:]
+                self._disk.flush_dir(self.path)
+            segment.truncate(cut)
+        except OSError as error:
+            self._fail(error)
+        self._shortened(cut)
+        if not self.producers.cut(cut):
+            self.producers = recovery.rebuild_producers(self._segments, self._snapshots, cut)
+
+    def truncate_fully(self, new_start: int) -> None:
+        """Drop everything and begin anew, empty, at `new_start`."""
+        self._check_writable()
+        try:
+            self._lower_recovery_point(min(self.log_start, new_start))
+            self._retire(self._segments, 0)
+            self._snapshots.remove_above(-1)
+            self._disk.flush_dir(self.path)
+            segment = Segment.create(
+                self._disk, self._files, self.path, new_start, self._active.created_ms
+            )
+        except OSError as error:
+            self._fail(error)
+        self._segments = [segment]
+        self._names_unflushed = True
+        self.log_start = self.log_end = self.high_watermark = new_start
+        self._lowest_cut = 0  # no flush under way has seen the new segment
+        self.epochs.clear()
+        self.producers = ProducerState()
+
+    def _shortened(self, log_end: int) -> None:
+        self.log_end = log_end
+        self.log_start = min(self.log_start, log_end)
+        self.high_watermark = min(self.high_watermark, log_end)
+        self._lowest_cut = min(self._lowest_cut, log_end)
+        self.epochs.truncate_from_end(log_end)
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            if self.before_recovery_point_falls is not None:
+                self.before_recovery_point_falls(self, offset)
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Retention: drop the oldest segments that are too old, too much or below the log's start. Only
+        whole segments below the high watermark go. Returns how many."""
+        self._check_writable()
+        self._remove_doomed(now_ms)
+        doomed = self._expired(now_ms)
+        if not doomed:
+            return 0
+        if len(doomed) == len(self._segments):
+            self._begin_segment(self.log_end, now_ms)
+        self.advance_log_start(self._segments[len(doomed)].base)
+        try:
+            self._retire(doomed, now_ms)
+            self._snapshots.remove_below(self._segments[len(doomed)].base)
+        except OSError as error:
+            self._fail(error)
+        del self._segments[: len(doomed)]
+        self._names_unflushed = True
+        return len(doomed)
+
+    def _expired(self, now_ms: int) -> list[Segment]:
+        config = self.config
+        deletes = "delete" in config.cleanup_policy
+        excess = NO_LIMIT if config.retention_bytes < 0 else config.retention_bytes
+        excess = self.size_bytes - excess
+        expired = []
+        for segment in self._segments:
+            if segment.next_offset > self.high_watermark or not segment.size:
+                break
+            newest_ms = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
+            too_old = 0 <= config.retention_ms < now_ms - newest_ms
+            too_much = excess >= segment.size
+            if not (deletes and (too_old or too_much)) and segment.next_offset > self.log_start:
+                break
+            if segment is self._active and not (deletes and (too_old or too_much)):
+                break
+            expired.append(segment)
+            excess -= segment.size
+        return expired
+
+    def _retire(self, segments: Sequence[Segment], now_ms: int) -> None:
+        """Rename the files in the given order; whoever reads them goes on reading."""
+        for segment in segments:
+            self._files.forget(segment)
+            for suffix in recovery.SEGMENT_SUFFIXES:
+                target = f"{segment.stem}{suffix}.deleted"
+                self._disk.rename(segment.stem + suffix, target)
+                self._doomed.append((now_ms + self.config.file_delete_delay_ms, target))
+
+    def _remove_doomed(self, now_ms: int) -> None:
+        try:
+            for due, path in self._doomed:
+                if due <= now_ms:
+                    self._disk.remove(path)
+        except OSError as error:
+            self._fail(error)
+        self._doomed = [(due, path) for due, path in self._doomed if due > now_ms]
+
+    # Flushing
+
+    def flush_due(self, now_ms: int) -> bool:
+        """Whether flush.messages, flush.ms or a finished segment asks for a flush now."""
+        unflushed = self.log_end - self.recovery_point
+        if not unflushed:
+            self._unflushed_since_ms = None
+            return False
+        if self._unflushed_since_ms is None:
+            self._unflushed_since_ms = now_ms
+        return (
+            unflushed >= self.config.flush_messages
+            or now_ms - self._unflushed_since_ms >= self.config.flush_ms
+            or self._active.base > self.recovery_point
+        )
+
+    def flush(self) -> None:
+        """Flush everything now."""
+        self.flushed(self.flush_plan()())
+
+    def flush_plan(self) -> Callable[[], int]:
+        """What to flush, as a call that may be made in a thread: it returns the new recovery point for
+        `flushed`, or raises LogDirError. Nothing of what it captures changes under it."""
+        self._check_writable()
+        up_to = self.log_end
+        first = bisect_right(self._segments, self.recovery_point, key=_base) - 1
+        unflushed = self._segments[max(0, first) :]
+        try:
+            files = [segment.opened() for segment in unflushed]
+            for segment in unflushed[:-1]:
+                files += [self._disk.open(index.path) for index in (segment.index, segment.times)]
+            if self._metadata_unflushed:
+                files.append(self._disk.open(f"{self.path}/{checkpoints.PARTITION_METADATA}"))
+        except OSError as error:
+            self._fail(error)
+        epochs = checkpoints.epochs_text(self.epochs.entries) if self.epochs.dirty else None
+        directories = [self.path] if self._names_unflushed else []
+        if self._metadata_unflushed:
+            directories.append(self.directory)
+        self.epochs.dirty = self._names_unflushed = self._metadata_unflushed = False
+        self._plans_outstanding += 1
+
+        def run() -> int:
+            try:
+                for file in files:
+                    file.flush()
+                if epochs is not None:
+                    self._disk.replace(f"{self.path}/{checkpoints.LEADER_EPOCHS}", epochs)
+                for directory in directories:
+                    self._disk.flush_dir(directory)
+            except OSError as error:
+                if not self._gone:  # a log deleted meanwhile has nothing left to flush
+                    self._fail(error)
+            return up_to
+
+        return run
+
+    def flushed(self, recovery_point: int) -> None:
+        """A plan was carried out. What was cut away and written anew meanwhile is not part of it."""
+        self.recovery_point = max(self.recovery_point, min(recovery_point, self._lowest_cut))
+        self._unflushed_since_ms = None
+        self._plans_outstanding -= 1
+        if not self._plans_outstanding:
+            self._lowest_cut = NO_LIMIT
+
+    def write_epochs(self) -> None:
+        """Bring leader-epoch-checkpoint up to date for whoever reads the file; recovery needs it only
+        with a flush."""
+        if self.epochs.dirty and self.failed is None:
+            try:
+                self.epochs.write(self._disk, f"{self.path}/{checkpoints.LEADER_EPOCHS}")
+            except OSError as error:
+                self._fail(error)
+
+    # Integrity
+
+    @property
+    def _active(self) -> Segment:
+        return self._segments[-1]
+
+    def _check_writable(self) -> None:
+        if self.failed is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failed))
+
+    def _fail(self, cause: OSError) -> NoReturn:
+        self.failed = LogDirError(self.directory, cause)
+        raise self.failed from cause
+
+    def invariants(self) -> None:
+        assert self.log_start <= self.last_stable_offset <= self.high_watermark <= self.log_end, (
+            self
+        )
+        assert self._segments[0].base <= self.log_start, self
+        assert self._active.base <= self.log_end, self
+        assert self.recovery_point <= self.log_end, self
+        self.epochs.invariants()
+        entries = self.epochs.entries
+        assert not entries or entries[-1][1] <= self.log_end, self
+
+    def __repr__(self) -> str:
+        return (
+            f"Log({self.topic}-{self.partition}: start {self.log_start} HW {self.high_watermark} "
+            f"end {self.log_end}, flushed to {self.recovery_point}, epochs {self.epochs.entries[-3:]})"
+        )
+
+
+def _base(segment: Segment) -> int:
+    return segment.base

@@ -1,0 +1,327 @@
+"""Opening a log: what its files say, how much of that is believed, and what has to be rebuilt.
+
+After a clean stop the files are taken at their word, except for their sizes. Otherwise everything from the
+recovery point's segment on is read and checked: length, magic and CRC of each batch, but also that offsets
+rise, belong to the segment and epochs never fall, because a write that went to the wrong place has a good CRC
+too. The log ends before the first batch that fails. That is right only beyond the recovery point, where
+nothing was promised to be on disk; anything missing or damaged before it is a CorruptLog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from ottla.log import checkpoints
+from ottla.log.config import LogConfig
+from ottla.log.epochs import EpochCache
+from ottla.log.errors import CorruptCheckpoint, CorruptLog
+from ottla.log.producers import Marker, ProducerState, Snapshots
+from ottla.log.segment import OpenFiles, Segment
+from ottla.records.batch import CRC_START, HEADER_BYTES, Batch, CorruptBatch, read_batch
+from ottla.records.record import records
+from ottla.runtime.seams import Disk, File
+
+CHUNK_BYTES = 1 << 20
+SEGMENT_SUFFIXES = (".log", ".index", ".timeindex")
+LEFTOVERS = (".deleted", ".tmp", ".cleaned")
+BASE_DIGITS = 20
+
+
+@dataclass(slots=True)
+class Loaded:
+    segments: list[Segment]
+    """At least one; the last is the newest."""
+    epochs: EpochCache
+    producers: ProducerState
+    snapshots: Snapshots
+    log_start: int
+    bytes_cut: int
+    """Of batches that were damaged or incomplete, or came after such."""
+
+
+def load(
+    disk: Disk,
+    files: OpenFiles,
+    path: str,
+    config: LogConfig,
+    *,
+    recovery_point: int,
+    log_start: int,
+    clean: bool,
+    now_ms: int,
+) -> Loaded:
+    bases, snapshots = _survey(disk, path)
+    segments = []
+    for base in bases:
+        segment = Segment(disk, files, f"{path}/{base:020d}", base, now_ms)
+        segment.size = disk.file_size(segment.path)
+        segments.append(segment)
+    if not segments:
+        if recovery_point > log_start:
+            raise CorruptLog(path, f"no segments, but offsets up to {recovery_point} were flushed")
+        segments = [Segment.create(disk, files, path, log_start, now_ms)]
+    loader = _Loader(disk, path, config, segments, recovery_point)
+    if clean:
+        loader.trust()
+    else:
+        loader.check(snapshots)
+    newest = loader.segments[-1]
+    if newest.next_offset < recovery_point:
+        raise CorruptLog(
+            path, f"ends at {newest.next_offset}, but offsets up to {recovery_point} were flushed"
+        )
+    start = max(log_start, loader.segments[0].base)
+    if start > newest.next_offset:
+        # Deleted on request up to `start`, then the unflushed rest was lost: nothing is left.
+        for segment in loader.segments:
+            loader.drop(segment)
+        loader.segments = [Segment.create(disk, files, path, start, now_ms)]
+        loader.epochs.clear()
+        newest = loader.segments[0]
+    loader.epochs.truncate_from_end(newest.next_offset)
+    loader.epochs.truncate_from_start(start)
+    snapshots.remove_above(newest.next_offset)
+    producers = loader.producers
+    if producers is None:
+        producers = rebuild_producers(loader.segments, snapshots, newest.next_offset)
+    return Loaded(loader.segments, loader.epochs, producers, snapshots, start, loader.bytes_cut)
+
+
+def _survey(disk: Disk, path: str) -> tuple[list[int], Snapshots]:
+    """Bases of the segments and the snapshots there; leftovers of interrupted work are removed."""
+    bases, snapshots, indexes = [], [], []
+    for name in disk.list_dir(path):
+        stem, dot, suffix = name.partition(".")
+        if name.endswith(LEFTOVERS):
+            disk.remove(f"{path}/{name}")
+        elif len(stem) != BASE_DIGITS or not stem.isdecimal():
+            continue
+        elif dot + suffix == ".log":
+            bases.append(int(stem))
+        elif dot + suffix == ".snapshot":
+            snapshots.append(int(stem))
+        elif dot + suffix in SEGMENT_SUFFIXES:
+            indexes.append(name)
+    for name in indexes:
+        if int(name[:BASE_DIGITS]) not in bases:
+            disk.remove(f"{path}/{name}")
+    return sorted(bases), Snapshots(disk, path, snapshots)
+
+
+class _Loader:
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        config: LogConfig,
+        segments: list[Segment],
+        recovery_point: int,
+    ) -> None:
+        self.disk = disk
+        self.path = path
+        self.config = config
+        self.segments = segments
+        self.recovery_point = recovery_point
+        self.producers: ProducerState | None = None
+        self.bytes_cut = 0
+        self.epochs = self._read_epochs()
+
+    def _read_epochs(self) -> EpochCache:
+        path = f"{self.path}/{checkpoints.LEADER_EPOCHS}"
+        if self.disk.exists(path):
+            try:
+                return EpochCache(checkpoints.read_epochs(self.disk, path))
+            except CorruptCheckpoint:
+                # The batches carry the same epochs; only reading them all takes longer.
+                return self._epochs_from_batches(self.segments)
+        return self._epochs_from_batches(self.segments)
+
+    def _epochs_from_batches(self, segments: list[Segment]) -> EpochCache:
+        epochs = EpochCache()
+        for segment in segments:
+            try:
+                for batch in segment.headers(0):
+                    if batch.leader_epoch > (-1 if epochs.latest is None else epochs.latest):
+                        epochs.assign(batch.leader_epoch, batch.base_offset)
+            except CorruptBatch:
+                break  # how far the log reaches is decided where it is checked
+        epochs.dirty = True
+        return epochs
+
+    def trust(self) -> None:
+        """The files were closed in order."""
+        for number, segment in enumerate(self.segments):
+            newest = number == len(self.segments) - 1
+            next_offset = None if newest else self.segments[number + 1].base
+            try:
+                if not segment.load(self.disk, newest=newest, next_offset=next_offset):
+                    self._rebuild_indexes(segment, next_offset)
+            except CorruptBatch as error:
+                raise CorruptLog(segment.path, error.why) from error
+
+    def _rebuild_indexes(self, segment: Segment, next_offset: int | None) -> None:
+        segment.start_over(self.disk)
+        size = segment.size
+        for batch in segment.headers(0, size):
+            segment.added(batch, batch.position, self.config.index_interval_bytes)
+        if next_offset is None:
+            segment.write_indexes()
+        else:
+            segment.next_offset = next_offset
+            segment.seal()
+
+    def check(self, snapshots: Snapshots) -> None:
+        """The process or the machine died."""
+        first = 0
+        for number, segment in enumerate(self.segments):
+            if segment.base <= self.recovery_point:
+                first = number
+        unchecked, doubtful = self.segments[:first], self.segments[first:]
+        for segment, successor in zip(unchecked, self.segments[1:], strict=False):
+            try:
+                if not segment.load(self.disk, newest=False, next_offset=successor.base):
+                    self._rebuild_indexes(segment, successor.base)
+            except CorruptBatch as error:
+                raise CorruptLog(segment.path, error.why) from error
+        start = doubtful[0].base
+        self.epochs.truncate_from_end(start)
+        snapshots.remove_above(start)
+        self.producers = rebuild_producers(unchecked, snapshots, start)
+        self.segments = unchecked
+        for number, segment in enumerate(doubtful):
+            if number:
+                if segment.base != self.segments[-1].next_offset:
+                    # Overlaps what came before, or something between was lost.
+                    self._drop_from(doubtful, number, segment.base, "does not follow")
+                    break
+                self.segments[-1].seal()
+                snapshots.take(self.producers, segment.base)
+            self.segments.append(segment)
+            if not self._check_segment(segment):
+                self._drop_from(doubtful, number + 1, segment.next_offset, "follows a bad batch")
+                break
+        self.segments[-1].write_indexes()
+
+    def _check_segment(self, segment: Segment) -> bool:
+        """Add the batches of the file one by one up to the first bad one, and cut there. Whether all
+        were good."""
+        segment.start_over(self.disk)
+        file = segment.opened()
+        end = segment.size
+        segment.size = 0
+        assert self.producers is not None
+        try:
+            for batch in _checked(file, end):
+                self._check_place(segment, batch)
+                if batch.leader_epoch > (-1 if self.epochs.latest is None else self.epochs.latest):
+                    self.epochs.assign(batch.leader_epoch, batch.base_offset)
+                replay(self.producers, batch, file)
+                segment.added(batch, batch.position, self.config.index_interval_bytes)
+        except CorruptBatch as error:
+            if segment.next_offset < self.recovery_point:
+                raise CorruptLog(
+                    segment.path,
+                    f"offset {segment.next_offset} was flushed (recovery point "
+                    f"{self.recovery_point}) and is damaged at byte {error.position}: {error.why}",
+                ) from error
+            self.bytes_cut += end - segment.size
+            file.truncate(segment.size)
+            return False
+        return True
+
+    def _check_place(self, segment: Segment, batch: Batch) -> None:
+        if batch.base_offset < segment.next_offset or batch.last_offset_delta < 0:
+            raise CorruptBatch(
+                batch.position,
+                f"offsets {batch.base_offset}..{batch.last_offset} where {segment.next_offset} is next",
+            )
+        latest = self.epochs.latest
+        if latest is not None and batch.leader_epoch < latest:
+            raise CorruptBatch(batch.position, f"epoch {batch.leader_epoch} after {latest}")
+
+    def _drop_from(self, doubtful: list[Segment], first: int, at: int, why: str) -> None:
+        if first < len(doubtful) and self.segments[-1].next_offset < self.recovery_point:
+            raise CorruptLog(
+                self.path,
+                f"the segment of offset {at} {why} {self.segments[-1].next_offset}, and offsets up "
+                f"to {self.recovery_point} were flushed",
+            )
+        for segment in reversed(doubtful[first:]):
+            self.bytes_cut += segment.size
+            self.drop(segment)
+
+    def drop(self, segment: Segment) -> None:
+        segment.files.forget(segment)
+        for suffix in SEGMENT_SUFFIXES:
+            if self.disk.exists(segment.stem + suffix):
+                self.disk.remove(segment.stem + suffix)
+
+
+def _checked(file: File, end: int) -> Iterator[Batch]:
+    """Batches whose length, magic and CRC are right; CorruptBatch at the first that is not."""
+    position = chunk_at = 0
+    chunk = b""
+    while position < end:
+        if position - chunk_at + HEADER_BYTES > len(chunk):
+            chunk, chunk_at = file.read_at(position, min(CHUNK_BYTES, end - position)), position
+        batch = Batch(position, *read_batch(chunk, position - chunk_at)[1:])
+        if batch.end > end:
+            raise CorruptBatch(position, f"{batch.size} bytes long, {end - position} are left")
+        if batch.end - chunk_at > len(chunk):
+            chunk, chunk_at = file.read_at(position, min(CHUNK_BYTES, end - position)), position
+        crc = 0
+        covered = position + CRC_START
+        while covered < batch.end:  # a batch may be larger than what is held at once
+            if covered >= chunk_at + len(chunk):
+                chunk, chunk_at = file.read_at(covered, min(CHUNK_BYTES, end - covered)), covered
+                if not chunk:
+                    raise CorruptBatch(position, "the file ends within the batch")
+            piece = memoryview(chunk)[covered - chunk_at : batch.end - chunk_at]
+            crc = crc32c(piece, crc)
+            covered += len(piece)
+        if crc != batch.crc:
+            raise CorruptBatch(position, f"CRC is {crc:#010x}, the header says {batch.crc:#010x}")
+        yield batch
+        position = batch.end
+
+
+def replay(producers: ProducerState, batch: Batch, file: File) -> None:
+    """Take up what a batch in the log says of its producer. Only the end of a transaction is read."""
+    if batch.producer_id < 0:
+        return
+    if not batch.is_control:
+        producers.add(batch)
+        return
+    content = file.read_at(batch.position, batch.size)
+    marker = read_marker(content, Batch(0, *batch[1:]))
+    if marker is not None:
+        producers.add_marker(batch, marker)
+
+
+def read_marker(buf: bytes | bytearray | memoryview, batch: Batch) -> Marker | None:
+    """What a control batch says of a transaction; None for an empty one (compacted away)."""
+    for record in records(buf, batch):
+        key, value = record.key, record.value
+        if key is None or len(key) < 4 or value is None or len(value) < 6:
+            raise CorruptBatch(batch.position, "a control record without its type or epoch")
+        kind = int.from_bytes(key[2:4], "big", signed=True)
+        return Marker(kind == 1, int.from_bytes(value[2:6], "big", signed=True))
+    return None
+
+
+def rebuild_producers(segments: list[Segment], snapshots: Snapshots, up_to: int) -> ProducerState:
+    """The state at `up_to`: the newest snapshot before it, and the batches since."""
+    producers, taken_at = snapshots.latest(up_to)
+    for segment in segments:
+        if segment.next_offset <= taken_at or not segment.size:
+            continue
+        file = segment.opened()
+        start = segment.locate(max(taken_at, segment.base)).position
+        for batch in segment.headers(start):
+            if batch.base_offset >= up_to:
+                return producers
+            replay(producers, batch, file)
+    return producers

@@ -1,0 +1,424 @@
+"""One segment of a log: a file of batches, its two indexes, and what is known of it in memory.
+
+Where a batch lies is found in three steps, cheapest first: the last batches appended are remembered, the
+position where the last reader stopped is remembered, and otherwise the offset index leads to within a few
+KiB of it. Headers are read from there; records never are.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.log.config import LogConfig
+from ottla.log.index import OFFSET_ROW, TIME_ROW, Index
+from ottla.records.batch import (
+    HEADER_BYTES,
+    LENGTH_END,
+    NO_TIMESTAMP,
+    Batch,
+    CorruptBatch,
+    read_batch,
+)
+from ottla.runtime.seams import Disk, File
+
+RELATIVE_MAX = (1 << 31) - 1
+RECENT_MAX = 128
+RESUME_MAX = 8
+SCAN_BYTES = 8192
+UNINDEXED_BYTES_MAX = 1 << 20
+"""A larger closed file without a single index row has lost its index."""
+
+_PLACE = Struct(">qi11xi")
+"""Base offset, length and last offset delta: what a scan for an offset needs of a header."""
+
+
+class Place(NamedTuple):
+    """A boundary between batches: where it lies, and the offset that comes next there."""
+
+    position: int
+    offset: int
+
+
+def file_name(base: int, suffix: str) -> str:
+    return f"{base:020d}{suffix}"
+
+
+class OpenFiles:
+    """Keeps the number of open segment files of a broker under a limit.
+
+    A file is let go of, not closed: whoever still sends from it keeps it open. The second-chance clock
+    spares what was used since the hand came by last.
+    """
+
+    def __init__(self, disk: Disk, limit: int = 8192) -> None:
+        assert limit > 0
+        self._disk = disk
+        self._limit = limit
+        self._ring: dict[Segment, None] = {}
+
+    def open(self, segment: Segment) -> File:
+        file = self._disk.open(segment.path)
+        self.add(segment, file)
+        return file
+
+    def add(self, segment: Segment, file: File) -> None:
+        while len(self._ring) >= self._limit:
+            oldest = next(iter(self._ring))
+            del self._ring[oldest]
+            if oldest.used:
+                oldest.used = False
+                self._ring[oldest] = None
+            else:
+                oldest.file = None
+        segment.file = file
+        self._ring[segment] = None
+
+    def forget(self, segment: Segment) -> None:
+        segment.file = None
+        self._ring.pop(segment, None)
+
+
+class Segment:
+    __slots__ = (
+        "_recent_floor",
+        "_recent_offsets",
+        "_recent_positions",
+        "_resume",
+        "base",
+        "bytes_since_index",
+        "created_ms",
+        "file",
+        "files",
+        "first_timestamp",
+        "index",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "size",
+        "stem",
+        "times",
+        "used",
+    )
+
+    def __init__(self, disk: Disk, files: OpenFiles, stem: str, base: int, now_ms: int) -> None:
+        self.files = files
+        self.stem = stem
+        """The path without its suffix."""
+        self.base = base
+        self.next_offset = base
+        self.size = 0
+        self.file: File | None = None
+        self.used = False
+        self.created_ms = now_ms
+        self.first_timestamp = NO_TIMESTAMP
+        """Of the first batch, for rolling by time."""
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base
+        """Last offset of the batch that brought the largest timestamp."""
+        self.bytes_since_index = 0
+        self.index = Index(disk, stem + ".index", OFFSET_ROW)
+        self.times = Index(disk, stem + ".timeindex", TIME_ROW)
+        self._recent_floor = base - 1
+        """Last offset before the batches remembered here."""
+        self._recent_offsets = array("q")
+        self._recent_positions = array("q")
+        self._resume: dict[int, int] = {}
+        """Where readers stopped: the offset they ask for next, and its position."""
+
+    @classmethod
+    def create(
+        cls, disk: Disk, files: OpenFiles, directory: str, base: int, now_ms: int
+    ) -> Segment:
+        """A new empty segment; leftovers of the same name are emptied."""
+        segment = cls(disk, files, f"{directory}/{file_name(base, '')}", base, now_ms)
+        file = disk.open(segment.path, create=True)
+        if file.size:
+            file.truncate(0)
+        files.add(segment, file)
+        segment.index.write()
+        segment.times.write()
+        return segment
+
+    @property
+    def path(self) -> str:
+        return self.stem + ".log"
+
+    def opened(self) -> File:
+        self.used = True
+        return self.file or self.files.open(self)
+
+    # Appending
+
+    def has_room(self, batch: Batch, config: LogConfig, now_ms: int | None, jitter_ms: int) -> bool:
+        """Whether the batch may still go here, or a new segment is due."""
+        if batch.base_offset + batch.last_offset_delta - self.base > RELATIVE_MAX:
+            return False
+        if not self.size:
+            return True
+        if self.size + batch.size > config.segment_bytes:
+            return False
+        if (
+            self.index.bytes + OFFSET_ROW.size > config.index_bytes_max
+            or self.times.bytes + TIME_ROW.size > config.index_bytes_max
+        ):
+            return False
+        if self.first_timestamp >= 0:
+            waited = batch.max_timestamp - self.first_timestamp
+        elif now_ms is not None:
+            waited = now_ms - self.created_ms
+        else:
+            return True
+        return waited <= config.segment_ms - jitter_ms
+
+    def added(self, batch: Batch, position: int, index_interval_bytes: int) -> None:
+        """The batch now lies at `position`, the end of the file as it was."""
+        last_offset = batch.base_offset + batch.last_offset_delta
+        if batch.max_timestamp > self.max_timestamp:
+            self.max_timestamp = batch.max_timestamp
+            self.max_timestamp_offset = last_offset
+        if not position:
+            self.first_timestamp = batch.max_timestamp
+        if self.bytes_since_index > index_interval_bytes:
+            self.index.append(last_offset - self.base, position)
+            self._index_time()
+            self.bytes_since_index = 0
+        self.bytes_since_index += batch.size
+        self.size = position + batch.size
+        self.next_offset = last_offset + 1
+        self._recent_offsets.append(last_offset)
+        self._recent_positions.append(position)
+        if len(self._recent_offsets) > RECENT_MAX:
+            half = RECENT_MAX // 2
+            self._recent_floor = self._recent_offsets[half - 1]
+            del self._recent_offsets[:half]
+            del self._recent_positions[:half]
+
+    def _index_time(self) -> None:
+        last = self.times.last
+        if self.max_timestamp >= 0 and (last is None or self.max_timestamp > last[0]):
+            self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base)
+
+    def seal(self) -> None:
+        """No more batches come here: complete the indexes on disk and let go of what only the newest
+        segment needs."""
+        self._index_time()
+        self.write_indexes()
+        self._forget_places()
+
+    def write_indexes(self) -> None:
+        self.index.write()
+        self.times.write()
+
+    # Finding
+
+    def locate(self, offset: int) -> Place:
+        """The first batch whose last offset is at least `offset`, or the end."""
+        if offset >= self.next_offset:
+            return Place(self.size, self.next_offset)
+        if offset > self._recent_floor:
+            at = bisect_left(self._recent_offsets, offset)
+            before = self._recent_offsets[at - 1] if at else self._recent_floor
+            return Place(self._recent_positions[at], before + 1)
+        position = self._resume.get(offset)
+        if position is not None:
+            return Place(position, offset)
+        try:
+            return self._scan_for(offset, self._indexed_position(offset))
+        except CorruptBatch:
+            # The index may be what is wrong. From the start of the file only the batches themselves speak.
+            return self._scan_for(offset, 0)
+
+    def cut_at(self, start: Place, limit: int, end: Place) -> Place:
+        """The last boundary after `start` and not beyond `limit` bytes, given that `end` lies beyond;
+        the end of the first batch if that is already larger."""
+        bound = start.position + limit
+        if self._recent_positions and bound >= self._recent_positions[0]:
+            at = bisect_right(self._recent_positions, bound) - 1
+            position = self._recent_positions[at]
+            before = self._recent_offsets[at - 1] if at else self._recent_floor
+            found = Place(position, before + 1)
+        else:
+            row = self.index.floor(1, bound)
+            position = row[1] if row is not None else 0
+            found = start
+            if start.position < position < self.size:
+                base = read_batch(self._header(position), 0).base_offset
+                if start.offset < base < self.next_offset:
+                    found = Place(position, base)
+        if found.position > start.position:
+            return found
+        for batch in self.headers(start.position):
+            if batch.end > bound and found.position > start.position:
+                break
+            found = Place(batch.end, batch.next_offset)
+            if batch.end >= bound or batch.end >= end.position:
+                break
+        return found
+
+    def remember(self, place: Place) -> None:
+        """A reader stopped here and will ask for this offset next."""
+        if place.offset > self._recent_floor or place.position >= self.size:
+            return
+        if len(self._resume) >= RESUME_MAX:
+            del self._resume[next(iter(self._resume))]
+        self._resume[place.offset] = place.position
+
+    def headers(self, position: int, end: int | None = None) -> Iterator[Batch]:
+        """The batches from `position` (a boundary) on. CorruptBatch where they stop making sense."""
+        end = self.size if end is None else end
+        file = self.opened()
+        chunk = b""
+        chunk_at = position
+        while position < end:
+            if position - chunk_at + HEADER_BYTES > len(chunk):
+                chunk = file.read_at(position, min(SCAN_BYTES, end - position))
+                chunk_at = position
+            header = read_batch(chunk, position - chunk_at)
+            batch = Batch(position, *header[1:])
+            if batch.end > end:
+                raise CorruptBatch(position, f"{batch.size} bytes long, {end - position} are left")
+            yield batch
+            position = batch.end
+
+    def _header(self, position: int) -> bytes:
+        return self.opened().read_at(position, HEADER_BYTES)
+
+    def _indexed_position(self, offset: int) -> int:
+        row = self.index.floor(0, offset - self.base)
+        return min(row[1], self.size) if row is not None else 0
+
+    def _scan_for(self, offset: int, position: int) -> Place:
+        file = self.opened()
+        end = self.size
+        chunk = b""
+        chunk_at = position
+        while position < end:
+            at = position - chunk_at
+            if at + HEADER_BYTES > len(chunk):
+                chunk = file.read_at(position, min(SCAN_BYTES, end - position))
+                chunk_at = position
+                at = 0
+                if len(chunk) < HEADER_BYTES:
+                    raise CorruptBatch(position, "the file ends within a header")
+            base, length, delta = _PLACE.unpack_from(chunk, at)
+            if length < HEADER_BYTES - LENGTH_END or not self.base <= base < self.next_offset:
+                raise CorruptBatch(
+                    position, f"offset {base} and length {length} do not belong here"
+                )
+            if base + delta >= offset:
+                return Place(position, base)
+            position += length + LENGTH_END
+        return Place(self.size, self.next_offset)
+
+    def _forget_places(self) -> None:
+        self._recent_floor = self.next_offset - 1
+        self._recent_offsets = array("q")
+        self._recent_positions = array("q")
+        self._resume.clear()
+
+    # Time
+
+    def position_for_time(self, timestamp: int) -> int:
+        """A boundary before which every batch is older than `timestamp`."""
+        row = self.times.floor(0, timestamp)
+        return self._indexed_position(self.base + row[1]) if row is not None else 0
+
+    def largest_time_before(self, offset: int) -> tuple[int, int] | None:
+        """(largest timestamp, last offset of the first batch that has it) among batches that end
+        below `offset`; None if none has a timestamp."""
+        if self.max_timestamp < 0:
+            return None
+        if self.max_timestamp_offset < offset:
+            return self.max_timestamp, self.max_timestamp_offset
+        row = self.times.floor(1, offset - 1 - self.base)
+        largest, at, position = NO_TIMESTAMP, self.base, 0
+        if row is not None:
+            largest, at = row[0], self.base + row[1]
+            position = self._indexed_position(at)
+        for batch in self.headers(position):
+            if batch.last_offset >= offset:
+                break
+            if batch.max_timestamp > largest:
+                largest, at = batch.max_timestamp, batch.last_offset
+        return (largest, at) if largest >= 0 else None
+
+    # Shortening, loading, removing
+
+    def load(self, disk: Disk, *, newest: bool, next_offset: int | None) -> bool:
+        """Take over a file that was closed in order. False if its indexes have to be rebuilt. For the
+        newest segment the end is found by reading headers from the last index row on (CorruptBatch if
+        they are bad); for others it is known."""
+        index = Index.load(disk, self.index.path, OFFSET_ROW)
+        times = Index.load(disk, self.times.path, TIME_ROW)
+        if index is None or times is None:
+            return False
+        if index.last is not None and index.last[1] >= self.size:
+            return False
+        if index.last is None and self.size > UNINDEXED_BYTES_MAX:
+            return False
+        self.index, self.times = index, times
+        if times.last is not None:
+            self.max_timestamp = times.last[0]
+            self.max_timestamp_offset = self.base + times.last[1]
+        if newest:
+            self._load_tail()
+        else:
+            assert next_offset is not None
+            self.next_offset = next_offset
+            self._forget_places()
+        return True
+
+    def _load_tail(self) -> None:
+        """Find the end, and what has been learnt since the last index row."""
+        self.bytes_since_index = 0
+        self.next_offset = self.base
+        position = 0
+        if self.index.last is not None:
+            self.next_offset = self.base + self.index.last[0]
+            position = self.index.last[1]
+        for batch in self.headers(position):
+            if batch.base_offset < self.base or batch.last_offset < self.next_offset:
+                raise CorruptBatch(
+                    batch.position, f"offset {batch.base_offset} does not belong here"
+                )
+            if batch.max_timestamp > self.max_timestamp:
+                self.max_timestamp = batch.max_timestamp
+                self.max_timestamp_offset = batch.last_offset
+            self.bytes_since_index += batch.size
+            self.next_offset = batch.next_offset
+        if self.first_timestamp < 0 and self.size:
+            self.first_timestamp = read_batch(self._header(0), 0).max_timestamp
+        self._forget_places()
+
+    def truncate(self, offset: int) -> None:
+        """Cut the batch that holds `offset` and all after it."""
+        place = self.locate(offset)
+        self.opened().truncate(place.position)
+        self.size = place.position
+        self.next_offset = min(place.offset, offset)
+        self.index.truncate(1, place.position - 1)
+        self.times.truncate(1, self.next_offset - 1 - self.base)
+        last = self.times.last
+        self.max_timestamp = last[0] if last is not None else NO_TIMESTAMP
+        self.max_timestamp_offset = self.base + (last[1] if last is not None else 0)
+        if not self.size:
+            self.first_timestamp = NO_TIMESTAMP
+        kept_end = self.next_offset
+        self._load_tail()
+        # Where the log has gaps the kept batches may end before the offset at which it was cut.
+        self.next_offset = kept_end
+        self._forget_places()
+
+    def start_over(self, disk: Disk) -> None:
+        """Forget everything but the file, to add its batches again one by one."""
+        self.index = Index(disk, self.index.path, OFFSET_ROW)
+        self.times = Index(disk, self.times.path, TIME_ROW)
+        self.max_timestamp = self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = self.base
+        self.bytes_since_index = 0
+        self.next_offset = self.base
+        self._forget_places()
