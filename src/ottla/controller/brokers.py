@@ -288,6 +288,8 @@ def heartbeat(draft: Draft, beat: Heartbeat, sessions: Sessions, now: float) -> 
             )
             if may_stop:
                 fence(draft, [broker.id])
+    if may_stop:
+        session.heard = False  # its next life need not wait for the end of this session
     if beat.offline_log_dirs:
         _take_directories_offline(draft, beat)
     if beat.cordoned_log_dirs is not None and beat.cordoned_log_dirs != broker.cordoned:
