@@ -73,7 +73,8 @@ class RealFile:
         self._write(buffers, self._size)
 
     def write_at(self, position: int, data: Buffer) -> None:
-        self._write((data,), position)
+        if data:  # nothing, written beyond the end, does not stretch a file
+            self._write((data,), position)
 
     def _write(self, buffers: Sequence[Buffer], position: int) -> None:
         try:

@@ -34,7 +34,9 @@ def test_a_file_nobody_refers_to_gives_its_descriptor_back(tmp_path: Path) -> No
 
 def test_partial_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole_pwritev, whole_pwrite = os.pwritev, os.pwrite
-    monkeypatch.setattr(os, "pwritev", lambda fd, bufs, at: whole_pwrite(fd, b"".join(bufs)[:3], at))
+    monkeypatch.setattr(
+        os, "pwritev", lambda fd, bufs, at: whole_pwrite(fd, b"".join(bufs)[:3], at)
+    )
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: whole_pwrite(fd, data[:2], at))
     file = RealDisk().open(str(tmp_path / "a"), create=True)
     file.append(b"0123", b"4567", b"89")
