@@ -18,8 +18,9 @@ import kafka
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIMEOUT_S = 30
-FIRST_MS = 1_750_000_000_000
-"""Timestamp of the first of the `rows`; each later one is a millisecond younger."""
+FIRST_MS = int(time.time() * 1000) - 60_000
+"""Timestamp of the first of the `rows`; each later one is a millisecond younger. Recent, because records
+older than the retention time may vanish at any moment."""
 
 
 class Row(NamedTuple):
@@ -27,6 +28,7 @@ class Row(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_ms: int = 0
+    """0: let the client take the time of sending."""
 
 
 def rows(count: int, size: int = 100, *, null_headers: bool = False) -> list[Row]:
@@ -38,7 +40,7 @@ def rows(count: int, size: int = 100, *, null_headers: bool = False) -> list[Row
     return [
         Row(
             None if i % 5 == 0 else b"key-%d" % (i % 17),
-            None if i % 11 == 3 else draw.randbytes(size // 2) + bytes(size // 2),
+            None if i % 5 == 3 else draw.randbytes(size // 2) + bytes(size // 2),
             (("number", b"%d" % i), *headers) if i % 3 == 0 else (),
             FIRST_MS + i,
         )
@@ -108,10 +110,10 @@ class Confluent:
                 topic,
                 row.value,
                 row.key,
-                0,
-                delivered(number),
-                row.timestamp_ms,
-                list(row.headers),
+                partition=0,
+                on_delivery=delivered(number),
+                timestamp=row.timestamp_ms,
+                headers=list(row.headers),
             )
             producer.poll(0)
         assert producer.flush(TIMEOUT_S) == 0, "not all rows were sent"
@@ -180,7 +182,7 @@ class KafkaPython:
                     row.key,
                     list(row.headers),
                     partition=0,
-                    timestamp_ms=row.timestamp_ms,
+                    timestamp_ms=row.timestamp_ms or None,
                 )
                 for row in rows
             ]
@@ -240,7 +242,7 @@ class Aiokafka:
             async with producer:
                 futures = [
                     await producer.send(
-                        topic, row.value, row.key, 0, row.timestamp_ms, list(row.headers)
+                        topic, row.value, row.key, 0, row.timestamp_ms or None, list(row.headers)
                     )
                     for row in rows
                 ]
