@@ -158,6 +158,10 @@ class ReplicaManager:
                 self._apply(changed, number)
         if delta.changed_configs:
             self._reconfigure(delta.changed_configs)
+        if delta.changed_brokers:
+            now = self.clock.monotonic()
+            for partition in self.partitions.values():
+                partition.brokers_changed(now)
 
     def _reconfigure(self, resources: Iterable[tuple[int, str]]) -> None:
         names = {name for kind, name in resources if kind == TOPIC_RESOURCE}

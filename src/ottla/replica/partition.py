@@ -254,6 +254,11 @@ class Partition:
             self.log.advance_high_watermark(committed)
             self.observer.high_watermark_advanced(self)
 
+    def brokers_changed(self, now: float) -> None:
+        """A broker was fenced or came back: one that was about to join may hold nothing back any more."""
+        if self.role is Role.LEADER:
+            self._advance_high_watermark(now)
+
     def _is_about_to_join(self, follower: Follower, now: float) -> bool:
         return (
             follower.log_end != UNKNOWN_OFFSET
@@ -283,7 +288,10 @@ class Partition:
 
     def shrink_isr(self, now: float) -> None:
         """P12: members that have not caught up within replica.lag.time.max.ms are proposed to leave."""
-        if self.role is not Role.LEADER or self.proposal is not None:
+        if self.role is not Role.LEADER:
+            return
+        self._advance_high_watermark(now)  # one that was about to join may be late by now
+        if self.proposal is not None:
             return
         log_end = self.log.log_end
         lagging = [

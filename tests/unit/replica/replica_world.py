@@ -1,0 +1,196 @@
+"""A partition with replicas on several brokers, joined by hand instead of by sockets.
+
+Tests play the controller (`decide`), the producer (`produce`) and the network (`fetch`), one step at a
+time, so that each line of a test is one message of the protocol.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from uuid import UUID
+
+from ottla.log.config import LogConfig
+from ottla.log.log import Log
+from ottla.records.batch import batches
+from ottla.records.record import Record, build, records
+from ottla.replica.partition import Partition, ReplicaConfig, Role, Truncation
+from ottla.runtime.files import RealDisk
+from ottla.wire.fetch import FetchedPartition, FetchPartition
+
+TOPIC_ID = UUID(int=42)
+LAG_S = 30.0
+
+
+@dataclass(frozen=True)
+class Decided:
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+
+
+class Seen:
+    """Notes what a replica tells its observer."""
+
+    def __init__(self) -> None:
+        self.truncations: list[Truncation] = []
+        self.proposed: list[Partition] = []
+        self.high_watermarks: list[int] = []
+        self.shrunk = 0
+
+    def log_end_advanced(self, partition: Partition) -> None: ...
+
+    def log_start_advanced(self, partition: Partition) -> None: ...
+
+    def high_watermark_advanced(self, partition: Partition) -> None:
+        self.high_watermarks.append(partition.log.high_watermark)
+
+    def isr_proposed(self, partition: Partition) -> None:
+        self.proposed.append(partition)
+
+    def isr_shrunk(self, partition: Partition) -> None:
+        self.shrunk += 1
+
+    def role_changed(self, partition: Partition) -> None: ...
+
+    def truncated(self, truncation: Truncation) -> None:
+        self.truncations.append(truncation)
+
+
+class World:
+    def __init__(self, path: Path, brokers: int = 2, min_isr: int = 1) -> None:
+        self.now = 1000.0
+        self.disk = RealDisk()
+        self.ids = tuple(range(1, brokers + 1))
+        self.eligible: dict[int, int | None] = {id: 100 + id for id in self.ids}
+        self.seen = {id: Seen() for id in self.ids}
+        self.config = LogConfig(min_insync_replicas=min_isr)
+        self.path = path
+        self.replicas = {id: self._replica(id) for id in self.ids}
+        self.decision = Decided(self.ids, self.ids, 1, 0, 0)
+        self.spread()
+
+    def _replica(self, id: int) -> Partition:
+        directory = self.path / str(id)
+        directory.mkdir(exist_ok=True)
+        log = Log.create(
+            self.disk, str(directory), "t", 0, self.config, topic_id=TOPIC_ID, now_ms=0
+        )
+        return Partition(
+            "t",
+            TOPIC_ID,
+            0,
+            log,
+            ReplicaConfig(node_id=id, lag_time_max_s=LAG_S),
+            self.seen[id],
+            self.eligible.get,
+        )
+
+    def __getitem__(self, id: int) -> Partition:
+        return self.replicas[id]
+
+    # -- the controller
+
+    def decide(self, *, to: tuple[int, ...] | None = None, **changes: object) -> None:
+        """Commit a decision; a new leader gets a new epoch. It reaches the brokers in `to` (all)."""
+        old = self.decision
+        new = replace(old, partition_epoch=old.partition_epoch + 1, **changes)
+        if "leader" in changes:
+            new = replace(new, leader_epoch=old.leader_epoch + 1)
+        self.decision = new
+        self.spread(to)
+
+    def spread(self, to: tuple[int, ...] | None = None) -> None:
+        for id in self.ids if to is None else to:
+            if self.decision.leader == id:
+                self.replicas[id].become_leader(self.decision, self.now)
+            else:
+                self.replicas[id].become_follower(self.decision)
+            self.replicas[id].invariants()
+
+    def accept_proposal(self, leader: int) -> None:
+        proposal = self[leader].proposal
+        assert proposal is not None, "there is no proposal"
+        assert proposal.partition_epoch == self.decision.partition_epoch
+        self.decide(isr=tuple(id for id, _ in proposal.isr))
+
+    # -- the producer
+
+    def produce(self, leader: int, *values: str, acks: int = 1) -> int:
+        """One batch; returns the offset that acks=all waits for."""
+        batch = build(
+            [Record(offset, 1000, None, value.encode(), ()) for offset, value in enumerate(values)]
+        )
+        appended = self[leader].append(memoryview(batch), acks, self.now, 1000)
+        self[leader].invariants()
+        return appended.last_offset + 1
+
+    # -- the network
+
+    def ask(self, follower: int, leader: int) -> FetchedPartition:
+        """The follower's fetch reaches the leader; the answer is on its way."""
+        replica = self[follower]
+        offset, last_epoch = replica.next_fetch_position()
+        fetch = FetchPartition(
+            topic="t",
+            topic_id=TOPIC_ID,
+            partition=0,
+            current_leader_epoch=replica.leader_epoch,
+            fetch_offset=offset,
+            last_fetched_epoch=last_epoch,
+            log_start_offset=replica.log.log_start,
+            max_bytes=1 << 20,
+        )
+        epoch = self.eligible[follower] or 0
+        answer = self[leader].serve_follower(fetch, follower, epoch, 1 << 20, True, self.now)
+        if answer.records is not None:
+            answer = answer._replace(records=memoryview(bytearray(answer.records.read())))
+        return answer
+
+    def fetch(self, follower: int, leader: int, times: int = 1) -> FetchedPartition:
+        for _ in range(times):
+            answer = self.ask(follower, leader)
+            if not answer.error:
+                self[follower].follow(answer, self[follower].leader_epoch)
+            self[follower].invariants()
+            self[leader].invariants()
+        return answer
+
+    def settle(self) -> None:
+        """Fetch until every follower has everything and the ISR is whole."""
+        leader = self.decision.leader
+        for _ in range(10):
+            for id in self.ids:
+                if id != leader and self[id].role is Role.FOLLOWER:
+                    self.fetch(id, leader)
+            if self[leader].proposal is not None:
+                self.accept_proposal(leader)
+
+    # -- what is on disk
+
+    def values(self, id: int) -> list[str]:
+        return [value for _, _, value in self.entries(id)]
+
+    def entries(self, id: int) -> list[tuple[int, int, str]]:
+        """(offset, epoch, value) of every record."""
+        data = self.bytes_of(id)
+        return [
+            (record.offset, batch.leader_epoch, (record.value or b"").decode())
+            for batch in batches(data)
+            for record in records(data, batch)
+        ]
+
+    def bytes_of(self, id: int) -> bytes:
+        log = self[id].log
+        if log.log_start == log.log_end:
+            return b""
+        read = log.read(log.log_start, max_bytes=1 << 30, end_offset=log.log_end)
+        assert read.range is not None
+        return read.range.read()
+
+    def assert_identical(self) -> None:
+        first = self.bytes_of(self.ids[0])
+        for id in self.ids[1:]:
+            assert self.bytes_of(id) == first, (self.entries(self.ids[0]), self.entries(id))

@@ -1,0 +1,483 @@
+"""The rules of PROMISES A to D, one conversation each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from replica_world import LAG_S, World
+
+from ottla.replica.partition import Role
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.fetch import FetchPartition
+
+
+def consumer_fetch(offset: int, epoch: int = -1) -> FetchPartition:
+    return FetchPartition(
+        topic="t",
+        topic_id=None,
+        partition=0,
+        current_leader_epoch=epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=-1,
+        max_bytes=1 << 20,
+    )
+
+
+def test_P02_a_partition_has_one_leader_and_its_factor_counts_it(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=3)
+    assert [world[id].role for id in world.ids] == [Role.LEADER, Role.FOLLOWER, Role.FOLLOWER]
+    assert world[1].replicas == (1, 2, 3)
+
+
+def test_P01_a_factor_of_one_is_a_leader_without_followers(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=1)
+    due = world.produce(1, "a", acks=-1)
+    assert world[1].log.high_watermark == due
+
+
+def test_P03_a_write_to_a_follower_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with pytest.raises(KafkaError) as refused:
+        world.produce(2, "a")
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_P03_a_consumer_that_names_its_rack_is_sent_to_the_follower_there(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=3)
+    world.produce(1, "a")
+    world.settle()
+    racks = {1: "r1", 2: "r2", 3: "r2"}
+    assert world[1].nearest_replica("r2", 0, racks.get) == 2
+    assert world[1].nearest_replica("r1", 0, racks.get) is None
+    answer = world[2].serve_consumer(consumer_fetch(0), False, 1 << 20, True, from_follower=True)
+    assert answer.error == 0 and answer.records is not None
+    old_client = world[2].serve_consumer(
+        consumer_fetch(0), False, 1 << 20, True, from_follower=False
+    )
+    assert old_client.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_P04_followers_hold_the_same_bytes_at_the_same_offsets(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=3)
+    for number in range(5):
+        world.produce(1, f"a{number}", f"b{number}")
+    world.settle()
+    world.assert_identical()
+    assert world.entries(2)[3] == (3, 0, "b1")
+
+
+def test_P05_a_follower_that_was_away_copies_many_batches_in_one_fetch(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for number in range(20):
+        world.produce(1, f"m{number}")
+    world.fetch(2, 1)
+    assert world[2].log.log_end == 20
+
+
+def test_P07_ends_and_high_watermarks_move_exactly_as_the_document_says(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    leader, follower = world[1], world[2]
+
+    def state() -> tuple[int, int, int, int]:
+        return (
+            leader.log.log_end,
+            leader.log.high_watermark,
+            follower.log.log_end,
+            follower.log.high_watermark,
+        )
+
+    world.fetch(2, 1)
+    world.produce(1, "m")
+    assert state() == (1, 0, 0, 0)  # the leader's end moves at append
+    world.fetch(2, 1)
+    assert state() == (1, 0, 1, 0)  # the follower's at its own; the leader has learnt nothing yet
+    answer = world.ask(2, 1)
+    assert state() == (1, 1, 1, 0)  # the next fetch names offset 1: now the leader knows
+    follower.follow(answer, follower.leader_epoch)
+    assert state() == (1, 1, 1, 1)  # and the follower's HW = min(leader's HW, own end)
+
+
+def test_P07_a_high_watermark_never_goes_back_within_an_epoch(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=3)
+    for _ in range(3):
+        world.produce(1, "m")
+        world.settle()
+    assert world.seen[1].high_watermarks == sorted(world.seen[1].high_watermarks)
+
+
+def test_P11_a_follower_that_lags_leaves_the_isr_and_one_that_is_idle_stays(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=3)
+    world.produce(1, "a")
+    world.settle()
+    world.now += 10 * LAG_S
+    world[1].shrink_isr(world.now)
+    assert world[1].proposal is None, "nothing was written: nobody lags"
+    world.produce(1, "b")
+    world.fetch(2, 1, times=2)
+    world.now += LAG_S + 1
+    world.fetch(2, 1)
+    world[1].shrink_isr(world.now)
+    assert [id for id, _ in world[1].proposal.isr] == [1, 2]
+
+
+def test_P12_the_leader_removes_a_follower_that_stopped_fetching(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.fetch(2, 1)
+    world.produce(1, "a")
+    world.now += LAG_S + 1
+    world[1].shrink_isr(world.now)
+    assert [id for id, _ in world[1].proposal.isr] == [1]
+
+
+def test_P13_an_isr_change_counts_only_when_the_controller_has_committed_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.produce(1, "a")
+    world.now += LAG_S + 1
+    world[1].shrink_isr(world.now)
+    assert world[1].isr == (1, 2)
+    assert world[1].log.high_watermark == 0, "the larger set counts while the proposal is pending"
+    world.accept_proposal(1)
+    assert world[1].isr == (1,)
+    assert world[1].log.high_watermark == 1
+
+
+def test_P13_a_refused_proposal_changes_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.produce(1, "a")
+    world.now += LAG_S + 1
+    world[1].shrink_isr(world.now)
+    world[1].proposal_refused(world[1].proposal, world.now)
+    assert world[1].isr == (1, 2) and world[1].log.high_watermark == 0
+
+
+def test_P14_a_removed_follower_lets_the_high_watermark_advance_and_comes_back_when_caught_up(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.produce(1, "a")
+    world.now += LAG_S + 1
+    world[1].shrink_isr(world.now)
+    world.accept_proposal(1)
+    world.produce(1, "b")
+    assert world[1].log.high_watermark == 2
+    world.fetch(2, 1)
+    assert world[1].proposal is None, "it has the records, but the leader cannot know it yet"
+    world.fetch(2, 1)
+    assert [id for id, _ in world[1].proposal.isr] == [1, 2]
+    world.accept_proposal(1)
+    assert world[1].isr == (1, 2)
+
+
+def test_P14_a_replica_about_to_join_holds_the_high_watermark_back_until_it_has_joined(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.decide(isr=(1,))
+    world.fetch(2, 1)
+    assert world[1].proposal is not None
+    world.produce(1, "a")
+    assert world[1].log.high_watermark == 0
+
+
+def test_P14_a_replica_that_was_about_to_join_and_died_holds_nothing_back(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.decide(isr=(1,))
+    world.fetch(2, 1)
+    world[1].proposal_refused(world[1].proposal, world.now)
+    world.produce(1, "a")
+    assert world[1].log.high_watermark == 0
+    world.eligible[2] = None
+    world[1].brokers_changed(world.now)
+    assert world[1].log.high_watermark == 1
+
+
+@pytest.mark.parametrize("why", ["fenced", "restarted"])
+def test_P13_a_follower_that_is_not_eligible_is_not_proposed(tmp_path: Path, why: str) -> None:
+    world = World(tmp_path)
+    world.decide(isr=(1,))
+    answer_epoch = world.eligible[2]
+    world.eligible[2] = None if why == "fenced" else answer_epoch + 50
+    fetch = consumer_fetch(0, epoch=world[1].leader_epoch)
+    world[1].serve_follower(fetch, 2, answer_epoch, 1 << 20, True, world.now)
+    assert world[1].proposal is None
+
+
+def test_KAFKA_7128_a_follower_behind_the_start_of_the_epoch_does_not_join(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=3)
+    world.produce(1, "a")
+    world.fetch(2, 1)  # 2 has a, HW still 0 everywhere
+    world.decide(leader=2, isr=(2,))
+    assert world[2].epoch_start == 1 and world[2].log.high_watermark >= 0
+    world.fetch(3, 2)  # a fetch for offset 0: at the HW perhaps, but below the epoch's start
+    assert world[2].proposal is None or 3 not in [id for id, _ in world[2].proposal.isr]
+
+
+def test_P18_acks_all_is_refused_when_the_isr_is_smaller_than_the_minimum(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=3, min_isr=2)
+    world.decide(isr=(1,))
+    with pytest.raises(KafkaError) as refused:
+        world.produce(1, "a", acks=-1)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert world[1].log.log_end == 0
+
+
+def test_P18_the_minimum_is_never_more_than_there_are_replicas(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=1, min_isr=2)
+    assert world.produce(1, "a", acks=-1) == world[1].log.high_watermark
+
+
+def test_P19_a_record_is_invisible_until_all_of_the_isr_have_it(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=3, min_isr=2)
+    world.fetch(2, 1)
+    world.fetch(3, 1)
+    world.produce(1, "a", acks=1)
+    read = world[1].serve_consumer(consumer_fetch(0), False, 1 << 20, True, True)
+    assert read.records is None and read.high_watermark == 0
+    world.fetch(2, 1, times=2)
+    assert world[1].log.high_watermark == 0, "3 is in the ISR and has nothing"
+    world.fetch(3, 1, times=2)
+    read = world[1].serve_consumer(consumer_fetch(0), False, 1 << 20, True, True)
+    assert read.records is not None
+
+
+def test_P19_below_the_minimum_isr_nothing_becomes_visible_whatever_acks_was(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, brokers=3, min_isr=2)
+    world.decide(isr=(1,))
+    world.produce(1, "a", acks=1)
+    world.produce(1, "b", acks=0)
+    assert world[1].log.high_watermark == 0
+    read = world[1].serve_consumer(consumer_fetch(0), False, 1 << 20, True, True)
+    assert read.records is None
+    world.settle()
+    assert world[1].log.high_watermark == 2
+
+
+def test_P20_with_a_minimum_of_one_a_lone_leader_acknowledges_and_the_record_can_be_lost(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, min_isr=1)
+    world.produce(1, "safe")
+    world.settle()
+    world.eligible[2] = None  # fenced
+    world.decide(isr=(1,))
+    due = world.produce(1, "alone", acks=-1)
+    assert world[1].log.high_watermark == due, "acknowledged, and visible"
+    world.eligible[2] = 202
+    world.decide(leader=2, isr=(2,))  # 1 is destroyed, unclean election of 2
+    world.settle()
+    assert world.values(1) == ["safe"]
+    [lost] = world.seen[1].truncations
+    assert lost.below_high_watermark, "and the loss is on record"
+
+
+def test_P23_the_epoch_rises_with_each_leader_and_is_stamped_into_each_batch(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.produce(1, "a")
+    world.settle()
+    world.decide(leader=2)
+    world.produce(2, "b")
+    world.settle()
+    assert world.entries(1) == [(0, 0, "a"), (1, 1, "b")]
+    world.assert_identical()
+
+
+def test_P24_each_replica_keeps_the_start_of_each_epoch(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.produce(1, "a", "b")
+    world.settle()
+    world.decide(leader=2)
+    world.produce(2, "c")
+    world.settle()
+    assert world[1].log.epochs.entries == world[2].log.epochs.entries == [(0, 0), (1, 2)]
+
+
+def test_P25_a_fetch_names_offset_and_last_epoch_and_brings_records_and_high_watermark(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.produce(1, "a")
+    world.settle()
+    world.produce(1, "b")
+    assert world[2].next_fetch_position() == (1, 0)
+    answer = world.ask(2, 1)
+    assert answer.records is not None and answer.high_watermark == 1
+
+
+def test_P26_a_new_leader_behind_the_old_high_watermark_says_not_available_never_out_of_range(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.fetch(2, 1)
+    world.produce(1, "a")
+    world.fetch(2, 1)
+    world.ask(2, 1)  # 1's HW is 1 now, the answer that would tell 2 is lost
+    assert (world[1].log.high_watermark, world[2].log.high_watermark) == (1, 0)
+    world.decide(leader=2, isr=(2, 1))
+    with pytest.raises(KafkaError) as refused:
+        world[2].latest_offset(read_committed=False)
+    assert refused.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
+    read = world[2].serve_consumer(consumer_fetch(1), False, 1 << 20, True, True)
+    assert read.error == 0 and read.records is None
+    world.fetch(1, 2)
+    assert world[2].latest_offset(read_committed=False) == 1
+
+
+def test_P27_a_diverging_follower_truncates_to_the_point_of_agreement_and_fetches_on(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.produce(1, "a")
+    world.settle()
+    world.produce(1, "never replicated", "nor this")
+    world.decide(leader=2, isr=(2,))
+    world.produce(2, "x")
+    answer = world.ask(1, 2)
+    assert answer.diverging == (0, 1) and answer.records is None
+    before = world[1].log.high_watermark
+    world[1].follow(answer, world[1].leader_epoch)
+    assert world[1].log.log_end == 1
+    assert world[1].log.high_watermark == before, "truncated before its HW moved (KAFKA-14704)"
+    world.settle()
+    world.assert_identical()
+    [cut] = world.seen[1].truncations
+    assert (cut.first_offset, cut.end_offset, cut.below_high_watermark) == (1, 3, False)
+
+
+def test_P28_the_old_leader_copies_what_it_missed_before_it_rejoins(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.produce(1, "a")
+    world.settle()
+    world.decide(leader=2, isr=(2,))
+    world.produce(2, "b")
+    world.produce(2, "c")
+    world.fetch(1, 2)
+    assert world[2].proposal is None
+    world.settle()
+    assert world.decision.isr == (2, 1)
+    world.assert_identical()
+
+
+def test_P29_S1_a_leader_that_dies_before_telling_its_high_watermark_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)  # leader 1 (B of the story), follower 2 (A)
+    world.produce(1, "m0")
+    world.settle()
+    due = world.produce(1, "m1", acks=-1)
+    world.fetch(2, 1)
+    world.ask(2, 1)  # the leader acknowledges m1; its answer is lost
+    assert world[1].log.high_watermark == due
+    assert world[2].log.high_watermark == 1
+    world.decide(leader=1)  # an epoch passes; the follower reconciles
+    assert world[2].log.log_end == 2, "it must not truncate to its high watermark"
+    world.decide(leader=2, isr=(2,))  # the leader dies before the follower fetched
+    assert world.values(2) == ["m0", "m1"]
+    world.settle()
+    world.assert_identical()
+
+
+def test_P29_S2_two_logs_of_the_same_length_that_differ_are_made_equal(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.produce(1, "m0")
+    world.settle()
+    world.produce(1, "m1")
+    # Both fail; 2 never had m1 (its tail was lost), comes back alone and takes other records.
+    world.decide(leader=2, isr=(2,))
+    world.produce(2, "x")
+    assert world[1].log.log_end == world[2].log.log_end == 2
+    world.settle()
+    assert world.values(1) == world.values(2) == ["m0", "x"]
+    world.assert_identical()
+
+
+@pytest.mark.parametrize("n", [15, 20, 25])
+def test_S3_KIP_279_fast_leader_changes_do_not_diverge(tmp_path: Path, n: int) -> None:
+    world = World(tmp_path)
+    world.decide(leader=1)  # epoch 1
+    for offset in range(11):
+        world.produce(1, f"a{offset}")
+    world.settle()
+    for offset in range(11, 21):
+        world.produce(1, f"a{offset}")
+    world.decide(leader=2, to=(2,))  # epoch 2: broker 1 does not hear of it
+    for offset in range(11, n + 1):
+        world.produce(2, f"b{offset}")
+    world.decide(leader=1)  # epoch 3: 1 leads again and never truncated
+    for offset in range(21, 31):
+        world.produce(1, f"c{offset}")
+    world.settle()
+    world.assert_identical()
+    assert world[2].log.log_end == 31
+
+
+def test_two_round_truncation_across_several_unclean_leaders_ends_equal(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.produce(1, "m")
+    world.settle()
+    world.decide(leader=2, isr=(2,), to=(2,))
+    world.produce(2, "b1")
+    world.decide(leader=1, isr=(1,), to=(1,))
+    for value in ("a1", "a2", "a3"):
+        world.produce(1, value)
+    world.decide(leader=2, isr=(2,), to=(2,))
+    world.produce(2, "b2")
+    world.decide(leader=1, isr=(1,), to=(1,))
+    for value in ("a4", "a5"):
+        world.produce(1, value)
+    world.spread()
+    world.settle()
+    world.assert_identical()
+
+
+def test_a_leader_of_an_epoch_without_records_can_follow_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.produce(1, "a")
+    world.settle()
+    world.decide(leader=1, to=(1,))  # epoch 1 at broker 1 only, nothing written in it
+    world.decide(leader=2, isr=(2,))
+    world.produce(2, "b")
+    world.settle()
+    world.assert_identical()
+    assert world[1].log.epochs.entries == world[2].log.epochs.entries
+
+
+def test_a_fetch_of_an_older_or_newer_epoch_is_fenced(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.decide(leader=1, to=(1,))
+    assert world.ask(2, 1).error == ErrorCode.FENCED_LEADER_EPOCH
+    newer = consumer_fetch(0, epoch=9)
+    answer = world[1].serve_follower(newer, 2, 102, 1 << 20, True, world.now)
+    assert answer.error == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_an_answer_from_an_earlier_epoch_changes_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.produce(1, "a")
+    late = world.ask(2, 1)
+    epoch = world[2].leader_epoch
+    world.decide(leader=2, isr=(2,))
+    world.decide(leader=1, isr=(1,))
+    assert world[2].follow(late, epoch) == 0
+    assert world[2].log.log_end == 0
+
+
+def test_a_stale_decision_is_ignored(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    old = world.decision
+    world.decide(leader=2, isr=(2, 1))
+    world[1].become_leader(old, world.now)
+    assert world[1].role is Role.FOLLOWER
+
+
+def test_P22_an_append_does_not_flush(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=1)
+    world.produce(1, "a")
+    assert world[1].log.recovery_point == 0
+    world[1].log.flush()
+    assert world[1].log.recovery_point == 1
