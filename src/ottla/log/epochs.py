@@ -11,9 +11,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from ottla.log import checkpoints
-from ottla.runtime.seams import Disk
-
 UNDEFINED = (-1, -1)
 
 
@@ -80,10 +77,6 @@ class EpochCache:
     def clear(self) -> None:
         self.dirty = self.dirty or bool(self.entries)
         self.entries.clear()
-
-    def write(self, disk: Disk, path: str) -> None:
-        disk.replace(path, checkpoints.epochs_text(self.entries), durable=False)
-        self.dirty = False
 
     def invariants(self) -> None:
         for (epoch, start), (next_epoch, next_start) in zip(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import NamedTuple, NoReturn
 from uuid import UUID
 from zlib import crc32
@@ -76,6 +77,7 @@ class Log:
         config: LogConfig,
         loaded: recovery.Loaded,
         recovery_point: int,
+        clean: bool,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -101,7 +103,7 @@ class Log:
         self._snapshots = loaded.snapshots
         self._doomed: list[tuple[int, str]] = []
         """(when, path) of files that wait for their removal."""
-        self._names_unflushed = True
+        self._names_unflushed = not clean
         """Files were created, renamed or removed since the directory was flushed last."""
         self._metadata_unflushed = False
         self._plans_outstanding = 0
@@ -109,6 +111,7 @@ class Log:
         """The lowest offset the log was cut to while a flush was under way."""
         self._unflushed_since_ms: int | None = None
         self._gone = False
+        self._epochs_lock = Lock()
 
     # Opening and closing
 
@@ -151,7 +154,7 @@ class Log:
             now_ms=now_ms,
             files=files,
         )
-        log._metadata_unflushed = True
+        log._metadata_unflushed = log._names_unflushed = True
         return log
 
     @classmethod
@@ -193,7 +196,16 @@ class Log:
         except OSError as error:
             raise LogDirError(directory, error) from error
         return cls(
-            disk, files, directory, topic, partition, topic_id, config, loaded, recovery_point
+            disk,
+            files,
+            directory,
+            topic,
+            partition,
+            topic_id,
+            config,
+            loaded,
+            recovery_point,
+            clean,
         )
 
     def close(self, *, clean: bool) -> None:
@@ -210,7 +222,8 @@ class Log:
         self._gone = True
 
     def mark_deleted(self) -> str:
-        """Rename the directory so that it counts no more; it may be removed at leisure. Its new path."""
+        """Rename the directory so that it counts no more; it may be removed at leisure. Its new path.
+        A power loss may undo this: whoever restarts compares what is there with what should be."""
         suffix = f".{self.topic_id.hex}{DELETE_SUFFIX}"
         name = directory_name(self.topic, self.partition)[: NAME_BYTES_MAX - len(suffix)] + suffix
         target = f"{self.directory}/{name}"
@@ -219,7 +232,6 @@ class Log:
             if self._disk.exists(target):
                 self._disk.remove_tree(target)
             self._disk.rename(self.path, target)
-            self._disk.flush_dir(self.directory)
         except OSError as error:
             self._fail(error)
         for segment in self._segments:
@@ -706,8 +718,10 @@ class Log:
         `flushed`, or raises LogDirError. Nothing of what it captures changes under it."""
         self._check_writable()
         up_to = self.log_end
-        first = bisect_right(self._segments, self.recovery_point, key=_base) - 1
-        unflushed = self._segments[max(0, first) :]
+        unflushed: list[Segment] = []
+        if up_to > self.recovery_point:
+            first = bisect_right(self._segments, self.recovery_point, key=_base) - 1
+            unflushed = self._segments[max(0, first) :]
         try:
             files = [segment.opened() for segment in unflushed]
             for segment in unflushed[:-1]:
@@ -716,7 +730,7 @@ class Log:
                 files.append(self._disk.open(f"{self.path}/{checkpoints.PARTITION_METADATA}"))
         except OSError as error:
             self._fail(error)
-        epochs = checkpoints.epochs_text(self.epochs.entries) if self.epochs.dirty else None
+        epochs_dirty = self.epochs.dirty
         directories = [self.path] if self._names_unflushed else []
         if self._metadata_unflushed:
             directories.append(self.directory)
@@ -727,8 +741,8 @@ class Log:
             try:
                 for file in files:
                     file.flush()
-                if epochs is not None:
-                    self._disk.replace(f"{self.path}/{checkpoints.LEADER_EPOCHS}", epochs)
+                if epochs_dirty:
+                    self.write_epochs()
                 for directory in directories:
                     self._disk.flush_dir(directory)
             except OSError as error:
@@ -747,13 +761,15 @@ class Log:
             self._lowest_cut = NO_LIMIT
 
     def write_epochs(self) -> None:
-        """Bring leader-epoch-checkpoint up to date for whoever reads the file; recovery needs it only
-        with a flush."""
-        if self.epochs.dirty and self.failed is None:
-            try:
-                self.epochs.write(self._disk, f"{self.path}/{checkpoints.LEADER_EPOCHS}")
-            except OSError as error:
-                self._fail(error)
+        """Bring leader-epoch-checkpoint up to date. May be called in a thread, and by two at once: what
+        lies there last is the newest."""
+        try:
+            with self._epochs_lock:
+                text = checkpoints.epochs_text(list(self.epochs.entries))
+                self._disk.replace(f"{self.path}/{checkpoints.LEADER_EPOCHS}", text)
+        except OSError:
+            if not self._gone:  # a log deleted meanwhile needs no checkpoint
+                raise
 
     # Integrity
 

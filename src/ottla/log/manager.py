@@ -1,0 +1,394 @@
+"""All logs of one broker, over one or several log directories.
+
+A directory is locked for one process and belongs to one node of one cluster (`meta.properties`). The logs
+in it are opened in order after a clean stop and recovered otherwise. A directory whose disk fails goes
+offline with its logs and the others live on; a single log that lost flushed data is kept out (`corrupt`)
+until the broker has a peer to rebuild it from.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+from ottla.log import checkpoints
+from ottla.log.checkpoints import MetaProperties
+from ottla.log.config import LogConfig
+from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
+from ottla.log.log import DELETE_SUFFIX, NAME_BYTES_MAX, Log, directory_name
+from ottla.log.segment import OpenFiles
+from ottla.runtime.seams import Disk, File
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.types import TopicPartition
+
+LOCK = ".lock"
+METADATA_TOPIC = "__cluster_metadata"
+"""The quorum's own log lies beside the others and belongs to it alone."""
+STRAY_SUFFIX = "-stray"
+PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+
+
+class LogManager:
+    def __init__(
+        self,
+        disk: Disk,
+        directories: list[str],
+        defaults: LogConfig,
+        *,
+        new_id: Callable[[], UUID],
+        open_files_max: int = 8192,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+    ) -> None:
+        assert directories and len(set(directories)) == len(directories), directories
+        self.directories = list(directories)
+        self.defaults = defaults
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.directory_ids: dict[str, UUID] = {}
+        self.logs: dict[TopicPartition, Log] = {}
+        self.corrupt: dict[TopicPartition, CorruptLog] = {}
+        self.offline_directories: dict[str, Exception] = {}
+        self.on_offline: list[Callable[[str, list[TopicPartition]], None]] = []
+        """Called with the directory and the logs that went with it."""
+        self.previous_broker_epoch = -1
+        """Of the clean stop before this start; -1 if it was none."""
+        self._disk = disk
+        self._new_id = new_id
+        self._files = OpenFiles(disk, open_files_max)
+        self._locks: dict[str, File] = {}
+        self._corrupt_in: dict[TopicPartition, str] = {}
+        self._doomed: list[tuple[int, str, str]] = []
+        """(when, directory, path) of deleted logs."""
+        self._recovery_points_lock = threading.Lock()
+        """Checkpoints are written in a thread; a recovery point that falls must not be overtaken by one
+        taken before."""
+        self._recovery_points_version = 0
+
+    # Starting and stopping
+
+    def start(self, cluster_id: str, node_id: int, now_ms: int) -> None:
+        """Take the directories and open all logs. WrongDirectory if one is not ours to take; LogDirError
+        if none is left."""
+        clean_epochs: list[int | None] = []
+        for directory in self.directories:
+            try:
+                self._take(directory, cluster_id, node_id)
+                clean_epoch = self._take_clean_shutdown(directory)
+                clean_epochs.append(clean_epoch)
+                self._open_logs(directory, clean_epoch is not None, now_ms)
+            except (OSError, CorruptCheckpoint) as error:
+                self.mark_offline(directory, error)
+            except LogDirError as error:
+                self.mark_offline(directory, error.cause)
+        if len(self.offline_directories) == len(self.directories):
+            cause = self.offline_directories[self.directories[0]]
+            raise WrongDirectory(self.directories[0], f"no log directory is usable: {cause}")
+        first = clean_epochs[0]
+        whole = len(clean_epochs) == len(self.directories)
+        if whole and first is not None and all(epoch == first for epoch in clean_epochs):
+            self.previous_broker_epoch = first
+
+    def _take(self, directory: str, cluster_id: str, node_id: int) -> None:
+        self._disk.make_dirs(directory)
+        try:
+            self._locks[directory] = self._disk.lock(f"{directory}/{LOCK}")
+        except BlockingIOError as error:
+            raise WrongDirectory(directory, "another process uses it") from error
+        path = f"{directory}/{checkpoints.META_PROPERTIES}"
+        if self._disk.exists(path):
+            found = checkpoints.read_meta_properties(self._disk, path)
+            if found.cluster_id != cluster_id:
+                raise WrongDirectory(
+                    directory, f"it belongs to cluster {found.cluster_id}, this is {cluster_id}"
+                )
+            if found.node_id != node_id:
+                raise WrongDirectory(
+                    directory, f"it belongs to node {found.node_id}, this is {node_id}"
+                )
+        else:
+            found = MetaProperties(cluster_id, node_id, None)
+        if found.directory_id is None:
+            found = found._replace(directory_id=self._new_id())
+            checkpoints.write_meta_properties(self._disk, path, found)
+        assert found.directory_id is not None
+        if found.directory_id in self.directory_ids.values():
+            raise WrongDirectory(directory, f"directory id {found.directory_id} is there twice")
+        self.directory_ids[directory] = found.directory_id
+
+    def _take_clean_shutdown(self, directory: str) -> int | None:
+        """The marker is gone for good before the first log is touched."""
+        path = f"{directory}/{checkpoints.CLEAN_SHUTDOWN}"
+        epoch = checkpoints.read_clean_shutdown(self._disk, path)
+        if epoch is not None:
+            self._disk.remove(path)
+            self._disk.flush_dir(directory)
+        return epoch
+
+    def _open_logs(self, directory: str, clean: bool, now_ms: int) -> None:
+        recovery_points = checkpoints.read_offsets(
+            self._disk, f"{directory}/{checkpoints.RECOVERY_POINTS}"
+        )
+        high_watermarks = self._read_or_none(directory, checkpoints.HIGH_WATERMARKS)
+        log_starts = self._read_or_none(directory, checkpoints.LOG_STARTS)
+        for name in self._disk.list_dir(directory):
+            path = f"{directory}/{name}"
+            if name.endswith(DELETE_SUFFIX):
+                self._doomed.append((now_ms, directory, path))
+                continue
+            match = _PARTITION_DIRECTORY.fullmatch(name)
+            if match is None or match[1] == METADATA_TOPIC or not self._disk.is_dir(path):
+                continue
+            key = TopicPartition(match[1], int(match[2]))
+            if key in self.logs or key in self.corrupt:
+                raise WrongDirectory(directory, f"{key} lies in two log directories")
+            try:
+                log = Log.open(
+                    self._disk,
+                    directory,
+                    key.topic,
+                    key.partition,
+                    self.defaults,
+                    recovery_point=recovery_points.get(key, 0),
+                    log_start=log_starts.get(key, 0),
+                    clean=clean,
+                    now_ms=now_ms,
+                    files=self._files,
+                )
+            except CorruptLog as error:
+                if not self._was_never_flushed(path):
+                    self.corrupt[key] = error
+                    self._corrupt_in[key] = directory
+                continue
+            log.set_high_watermark(high_watermarks.get(key, 0))
+            self._adopt(log)
+
+    def _read_or_none(self, directory: str, name: str) -> dict[TopicPartition, int]:
+        """Without its high watermarks or log starts a log begins with what its files say, and learns the
+        rest from its leader."""
+        try:
+            return checkpoints.read_offsets(self._disk, f"{directory}/{name}")
+        except CorruptCheckpoint:
+            return {}
+
+    def _was_never_flushed(self, path: str) -> bool:
+        """A power loss right after the creation leaves a directory without identity or data, which is
+        as good as none."""
+        names = self._disk.list_dir(path)
+        if any(
+            self._disk.file_size(f"{path}/{name}")
+            for name in names
+            if name.endswith(".log") or name == checkpoints.PARTITION_METADATA
+        ):
+            return False
+        self._disk.remove_tree(path)
+        return True
+
+    def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
+        """Close all logs; a clean stop leaves the marker in each directory where all went well."""
+        for log in list(self.logs.values()):
+            try:
+                log.close(clean=clean)
+            except LogDirError as error:
+                self.mark_offline(error.directory, error.cause)
+        if clean:
+            self.checkpoint()
+            for directory in self._online():
+                try:
+                    checkpoints.write_clean_shutdown(
+                        self._disk, f"{directory}/{checkpoints.CLEAN_SHUTDOWN}", broker_epoch
+                    )
+                except OSError as error:
+                    self.mark_offline(directory, error)
+        self.logs.clear()
+        for lock in self._locks.values():
+            lock.close()
+        self._locks.clear()
+
+    # Logs
+
+    def create(
+        self,
+        topic: str,
+        topic_id: UUID,
+        partition: int,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        directory: str | None = None,
+        log_start: int = 0,
+    ) -> Log:
+        """A new log in `directory`, or in the one with the fewest. One that is corrupt is set aside, for
+        the broker to fill the new one from a peer."""
+        if _TOPIC.fullmatch(topic) is None or topic in (".", "..") or partition < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic}-{partition} is no partition's name"
+            )
+        key = TopicPartition(topic, partition)
+        assert key not in self.logs, key
+        if key in self.corrupt:
+            self._set_aside(key)
+        if directory is None:
+            directory = self._emptiest()
+        try:
+            log = Log.create(
+                self._disk,
+                directory,
+                topic,
+                partition,
+                config,
+                topic_id=topic_id,
+                now_ms=now_ms,
+                log_start=log_start,
+                files=self._files,
+            )
+        except LogDirError as error:
+            self.mark_offline(error.directory, error.cause)
+            raise
+        self._adopt(log)
+        return log
+
+    def delete(self, key: TopicPartition, now_ms: int) -> None:
+        """The log is gone at once; its files follow after file.delete.delay.ms."""
+        log = self.logs.pop(key)
+        try:
+            path = log.mark_deleted()
+        except LogDirError as error:
+            self.mark_offline(error.directory, error.cause)
+            raise
+        self._doomed.append((now_ms + log.config.file_delete_delay_ms, log.directory, path))
+
+    def _adopt(self, log: Log) -> None:
+        log.before_recovery_point_falls = self._recovery_point_falls
+        self.logs[log.key] = log
+
+    def _emptiest(self) -> str:
+        counts = dict.fromkeys(self._online(), 0)
+        if not counts:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")
+        for log in self.logs.values():
+            counts[log.directory] += 1
+        return min(counts, key=lambda directory: counts[directory])
+
+    def _set_aside(self, key: TopicPartition) -> None:
+        """Keep what is left of a corrupt log under another name, for a human to look at."""
+        directory = self._corrupt_in.pop(key)
+        del self.corrupt[key]
+        name = directory_name(key.topic, key.partition)
+        suffix = f".{self._new_id().hex}{STRAY_SUFFIX}"
+        target = f"{directory}/{name[: NAME_BYTES_MAX - len(suffix)]}{suffix}"
+        try:
+            self._disk.rename(f"{directory}/{name}", target)
+            self._disk.flush_dir(directory)
+        except OSError as error:
+            self.mark_offline(directory, error)
+            raise LogDirError(directory, error) from error
+
+    # Failing
+
+    def _online(self) -> list[str]:
+        return [found for found in self.directories if found not in self.offline_directories]
+
+    def mark_offline(self, directory: str, cause: Exception) -> None:
+        """Its disk failed: its logs are dropped, nothing there is touched again."""
+        if directory in self.offline_directories:
+            return
+        self.offline_directories[directory] = cause
+        lost = [key for key, log in self.logs.items() if log.directory == directory]
+        for key in lost:
+            log = self.logs.pop(key)
+            if isinstance(cause, OSError) and log.failed is None:
+                log.failed = LogDirError(directory, cause)
+            log.close(clean=False)
+        for key in [key for key, place in self._corrupt_in.items() if place == directory]:
+            del self.corrupt[key], self._corrupt_in[key]
+        self._doomed = [doomed for doomed in self._doomed if doomed[1] != directory]
+        for callback in self.on_offline:
+            callback(directory, lost)
+
+    # Work in the background
+
+    def checkpoint(self) -> None:
+        """Write the marks of all logs to the checkpoint files of their directories."""
+        failures = self.checkpoint_plan()()
+        self.checkpointed(failures)
+
+    def checkpoint_plan(self) -> Callable[[], dict[str, OSError]]:
+        """What `checkpoint` would write now, as a call that may be made in a thread. It returns the
+        directories that failed, for `checkpointed`."""
+        version = self._recovery_points_version
+        plans = [(directory, self._marks(directory)) for directory in self._online()]
+        changed = [log for log in self.logs.values() if log.epochs.dirty and log.failed is None]
+        for log in changed:
+            log.epochs.dirty = False
+
+        def run() -> dict[str, OSError]:
+            failures: dict[str, OSError] = {}
+            for log in changed:
+                try:
+                    log.write_epochs()
+                except OSError as error:
+                    failures[log.directory] = error
+            for directory, (recovery_points, high_watermarks, log_starts) in plans:
+                try:
+                    with self._recovery_points_lock:
+                        if version == self._recovery_points_version:
+                            self._write(directory, checkpoints.RECOVERY_POINTS, recovery_points)
+                    self._write(directory, checkpoints.LOG_STARTS, log_starts)
+                    self._write(directory, checkpoints.HIGH_WATERMARKS, high_watermarks)
+                except OSError as error:
+                    failures[directory] = error
+            return failures
+
+        return run
+
+    def checkpointed(self, failures: Mapping[str, OSError]) -> None:
+        for directory, error in failures.items():
+            self.mark_offline(directory, error)
+
+    def _marks(self, directory: str) -> tuple[dict[TopicPartition, int], ...]:
+        recovery_points: dict[TopicPartition, int] = {}
+        high_watermarks: dict[TopicPartition, int] = {}
+        log_starts: dict[TopicPartition, int] = {}
+        for key, log in self.logs.items():
+            if log.directory == directory:
+                recovery_points[key] = log.recovery_point
+                high_watermarks[key] = log.high_watermark
+                if log.log_start > log.segment_bases[0]:
+                    log_starts[key] = log.log_start
+        return recovery_points, high_watermarks, log_starts
+
+    def _write(self, directory: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        checkpoints.write_offsets(self._disk, f"{directory}/{name}", offsets)
+
+    def _recovery_point_falls(self, log: Log, offset: int) -> None:
+        assert log.recovery_point == offset
+        self._recovery_points_version += 1
+        recovery_points, _, _ = self._marks(log.directory)
+        with self._recovery_points_lock:
+            self._write(log.directory, checkpoints.RECOVERY_POINTS, recovery_points)
+
+    def retention(self, now_ms: int) -> int:
+        """Drop old segments, silent producers and what remains of deleted logs. How many segments."""
+        dropped = 0
+        for log in list(self.logs.values()):
+            if log.failed is not None:
+                continue
+            log.producers.expire(now_ms, self.producer_id_expiration_ms)
+            try:
+                dropped += log.delete_old_segments(now_ms)
+            except LogDirError as error:
+                self.mark_offline(error.directory, error.cause)
+        due = [doomed for doomed in self._doomed if doomed[0] <= now_ms]
+        self._doomed = [doomed for doomed in self._doomed if doomed[0] > now_ms]
+        for _, directory, path in due:
+            if directory in self.offline_directories:
+                continue
+            try:
+                self._disk.remove_tree(path)
+            except OSError as error:
+                self.mark_offline(directory, error)
+        return dropped
