@@ -1,0 +1,151 @@
+"""The two sides of a fetch session: what the follower names, and what the leader remembers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from replica_world import World
+
+from ottla.replica.fetcher import FetchConversation, FetcherConfig
+from ottla.replica.sessions import FetchSession, SessionCache, session_key
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+
+
+def response(*partitions: FetchedPartition, session_id: int = 7, error: int = 0) -> FetchResponse:
+    return FetchResponse(error, session_id, list(partitions), ())
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def conversation(world: World) -> FetchConversation:
+    conversation = FetchConversation(FetcherConfig(node_id=2, backoff_s=0.5))
+    conversation.follow(world[2])
+    return conversation
+
+
+def test_P05_the_first_request_is_full_and_the_next_names_only_what_changed(
+    world: World, conversation: FetchConversation
+) -> None:
+    first = conversation.next_request(102, 0.0)
+    assert (first.session_id, first.session_epoch) == (0, 0)
+    assert [fetch.fetch_offset for fetch in first.partitions] == [0]
+    conversation.answered(response(world.ask(2, 1)), 0.0)
+    second = conversation.next_request(102, 0.0)
+    assert (second.session_id, second.session_epoch) == (7, 1)
+    assert second.partitions == []
+    world.produce(1, "a")
+    conversation.answered(response(world.ask(2, 1)), 0.0)
+    third = conversation.next_request(102, 0.0)
+    assert third.session_epoch == 2
+    assert [(fetch.fetch_offset, fetch.last_fetched_epoch) for fetch in third.partitions] == [
+        (1, 0)
+    ]
+
+
+def test_a_partition_in_trouble_leaves_the_session_and_comes_back_after_a_rest(
+    world: World, conversation: FetchConversation
+) -> None:
+    conversation.next_request(102, 0.0)
+    failed = FetchedPartition("t", world[2].topic_id, 0, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    outcome = conversation.answered(response(failed), 10.0)
+    assert [error.code for _, error in outcome.failed] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert conversation.is_idle and conversation.next_retry_at() == 10.5
+    resting = conversation.next_request(102, 10.1)
+    assert resting.partitions == [] and list(resting.forgotten) == [(world[2].topic_id, 0)]
+    back = conversation.next_request(102, 10.6)
+    assert len(back.partitions) == 1 and not back.forgotten
+
+
+def test_records_that_came_twice_are_applied_once(
+    world: World, conversation: FetchConversation
+) -> None:
+    conversation.next_request(102, 0.0)
+    world.produce(1, "a")
+    answer, again = world.ask(2, 1), world.ask(2, 1)
+    conversation.answered(response(answer), 0.0)
+    outcome = conversation.answered(response(again), 0.0)
+    assert outcome.bytes_appended == 0 and not outcome.failed
+    assert world.values(2) == ["a"]
+    assert conversation.has_news, "the leader is told again where we are"
+
+
+def test_a_lost_session_begins_again_with_everything(
+    world: World, conversation: FetchConversation
+) -> None:
+    conversation.next_request(102, 0.0)
+    conversation.answered(response(world.ask(2, 1)), 0.0)
+    conversation.answered(response(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND), 0.0)
+    again = conversation.next_request(102, 0.0)
+    assert (again.session_id, again.session_epoch, len(again.partitions)) == (0, 0, 1)
+
+
+def test_a_forgotten_partition_is_named_once_as_forgotten(
+    world: World, conversation: FetchConversation
+) -> None:
+    conversation.next_request(102, 0.0)
+    conversation.answered(response(world.ask(2, 1)), 0.0)
+    conversation.forget(world[2].topic_id, 0)
+    assert list(conversation.next_request(102, 0.0).forgotten) == [(world[2].topic_id, 0)]
+    assert not conversation.next_request(102, 0.0).forgotten
+
+
+def request(*offsets: int, id: int = 0, epoch: int = 0) -> FetchRequest:
+    return FetchRequest(
+        replica_id=-1,
+        replica_epoch=-1,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1,
+        isolation_level=0,
+        session_id=id,
+        session_epoch=epoch,
+        cluster_id=None,
+        rack_id="",
+        partitions=[
+            FetchPartition("t", UUID(int=1), number, -1, offset, -1, -1, 1)
+            for number, offset in enumerate(offsets)
+        ],
+        forgotten=[],
+    )
+
+
+def test_a_session_remembers_positions_and_what_is_hot() -> None:
+    session = FetchSession(7, False, 0.0)
+    added, removed = session.update(request(5, 6))
+    assert len(added) == 2 and not removed and len(session.hot) == 2
+    session.hot.clear()
+    session.update(request(9))
+    [key] = session.hot
+    assert session.partitions[key].fetch.fetch_offset == 9
+    assert session_key(session.partitions[key].fetch) == key
+
+
+def test_a_request_of_the_wrong_epoch_or_of_an_unknown_session_is_refused() -> None:
+    ids = iter([0, 11, 12, 13])
+    cache = SessionCache(2, lambda: next(ids))
+    session, _ = cache.create(False, 0.0)
+    assert session.id == 11, "0 means no session"
+    assert cache.resume(request(id=11, epoch=1), 1.0) is session
+    with pytest.raises(KafkaError) as wrong:
+        cache.resume(request(id=11, epoch=1), 1.0)
+    assert wrong.value.code is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    with pytest.raises(KafkaError) as unknown:
+        cache.resume(request(id=99, epoch=1), 1.0)
+    assert unknown.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_full_cache_makes_room_with_the_stalest_consumer_before_any_follower() -> None:
+    ids = iter(range(1, 10))
+    cache = SessionCache(2, lambda: next(ids))
+    follower, _ = cache.create(True, 0.0)
+    consumer, _ = cache.create(False, 5.0)
+    _, evicted = cache.create(False, 9.0)
+    assert evicted is consumer and len(cache) == 2
+    assert follower in list(cache.sessions())
