@@ -1,0 +1,288 @@
+"""A cluster of node processes on this machine, and the directory that remembers it.
+
+DIR/cluster.json            who belongs to it, where they listen, which processes run
+DIR/node-1/server.properties
+DIR/node-1/node.log         what the node said
+DIR/node-1/data/            its log directory, in Kafka's layout
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
+from ottla.cli.processes import Process, Starting, stop_all, wait_gone
+
+HOST = "127.0.0.1"
+CONTROLLERS_MAX = 3  # a larger quorum would only be slower on one machine
+READY_TIMEOUT_S = 60.0
+STOP_PATIENCE_S = 20.0
+
+
+def default_directory() -> Path:
+    """$OTTLA_DIR, or `ottla/default` in the user's data directory."""
+    if given := os.environ.get("OTTLA_DIR"):
+        return Path(given)
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "ottla" / "default"
+
+
+@dataclass(frozen=True)
+class Node:
+    id: int
+    port: int
+    controller_port: int | None
+    pid: int | None = None
+    started: str = ""
+
+    @property
+    def process(self) -> Process | None:
+        return None if self.pid is None else Process(self.pid, self.started)
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def ports(self) -> list[int]:
+        return [self.port] if self.controller_port is None else [self.port, self.controller_port]
+
+
+class LocalCluster:
+    """What DIR/cluster.json says; every change is written there at once."""
+
+    def __init__(self, directory: Path, cluster_id: str, nodes: list[Node]) -> None:
+        self.directory = directory
+        self.cluster_id = cluster_id
+        self.nodes = {node.id: node for node in nodes}
+
+    # -- the directory
+
+    @classmethod
+    def load(cls, directory: Path) -> LocalCluster:
+        file = directory / "cluster.json"
+        try:
+            content = json.loads(file.read_text())
+            nodes = [Node(**node) for node in content["nodes"]]
+            return cls(directory, content["cluster_id"], nodes)
+        except (FileNotFoundError, NotADirectoryError):
+            raise Failure(
+                f"{directory}: no cluster here (ottla up starts one)", NOT_FOUND
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise Failure(f"{file}: cannot be read ({error}); ottla purge removes it all") from None
+
+    @classmethod
+    def create(cls, directory: Path, count: int, port: int) -> LocalCluster:
+        if directory.exists() and any(name.name != ".lock" for name in directory.iterdir()):
+            raise Failure(f"{directory}: is not empty, and no cluster is in it", CONFLICT)
+        controllers = min(count, CONTROLLERS_MAX)
+        ports = (
+            _free_ports(count + controllers)
+            if port == 0
+            else list(range(port, port + count + controllers))
+        )
+        if max(ports) > 65535:
+            raise Failure(f"--port {port}: {len(ports)} ports are needed from there on", USAGE)
+        _require_free(ports)
+        nodes = [
+            Node(id, ports[id - 1], ports[count + id - 1] if id <= controllers else None)
+            for id in range(1, count + 1)
+        ]
+        cluster = cls(directory, _new_cluster_id(), nodes)
+        for node in nodes:
+            cluster.node_directory(node.id).mkdir(parents=True)
+            cluster.config_file(node.id).write_text(cluster._properties(node))
+        cluster.save()
+        return cluster
+
+    def save(self) -> None:
+        content = {
+            "cluster_id": self.cluster_id,
+            "nodes": [asdict(node) for node in self.nodes.values()],
+        }
+        temporary = self.directory / "cluster.json.new"
+        temporary.write_text(json.dumps(content, indent=1) + "\n")
+        temporary.replace(self.directory / "cluster.json")
+
+    def purge(self) -> None:
+        self.kill()
+        shutil.rmtree(self.directory)
+
+    def node_directory(self, id: int) -> Path:
+        return self.directory / f"node-{id}"
+
+    def config_file(self, id: int) -> Path:
+        return self.node_directory(id) / "server.properties"
+
+    def log_file(self, id: int) -> Path:
+        return self.node_directory(id) / "node.log"
+
+    def _properties(self, node: Node) -> str:
+        count = len(self.nodes)
+        factor = min(3, count)
+        voters = [
+            f"{each.id}@{HOST}:{each.controller_port}"
+            for each in self.nodes.values()
+            if each.controller_port is not None
+        ]
+        listeners = [f"PLAINTEXT://{HOST}:{node.port}"]
+        if node.controller_port is not None:
+            listeners.append(f"CONTROLLER://{HOST}:{node.controller_port}")
+        settings = {
+            "node.id": node.id,
+            "process.roles": "broker" if node.controller_port is None else "broker,controller",
+            "cluster.id": self.cluster_id,
+            "listeners": ",".join(listeners),
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": ",".join(voters),
+            "log.dirs": self.node_directory(node.id) / "data",
+            "default.replication.factor": factor,
+            "min.insync.replicas": min(2, count),
+            "offsets.topic.replication.factor": factor,
+            "transaction.state.log.replication.factor": factor,
+            "transaction.state.log.min.isr": min(2, count),
+        }
+        return "".join(f"{name}={_escaped(str(value))}\n" for name, value in settings.items())
+
+    # -- processes
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.address for node in self.nodes.values())
+
+    @property
+    def running(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.running]
+
+    def node(self, id: int) -> Node:
+        if id not in self.nodes:
+            known = ", ".join(str(each) for each in self.nodes)
+            raise Failure(f"{self.directory}: no node {id}; there are {known}", NOT_FOUND)
+        return self.nodes[id]
+
+    def start(self, ids: list[int]) -> dict[int, Starting]:
+        """Start these nodes together and return when all are ready; none is left running if one fails."""
+        _require_free([port for id in ids for port in self.nodes[id].ports])
+        starting = {}
+        for id in ids:
+            starting[id] = Starting(self.config_file(id), self.log_file(id))
+            process = starting[id].process
+            self.nodes[id] = replace(self.nodes[id], pid=process.pid, started=process.started)
+        self.save()
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        faults = []
+        try:
+            for id, node in starting.items():
+                if (fault := node.wait(deadline)) is not None:
+                    faults.append(f"node {id}: {fault}")
+                    break
+        except KeyboardInterrupt:
+            faults.append("interrupted")
+        if faults:
+            self.stop(list(starting), patience_s=1.0)
+            raise Failure(faults[0])
+        return starting
+
+    def stop(self, ids: list[int], patience_s: float = STOP_PATIENCE_S) -> list[int]:
+        """Controlled shutdown of these nodes; returns those that had to be killed."""
+        processes = {id: process for id in ids if (process := self.nodes[id].process) is not None}
+        killed = stop_all(processes, patience_s)
+        self._forget(ids)
+        return killed
+
+    def kill(self, ids: list[int] | None = None) -> None:
+        """SIGKILL: what a crash is."""
+        ids = list(self.nodes) if ids is None else ids
+        for id in ids:
+            if (process := self.nodes[id].process) is not None and process.signal(signal.SIGKILL):
+                wait_gone(process)
+        self._forget(ids)
+
+    def _forget(self, ids: list[int]) -> None:
+        for id in ids:
+            self.nodes[id] = replace(self.nodes[id], pid=None, started="")
+        self.save()
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "bootstrap": self.bootstrap,
+            "cluster_id": self.cluster_id,
+            "nodes": [
+                {
+                    "id": node.id,
+                    "pid": node.pid if node.running else None,
+                    "address": node.address,
+                    "dir": str(self.node_directory(node.id)),
+                }
+                for node in self.nodes.values()
+            ],
+        }
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """One command at a time changes a cluster's directory."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = open(directory / ".lock", "a")  # noqa: SIM115 (closed below; closing is unlocking)
+    except OSError as error:
+        raise Failure(f"{directory}: {error.strerror}", USAGE) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Failure(f"{directory}: another ottla command is at work here", CONFLICT) from None
+        yield
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that are free now. All are held until all are found, so that none is given twice."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _require_free(ports: list[int]) -> None:
+    """A node would say so too; saying it here leaves nothing half started."""
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                raise Failure(
+                    f"{HOST}:{port}: {error.strerror}; choose another --port, or 0 for free ones",
+                    CONFLICT,
+                ) from None
+
+
+def _new_cluster_id() -> str:
+    from base64 import urlsafe_b64encode
+
+    raw = os.urandom(16)
+    # The first bit is cleared so that the text never begins with "-", which tools take for an option.
+    return urlsafe_b64encode(bytes([raw[0] & 0x7F]) + raw[1:]).decode().rstrip("=")
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\")

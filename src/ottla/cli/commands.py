@@ -1,0 +1,55 @@
+"""The tree of sub-commands.
+
+Only the command line's own library is imported for it; each command imports what it needs when it
+runs, so that `ottla --help` answers at once. Help is plain text: formatted help would triple that.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import ottla
+from ottla.cli import local, records, topics
+
+HELP = """Kafka's replicated log in Python: a real cluster in a second.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 not found, 4 nobody answers, 5 conflict.
+"""
+
+app = typer.Typer(
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"ottla {ottla.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    return None
+
+
+app.command()(local.up)
+app.command()(local.status)
+app.command()(local.down)
+app.command()(local.purge)
+app.add_typer(local.nodes, name="nodes")
+app.command()(local.node)
+app.add_typer(topics.app, name="topics")
+app.command()(records.produce)
+app.command()(records.consume)
+app.command()(topics.replicas)

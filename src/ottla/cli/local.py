@@ -1,0 +1,315 @@
+"""`ottla up`, `status`, `down`, `purge` and `nodes`: a cluster on this machine."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from ottla.cli.errors import CONFLICT, USAGE, Failure
+from ottla.cli.output import Format, FormatOption, print_json, print_table
+
+if TYPE_CHECKING:
+    from ottla.cli.cluster import LocalCluster, Node
+
+DirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        help="The cluster's directory. [default: $OTTLA_DIR, else ~/.local/share/ottla/default]",
+        show_default=False,
+    ),
+]
+
+
+def directory_of(given: Path | None) -> Path:
+    from ottla.cli.cluster import default_directory
+
+    return (given or default_directory()).absolute()
+
+
+def up(
+    count: Annotated[
+        int | None,
+        typer.Option("-n", "--nodes", help="How many nodes. [default: 3]", min=1, max=1000),
+    ] = None,
+    dir: DirOption = None,
+    port: Annotated[
+        int | None,
+        typer.Option(help="First port; 0 takes free ones. [default: 9092]", min=0, max=65535),
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return, and leave it running.")] = False,
+    format: FormatOption = Format.table,
+) -> None:
+    """Start a cluster and report when every broker is ready.
+
+    Without --detach it runs until Ctrl-C. A directory that holds a stopped cluster is started again
+    as it was.
+    """
+    from ottla.cli.cluster import LocalCluster, locked
+
+    directory = directory_of(dir)
+    began = time.monotonic()
+    with locked(directory):
+        if (directory / "cluster.json").exists():
+            cluster = LocalCluster.load(directory)
+            _require_same(cluster, count, port)
+        else:
+            cluster = LocalCluster.create(
+                directory, 3 if count is None else count, 9092 if port is None else port
+            )
+        starting = cluster.start(list(cluster.nodes))
+    if format is Format.json:
+        print_json(cluster.as_json())
+    else:
+        _announce(cluster, time.monotonic() - began, detach)
+    if not detach:
+        _attend(directory, {id: node.exit_code for id, node in starting.items()})
+
+
+def _require_same(cluster: LocalCluster, count: int | None, port: int | None) -> None:
+    if cluster.running:
+        ids = ", ".join(str(node.id) for node in cluster.running)
+        raise Failure(
+            f"{cluster.directory}: is in use: node {ids} runs (ottla down stops it)", CONFLICT
+        )
+    advice = "ottla purge removes it, another --dir keeps it"
+    if count is not None and count != len(cluster.nodes):
+        raise Failure(
+            f"{cluster.directory}: has {len(cluster.nodes)} nodes, not {count}; {advice}", CONFLICT
+        )
+    first = min(node.port for node in cluster.nodes.values())
+    if port is not None and port != 0 and port != first:
+        raise Failure(
+            f"{cluster.directory}: begins at port {first}, not {port}; {advice}", CONFLICT
+        )
+
+
+def _announce(cluster: LocalCluster, seconds: float, detach: bool) -> None:
+    nodes = list(cluster.nodes.values())
+    print(
+        f"{len(nodes)} {'node is' if len(nodes) == 1 else 'nodes are'} ready after {seconds:.1f} s.\n"
+    )
+    print_table(
+        ("node", "address", "pid", "roles", "directory"),
+        [
+            (node.id, node.address, node.pid, _roles(node), cluster.node_directory(node.id))
+            for node in nodes
+        ],
+    )
+    print(f"\nbootstrap.servers={cluster.bootstrap}")
+    print(f'\nPython:  Producer({{"bootstrap.servers": "{cluster.bootstrap}"}})')
+    option = _dir_option(cluster)
+    print(
+        f"""
+Try next:
+  ottla topics create demo -p 3{option}
+  seq 1000 | ottla produce demo{option}
+  ottla replicas demo{option}
+  ottla nodes kill 1{option}
+  ottla consume demo --exit{option}
+"""
+    )
+    print(f"ottla down{option} stops it." if detach else "Ctrl-C stops it.", flush=True)
+
+
+def _dir_option(cluster: LocalCluster) -> str:
+    return "" if cluster.directory == directory_of(None) else f" --dir {cluster.directory}"
+
+
+def _roles(node: Node) -> str:
+    return "broker" if node.controller_port is None else "broker,controller"
+
+
+def _attend(directory: Path, exit_codes: dict[int, Callable[[], int | None]]) -> None:
+    """Stay until told to stop, saying when a node ends that nobody stopped."""
+    from ottla.cli.cluster import LocalCluster, locked
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    with suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(0.2)
+            for id, exit_code in list(exit_codes.items()):
+                if (code := exit_code()) is not None:
+                    del exit_codes[id]
+                    with suppress(Failure):
+                        _report_end(LocalCluster.load(directory), id, code)
+    with locked(directory), suppress(Failure):
+        cluster = LocalCluster.load(directory)
+        cluster.stop([node.id for node in cluster.running])
+
+
+def _report_end(cluster: LocalCluster, id: int, code: int) -> None:
+    if cluster.nodes[id].pid is not None and not cluster.nodes[id].running:
+        print(
+            f"node {id} ended with code {code}; see {cluster.log_file(id)};"
+            f" ottla nodes start {id}{_dir_option(cluster)} brings it back",
+            flush=True,
+        )
+
+
+def down(dir: DirOption = None, format: FormatOption = Format.table) -> None:
+    """Stop every node in good order. The data stays; `up` continues it."""
+    from ottla.cli.cluster import LocalCluster, locked
+
+    directory = directory_of(dir)
+    LocalCluster.load(directory)  # says so if there is none, before a lock file is made
+    with locked(directory):
+        cluster = LocalCluster.load(directory)
+        running = [node.id for node in cluster.running]
+        killed = cluster.stop(running)
+    if format is Format.json:
+        print_json({"stopped": running, "killed": killed})
+        return
+    print(f"stopped {len(running)} of {len(cluster.nodes)} nodes")
+    for id in killed:
+        print(f"node {id} did not stop in time and was killed; see {cluster.log_file(id)}")
+
+
+def purge(dir: DirOption = None) -> None:
+    """Kill every node and remove the cluster's directory with all its data."""
+    from ottla.cli.cluster import LocalCluster, locked
+
+    directory = directory_of(dir)
+    LocalCluster.load(directory)
+    with locked(directory):
+        LocalCluster.load(directory).purge()
+    print(f"removed {directory}")
+
+
+def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
+    """Show the nodes: which run, which are fenced, who leads how many partitions, who is controller."""
+    from ottla.cli.cluster import LocalCluster
+
+    cluster = LocalCluster.load(directory_of(dir))
+    live = _ask(cluster) if cluster.running else {}
+    rows = []
+    for node in cluster.nodes.values():
+        told = live.get(node.id, {})
+        state = "stopped" if not node.running else told.get("state", "not answering")
+        rows.append(
+            {
+                "id": node.id,
+                "address": node.address,
+                "pid": node.pid if node.running else None,
+                "state": state,
+                "controller": told.get("controller"),
+                "leaders": told.get("leaders"),
+                "replicas": told.get("replicas"),
+                "dir": str(cluster.node_directory(node.id)),
+            }
+        )
+    if format is Format.json:
+        print_json(
+            {"cluster_id": cluster.cluster_id, "bootstrap": cluster.bootstrap, "nodes": rows}
+        )
+        return
+    print(f"cluster {cluster.cluster_id} in {cluster.directory}\n")
+    print_table(
+        ("node", "address", "pid", "state", "controller", "leaders", "replicas"),
+        [
+            [
+                row[name]
+                for name in ("id", "address", "pid", "state", "controller", "leaders", "replicas")
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
+    """What the cluster itself knows of each node."""
+    from ottla.cli.cluster import HOST
+    from ottla.client import BlockingClient, Unreachable
+
+    addresses = [(HOST, node.port) for node in cluster.running]
+    try:
+        with BlockingClient(addresses, timeout_s=3) as blocking:
+            brokers = blocking.run(blocking.client.describe_cluster())
+            metadata = blocking.run(blocking.client.metadata())
+            quorum = blocking.run(blocking.client.describe_quorum())
+    except (Unreachable, TimeoutError):
+        return {}
+    partitions = [partition for topic in metadata.topics for partition in topic.partitions]
+    voters = {voter.id for voter in quorum.voters}
+    return {
+        broker.id: {
+            "state": "fenced" if broker.fenced else "running",
+            "controller": "active"
+            if broker.id == quorum.leader
+            else "standby"
+            if broker.id in voters
+            else None,
+            "leaders": sum(partition.leader == broker.id for partition in partitions),
+            "replicas": sum(broker.id in partition.replicas for partition in partitions),
+        }
+        for broker in brokers.brokers
+    }
+
+
+nodes = typer.Typer(
+    help="Start, stop or kill one node.", no_args_is_help=True, rich_markup_mode=None
+)
+
+IdArgument = Annotated[int, typer.Argument(metavar="ID", help="The node's id.")]
+
+
+@nodes.command("start")
+def nodes_start(id: IdArgument, dir: DirOption = None) -> None:
+    """Start one node and wait until it is ready."""
+    from ottla.cli.cluster import LocalCluster, locked
+
+    directory = directory_of(dir)
+    LocalCluster.load(directory)
+    with locked(directory):
+        cluster = LocalCluster.load(directory)
+        if cluster.node(id).running:
+            raise Failure(f"node {id} runs already (pid {cluster.nodes[id].pid})", CONFLICT)
+        cluster.start([id])
+    print(f"node {id} is ready (pid {cluster.nodes[id].pid})")
+
+
+@nodes.command("stop")
+def nodes_stop(id: IdArgument, dir: DirOption = None) -> None:
+    """Stop one node in good order: its leaderships move first."""
+    cluster = _end(id, dir, lambda cluster: cluster.stop([id]))
+    print(f"node {id} is stopped; {len(cluster.running)} of {len(cluster.nodes)} run")
+
+
+@nodes.command("kill")
+def nodes_kill(id: IdArgument, dir: DirOption = None) -> None:
+    """Kill one node with SIGKILL, as a crash would."""
+    cluster = _end(id, dir, lambda cluster: cluster.kill([id]))
+    print(f"node {id} is killed; {len(cluster.running)} of {len(cluster.nodes)} run")
+
+
+def _end(id: int, dir: Path | None, how: Callable[[LocalCluster], object]) -> LocalCluster:
+    from ottla.cli.cluster import LocalCluster, locked
+
+    directory = directory_of(dir)
+    LocalCluster.load(directory)
+    with locked(directory):
+        cluster = LocalCluster.load(directory)
+        if not cluster.node(id).running:
+            raise Failure(f"node {id} does not run", CONFLICT)
+        how(cluster)
+    return cluster
+
+
+def node(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="A properties file with Kafka's names.", show_default=False),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only check the settings.")] = False,
+) -> None:
+    """Run one node in the foreground (also configured by KAFKA_… variables)."""
+    raise Failure("is started by ottla.cli.main before this", USAGE)

@@ -1,0 +1,64 @@
+"""The `ottla` command: from the words on the command line to an exit code.
+
+`ottla node` goes its own short way: a node needs no command-line library. All else is in `commands`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ottla.cli.errors import CONFLICT, FAILED, NOT_FOUND, UNREACHABLE, USAGE, Failure
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["node"]:
+        from ottla.cli.node import main as run_node
+
+        sys.exit(run_node(sys.argv[2:]))
+
+    from ottla.cli.commands import app
+
+    try:
+        app()
+    except Failure as failure:
+        code, message = failure.code, str(failure)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        explained = explain(error)
+        if explained is None:
+            raise
+        code, message = explained
+    else:
+        return
+    print(f"ottla: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def explain(error: Exception) -> tuple[int, str] | None:
+    """Exit code and line for what a cluster answered; None for what only a mistake of ours can cause."""
+    from ottla.client import Unreachable
+    from ottla.wire.errors import ErrorCode, KafkaError
+
+    if isinstance(error, Unreachable):
+        return UNREACHABLE, f"{error}; is the cluster up (ottla status), is --bootstrap right?"
+    if isinstance(error, TimeoutError):
+        return UNREACHABLE, "the cluster did not answer in time (--timeout)"
+    if isinstance(error, ConnectionError):
+        return UNREACHABLE, str(error)
+    if isinstance(error, KafkaError):
+        codes = {
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: NOT_FOUND,
+            ErrorCode.UNKNOWN_TOPIC_ID: NOT_FOUND,
+            ErrorCode.TOPIC_ALREADY_EXISTS: CONFLICT,
+            ErrorCode.INVALID_CONFIG: USAGE,
+            ErrorCode.INVALID_TOPIC_EXCEPTION: USAGE,
+            ErrorCode.INVALID_PARTITIONS: USAGE,
+            ErrorCode.INVALID_REPLICATION_FACTOR: USAGE,
+        }
+        return codes.get(error.code, FAILED), str(error)
+    return None
+
+
+if __name__ == "__main__":
+    main()

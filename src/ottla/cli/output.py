@@ -1,0 +1,46 @@
+"""What commands print: aligned columns for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+
+class Format(StrEnum):
+    table = "table"
+    json = "json"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="For people or for programs.")]
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns as wide as their widest cell; numbers to the right."""
+    cells = [[_text(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    right = [
+        bool(cells) and all(cell.lstrip("-").isdigit() or cell in ("", "-") for cell in column)
+        for column in zip(*cells, strict=True)
+    ] or [False] * len(heads)
+    for line in (list(heads), *cells):
+        padded = [
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, right, strict=True)
+        ]
+        print("  ".join(padded).rstrip(), flush=True)
+
+
+def _text(cell: object) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, list | tuple):
+        return ",".join(str(part) for part in cell) or "-"
+    return str(cell)

@@ -1,0 +1,309 @@
+"""`ottla topics …` and `ottla replicas`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
+from ottla.cli.errors import NOT_FOUND, USAGE, Failure
+from ottla.cli.output import Format, FormatOption, print_json, print_table
+
+if TYPE_CHECKING:
+    from ottla.client.model import Partition, Replica, Topic
+
+app = typer.Typer(
+    help="Create, list, describe, delete or alter topics.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+ConfigOption = Annotated[
+    list[str] | None,
+    typer.Option("-c", "--config", metavar="NAME=VALUE", help="A topic setting; may be repeated."),
+]
+
+
+def parse_configs(words: list[str] | None) -> dict[str, str]:
+    configs = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise Failure(f"--config {word}: is not NAME=VALUE", USAGE)
+        configs[name.strip()] = value.strip()
+    return configs
+
+
+@app.command()
+def create(
+    topic: TopicArgument,
+    partitions: Annotated[
+        int | None,
+        typer.Option("-p", "--partitions", help="[default: the cluster's]", min=1),
+    ] = None,
+    factor: Annotated[
+        int | None,
+        typer.Option("-r", "--replication-factor", help="[default: the cluster's]", min=1),
+    ] = None,
+    config: ConfigOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only check that it could be.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Create a topic."""
+    configs = parse_configs(config)
+    with connect(bootstrap, dir, timeout) as blocking:
+        client = blocking.client
+        blocking.run(
+            client.create_topic(
+                topic, partitions or -1, factor or -1, configs, validate_only=dry_run
+            )
+        )
+        if dry_run:
+            described = None
+        else:
+            described = blocking.run(client.topic(topic, fresh=True))
+    if format is Format.json:
+        print_json(
+            {"topic": topic, "created": not dry_run} if described is None else as_json(described)
+        )
+    elif described is None:
+        print(f"topic {topic} could be created")
+    else:
+        first = described.partitions[0]
+        print(
+            f"created topic {topic}: {len(described.partitions)} partitions,"
+            f" {len(first.replicas)} replicas each"
+        )
+
+
+@app.command("list")
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """List the topics."""
+    with connect(bootstrap, dir, timeout) as blocking:
+        found = blocking.run(blocking.client.metadata()).topics
+    shown = sorted(
+        (topic for topic in found if internal or not topic.internal), key=lambda t: t.name
+    )
+    if format is Format.json:
+        print_json([as_json(topic) for topic in shown])
+        return
+    print_table(
+        ("topic", "partitions", "replicas", "under-replicated", "leaderless"),
+        [
+            (
+                topic.name,
+                len(topic.partitions),
+                max((len(each.replicas) for each in topic.partitions), default=0),
+                sum(bool(each.out_of_sync) for each in topic.partitions),
+                sum(each.leader < 0 for each in topic.partitions),
+            )
+            for topic in shown
+        ],
+    )
+
+
+@app.command()
+def describe(
+    topic: TopicArgument,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Show a topic's partitions, with leader, epoch, replicas (AR), ISR and OSR, and its own settings."""
+    with connect(bootstrap, dir, timeout) as blocking:
+        described = blocking.run(blocking.client.topic(topic))
+        configs = blocking.run(blocking.client.topic_configs(topic))
+    own = {each.name: each.value for each in configs if not each.is_default}
+    if format is Format.json:
+        print_json(as_json(described) | {"configs": own})
+        return
+    from ottla.wire.types import uuid_to_text
+
+    identity = "" if described.id is None else f" ({uuid_to_text(described.id)})"
+    print(f"topic {described.name}{identity}")
+    for name, value in sorted(own.items()):
+        print(f"  {name}={value}")
+    print()
+    print_table(
+        ("partition", "leader", "epoch", "AR", "ISR", "OSR"),
+        [
+            (
+                each.partition,
+                each.leader if each.leader >= 0 else None,
+                each.leader_epoch,
+                each.replicas,
+                each.isr,
+                each.out_of_sync,
+            )
+            for each in by_number(described)
+        ],
+    )
+
+
+@app.command()
+def delete(
+    topic: TopicArgument,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Delete a topic with its records."""
+    with connect(bootstrap, dir, timeout) as blocking:
+        blocking.run(blocking.client.delete_topic(topic))
+    if format is Format.json:
+        print_json({"topic": topic, "deleted": True})
+    else:
+        print(f"deleted topic {topic}")
+
+
+@app.command()
+def alter(
+    topic: TopicArgument,
+    config: ConfigOption = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="Give a setting its default back."),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option("-p", "--partitions", help="Raise the number of partitions to this.", min=1),
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Change a topic's settings or its number of partitions."""
+    changes: dict[str, str | None] = {**parse_configs(config), **dict.fromkeys(unset or [])}
+    if not changes and partitions is None:
+        raise Failure("nothing to change: give --config, --unset or --partitions", USAGE)
+    with connect(bootstrap, dir, timeout) as blocking:
+        blocking.run(blocking.client.topic(topic))
+        if changes:
+            blocking.run(blocking.client.alter_topic_configs(topic, changes))
+        if partitions is not None:
+            blocking.run(blocking.client.create_partitions(topic, partitions))
+    if format is Format.json:
+        print_json({"topic": topic, "configs": changes, "partitions": partitions})
+        return
+    for name, value in changes.items():
+        print(
+            f"{topic}: {name} is the default again" if value is None else f"{topic}: {name}={value}"
+        )
+    if partitions is not None:
+        print(f"{topic}: {partitions} partitions")
+
+
+def replicas(
+    topic: TopicArgument,
+    partition: Annotated[
+        int | None,
+        typer.Option("-p", "--partition", help="Only this one.", min=0),
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Show every replica of a topic: ISR or OSR, log end offset (LEO), high watermark (HW) and lag.
+
+    Each replica is asked itself, so a broker that is down leaves its columns empty.
+    """
+    with connect(bootstrap, dir, timeout) as blocking:
+        found = blocking.run(blocking.client.replicas(topic))
+        described = blocking.run(blocking.client.topic(topic))
+    if partition is not None:
+        found = [each for each in found if each.partition == partition]
+        if not found:
+            raise Failure(f"topic {topic} has no partition {partition}", NOT_FOUND)
+    if format is Format.json:
+        print_json(replicas_as_json(described, found))
+        return
+    print_table(
+        ("partition", "broker", "role", "set", "start", "LEO", "HW", "lag"),
+        [
+            (
+                each.partition,
+                each.broker,
+                "leader" if each.is_leader else "follower",
+                "ISR" if each.in_sync else "OSR",
+                each.log_start,
+                each.log_end,
+                each.high_watermark,
+                each.lag,
+            )
+            for each in found
+        ],
+    )
+
+
+def by_number(topic: Topic) -> list[Partition]:
+    return sorted(topic.partitions, key=lambda each: each.partition)
+
+
+def as_json(topic: Topic) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "id": None if topic.id is None else _id_text(topic),
+        "internal": topic.internal,
+        "partitions": [partition_as_json(each) for each in by_number(topic)],
+    }
+
+
+def _id_text(topic: Topic) -> str:
+    from ottla.wire.types import uuid_to_text
+
+    assert topic.id is not None
+    return uuid_to_text(topic.id)
+
+
+def partition_as_json(partition: Partition) -> dict[str, Any]:
+    return {
+        "partition": partition.partition,
+        "leader": partition.leader if partition.leader >= 0 else None,
+        "leader_epoch": partition.leader_epoch,
+        "ar": list(partition.replicas),
+        "isr": list(partition.isr),
+        "osr": list(partition.out_of_sync),
+    }
+
+
+def replicas_as_json(topic: Topic, replicas: list[Replica]) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "partitions": [
+            partition_as_json(each)
+            | {
+                "replicas": [
+                    {
+                        "broker": replica.broker,
+                        "leader": replica.is_leader,
+                        "in_sync": replica.in_sync,
+                        "log_start": replica.log_start,
+                        "leo": replica.log_end,
+                        "hw": replica.high_watermark,
+                        "lag": replica.lag,
+                    }
+                    for replica in replicas
+                    if replica.partition == each.partition
+                ]
+            }
+            for each in by_number(topic)
+            if any(replica.partition == each.partition for replica in replicas)
+        ],
+    }

@@ -1,0 +1,47 @@
+"""The client for code without an event loop: `with BlockingClient([("127.0.0.1", 9092)]) as blocking: …`"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ottla.client.client import Client
+from ottla.client.connections import Address
+
+T = TypeVar("T")
+
+
+class BlockingClient:
+    """Owns a loop; `run` takes any coroutine of `client`: `blocking.run(blocking.client.metadata())`."""
+
+    client: Client
+
+    def __init__(
+        self, bootstrap: Sequence[Address], *, client_id: str = "ottla", timeout_s: float = 30.0
+    ) -> None:
+        # Here and not above: whoever brings a network of his own needs no real one.
+        from ottla.runtime.sockets import RealNetwork
+
+        self._runner = asyncio.Runner()
+        network = RealNetwork(self._runner.get_loop())
+        self.client = Client(network, bootstrap, client_id=client_id, timeout_s=timeout_s)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        async def close() -> None:
+            self.client.connections.close()
+
+        self._runner.run(close())
+        self._runner.close()

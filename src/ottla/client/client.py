@@ -1,0 +1,463 @@
+"""The client: what a cluster is asked and told, one method each.
+
+It speaks to any Kafka: each request goes out in the newest version that both sides know, and nothing
+here depends on what only our brokers answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ottla.client.connections import Address, Connections, check
+from ottla.client.model import (
+    Broker,
+    ClusterDescription,
+    Config,
+    Fetched,
+    Metadata,
+    Partition,
+    Quorum,
+    QuorumReplica,
+    Replica,
+    Topic,
+)
+from ottla.records.batch import batches, check_crc
+from ottla.records.record import Record, records
+from ottla.runtime.seams import Network
+from ottla.wire import fetch as fetch_codec
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages import field
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+CONSUMER: Final = -1
+DEBUGGING_REPLICA: Final = -2
+"""A replica id that any replica answers, not only the leader: for looking at followers."""
+
+TOPIC_RESOURCE: Final = 2
+SET, DELETE = 0, 1
+FETCH_BY_TOPIC_ID_FROM: Final = 13
+
+
+class Client:
+    """`async with Client(network, [("127.0.0.1", 9092)]) as client: …`
+
+    KafkaError is what the cluster refuses, Unreachable that nobody answers, TimeoutError that the
+    answer did not come within `timeout_s`. Errors that pass by themselves are retried until then.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        bootstrap: Sequence[Address],
+        *,
+        client_id: str = "ottla",
+        timeout_s: float = 30.0,
+    ) -> None:
+        self.connections = Connections(network, bootstrap, client_id, timeout_s)
+        self._topics: dict[str, Topic] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.connections.close()
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self.connections.timeout_s * 1000)
+
+    # -- the cluster
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
+        """Brokers and topics: all of them, or those named. KafkaError if a named one does not exist."""
+        wanted = None if topics is None else [{"name": name} for name in topics]
+        fields = {"topics": wanted, "allow_auto_topic_creation": False}
+
+        async def attempt() -> Metadata:
+            answer = await self.connections.ask(ApiKey.METADATA, fields)
+            self.connections.learn((int(b.node_id), b.host, int(b.port)) for b in answer.brokers)
+            for topic in answer.topics:
+                check(topic.error_code, f"topic {topic.name}")
+            return _metadata(answer)
+
+        found = await self.connections.retrying(attempt)
+        self._topics.update({topic.name: topic for topic in found.topics})
+        return found
+
+    async def topic(self, name: str, *, fresh: bool = False) -> Topic:
+        """From memory where it is known, unless a fresh answer is asked for."""
+        if fresh or name not in self._topics:
+            await self.metadata([name])
+        return self._topics[name]
+
+    async def describe_cluster(self) -> ClusterDescription:
+        fields = {"include_fenced_brokers": True, "endpoint_type": 1}
+
+        async def attempt() -> ClusterDescription:
+            answer = await self.connections.ask(ApiKey.DESCRIBE_CLUSTER, fields)
+            check(answer.error_code, answer.error_message)
+            brokers = tuple(
+                Broker(
+                    int(each.broker_id),
+                    each.host,
+                    int(each.port),
+                    each.rack,
+                    bool(field(each, "is_fenced", False)),
+                )
+                for each in answer.brokers
+            )
+            return ClusterDescription(answer.cluster_id, int(answer.controller_id), brokers)
+
+        return await self.connections.retrying(attempt)
+
+    async def describe_quorum(self) -> Quorum:
+        fields = {
+            "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        }
+
+        async def attempt() -> Quorum:
+            answer = await self.connections.ask(ApiKey.DESCRIBE_QUORUM, fields)
+            check(answer.error_code, field(answer, "error_message", None))
+            (topic,) = answer.topics
+            (found,) = topic.partitions
+            check(found.error_code, field(found, "error_message", None))
+            return Quorum(
+                int(found.leader_id),
+                int(found.leader_epoch),
+                int(found.high_watermark),
+                _quorum_replicas(found.current_voters),
+                _quorum_replicas(found.observers),
+            )
+
+        return await self.connections.retrying(attempt)
+
+    # -- topics
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """-1 leaves the number to the cluster's defaults."""
+        wanted = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": factor,
+            "assignments": [],
+            "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+        }
+        fields = {"topics": [wanted], "timeout": self._timeout_ms, "validate_only": validate_only}
+
+        async def attempt() -> None:
+            answer = await self.connections.ask(ApiKey.CREATE_TOPICS, fields)
+            for topic in answer.topics:
+                check(topic.error_code, field(topic, "error_message", None) or f"topic {name}")
+
+        await self.connections.retrying(attempt)
+
+    async def delete_topic(self, name: str) -> None:
+        fields = {
+            "topics": [{"name": name}],
+            "topic_names": [name],  # the same in older versions
+            "timeout": self._timeout_ms,
+        }
+
+        async def attempt() -> None:
+            answer = await self.connections.ask(ApiKey.DELETE_TOPICS, fields)
+            for topic in answer.responses:
+                check(topic.error_code, field(topic, "error_message", None) or f"topic {name}")
+
+        await self.connections.retrying(attempt)
+        self._topics.pop(name, None)
+
+    async def create_partitions(self, name: str, count: int) -> None:
+        """Raise the number of partitions to `count`."""
+        fields = {
+            "topics": [{"name": name, "count": count, "assignments": None}],
+            "timeout": self._timeout_ms,
+            "validate_only": False,
+        }
+
+        async def attempt() -> None:
+            answer = await self.connections.ask(ApiKey.CREATE_PARTITIONS, fields)
+            for topic in answer.results:
+                check(topic.error_code, topic.error_message or f"topic {name}")
+
+        await self.connections.retrying(attempt)
+
+    async def topic_configs(self, name: str) -> list[Config]:
+        resource = {
+            "resource_type": TOPIC_RESOURCE,
+            "resource_name": name,
+            "configuration_keys": None,
+        }
+        fields = {
+            "resources": [resource],
+            "include_synonyms": False,
+            "include_documentation": False,
+        }
+
+        async def attempt() -> list[Config]:
+            answer = await self.connections.ask(ApiKey.DESCRIBE_CONFIGS, fields)
+            (result,) = answer.results
+            check(result.error_code, result.error_message or f"topic {name}")
+            return [
+                Config(
+                    each.name,
+                    each.value,
+                    int(field(each, "config_source", 5)) != 1,  # 1: set on this topic
+                    bool(each.read_only),
+                    bool(each.is_sensitive),
+                )
+                for each in result.configs
+            ]
+
+        return await self.connections.retrying(attempt)
+
+    async def alter_topic_configs(
+        self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """Set each of these, or give it back its default where the value is None."""
+        resource = {
+            "resource_type": TOPIC_RESOURCE,
+            "resource_name": name,
+            "configs": [
+                {"name": key, "config_operation": DELETE if value is None else SET, "value": value}
+                for key, value in changes.items()
+            ],
+        }
+        fields = {"resources": [resource], "validate_only": validate_only}
+
+        async def attempt() -> None:
+            answer = await self.connections.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, fields)
+            for result in answer.responses:
+                check(result.error_code, result.error_message or f"topic {name}")
+
+        await self.connections.retrying(attempt)
+
+    # -- offsets and replicas
+
+    async def offset(self, topic: str, partition: int, timestamp: int) -> int:
+        """Of the first record at or after a time (ms), or EARLIEST, or LATEST; the end if none is."""
+
+        async def attempt() -> int:
+            leader = await self.leader(topic, partition)
+            try:
+                found = await self._ask_offset(leader, topic, partition, timestamp, CONSUMER)
+            except (KafkaError, OSError):
+                self._topics.pop(topic, None)
+                raise
+            if found < 0:
+                return await self._ask_offset(leader, topic, partition, LATEST, CONSUMER)
+            return found
+
+        return await self.connections.retrying(attempt)
+
+    async def replicas(self, topic: str) -> list[Replica]:
+        """Every copy of every partition, each described by the broker that holds it."""
+        described = (await self.metadata([topic])).topics[0]
+        result: list[Replica] = []
+        for partition in sorted(described.partitions, key=lambda each: each.partition):
+            found = {
+                broker: await self._replica(described, partition, broker)
+                for broker in partition.replicas
+            }
+            leader = found.get(partition.leader)
+            for replica in found.values():
+                lag = None
+                if (
+                    leader is not None
+                    and leader.log_end is not None
+                    and replica.log_end is not None
+                ):
+                    lag = max(0, leader.log_end - replica.log_end)
+                result.append(replica._replace(lag=lag))
+        return result
+
+    async def _replica(self, topic: Topic, partition: Partition, broker: int) -> Replica:
+        start = end = high_watermark = None
+        try:
+            start, end = [
+                await self._ask_offset(
+                    broker, topic.name, partition.partition, timestamp, DEBUGGING_REPLICA
+                )
+                for timestamp in (EARLIEST, LATEST)
+            ]
+            answer = await self._fetch(broker, topic, partition.partition, start, max_bytes=1)
+            check(answer.error, f"{topic.name}-{partition.partition} on broker {broker}")
+            high_watermark = answer.high_watermark
+        except (KafkaError, OSError, TimeoutError):
+            # A broker that is down or does not tell leaves its columns empty; the others still answer.
+            high_watermark = None
+        return Replica(
+            partition.partition,
+            broker,
+            broker == partition.leader,
+            broker in partition.isr,
+            start,
+            end,
+            high_watermark,
+            None,
+        )
+
+    async def _ask_offset(
+        self, broker: int, topic: str, partition: int, timestamp: int, replica: int
+    ) -> int:
+        asked = {
+            "partition_index": partition,
+            "current_leader_epoch": -1,
+            "timestamp": timestamp,
+        }
+        fields = {
+            "replica_id": replica,
+            "isolation_level": 0,
+            "topics": [{"name": topic, "partitions": [asked]}],
+        }
+        answer = await self.connections.ask(ApiKey.LIST_OFFSETS, fields, broker=broker)
+        found = answer.topics[0].partitions[0]
+        check(found.error_code, f"{topic}-{partition} on broker {broker}")
+        return int(found.offset)
+
+    async def leader(self, topic: str, partition: int) -> int:
+        """As far as is known. KafkaError if the partition does not exist or has none now."""
+        described = await self.topic(topic)
+        for each in described.partitions:
+            if each.partition == partition:
+                if each.leader < 0:
+                    self._topics.pop(topic, None)
+                    raise KafkaError(
+                        ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader"
+                    )
+                return each.leader
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic {topic} has no partition {partition}, only {len(described.partitions)}",
+        )
+
+    # -- records
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = 1 << 20,
+        max_wait_ms: int = 500,
+    ) -> Fetched:
+        """Records from `offset` on; none if there is nothing new within `max_wait_ms`."""
+
+        async def attempt() -> Fetched:
+            leader = await self.leader(topic, partition)
+            described = await self.topic(topic)
+            try:
+                answer = await self._fetch(
+                    leader, described, partition, offset, max_bytes, max_wait_ms
+                )
+                check(answer.error, f"{topic}-{partition} at offset {offset}")
+            except (KafkaError, OSError):
+                self._topics.pop(topic, None)
+                raise
+            return _fetched(answer, offset)
+
+        return await self.connections.retrying(attempt)
+
+    async def _fetch(
+        self,
+        broker: int,
+        topic: Topic,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        max_wait_ms: int = 0,
+    ) -> fetch_codec.FetchedPartition:
+        channel = await self.connections.to(broker)
+        version = channel.version_for(ApiKey.FETCH)
+        if topic.id is None:
+            version = min(version, FETCH_BY_TOPIC_ID_FROM - 1)
+        request = fetch_codec.FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=max(max_bytes, 1),
+            partitions=[
+                fetch_codec.FetchPartition(
+                    topic=topic.name,
+                    topic_id=topic.id,
+                    partition=partition,
+                    current_leader_epoch=-1,
+                    fetch_offset=offset,
+                    last_fetched_epoch=-1,
+                    log_start_offset=-1,
+                    max_bytes=max_bytes,
+                )
+            ],
+        )
+
+        def read(frame: memoryview, start: int) -> fetch_codec.FetchResponse:
+            return fetch_codec.read_response(version, memoryview(bytes(frame)), start)
+
+        body = fetch_codec.write_request(version, request)
+        answer = await self.connections.call(channel, ApiKey.FETCH, version, body, read)
+        check(answer.error, f"fetch from broker {broker}")
+        return answer.partitions[0]
+
+
+def _metadata(answer: Any) -> Metadata:
+    brokers = tuple(
+        Broker(int(each.node_id), each.host, int(each.port), field(each, "rack", None))
+        for each in answer.brokers
+    )
+    topics = tuple(
+        Topic(
+            topic.name,
+            field(topic, "topic_id", None),
+            bool(field(topic, "is_internal", False)),
+            tuple(_partition(topic.name, each) for each in topic.partitions),
+        )
+        for topic in answer.topics
+    )
+    return Metadata(field(answer, "cluster_id", None), brokers, topics)
+
+
+def _partition(topic: str, answer: Any) -> Partition:
+    return Partition(
+        topic,
+        int(answer.partition_index),
+        int(answer.leader_id),
+        int(field(answer, "leader_epoch", -1)),
+        tuple(int(id) for id in answer.replica_nodes),
+        tuple(int(id) for id in answer.isr_nodes),
+        tuple(int(id) for id in field(answer, "offline_replicas", ())),
+    )
+
+
+def _quorum_replicas(answer: Iterable[Any]) -> tuple[QuorumReplica, ...]:
+    return tuple(QuorumReplica(int(each.replica_id), int(each.log_end_offset)) for each in answer)
+
+
+def _fetched(answer: fetch_codec.FetchedPartition, offset: int) -> Fetched:
+    """Unpack the batches. A fetch begins with the batch that holds the offset, and may end in half a one."""
+    data = answer.records
+    assert data is None or isinstance(data, memoryview), "a response is read as one view"
+    found: list[Record] = []
+    next_offset = offset
+    for batch in batches(data or b"", allow_partial=True):
+        check_crc(data or b"", batch)
+        if not batch.is_control:
+            found.extend(each for each in records(data or b"", batch) if each.offset >= offset)
+        next_offset = max(next_offset, batch.next_offset)
+    return Fetched(found, next_offset, answer.high_watermark, answer.log_start_offset)

@@ -1,0 +1,95 @@
+"""What the client's questions are answered with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.records.record import Record
+
+
+class Broker(NamedTuple):
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool = False
+
+
+class Partition(NamedTuple):
+    topic: str
+    partition: int
+    leader: int
+    """-1: it has none."""
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+
+    @property
+    def out_of_sync(self) -> tuple[int, ...]:
+        return tuple(replica for replica in self.replicas if replica not in self.isr)
+
+
+class Topic(NamedTuple):
+    name: str
+    id: UUID | None
+    internal: bool
+    partitions: tuple[Partition, ...]
+
+
+class Metadata(NamedTuple):
+    cluster_id: str | None
+    brokers: tuple[Broker, ...]
+    topics: tuple[Topic, ...]
+
+
+class ClusterDescription(NamedTuple):
+    cluster_id: str
+    controller: int
+    brokers: tuple[Broker, ...]
+    """The fenced ones too, where the cluster tells."""
+
+
+class QuorumReplica(NamedTuple):
+    id: int
+    log_end: int
+
+
+class Quorum(NamedTuple):
+    leader: int
+    epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+
+
+class Config(NamedTuple):
+    name: str
+    value: str | None
+    is_default: bool
+    read_only: bool
+    sensitive: bool
+
+
+class Replica(NamedTuple):
+    """One copy of a partition, as the broker that holds it describes it. None: it did not answer."""
+
+    partition: int
+    broker: int
+    is_leader: bool
+    in_sync: bool
+    log_start: int | None
+    log_end: int | None
+    high_watermark: int | None
+    lag: int | None
+    """Records that the leader has and this copy has not."""
+
+
+class Fetched(NamedTuple):
+    """What one fetch of a partition brought."""
+
+    records: list[Record]
+    next_offset: int
+    high_watermark: int
+    log_start: int
