@@ -140,7 +140,7 @@ class AdminHandlers:
         topics: dict[str, list[Mapping[str, Any]]] = {}
         for key, partition in sorted(self._replicas.partitions.items()):
             log = partition.log
-            if log.directory.rpartition("/")[0] != directory.rstrip("/"):
+            if log.directory != directory:
                 continue
             if wanted is None or key in wanted:
                 topics.setdefault(key.topic, []).append(

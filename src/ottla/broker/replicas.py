@@ -24,7 +24,7 @@ from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
-from ottla.replica.partition import Partition, ReplicaConfig, Role, Truncation
+from ottla.replica.partition import Partition, ReplicaConfig, Truncation
 from ottla.runtime import Clock
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
@@ -86,6 +86,7 @@ class ReplicaManager:
         self._news: dict[Partition, News] = {}
         self._watchers: dict[Partition, dict[Watcher, None]] = {}
         self._awaiting: dict[Partition, deque[tuple[int, AwaitedCommit]]] = {}
+        logs.on_offline.append(self._directory_offline)
 
     # -- look-up -----------------------------------------------------------------------------------
 
@@ -140,12 +141,16 @@ class ReplicaManager:
     def apply_all(self, image: MetadataImage) -> None:
         """The first image after the start: everything that is ours, and nothing else, is on disk."""
         self.image = image
+        for key, corruption in sorted(self.logs.corrupt.items()):
+            # It lost flushed data. It is set aside and copied anew from the leader; while it is the last
+            # in-sync replica nobody else may lead, so it stays offline and says so.
+            logger.error("%s-%d is rebuilt from its leader: %s", *key, corruption)
         for topic in image.topics.values():
             for number in range(len(topic.partitions)):
                 self._apply(topic, number)
         for key in [key for key in self.logs.logs if key not in self.partitions]:
             logger.info("removing the stray log %s-%d: no replica of it is here", *key)
-            self.logs.delete(key)
+            self.logs.delete(key, self.clock.wall_ms())
 
     def apply(self, image: MetadataImage, delta: Delta) -> None:
         self.image = image
@@ -176,19 +181,17 @@ class ReplicaManager:
         if self.settings.node_id not in decision.replicas:
             self._remove(key, topic.id)
             return
-        partition = self.partitions.get(key)
+        if key in self.failed:
+            return
+        partition = self.partitions.get(key) or self._host(topic, number)
         if partition is None:
-            partition = self._host(topic, number)
-            if partition is None:
-                return
+            return
         try:
             self._take_role(partition, decision)
         except LogDirError as error:
             self.directory_failed(error)
 
     def _take_role(self, partition: Partition, decision: PartitionImage) -> None:
-        if partition.role is Role.OFFLINE and partition.key in self.failed:
-            return
         if decision.leader == self.settings.node_id:
             partition.become_leader(decision, self.clock.monotonic())
         else:
@@ -198,11 +201,9 @@ class ReplicaManager:
         key = TopicPartition(topic.name, number)
         try:
             log = self._open_log(topic, number)
-        except (LogDirError, OSError) as error:
+        except (LogDirError, KafkaError) as error:
             logger.error("no log for %s-%d: %s", topic.name, number, error)
             self.failed[key] = str(error)
-            if isinstance(error, LogDirError):
-                self.directory_failed(error)
             return None
         partition = Partition(
             topic.name, topic.id, number, log, self._config, self, self.eligible_broker_epoch
@@ -217,7 +218,7 @@ class ReplicaManager:
         if log is not None and log.topic_id != topic.id:
             # A topic of the same name, deleted while we were down and made anew.
             logger.info("replacing the log of a former topic %s-%d", *key)
-            self.logs.delete(key)
+            self.logs.delete(key, self.clock.wall_ms())
             log = None
         config = self.log_config(topic.name)
         if log is None:
@@ -235,27 +236,28 @@ class ReplicaManager:
             callback(partition)
         partition.become_offline()
         try:
-            self.logs.delete(key)
+            self.logs.delete(key, self.clock.wall_ms())
         except LogDirError as error:
-            self.directory_failed(error)
+            logger.error("the log of %s-%d was not deleted: %s", *key, error)
 
     def directory_failed(self, error: LogDirError) -> None:
+        self.logs.mark_offline(error.directory, error.cause)
+
+    def _directory_offline(self, directory: str, lost: Iterable[TopicPartition]) -> None:
         """Its replicas here are gone; the controller learns it with the next heartbeat and moves the
         leaders away. The node itself lives."""
-        if error.directory in self.logs.offline_directories:
-            return
-        logger.error("log directory %s is offline: %s", error.directory, error)
-        self.logs.mark_offline(error.directory, error)
-        for key, partition in list(self.partitions.items()):
-            if key not in self.logs.logs:
-                self.failed[key] = str(error)
-                del self.partitions[key]
+        cause = str(self.logs.offline_directories[directory])
+        logger.error("log directory %s is offline: %s", directory, cause)
+        for key in lost:
+            self.failed[key] = cause
+            partition = self.partitions.pop(key, None)
+            if partition is not None:
                 del self.by_id[partition.topic_id, partition.partition]
                 for callback in self.on_removal:
                     callback(partition)
                 partition.become_offline()
         for on_failure in self.on_directory_failure:
-            on_failure(error.directory)
+            on_failure(directory)
 
     def shrink_isrs(self) -> None:
         now = self.clock.monotonic()

@@ -229,11 +229,19 @@ class Partition:
         end_before = self.log.log_end
         appended = self.log.append_as_leader(records, self.leader_epoch, now_ms)
         if not appended.duplicate:
+            self._flush_if_asked()
             for follower in self.followers.values():
                 follower.leader_appended(end_before, now)
             self.observer.log_end_advanced(self)
             self._advance_high_watermark(now)
         return appended
+
+    def _flush_if_asked(self) -> None:
+        """flush.messages: who sets it wants the fsync before the record counts, and waits for it. By
+        default it never happens here (P22)."""
+        log = self.log
+        if log.log_end - log.recovery_point >= log.config.flush_messages:
+            log.flush()
 
     def _advance_high_watermark(self, now: float) -> None:
         """P07: min(LEO) over the ISR and the replicas about to join it. Caught-up replicas outside the
@@ -517,6 +525,7 @@ class Partition:
             if len(records):
                 before = log.log_end
                 log.append_as_follower(records)
+                self._flush_if_asked()
                 appended = len(records)
                 if log.log_end > before:
                     self.observer.log_end_advanced(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -481,3 +482,12 @@ def test_P22_an_append_does_not_flush(tmp_path: Path) -> None:
     assert world[1].log.recovery_point == 0
     world[1].log.flush()
     assert world[1].log.recovery_point == 1
+
+
+def test_P22_flush_messages_flushes_before_the_record_counts(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for id in world.ids:
+        world[id].log.config = replace(world.config, flush_messages=1)
+    world.produce(1, "a")
+    world.settle()
+    assert [world[id].log.recovery_point for id in world.ids] == [1, 1]

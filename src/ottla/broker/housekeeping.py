@@ -1,0 +1,86 @@
+"""What a broker does by the clock: shrink ISRs, checkpoint, flush, apply retention.
+
+fsync and the writing of checkpoint files leave the event loop for a thread. What such a thread works on was
+captured before, so the loop may go on appending meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ottla.broker.replicas import ReplicaManager
+from ottla.config.settings import Settings
+from ottla.log.errors import LogDirError
+from ottla.log.log import Log
+from ottla.runtime import Clock
+
+logger = logging.getLogger(__name__)
+
+FLUSH_CHECK_S = 1.0
+"""How often a log that its settings want flushed is looked for (flush.ms, finished segments)."""
+
+
+class Housekeeping:
+    def __init__(self, settings: Settings, clock: Clock, replicas: ReplicaManager) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._replicas = replicas
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        settings = self._settings
+        every = self._every
+        every(settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
+        every(settings.replica_high_watermark_checkpoint_interval_ms / 1000, self._checkpoint)
+        every(settings.log_retention_check_interval_ms / 1000, self._retention)
+        every(min(settings.log_flush_scheduler_interval_ms / 1000, FLUSH_CHECK_S), self._flush_due)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _every(self, interval_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(interval_s)
+                try:
+                    await work()
+                except Exception:
+                    logger.exception("%s failed; it is tried again later", work.__name__)
+
+        self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
+
+    async def _shrink_isrs(self) -> None:
+        self._replicas.shrink_isrs()
+
+    async def _checkpoint(self) -> None:
+        logs = self._replicas.logs
+        failures = await self._in_thread(logs.checkpoint_plan())
+        logs.checkpointed(failures)
+
+    async def _retention(self) -> None:
+        dropped = self._replicas.logs.retention(self._clock.wall_ms())
+        if dropped:
+            logger.info("retention removed %d segments", dropped)
+
+    async def _flush_due(self) -> None:
+        now_ms = self._clock.wall_ms()
+        for log in list(self._replicas.logs.logs.values()):
+            if log.failed is None and log.flush_due(now_ms):
+                await self._flush(log)
+
+    async def _flush(self, log: Log) -> None:
+        try:
+            log.flushed(await self._in_thread(log.flush_plan()))
+        except LogDirError as error:
+            # fsync is never tried again: what it did not write may be gone from the page cache too.
+            self._replicas.directory_failed(error)
+
+    @staticmethod
+    async def _in_thread(work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(None, work)
