@@ -10,7 +10,7 @@ schema, so no input can make the reader recurse deeper.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -20,7 +20,7 @@ from uuid import UUID
 
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.primitives import STRING_BYTES_MAX, read_uvarint, tagged_fields
-from ottla.wire.schema import FIXED_BYTES, Field, Struct
+from ottla.wire.schema import FIXED_BYTES, FORMATS, Field, Struct, array_packing
 
 Decode = Callable[[memoryview, int], tuple[Any, int]]
 """(value, where it ends). May raise IndexError or struct.error where the bytes end too early, ValueError
@@ -31,23 +31,6 @@ _Fill = Callable[[Any, memoryview, int], int]
 
 _INT16: Final = Packing(">h").unpack_from
 _INT32: Final = Packing(">i").unpack_from
-_FORMAT: Final[Mapping[str, str]] = {
-    "bool": "?",
-    "int8": "b",
-    "uint8": "B",
-    "int16": "h",
-    "uint16": "H",
-    "error_code": "h",
-    "int32": "i",
-    "uint32": "I",
-    "timedelta_i32": "i",
-    "int64": "q",
-    "uint64": "Q",
-    "timedelta_i64": "q",
-    "datetime_i64": "q",
-    "float64": "d",
-    "uuid": "16s",
-}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ZERO_ID: Final = bytes(16)
 
@@ -122,7 +105,7 @@ def _to_error_code() -> Callable[[int], Any]:
 
 def _fixed_fill(entity: type[Any], fields: list[Field]) -> _Fill:
     """Neighbouring fields of fixed size are unpacked at once."""
-    packing = Packing(">" + "".join(_FORMAT[field.kind] for field in fields))
+    packing = Packing(">" + "".join(FORMATS[field.kind] for field in fields))
     unpack, size = packing.unpack_from, packing.size
     targets = [(_setter(entity, field.name), _conversion(field.kind)) for field in fields]
 
@@ -196,7 +179,7 @@ def _value_decoder(field: Field, flexible: bool) -> Decode:
 
 
 def _fixed_decoder(kind: str) -> Decode:
-    packing = Packing(">" + _FORMAT[kind])
+    packing = Packing(">" + FORMATS[kind])
     unpack, size = packing.unpack_from, packing.size
     convert = _conversion(kind)
 
@@ -250,6 +233,7 @@ def _compact_decoder(field: Field) -> Decode:
 def _array_decoder(field: Field, flexible: bool) -> Decode:
     name, nullable = field.name, field.nullable
     smallest = _smallest_element(field, flexible)
+    number = FORMATS.get(field.kind) if _conversion(field.kind) is None else None
     element = replace(field, array=False, nullable=False, tag=None)
     decode_element = _value_decoder(element, flexible)
 
@@ -266,6 +250,9 @@ def _array_decoder(field: Field, flexible: bool) -> Decode:
             return None, position
         if count * smallest > len(data) - position:
             raise InvalidFrame(f"{name} claims {count} elements, more than the frame can hold")
+        if number is not None:
+            packing = array_packing(number, count)
+            return packing.unpack_from(data, position), position + packing.size
         items = []
         for _ in range(count):
             item, position = decode_element(data, position)

@@ -8,32 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from struct import Struct as Packing
 from typing import Any, Final
 
 from ottla.wire.primitives import STRING_BYTES_MAX, uvarint
-from ottla.wire.schema import Direction, Field, Struct, names_of_all_versions
+from ottla.wire.schema import (
+    FORMATS,
+    Direction,
+    Field,
+    Struct,
+    array_packing,
+    names_of_all_versions,
+)
 
 Encode = Callable[[bytearray, Any], None]
 
 _INT16: Final = Packing(">h").pack
 _INT32: Final = Packing(">i").pack
-_PACK: Final[Mapping[str, Callable[[Any], bytes]]] = {
-    "bool": Packing(">?").pack,
-    "int8": Packing(">b").pack,
-    "uint8": Packing(">B").pack,
-    "int16": _INT16,
-    "uint16": Packing(">H").pack,
-    "error_code": _INT16,
-    "int32": _INT32,
-    "uint32": Packing(">I").pack,
-    "timedelta_i32": _INT32,
-    "int64": Packing(">q").pack,
-    "uint64": Packing(">Q").pack,
-    "timedelta_i64": Packing(">q").pack,
-    "datetime_i64": Packing(">q").pack,
-    "float64": Packing(">d").pack,
-}
+_FORMAT: Final = {kind: code for kind, code in FORMATS.items() if kind != "uuid"}
 
 
 class Names:
@@ -64,43 +58,71 @@ class Names:
 
 
 def struct_encoder(struct: Struct, names: Names) -> Encode:
-    plain: list[tuple[str, Any, Encode]] = []
-    tagged: list[tuple[int, str, Any, Encode]] = []
-    for field in struct.fields:
-        encode_value = _value_encoder(field, struct.flexible, names)
-        if field.tag is None:
-            plain.append((field.name, field.default, encode_value))
+    """Takes the fields as a mapping."""
+    steps: list[tuple[str, Encode]] = []
+    untagged = [field for field in struct.fields if field.tag is None]
+    for fixed, group in groupby(untagged, key=_is_number):
+        fields = list(group)
+        if fixed:
+            steps.append((", ".join(field.name for field in fields), _numbers_encoder(fields)))
         else:
-            tagged.append((field.tag, field.name, field.default, encode_value))
-    tagged.sort(key=lambda entry: entry[0])
-    encode_tags = _tags_encoder(tagged) if struct.flexible else None
+            steps += [(f.name, _member_encoder(f, struct.flexible, names)) for f in fields]
+    if struct.flexible:
+        steps.append(("tagged fields", _tags_encoder(struct, names)))
     own = frozenset(field.name for field in struct.fields)
 
     def encode(out: bytearray, value: Mapping[str, Any]) -> None:
         if not own.issuperset(value):
             names.check(value)
-        name = ""
+        what = ""
         try:
-            for name, default, encode_value in plain:
-                encode_value(out, value.get(name, default))
+            for what, step in steps:  # noqa: B007 (told in the note)
+                step(out, value)
         except Exception as error:
-            error.add_note(f"while writing {'.'.join((*names.path, name))}")
+            error.add_note(f"while writing {'.'.join((*names.path, what))}")
             raise
-        if encode_tags is not None:
-            encode_tags(out, value)
 
     return encode
 
 
-def _tags_encoder(tagged: list[tuple[int, str, Any, Encode]]) -> Encode:
+def _is_number(field: Field) -> bool:
+    return not field.array and field.kind in _FORMAT
+
+
+def _numbers_encoder(fields: list[Field]) -> Encode:
+    """Neighbouring numbers are packed at once."""
+    pack_all = Packing(">" + "".join(_FORMAT[field.kind] for field in fields)).pack
+    defaults = [(field.name, field.default) for field in fields]
+
+    def encode(out: bytearray, value: Mapping[str, Any]) -> None:
+        get = value.get
+        out += pack_all(*[get(name, default) for name, default in defaults])
+
+    return encode
+
+
+def _member_encoder(field: Field, flexible: bool, names: Names) -> Encode:
+    name, default = field.name, field.default
+    encode_value = _value_encoder(field, flexible, names)
+
+    def encode(out: bytearray, value: Mapping[str, Any]) -> None:
+        encode_value(out, value.get(name, default))
+
+    return encode
+
+
+def _tags_encoder(struct: Struct, names: Names) -> Encode:
     """A tagged field that has its default value is left out, as Kafka leaves it out."""
     entries: list[tuple[int, str, Any, Encode, bytearray | None]] = []
-    for tag, name, default, encode_value in tagged:
-        usual: bytearray | None = None
-        if default is not None:
-            usual = bytearray()
-            encode_value(usual, default)
-        entries.append((tag, name, default, encode_value, usual))
+    for field in struct.fields:
+        if field.tag is not None:
+            encode_value = _value_encoder(field, True, names)
+            usual: bytearray | None = None
+            if field.default is not None:
+                usual = bytearray()
+                encode_value(usual, field.default)
+            entries.append((field.tag, field.name, field.default, encode_value, usual))
+    entries.sort(key=itemgetter(0))
 
     def encode(out: bytearray, value: Mapping[str, Any]) -> None:
         written = bytearray()
@@ -129,14 +151,14 @@ def _value_encoder(field: Field, flexible: bool, names: Names) -> Encode:
         return _nullable_struct_encoder(inner) if nullable else inner
     if field.kind == "uuid":
         return _encode_uuid
-    if field.kind in _PACK:
-        return _fixed_encoder(_PACK[field.kind])
+    if field.kind in _FORMAT:
+        return _number_encoder(Packing(">" + _FORMAT[field.kind]).pack)
     return _sized_encoder(field, flexible)
 
 
-def _fixed_encoder(pack: Callable[[Any], bytes]) -> Encode:
+def _number_encoder(pack_value: Callable[[Any], bytes]) -> Encode:
     def encode(out: bytearray, value: Any) -> None:
-        out += pack(value)
+        out += pack_value(value)
 
     return encode
 
@@ -148,18 +170,18 @@ def _encode_uuid(out: bytearray, value: Any) -> None:
 def _sized_encoder(field: Field, flexible: bool) -> Encode:
     """Strings, bytes and records."""
     is_text, nullable = field.kind == "string", field.nullable
-    pack = _INT16 if is_text else _INT32
+    pack_length = _INT16 if is_text else _INT32
 
     def encode(out: bytearray, value: Any) -> None:
         if value is None:
             if not nullable:
                 raise ValueError(f"{field.name} may not be null in this version")
-            out += b"\x00" if flexible else pack(-1)
+            out += b"\x00" if flexible else pack_length(-1)
             return
         data = value.encode() if is_text else value
         if is_text and len(data) > STRING_BYTES_MAX:
             raise ValueError(f"a string of {len(data)} bytes is longer than {STRING_BYTES_MAX}")
-        out += uvarint(len(data) + 1) if flexible else pack(len(data))
+        out += uvarint(len(data) + 1) if flexible else pack_length(len(data))
         out += data
 
     return encode
@@ -168,6 +190,7 @@ def _sized_encoder(field: Field, flexible: bool) -> Encode:
 def _array_encoder(field: Field, flexible: bool, names: Names) -> Encode:
     element = replace(field, array=False, nullable=False, tag=None)
     encode_element = _value_encoder(element, flexible, names)
+    number = _FORMAT.get(field.kind)
     nullable = field.nullable
 
     def encode(out: bytearray, value: Any) -> None:
@@ -177,6 +200,9 @@ def _array_encoder(field: Field, flexible: bool, names: Names) -> Encode:
             out += b"\x00" if flexible else _INT32(-1)
             return
         out += uvarint(len(value) + 1) if flexible else _INT32(len(value))
+        if number is not None:
+            out += array_packing(number, len(value)).pack(*value)
+            return
         for item in value:
             encode_element(out, item)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from struct import Struct
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -175,7 +175,8 @@ def read_request(version: int, frame: memoryview, offset: int) -> tuple[FetchReq
     if version >= _SESSIONS_FROM:
         request.session_id, request.session_epoch = _SESSION.unpack_from(frame, position)
         position += _SESSION.size
-    position = _read_asked_topics(version, frame, position, request.partitions)
+    read_topics = _read_asked_topics if flexible else _read_asked_topics_legacy
+    position = read_topics(version, frame, position, request.partitions)
     if version >= _SESSIONS_FROM:
         position = _read_forgotten(version, frame, position, request.forgotten)
     if version >= _RACK_FROM:
@@ -194,57 +195,43 @@ def read_request(version: int, frame: memoryview, offset: int) -> tuple[FetchReq
 def _read_asked_topics(
     version: int, frame: memoryview, position: int, into: list[FetchPartition]
 ) -> int:
-    flexible = version >= _FLEXIBLE_FROM
-    topics, position = read_count(frame, position, flexible, smallest_topic(version, flexible))
-    for _ in range(topics):
-        topic, topic_id, position = read_topic(version, flexible, frame, position)
-        if flexible:
-            position = _read_asked(version, topic, topic_id, frame, position, into)
-            position = skip_tagged_fields(frame, position)
-        else:
-            position = _read_asked_legacy(version, topic, frame, position, into)
-    return position
-
-
-def _read_asked(
-    version: int,
-    topic: str | None,
-    topic_id: UUID | None,
-    frame: memoryview,
-    position: int,
-    into: list[FetchPartition],
-) -> int:
+    """Flexible versions. Nearly every count here fits into one byte and nearly no tagged field is set,
+    so both are looked at in place before their general readers are called."""
     unpack, size = _ASKED_V12.unpack_from, _ASKED_V12.size
     make: Any = tuple.__new__  # the NamedTuple's own constructor takes three times as long
-    count, position = read_count(frame, position, True, size + 1)
-    for _ in range(count):
-        partition, leader_epoch, offset, fetched_epoch, log_start, max_bytes = unpack(
-            frame, position
-        )
-        position += size
-        directory_id, high_watermark = None, HIGH_WATERMARK_UNSUPPORTED
-        if frame[position] == 0:
+    topics, position = read_count(frame, position, True, smallest_topic(version, True))
+    for _ in range(topics):
+        topic, topic_id, position = read_topic(version, True, frame, position)
+        count = frame[position] - 1
+        if 0 <= count < 0x7F and count * size < len(frame) - position:
             position += 1
         else:
-            tags, position = tagged_fields(frame, position)
-            directory_id, high_watermark = _read_asked_tags(version, frame, tags)
-        into.append(
-            make(
-                FetchPartition,
-                (
-                    topic,
-                    topic_id,
-                    partition,
-                    leader_epoch,
-                    offset,
-                    fetched_epoch,
-                    log_start,
-                    max_bytes,
-                    directory_id,
-                    high_watermark,
-                ),
+            count, position = read_count(frame, position, True, size + 1)
+        for _ in range(count):
+            partition, leader_epoch, offset, fetched_epoch, log_start, max_bytes = unpack(
+                frame, position
             )
-        )
+            position += size
+            directory_id, high_watermark = None, HIGH_WATERMARK_UNSUPPORTED
+            if frame[position] == 0:
+                position += 1
+            else:
+                tags, position = tagged_fields(frame, position)
+                directory_id, high_watermark = _read_asked_tags(version, frame, tags)
+            asked = (
+                topic,
+                topic_id,
+                partition,
+                leader_epoch,
+                offset,
+                fetched_epoch,
+                log_start,
+                max_bytes,
+                directory_id,
+                high_watermark,
+            )
+            into.append(make(FetchPartition, asked))
+        position = position + 1 if frame[position] == 0 else skip_tagged_fields(frame, position)
     return position
 
 
@@ -273,20 +260,22 @@ def _asked_packing(version: int) -> Struct:
     return _ASKED_V5 if version >= _LOG_START_FROM else _ASKED_V4
 
 
-def _read_asked_legacy(
-    version: int, topic: str | None, frame: memoryview, position: int, into: list[FetchPartition]
+def _read_asked_topics_legacy(
+    version: int, frame: memoryview, position: int, into: list[FetchPartition]
 ) -> int:
     packing = _asked_packing(version)
-    count, position = read_count(frame, position, False, packing.size)
-    for _ in range(count):
-        partition, *others, max_bytes = packing.unpack_from(frame, position)
-        position += packing.size
-        leader_epoch = others.pop(0) if version >= _LEADER_EPOCH_FROM else -1
-        log_start = others.pop() if version >= _LOG_START_FROM else -1
-        (offset,) = others
-        into.append(
-            FetchPartition(topic, None, partition, leader_epoch, offset, -1, log_start, max_bytes)
-        )
+    topics, position = read_count(frame, position, False, smallest_topic(version, False))
+    for _ in range(topics):
+        topic, topic_id, position = read_topic(version, False, frame, position)
+        count, position = read_count(frame, position, False, packing.size)
+        for _ in range(count):
+            partition, *others, max_bytes = packing.unpack_from(frame, position)
+            position += packing.size
+            leader_epoch = others.pop(0) if version >= _LEADER_EPOCH_FROM else -1
+            log_start = others.pop() if version >= _LOG_START_FROM else -1
+            (offset,) = others
+            asked = (topic, topic_id, partition, leader_epoch, offset, -1, log_start, max_bytes)
+            into.append(FetchPartition(*asked))
     return position
 
 
@@ -349,7 +338,8 @@ def write_request(version: int, request: FetchRequest) -> bytes:
 
 def _by_topic(version: int, partitions: Sequence[Any]) -> list[list[Any]]:
     """Runs of neighbours of one topic. Works for what is asked and what is answered."""
-    key = itemgetter(1 if version >= TOPIC_IDS_FROM else 0)
+    # A UUID compares itself in Python, its number in C.
+    key = attrgetter("topic_id.int" if version >= TOPIC_IDS_FROM else "topic")
     return [list(group) for _, group in groupby(partitions, key)]
 
 
@@ -417,14 +407,8 @@ def write_response(
         out += INT16.pack(error) + INT32.pack(session_id)
     topics = _by_topic(version, partitions)
     out += count_bytes(len(topics), flexible)
-    for answers in topics:
-        out += topic_bytes(version, flexible, answers[0].topic, answers[0].topic_id)
-        out += count_bytes(len(answers), flexible)
-        if flexible:
-            out = _write_answers(answers, chunks, out)
-            out += NO_TAGS
-        else:
-            out = _write_answers_legacy(version, answers, chunks, out)
+    write_topics = _write_topics if flexible else _write_topics_legacy
+    out = write_topics(version, topics, chunks, out)
     if flexible:
         announce = version >= _ENDPOINTS_FROM and node_endpoints
         out += (
@@ -435,45 +419,52 @@ def write_response(
     return chunks
 
 
-def _write_answers(
-    answers: Sequence[FetchedPartition], chunks: list[Chunk], out: bytearray
+def _write_topics(
+    version: int, topics: list[list[FetchedPartition]], chunks: list[Chunk], out: bytearray
 ) -> bytearray:
     """Appends to `out`, and whenever records come, moves it to `chunks`; what is still open is returned."""
     pack = _PLAIN_ANSWER_V12.pack
-    for (
-        _,
-        _,
-        partition,
-        error,
-        high_watermark,
-        last_stable,
-        log_start,
-        aborted,
-        preferred,
-        diverging,
-        leader,
-        snapshot,
-        records,
-    ) in answers:
-        if aborted is None:
-            out += pack(partition, error, high_watermark, last_stable, log_start, 0, preferred)
-        else:
-            out += _ANSWER_V5.pack(partition, error, high_watermark, last_stable, log_start)
-            out += uvarint(len(aborted) + 1)
-            for transaction in aborted:
-                out += _ABORTED.pack(*transaction) + NO_TAGS
-            out += INT32.pack(preferred)
-        if records is None:
-            out += b"\x01"
-        else:
-            parts, size = _records(records)
-            out += uvarint(size + 1)
-            out = _append_records(parts, chunks, out)
-        if diverging is None and leader is None and snapshot is None:
-            out += NO_TAGS
-        else:
-            out += _answer_tags(diverging, leader, snapshot)
+    for answers in topics:
+        out += topic_bytes(version, True, answers[0].topic, answers[0].topic_id)
+        out += uvarint(len(answers) + 1)
+        for (
+            _,
+            _,
+            partition,
+            error,
+            high_watermark,
+            last_stable,
+            log_start,
+            aborted,
+            preferred,
+            diverging,
+            leader,
+            snapshot,
+            records,
+        ) in answers:
+            if aborted is None:
+                out += pack(partition, error, high_watermark, last_stable, log_start, 0, preferred)
+            else:
+                out += _ANSWER_V5.pack(partition, error, high_watermark, last_stable, log_start)
+                out += _aborted_bytes(aborted)
+                out += INT32.pack(preferred)
+            if records is None:
+                out += b"\x01"
+            else:
+                parts, size = _records(records)
+                out += uvarint(size + 1)
+                out = _append_records(parts, chunks, out)
+            if diverging is None and leader is None and snapshot is None:
+                out += NO_TAGS
+            else:
+                out += _answer_tags(diverging, leader, snapshot)
+        out += NO_TAGS
     return out
+
+
+def _aborted_bytes(aborted: Sequence[tuple[int, int]]) -> bytes:
+    transactions = [_ABORTED.pack(*transaction) + NO_TAGS for transaction in aborted]
+    return uvarint(len(aborted) + 1) + b"".join(transactions)
 
 
 def _answer_tags(
@@ -491,57 +482,56 @@ def _answer_tags(
     return tags_bytes(tags)
 
 
-def _write_answers_legacy(
-    version: int, answers: Sequence[FetchedPartition], chunks: list[Chunk], out: bytearray
+def _write_topics_legacy(
+    version: int, topics: list[list[FetchedPartition]], chunks: list[Chunk], out: bytearray
 ) -> bytearray:
-    for answer in answers:
-        fixed = (
-            answer.partition,
-            answer.error,
-            answer.high_watermark,
-            answer.last_stable_offset,
-        )
-        if version >= _LOG_START_FROM:
-            out += _ANSWER_V5.pack(*fixed, answer.log_start_offset)
-        else:
-            out += _ANSWER_V4.pack(*fixed)
-        if answer.aborted is None:
-            out += INT32.pack(-1)
-        else:
-            out += INT32.pack(len(answer.aborted))
-            for transaction in answer.aborted:
-                out += _ABORTED.pack(*transaction)
-        if version >= _RACK_FROM:
-            out += INT32.pack(answer.preferred_read_replica)
-        parts, size = _records(answer.records)
-        out += INT32.pack(size)
-        out = _append_records(parts, chunks, out)
+    for answers in topics:
+        out += topic_bytes(version, False, answers[0].topic, None)
+        out += INT32.pack(len(answers))
+        for answer in answers:
+            partition, error, high_watermark, last_stable, log_start = answer[2:7]
+            if version >= _LOG_START_FROM:
+                out += _ANSWER_V5.pack(partition, error, high_watermark, last_stable, log_start)
+            else:
+                out += _ANSWER_V4.pack(partition, error, high_watermark, last_stable)
+            if answer.aborted is None:
+                out += INT32.pack(-1)
+            else:
+                out += INT32.pack(len(answer.aborted))
+                for transaction in answer.aborted:
+                    out += _ABORTED.pack(*transaction)
+            if version >= _RACK_FROM:
+                out += INT32.pack(answer.preferred_read_replica)
+            parts, size = _records(answer.records)
+            out += INT32.pack(size)
+            out = _append_records(parts, chunks, out)
     return out
 
 
-def _records(records: Chunk | list[Chunk] | None) -> tuple[list[Chunk], int]:
-    """(the chunks that are not empty, their bytes together)."""
+def _records(records: Chunk | list[Chunk] | None) -> tuple[Sequence[Chunk], int]:
+    """(the chunks, their bytes together)."""
     if records is None:
-        return [], 0
-    parts = []
-    total = 0
-    for part in records if isinstance(records, list) else [records]:
-        size = part.size if isinstance(part, FileRange) else len(part)
-        if size:
-            parts.append(part)
-            total += size
-    return parts, total
+        return (), 0
+    if isinstance(records, FileRange):
+        return (records,), records.size
+    if isinstance(records, list):
+        sizes = [part.size if isinstance(part, FileRange) else len(part) for part in records]
+        return records, sum(sizes)
+    return (records,), len(records)
 
 
-def _append_records(parts: list[Chunk], chunks: list[Chunk], out: bytearray) -> bytearray:
+def _append_records(parts: Sequence[Chunk], chunks: list[Chunk], out: bytearray) -> bytearray:
     for part in parts:
-        if not isinstance(part, FileRange) and len(part) <= _SMALL_RECORDS_BYTES:
+        if isinstance(part, FileRange):
+            if not part.size:
+                continue  # a chunk without bytes would make a send loop spin
+        elif len(part) <= _SMALL_RECORDS_BYTES:
             out += part
-        else:
-            if out:
-                chunks.append(out)
-                out = bytearray()
-            chunks.append(part)
+            continue
+        if out:
+            chunks.append(out)
+            out = bytearray()
+        chunks.append(part)
     return out
 
 
@@ -562,7 +552,10 @@ def read_response(version: int, frame: memoryview, offset: int) -> tuple[FetchRe
         topic, topic_id, position = read_topic(version, flexible, frame, position)
         count, position = read_count(frame, position, flexible, smallest)
         for _ in range(count):
-            answer, position = _read_answer(version, topic, topic_id, frame, position)
+            if flexible:
+                answer, position = _read_answer(topic, topic_id, frame, position)
+            else:
+                answer, position = _read_answer_legacy(version, topic, frame, position)
             partitions.append(answer)
         if flexible:
             position = skip_tagged_fields(frame, position)
@@ -575,38 +568,33 @@ def read_response(version: int, frame: memoryview, offset: int) -> tuple[FetchRe
 
 
 def _read_answer(
-    version: int, topic: str | None, topic_id: UUID | None, frame: memoryview, position: int
+    topic: str | None, topic_id: UUID | None, frame: memoryview, position: int
 ) -> tuple[FetchedPartition, int]:
-    flexible = version >= _FLEXIBLE_FROM
-    log_start = -1
-    if version >= _LOG_START_FROM:
-        partition, error, high_watermark, last_stable, log_start = _ANSWER_V5.unpack_from(
-            frame, position
-        )
-        position += _ANSWER_V5.size
+    partition, error, high_watermark, last_stable, log_start, aborted_count, preferred = (
+        _PLAIN_ANSWER_V12.unpack_from(frame, position)
+    )
+    aborted: list[tuple[int, int]] | None = None
+    if aborted_count == 0:
+        position += _PLAIN_ANSWER_V12.size
     else:
-        partition, error, high_watermark, last_stable = _ANSWER_V4.unpack_from(frame, position)
-        position += _ANSWER_V4.size
-    aborted, position = _read_aborted(flexible, frame, position)
-    preferred = -1
-    if version >= _RACK_FROM:
+        aborted, position = _read_aborted(True, frame, position + _ANSWER_V5.size)
         (preferred,) = INT32.unpack_from(frame, position)
         position += 4
-    size, position = read_size(frame, position, flexible)
+    size, position = read_size(frame, position, True)
     records = None
     if size >= 0:
         records = frame[position : position + size]
         position += size
     diverging = leader = snapshot = None
-    if flexible:
-        if frame[position] == 0:
-            position += 1
-        else:
-            tags, position = tagged_fields(frame, position)
-            diverging = _read_pair(frame, tags.get(_DIVERGING_TAG), _DIVERGING)
-            leader = _read_pair(frame, tags.get(_LEADER_TAG), _LEADER)
-            snapshot = _read_pair(frame, tags.get(_SNAPSHOT_TAG), _SNAPSHOT)
-    answer = FetchedPartition(
+    if frame[position] == 0:
+        position += 1
+    else:
+        tags, position = tagged_fields(frame, position)
+        diverging = _read_pair(frame, tags.get(_DIVERGING_TAG), _DIVERGING)
+        leader = _read_pair(frame, tags.get(_LEADER_TAG), _LEADER)
+        snapshot = _read_pair(frame, tags.get(_SNAPSHOT_TAG), _SNAPSHOT)
+    make: Any = tuple.__new__  # as for FetchPartition
+    answer = (
         topic,
         topic_id,
         partition,
@@ -620,6 +608,37 @@ def _read_answer(
         leader,
         snapshot,
         records,
+    )
+    return make(FetchedPartition, answer), position
+
+
+def _read_answer_legacy(
+    version: int, topic: str | None, frame: memoryview, position: int
+) -> tuple[FetchedPartition, int]:
+    packing = _ANSWER_V5 if version >= _LOG_START_FROM else _ANSWER_V4
+    partition, error, high_watermark, last_stable, *rest = packing.unpack_from(frame, position)
+    (log_start,) = rest or (-1,)
+    aborted, position = _read_aborted(False, frame, position + packing.size)
+    preferred = -1
+    if version >= _RACK_FROM:
+        (preferred,) = INT32.unpack_from(frame, position)
+        position += 4
+    size, position = read_size(frame, position, False)
+    records = None
+    if size >= 0:
+        records = frame[position : position + size]
+        position += size
+    answer = FetchedPartition(
+        topic,
+        None,
+        partition,
+        error,
+        high_watermark,
+        last_stable,
+        log_start,
+        aborted,
+        preferred,
+        records=records,
     )
     return answer, position
 

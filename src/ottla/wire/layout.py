@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
+_ID: Final = Struct("16s")
 TOPIC_IDS_FROM: Final = 13
 """Produce and Fetch happen to agree on the version that names topics by id."""
 
@@ -163,10 +164,8 @@ def read_topic(
     if version < TOPIC_IDS_FROM:
         name, position = read_string(data, position, flexible)
         return name, None, position
-    end = position + 16
-    if end > len(data):
-        raise InvalidFrame("a topic id is cut short")
-    return None, id_from_bytes(bytes(data[position:end])), end
+    (raw,) = _ID.unpack_from(data, position)
+    return None, id_from_bytes(raw), position + 16
 
 
 def smallest_topic(version: int, flexible: bool) -> int:

@@ -39,6 +39,8 @@ def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:
 def uvarint(value: int) -> bytes:
     if value < 0x80:
         return _ONE_BYTE[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

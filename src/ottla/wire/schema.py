@@ -9,11 +9,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import importlib
+import sys
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from struct import Struct as Packing
+from struct import calcsize
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -22,30 +25,39 @@ from ottla.wire.types import ZERO_UUID
 
 Direction = Literal["request", "response"]
 
-FIXED_BYTES: Final[Mapping[str, int]] = {
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "error_code": 2,
-    "int32": 4,
-    "uint32": 4,
-    "timedelta_i32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "timedelta_i64": 8,
-    "datetime_i64": 8,
-    "float64": 8,
-    "uuid": 16,
+FORMATS: Final[Mapping[str, str]] = {
+    "bool": "?",
+    "int8": "b",
+    "uint8": "B",
+    "int16": "h",
+    "uint16": "H",
+    "error_code": "h",
+    "int32": "i",
+    "uint32": "I",
+    "timedelta_i32": "i",
+    "int64": "q",
+    "uint64": "Q",
+    "timedelta_i64": "q",
+    "datetime_i64": "q",
+    "float64": "d",
+    "uuid": "16s",
 }
+"""How struct says the kinds of fixed size."""
+
+
+@lru_cache(maxsize=256)
+def array_packing(code: str, count: int) -> Packing:
+    return Packing(f">{count}{code}")
+
+
+FIXED_BYTES: Final = {kind: calcsize(">" + code) for kind, code in FORMATS.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
     name: str
     kind: str
-    """A name of FIXED_BYTES, "string", "bytes", "records" or "struct"."""
+    """A name of FORMATS, "string", "bytes", "records" or "struct"."""
     struct: Struct | None
     array: bool
     nullable: bool
@@ -69,11 +81,23 @@ def message(key: int, version: int, direction: Direction) -> Struct:
     """KeyError if Kafka has no such message."""
     try:
         package = ApiKey(key).name.lower()
-        module = importlib.import_module(f"kio.schema.{package}.v{version}.{direction}")
+        module = _kio_module(f"kio.schema.{package}.v{version}.{direction}")
     except (ValueError, ModuleNotFoundError) as error:
         raise KeyError(f"api key {key} has no {direction} of version {version}") from error
     root = "".join(part.capitalize() for part in (*package.split("_"), direction))
     return _struct(getattr(module, root))
+
+
+def _kio_module(name: str) -> types.ModuleType:
+    """Import of kio for its classes only. kio also loads hypothesis wherever that is installed, which takes
+    ten times as long and five times the memory of all the rest, so it is hidden meanwhile."""
+    if "kio.static._phantom" in sys.modules or "hypothesis" in sys.modules:
+        return importlib.import_module(name)
+    sys.modules["hypothesis"] = None  # type: ignore[assignment]
+    try:
+        return importlib.import_module(name)
+    finally:
+        del sys.modules["hypothesis"]
 
 
 @cache
@@ -87,7 +111,7 @@ def names_of_all_versions(key: int, direction: Direction) -> Mapping[tuple[str, 
             if field.struct is not None:
                 collect(field.struct, (*path, field.name))
 
-    index = importlib.import_module("kio.schema.index")
+    index = _kio_module("kio.schema.index")
     for version in index.schema_name_map[ApiKey(key).name.lower()]:
         collect(message(key, version, direction), ())
     return names

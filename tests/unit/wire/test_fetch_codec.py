@@ -166,7 +166,7 @@ def request_of_kio(entity: Any) -> FetchRequest:
 
 
 @every_version
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_a_request_is_the_same_to_kio_and_is_read_back(version: int, data: st.DataObject) -> None:
     request = data.draw(requests(version))
@@ -267,7 +267,7 @@ def answer_of_kio(topic: Any, answer: Any) -> FetchedPartition:
 
 
 @every_version
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_a_response_is_the_same_to_kio_and_is_read_back(version: int, data: st.DataObject) -> None:
     partitions = data.draw(answers(version))
@@ -337,7 +337,7 @@ def test_unknown_tagged_fields_of_a_partition_are_skipped() -> None:
 
 
 @every_version
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(body=st.binary(max_size=90))
 def test_arbitrary_bytes_are_a_message_or_an_invalid_frame(version: int, body: bytes) -> None:
     with contextlib.suppress(InvalidFrame):
@@ -347,7 +347,7 @@ def test_arbitrary_bytes_are_a_message_or_an_invalid_frame(version: int, body: b
 
 
 @every_version
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_hurt_message_is_read_or_refused_as_the_adaptor_does(
     version: int, data: st.DataObject

@@ -71,7 +71,7 @@ def topics(draw: st.DrawFn, version: int) -> list[tuple[str | None, UUID | None,
 
 
 @every_version
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_a_request_is_the_same_to_kio_and_is_read_back(version: int, data: st.DataObject) -> None:
     partitions = [
@@ -103,7 +103,7 @@ def test_a_request_is_the_same_to_kio_and_is_read_back(version: int, data: st.Da
 
 
 @every_version
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_a_response_is_the_same_to_kio_and_is_read_back(version: int, data: st.DataObject) -> None:
     results = [
@@ -178,7 +178,7 @@ def test_records_are_writable_views_into_the_frame() -> None:
 
 
 @every_version
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(body=st.binary(max_size=60))
 def test_arbitrary_bytes_are_a_message_or_an_invalid_frame(version: int, body: bytes) -> None:
     with contextlib.suppress(InvalidFrame):
@@ -188,7 +188,7 @@ def test_arbitrary_bytes_are_a_message_or_an_invalid_frame(version: int, body: b
 
 
 @every_version
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_hurt_message_is_read_or_refused_as_the_adaptor_does(
     version: int, data: st.DataObject
