@@ -1,7 +1,8 @@
 """Writes messages from plain dicts, lists and numbers, straight into bytes.
 
-kio writes by building an entity per struct and dispatching per field, some fifty times slower than this. An
-encoder is composed once per message version from its schema.
+kio writes from entities, which have to be built first, field by field; here the same plain values serve
+every version, and a response takes less than half the time. An encoder is composed once per message version
+from its schema.
 """
 
 from __future__ import annotations

@@ -70,6 +70,7 @@ _ENDPOINTS_TAG: Final = 0
 _LIMITS: Final = Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
 _SESSION: Final = Struct(">ii")  # session id, session epoch
 _INT64: Final = Struct(">q")
+_ID_AND_COUNT: Final = Struct(">16sB")
 _REPLICA_STATE: Final = Struct(">iq")  # replica id, replica epoch
 _DIVERGING: Final = Struct(">iq")  # epoch, end offset
 _LEADER: Final = Struct(">ii")  # leader id, leader epoch
@@ -200,9 +201,17 @@ def _read_asked_topics(
     unpack, size = _ASKED_V12.unpack_from, _ASKED_V12.size
     make: Any = tuple.__new__  # the NamedTuple's own constructor takes three times as long
     topics, position = read_count(frame, position, True, smallest_topic(version, True))
+    topic: str | None = None
+    topic_id: UUID | None = None
     for _ in range(topics):
-        topic, topic_id, position = read_topic(version, True, frame, position)
-        count = frame[position] - 1
+        if version >= TOPIC_IDS_FROM:
+            raw_id, count = _ID_AND_COUNT.unpack_from(frame, position)
+            topic_id = id_from_bytes(raw_id)
+            position += 16
+        else:
+            topic, position = read_string(frame, position, True)
+            count = frame[position]
+        count -= 1
         if 0 <= count < 0x7F and count * size < len(frame) - position:
             position += 1
         else:

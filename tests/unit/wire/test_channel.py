@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from ottla.runtime.seams import Chunk, Connection, FileRange, FrameReceiver
+from ottla.runtime.sockets import RealNetwork
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
-from ottla.wire.headers import RequestHeader, read_request_header, response_header
+from ottla.wire.headers import RequestHeader, read_request_header, response_chunks, response_header
 
 
 class Peer:
@@ -248,3 +249,33 @@ def test_negotiation_that_fails_says_why() -> None:
             await asked
 
     conversation(talk)
+
+
+def test_a_channel_talks_over_real_sockets() -> None:
+    class Server:
+        def __init__(self, connection: Connection) -> None:
+            self.connection = connection
+
+        def frame_received(self, frame: memoryview) -> None:
+            header = read_request_header(frame)
+            head = response_header(header.api_key, header.api_version, header.correlation_id)
+            fields = offered((ApiKey.METADATA, 0, 7))
+            body = messages.write_response(header.api_key, header.api_version, fields)
+            self.connection.send(response_chunks(head, [body]))
+
+        def connection_lost(self, reason: str) -> None: ...
+
+    async def main() -> None:
+        network = RealNetwork(asyncio.get_running_loop())
+        listener = await network.listen("127.0.0.1", 0, Server, frame_bytes_max=1 << 20)
+        channel = await Channel.open(network, *listener.address, "tester")
+        await channel.negotiate()
+        assert channel.version_for(ApiKey.METADATA) == 7
+        lost = asyncio.get_running_loop().create_future()
+        channel.on_close.append(lost.set_result)
+        channel.close()
+        await asyncio.wait_for(lost, 5)
+        assert channel.closed
+        listener.close()
+
+    asyncio.run(main())
