@@ -68,7 +68,7 @@ def create(
         if dry_run:
             described = None
         else:
-            described = blocking.run(client.topic(topic, fresh=True))
+            described = blocking.run(client.topic(topic))
     if format is Format.json:
         print_json(
             {"topic": topic, "created": not dry_run} if described is None else as_json(described)

@@ -78,8 +78,11 @@ class Client:
 
     # -- the cluster
 
-    async def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
-        """Brokers and topics: all of them, or those named. KafkaError if a named one does not exist."""
+    async def metadata(
+        self, topics: Iterable[str] | None = None, *, created: bool = False
+    ) -> Metadata:
+        """Brokers and topics: all of them, or those named. KafkaError if a named one does not exist;
+        if they were `created` just now, it is waited for until the broker has heard of them."""
         wanted = None if topics is None else [{"name": name} for name in topics]
         fields = {"topics": wanted, "allow_auto_topic_creation": False}
 
@@ -90,7 +93,8 @@ class Client:
                 check(topic.error_code, f"topic {topic.name}")
             return _metadata(answer)
 
-        found = await self.connections.retrying(attempt)
+        unknown = ErrorCode.NONE if created else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        found = await self.connections.retrying(attempt, final=unknown)
         self._topics.update({topic.name: topic for topic in found.topics})
         return found
 
@@ -168,6 +172,8 @@ class Client:
                 check(topic.error_code, field(topic, "error_message", None) or f"topic {name}")
 
         await self.connections.retrying(attempt)
+        if not validate_only:
+            await self.metadata([name], created=True)
 
     async def delete_topic(self, name: str) -> None:
         fields = {

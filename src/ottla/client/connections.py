@@ -123,15 +123,18 @@ class Connections:
         async with asyncio.timeout(self.timeout_s):
             return await done
 
-    async def retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until it works, fails for good, or the time is over; then the last error is raised."""
+    async def retrying(
+        self, attempt: Callable[[], Awaitable[T]], *, final: ErrorCode = ErrorCode.NONE
+    ) -> T:
+        """Try until it works, fails for good, or the time is over; then the last error is raised.
+        `final` is an error that would pass elsewhere, but not here."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout_s
         while True:
             try:
                 return await attempt()
             except KafkaError as error:
-                if not error.retriable or loop.time() > deadline:
+                if not error.retriable or error.code == final or loop.time() > deadline:
                     raise
             except OSError:
                 if loop.time() > deadline:

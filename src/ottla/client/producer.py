@@ -32,13 +32,14 @@ class Producer:
         self._sequences: dict[tuple[str, int], int] = {}
 
     async def send(self, topic: str, partition: int, records: Sequence[Record]) -> int:
-        """One batch; the offset of its first record (-1 with acks 0, which is not answered)."""
+        """One batch; the offset of its first record (-1 with acks 0, which is not answered). The
+        offsets in `records` do not count: the leader gives them."""
         assert records, "a batch holds records"
         producer_id, epoch = await self._identity()
         sequence = self._sequences.get((topic, partition), 0) if producer_id >= 0 else -1
         batch = memoryview(
             build(
-                records,
+                (record._replace(offset=delta) for delta, record in enumerate(records)),
                 codec=self._codec,
                 producer_id=producer_id,
                 producer_epoch=epoch,

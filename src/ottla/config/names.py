@@ -10,36 +10,66 @@ from ottla.config.values import ConfigError
 
 # Kafka's settings that size or tune machinery we do not have. They change nothing here.
 _HARMLESS = """
-    background.threads broker.id.generation.enable reserved.broker.max.id
-    controller.socket.timeout.ms delete.records.purgatory.purge.interval.requests
-    fetch.purgatory.purge.interval.requests producer.purgatory.purge.interval.requests
-    eligible.leader.replicas.enable early.start.listeners
-    group.consumer.assignors group.consumer.heartbeat.interval.ms group.consumer.max.size
+    add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
+    background.threads broker.id.generation.enable controlled.shutdown.max.retries
+    controlled.shutdown.retry.backoff.ms controller.performance.always.log.threshold.ms
+    controller.performance.sample.period.ms controller.quorum.fetch.max.bytes
+    controller.quorum.fetch.snapshot.max.bytes controller.socket.timeout.ms
+    delete.records.purgatory.purge.interval.requests early.start.listeners
+    eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests
+    group.consumer.assignment.interval.ms group.consumer.assignors
+    group.consumer.heartbeat.interval.ms group.consumer.max.assignment.interval.ms
+    group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms
+    group.consumer.max.size group.consumer.migration.policy
+    group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
+    group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
     group.consumer.session.timeout.ms group.coordinator.append.linger.ms
-    group.coordinator.rebalance.protocols group.coordinator.threads group.initial.rebalance.delay.ms
-    group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
-    group.share.enable group.share.max.groups
-    leader.imbalance.check.threads log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
+    group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
+    group.coordinator.rebalance.protocols group.coordinator.threads
+    group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
+    group.min.session.timeout.ms group.share.assignment.interval.ms group.share.assignors
+    group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
+    group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms
+    group.share.max.delivery.count.limit group.share.max.groups
+    group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
+    group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms
+    group.share.max.share.sessions group.share.max.size group.share.min.assignment.interval.ms
+    group.share.min.delivery.count.limit group.share.min.heartbeat.interval.ms
+    group.share.min.partition.max.record.locks group.share.min.record.lock.duration.ms
+    group.share.min.session.timeout.ms group.share.partition.max.record.locks
+    group.share.persister.class.name group.share.record.lock.duration.ms
+    group.share.session.timeout.ms group.streams.assignment.interval.ms
+    group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms
+    group.streams.max.assignment.interval.ms group.streams.max.heartbeat.interval.ms
+    group.streams.max.session.timeout.ms group.streams.max.size group.streams.max.standby.replicas
+    group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
+    group.streams.min.session.timeout.ms group.streams.num.standby.replicas
+    group.streams.session.timeout.ms inter.broker.protocol.version leader.imbalance.check.threads
+    leader.imbalance.per.broker.percentage log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
     log.cleaner.enable log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
     log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
     log.initial.task.delay.ms log.message.downconversion.enable log.message.format.version
-    inter.broker.protocol.version message.format.version
-    metadata.log.segment.min.bytes num.io.threads num.network.threads
+    message.format.version metadata.log.segment.min.bytes num.io.threads num.network.threads
     num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
     offset.metadata.max.bytes offsets.commit.timeout.ms offsets.load.buffer.size
     offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec
-    offsets.topic.segment.bytes producer.id.expiration.check.interval.ms queued.max.request.bytes
-    queued.max.requests replica.socket.receive.buffer.bytes server.max.startup.time.ms
-    share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions
-    share.coordinator.state.topic.replication.factor
-    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
-    socket.receive.buffer.bytes socket.send.buffer.bytes
+    offsets.topic.segment.bytes producer.id.expiration.check.interval.ms
+    producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
+    replica.socket.receive.buffer.bytes reserved.broker.max.id server.max.startup.time.ms
+    share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes
+    share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.load.buffer.size
+    share.coordinator.snapshot.update.records.per.snapshot
+    share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
+    share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
+    share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
+    share.coordinator.threads share.coordinator.write.timeout.ms
+    share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
+    socket.connection.setup.timeout.ms socket.receive.buffer.bytes socket.send.buffer.bytes
     transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
     transaction.partition.verification.enable
     transaction.remove.expired.transaction.cleanup.interval.ms
     transaction.state.log.load.buffer.size transaction.state.log.segment.bytes
-    transactional.id.expiration.ms
-    unstable.api.versions.enable unstable.feature.versions.enable
+    transactional.id.expiration.ms unstable.api.versions.enable unstable.feature.versions.enable
 """
 HARMLESS = frozenset(_HARMLESS.split())
 
@@ -56,7 +86,11 @@ NOT_YET = (
     ("connection.failed.authentication", "security is not served yet"),
     ("connections.max.reauth", "security is not served yet"),
     ("listener.name.", "settings of one listener are not served yet"),
-    ("remote.log", "tiered storage is not served"),
+    ("remote.", "tiered storage is not served"),
+    ("follower.fetch.last.tiered", "tiered storage is not served"),
+    ("controller.quota", "quotas are not served yet"),
+    ("transaction.two.phase.commit", "two-phase commit is not served"),
+    ("internal.", "Kafka's internal settings are not ours"),
     (
         "zookeeper.",
         "ZooKeeper is not used; the controllers are a quorum (controller.quorum.voters)",

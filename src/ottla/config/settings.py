@@ -253,12 +253,6 @@ class Settings:
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable", BOOLEAN, True, "Move leaders away before stopping."
     )
-    controlled_shutdown_max_retries: int = setting(
-        "controlled.shutdown.max.retries", integer(0), 3, "Attempts of a controlled shutdown."
-    )
-    controlled_shutdown_retry_backoff_ms: int = setting(
-        "controlled.shutdown.retry.backoff.ms", long(0), 5_000, "Pause between those attempts."
-    )
     ottla_broker_reconnect_grace_ms: int = setting(
         "ottla.broker.reconnect.grace.ms",
         integer(0),
@@ -317,12 +311,6 @@ class Settings:
     )
     leader_imbalance_check_interval_seconds: int = setting(
         "leader.imbalance.check.interval.seconds", long(1), 300, "How often that is checked."
-    )
-    leader_imbalance_per_broker_percentage: int = setting(
-        "leader.imbalance.per.broker.percentage",
-        integer(0),
-        10,
-        "Percentage of a broker's preferred leaderships held by others before it is rebalanced.",
     )
     unclean_leader_election_interval_ms: int = setting(
         "unclean.leader.election.interval.ms",
