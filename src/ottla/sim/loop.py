@@ -345,7 +345,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         process.alive = False
         process.paused = False
         process.deferred.clear()
-        process.dead_tasks.extend(self._tasks_of(process))
+        for task in self._tasks_of(process):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            process.dead_tasks.append(task)
 
     def _tasks_of(self, process: Process | None) -> list[SimTask[Any]]:
         tasks = [
@@ -439,7 +441,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._record(process, context["message"], context.get("exception"))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if self._burying:
+        if self._burying or self._closed:
             return
         if self._exception_handler is not None:
             self._exception_handler(self, context)
@@ -494,6 +496,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                     coroutine.close()
             except (Exception, asyncio.CancelledError) as problem:
                 log.debug("%s at the end of the simulation: %r", task.get_name(), problem)
+        self._burying = False
         self._ready.clear()
         self._heap.clear()
         self._closed = True
