@@ -62,6 +62,34 @@ class Report:
         assert not problems, f"{self.acknowledged} acknowledged, {self.read} read: {shown}"
 
 
+Acknowledged = Mapping[int, tuple[int, int | None]]
+"""Number of the value → (partition, offset). librdkafka knows no offset where an answer was lost and a later
+one implied that the value had been written."""
+
+
+def compare(acknowledged: Acknowledged, read: Mapping[int, list[tuple[int, bytes]]]) -> Report:
+    """Hold what was read, (offset, value) per partition, against what was acknowledged."""
+    report = Report(len(acknowledged), sum(len(each) for each in read.values()))
+    places: dict[int, list[tuple[int, int]]] = {}
+    for partition, records in read.items():
+        last = -1
+        for offset, value in records:
+            number = int(value)
+            places.setdefault(number, []).append((partition, offset))
+            if number < last:
+                report.reordered.append(f"{number} after {last} at {partition}:{offset}")
+            last = max(last, number)
+    for number, found in places.items():
+        if len(found) > 1:
+            report.doubled.append(f"{number} at {found}")
+    for number, place in acknowledged.items():
+        if number not in places:
+            report.lost.append(f"{number} acknowledged at {place}")
+        elif place[1] is not None and place not in places[number]:
+            report.moved.append(f"{number} acknowledged at {place}, is at {places[number]}")
+    return report
+
+
 class LedgerProducer:
     """Sends `rate` unique values a second, round the partitions, in a thread of its own, until stopped."""
 
@@ -76,8 +104,7 @@ class LedgerProducer:
         self.bootstrap = bootstrap
         self.topic = topic
         self.partitions = partitions
-        self.acknowledged: dict[int, tuple[int, int]] = {}
-        """Number of the value → (partition, offset)."""
+        self.acknowledged: dict[int, tuple[int, int | None]] = {}
         self.failed: dict[int, str] = {}
         self.sent = 0
         self.ack_times: list[float] = []
@@ -164,31 +191,14 @@ class LedgerProducer:
         """Read the topic from its beginning and compare. A value that was not acknowledged may be there,
         but once only and in its place."""
         read = consume_all(self.bootstrap, self.topic, self._ends(), timeout)
-        report = Report(len(self.acknowledged), sum(len(each) for each in read.values()))
-        places: dict[int, list[tuple[int, int]]] = {}
-        for partition, records in read.items():
-            last = -1
-            for offset, value in records:
-                number = int(value)
-                places.setdefault(number, []).append((partition, offset))
-                if number < last:
-                    report.reordered.append(f"{number} after {last} at {partition}:{offset}")
-                last = max(last, number)
-        for number, found in places.items():
-            if len(found) > 1:
-                report.doubled.append(f"{number} at {found}")
-        for number, place in self.acknowledged.items():
-            if number not in places:
-                report.lost.append(f"{number} acknowledged at {place}")
-            elif place not in places[number]:
-                report.moved.append(f"{number} acknowledged at {place}, is at {places[number]}")
-        return report
+        return compare(self.acknowledged, read)
 
     def _ends(self) -> dict[int, int]:
         """Up to where each partition must be readable: past the last acknowledged offset."""
         ends = dict.fromkeys(range(self.partitions), 0)
         for partition, offset in self.acknowledged.values():
-            ends[partition] = max(ends[partition], offset + 1)
+            if offset is not None:
+                ends[partition] = max(ends[partition], offset + 1)
         return ends
 
 
