@@ -33,6 +33,14 @@ def check(code: int, message: str | None) -> None:
     raise KafkaError(known, message or "")
 
 
+def _reason(error: OSError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    return error.strerror or str(error)
+
+
 class Connections:
     """One channel per broker, each with its versions negotiated."""
 
@@ -87,9 +95,7 @@ class Connections:
             try:
                 return await self.at(address)
             except OSError as error:
-                silent = isinstance(error, TimeoutError)
-                reason = "no answer" if silent else error.strerror or str(error)
-                tried.append(f"{address[0]}:{address[1]} ({reason})")
+                tried.append(f"{address[0]}:{address[1]} ({_reason(error)})")
         raise Unreachable(f"no broker answers: {', '.join(tried)}")
 
     async def ask(

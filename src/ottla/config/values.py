@@ -175,9 +175,8 @@ def _parse_protocol_map(text: str) -> tuple[tuple[str, str], ...]:
 BOOLEAN: Kind[bool] = Kind("BOOLEAN", _parse_boolean)
 TEXT: Kind[str] = Kind("STRING", str)
 OPTIONAL_TEXT: Kind[str | None] = Kind("STRING", lambda text: text or None)
-SELECTOR: Kind[str | None] = Kind(
-    "STRING", choice("org.apache.kafka.common.replica.RackAwareReplicaSelector").parse
-)
+RACK_AWARE = choice("org.apache.kafka.common.replica.RackAwareReplicaSelector")
+SELECTOR: Kind[str | None] = Kind("STRING", lambda text: RACK_AWARE.parse(text) if text else None)
 RATIO: Kind[float] = Kind("DOUBLE", _parse_ratio)
 LIST: Kind[tuple[str, ...]] = Kind("LIST", _split_list)
 LISTENERS: Kind[tuple[Listener, ...]] = Kind("STRING", _parse_listeners)
