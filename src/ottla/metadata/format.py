@@ -8,6 +8,7 @@ last: a directory without it was not formatted to the end and may be formatted a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from posixpath import dirname
 from uuid import UUID
 
 from ottla.log.checkpoints import (
@@ -46,7 +47,7 @@ def format_directory(
 ) -> None:
     """`voters` are the first voters of a dynamic quorum (kraft.version 1); None leaves them to the
     setting controller.quorum.voters, or to what a node that is no voter learns from the others."""
-    disk.make_dirs(directory)
+    _make_directory(disk, directory)
     bootstrap = build_snapshot(feature_records(features), epoch=0, timestamp_ms=0)
     disk.replace(f"{directory}/{BOOTSTRAP_FILE}", bootstrap)
     if voters is not None:
@@ -57,6 +58,18 @@ def format_directory(
     properties = MetaProperties(cluster_id, node_id, directory_id)
     write_meta_properties(disk, f"{directory}/{META_PROPERTIES}", properties)
     disk.flush_dir(directory)
+
+
+def _make_directory(disk: Disk, path: str) -> None:
+    """With all directories above it, their names on disk."""
+    made = []
+    while not disk.is_dir(path):
+        made.append(path)
+        path = dirname(path) or "."
+    if made:
+        disk.make_dirs(made[0])
+    for each in made:
+        disk.flush_dir(dirname(each) or ".")
 
 
 def is_formatted(disk: Disk, directory: str) -> bool:
