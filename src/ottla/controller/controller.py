@@ -32,7 +32,6 @@ from ottla.metadata.records import (
     ConfigRecord,
     Endpoint,
     EndTransactionRecord,
-    FeatureLevelRecord,
     FeatureRange,
     NoOpRecord,
     ProducerIdsRecord,
@@ -94,20 +93,22 @@ class Controller:
         self._image = None
         self._sessions = Sessions()
 
-    def bootstrap(self, features: dict[str, int]) -> Decision:
+    def bootstrap(self, features: Sequence[Record]) -> Decision:
         """The first records of a new cluster: its feature levels, and the cluster-wide minimum ISR that
         every node must agree on."""
-        levels = [
-            FeatureLevelRecord(name=name, feature_level=level) for name, level in features.items()
-        ]
         minimum = ConfigRecord(
             resource_type=BROKER_RESOURCE,
             resource_name="",
             name=configs.MIN_ISR,
             value=str(self.config.min_insync_replicas),
         )
-        records: list[Record] = [BeginTransactionRecord(name="Bootstrap records"), *levels, minimum]
-        return self._simple([*records, EndTransactionRecord()], {})
+
+        def decide(draft: Draft) -> dict[str, Any]:
+            begin, end = BeginTransactionRecord(name="Bootstrap records"), EndTransactionRecord()
+            draft.add([begin, *features, minimum, end])
+            return {}
+
+        return self._decide(decide)
 
     # Brokers and controllers
 
@@ -296,10 +297,3 @@ class Controller:
         self._image = draft.image
         self.next_offset += len(decision.records)
         return decision
-
-    def _simple(self, records: Sequence[Record], response: dict[str, Any]) -> Decision:
-        def decide(draft: Draft) -> dict[str, Any]:
-            draft.add(records)
-            return response
-
-        return self._decide(decide)

@@ -68,7 +68,6 @@ class ControllerConfig:
     unclean_election_interval: float = 300.0
     rebalance_leaders: bool = True
     rebalance_interval: float = 300.0
-    rebalance_percentage: int = 10
     delete_topics: bool = True
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -181,22 +180,16 @@ def _elect(draft: Draft, kind: ElectionType, name: str, index: int) -> Partition
 
 
 def balance_leaders(draft: Draft) -> bool:
-    """Give leadership back to preferred replicas, where a broker misses more than the allowed share of
-    the partitions that prefer it (P37). True if there is more to do than one batch takes."""
-    preferred: Counter[int] = Counter()
-    missed: Counter[int] = Counter()
-    for _, _, partition in draft.partitions():
-        preferred[partition.replicas[0]] += 1
-        missed[partition.replicas[0]] += partition.leader != partition.replicas[0]
-    allowed = draft.config.rebalance_percentage
-    short = {b for b in preferred if missed[b] * 100 > allowed * preferred[b]}
+    """Give leadership back to preferred replicas that are in sync again (P37). True if there is more to do
+    than one batch takes."""
     changes = []
     for topic, index, partition in draft.partitions():
         first = partition.replicas[0]
-        if first in short and partition.leader not in (first, NO_LEADER) and first in partition.isr:
-            record = draft.change(topic, index, election=Election.PREFERRED)
-            if record is not None:
-                changes.append(record)
+        if partition.leader in (first, NO_LEADER) or first not in partition.isr:
+            continue
+        record = draft.change(topic, index, election=Election.PREFERRED)
+        if record is not None:
+            changes.append(record)
         if len(changes) == ELECTIONS_PER_BALANCE_MAX:
             break
     draft.add(changes)

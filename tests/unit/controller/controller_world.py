@@ -12,6 +12,7 @@ from ottla.controller.controller import Controller
 from ottla.controller.draft import ControllerConfig, Decision
 from ottla.controller.partitions import IsrProposal
 from ottla.controller.topics import NewTopic
+from ottla.metadata.format import feature_records
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import Endpoint, FeatureRange
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -52,7 +53,7 @@ class World:
         self.incarnations = 0
         self.racks = racks or {}
         self.controller.activate(MetadataImage(), 1, self.now)
-        self.controller.bootstrap(FEATURES)
+        self.controller.bootstrap(feature_records(FEATURES))
         for broker in brokers:
             self.start(broker)
 

@@ -1,0 +1,302 @@
+"""The controller's APIs: how a request's message becomes a command, and how a refusal is worded.
+
+Each API is a row: `decide` runs the command on the controller, `refuse` gives the answer when the request
+as a whole failed (above all NOT_CONTROLLER), in the shape that this API has for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ottla.controller.brokers import Heartbeat, Registration
+from ottla.controller.configs import ConfigChange, ConfigChanges, Operation
+from ottla.controller.controller import Controller
+from ottla.controller.draft import Decision
+from ottla.controller.partitions import NO_EPOCH, ElectionType, IsrProposal
+from ottla.controller.topics import MorePartitions, NewTopic
+from ottla.metadata.records import Endpoint, FeatureRange
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages import field
+from ottla.wire.types import ZERO_UUID
+
+Fields = dict[str, Any]
+
+
+class ControllerApi(NamedTuple):
+    decide: Callable[[Controller, Any, float], Decision]
+    """(controller, message, now). A KafkaError fails the request as a whole."""
+    refuse: Callable[[Any, KafkaError], Fields]
+
+
+# Brokers
+
+
+def _register_broker(controller: Controller, message: Any, now: float) -> Decision:
+    """BrokerRegistration 0-4. Before version 2 a broker names no directories, and is refused."""
+    request = Registration(
+        broker_id=message.broker_id,
+        cluster_id=message.cluster_id,
+        incarnation=message.incarnation_id or ZERO_UUID,
+        endpoints=_endpoints(message.listeners),
+        features=_features(message.features),
+        rack=message.rack,
+        log_dirs=_ids(field(message, "log_dirs", ())),
+        previous_broker_epoch=field(message, "previous_broker_epoch", -1),
+    )
+    return controller.register_broker(request, now)
+
+
+def _heartbeat(controller: Controller, message: Any, now: float) -> Decision:
+    """BrokerHeartbeat 0-2."""
+    cordoned = field(message, "cordoned_log_dirs", None)
+    beat = Heartbeat(
+        broker_id=message.broker_id,
+        broker_epoch=message.broker_epoch,
+        metadata_offset=message.current_metadata_offset,
+        want_fence=message.want_fence,
+        want_shutdown=message.want_shut_down,
+        offline_log_dirs=_ids(field(message, "offline_log_dirs", ())),
+        cordoned_log_dirs=None if cordoned is None else _ids(cordoned),
+    )
+    return controller.heartbeat(beat, now)
+
+
+def _unregister_broker(controller: Controller, message: Any, now: float) -> Decision:
+    """UnregisterBroker 0."""
+    return controller.unregister_broker(message.broker_id)
+
+
+def _register_controller(controller: Controller, message: Any, now: float) -> Decision:
+    """ControllerRegistration 0."""
+    return controller.register_controller(
+        message.controller_id,
+        message.incarnation_id or ZERO_UUID,
+        _endpoints(message.listeners),
+        _features(message.features),
+    )
+
+
+def _allocate_producer_ids(controller: Controller, message: Any, now: float) -> Decision:
+    """AllocateProducerIds 0."""
+    return controller.allocate_producer_ids(message.broker_id, message.broker_epoch)
+
+
+def _endpoints(listeners: Any) -> tuple[Endpoint, ...]:
+    return tuple(
+        Endpoint(name=at.name, host=at.host, port=at.port, protocol=at.security_protocol)
+        for at in listeners
+    )
+
+
+def _features(features: Any) -> tuple[FeatureRange, ...]:
+    return tuple(
+        FeatureRange(
+            name=feature.name,
+            min_supported_version=feature.min_supported_version,
+            max_supported_version=feature.max_supported_version,
+        )
+        for feature in features
+    )
+
+
+def _ids(values: Any) -> tuple[UUID, ...]:
+    return tuple(value or ZERO_UUID for value in values)
+
+
+# Partitions
+
+
+def _alter_partition(controller: Controller, message: Any, now: float) -> Decision:
+    """AlterPartition 2-3. Version 2 names the members without their epochs."""
+    proposals = [
+        IsrProposal(
+            topic_id=topic.topic_id or ZERO_UUID,
+            index=partition.partition_index,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            isr=_members(partition),
+            recovery=partition.leader_recovery_state,
+        )
+        for topic in message.topics
+        for partition in topic.partitions
+    ]
+    return controller.alter_partitions(message.broker_id, message.broker_epoch, proposals)
+
+
+def _members(partition: Any) -> tuple[tuple[int, int], ...]:
+    with_epochs = field(partition, "new_isr_with_epochs", None)
+    if with_epochs is None:
+        return tuple((member, NO_EPOCH) for member in partition.new_isr)
+    return tuple((member.broker_id, member.broker_epoch) for member in with_epochs)
+
+
+def _elect_leaders(controller: Controller, message: Any, now: float) -> Decision:
+    """ElectLeaders 0-2. Version 0 knows only preferred elections."""
+    kind = field(message, "election_type", ElectionType.PREFERRED)
+    if kind not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+    wanted = None
+    if message.topic_partitions is not None:
+        wanted = [
+            (topic.topic, index) for topic in message.topic_partitions for index in topic.partitions
+        ]
+    return controller.elect_leaders(ElectionType(kind), wanted)
+
+
+def _refuse_election(message: Any, error: KafkaError) -> Fields:
+    rows = [
+        {
+            "topic": topic.topic,
+            "partition_result": [
+                {"partition_id": i, "error_code": error.code, "error_message": error.message}
+                for i in topic.partitions
+            ],
+        }
+        for topic in message.topic_partitions or ()
+    ]
+    return {"error_code": error.code, "replica_election_results": rows}
+
+
+# Topics
+
+
+def _create_topics(controller: Controller, message: Any, now: float) -> Decision:
+    """CreateTopics 2-7."""
+    wanted = [
+        NewTopic(
+            name=topic.name,
+            partitions=topic.num_partitions,
+            factor=topic.replication_factor,
+            assignments=tuple((a.partition_index, tuple(a.broker_ids)) for a in topic.assignments),
+            configs=tuple((config.name, config.value) for config in topic.configs),
+        )
+        for topic in message.topics
+    ]
+    return controller.create_topics(wanted, validate_only=message.validate_only)
+
+
+def _refuse_topics(message: Any, error: KafkaError) -> Fields:
+    rows = [{"name": topic.name, **_failure(error)} for topic in message.topics]
+    return {"topics": rows}
+
+
+def _delete_topics(controller: Controller, message: Any, now: float) -> Decision:
+    """DeleteTopics 1-6. Only version 6 knows ids."""
+    names, ids = _topics_to_delete(message)
+    return controller.delete_topics(names, ids)
+
+
+def _refuse_deletion(message: Any, error: KafkaError) -> Fields:
+    names, ids = _topics_to_delete(message)
+    rows: list[Fields] = [{"name": name, **_failure(error)} for name in names]
+    rows += [{"name": None, "topic_id": topic_id, **_failure(error)} for topic_id in ids]
+    return {"responses": rows}
+
+
+def _topics_to_delete(message: Any) -> tuple[list[str], list[UUID]]:
+    topics = field(message, "topics", None)
+    if topics is None:
+        return list(message.topic_names), []
+    names = [topic.name for topic in topics if topic.name is not None]
+    return names, [topic.topic_id or ZERO_UUID for topic in topics if topic.name is None]
+
+
+def _create_partitions(controller: Controller, message: Any, now: float) -> Decision:
+    """CreatePartitions 0-3."""
+    wanted = [
+        MorePartitions(
+            name=topic.name,
+            count=topic.count,
+            assignments=None
+            if topic.assignments is None
+            else tuple(tuple(given.broker_ids) for given in topic.assignments),
+        )
+        for topic in message.topics
+    ]
+    return controller.create_partitions(wanted, validate_only=message.validate_only)
+
+
+def _refuse_partitions(message: Any, error: KafkaError) -> Fields:
+    return {"results": [{"name": topic.name, **_failure(error)} for topic in message.topics]}
+
+
+# Settings
+
+
+def _alter_configs(controller: Controller, message: Any, now: float) -> Decision:
+    """AlterConfigs 0-2."""
+    wanted = [
+        ConfigChanges(
+            resource.resource_type,
+            resource.resource_name,
+            tuple(ConfigChange(c.name, Operation.SET, c.value) for c in resource.configs),
+        )
+        for resource in message.resources
+    ]
+    return controller.alter_configs(wanted, validate_only=message.validate_only)
+
+
+def _incremental_alter_configs(controller: Controller, message: Any, now: float) -> Decision:
+    """IncrementalAlterConfigs 0-1."""
+    wanted = [
+        ConfigChanges(
+            resource.resource_type,
+            resource.resource_name,
+            tuple(ConfigChange(c.name, c.config_operation, c.value) for c in resource.configs),
+        )
+        for resource in message.resources
+    ]
+    return controller.incremental_alter_configs(wanted, validate_only=message.validate_only)
+
+
+def _refuse_configs(message: Any, error: KafkaError) -> Fields:
+    rows = [
+        {
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+            **_failure(error),
+        }
+        for resource in message.resources
+    ]
+    return {"responses": rows}
+
+
+# Refusals
+
+
+def _failure(error: KafkaError) -> Fields:
+    return {"error_code": error.code, "error_message": error.message or None}
+
+
+def _refuse_by_code(message: Any, error: KafkaError) -> Fields:
+    return {"error_code": error.code}
+
+
+def _refuse_with_message(message: Any, error: KafkaError) -> Fields:
+    return _failure(error)
+
+
+CONTROLLER_APIS: Mapping[ApiKey, ControllerApi] = {
+    ApiKey.BROKER_REGISTRATION: ControllerApi(_register_broker, _refuse_by_code),
+    ApiKey.BROKER_HEARTBEAT: ControllerApi(_heartbeat, _refuse_by_code),
+    ApiKey.UNREGISTER_BROKER: ControllerApi(_unregister_broker, _refuse_with_message),
+    ApiKey.CONTROLLER_REGISTRATION: ControllerApi(_register_controller, _refuse_with_message),
+    ApiKey.ALLOCATE_PRODUCER_IDS: ControllerApi(_allocate_producer_ids, _refuse_by_code),
+    ApiKey.ALTER_PARTITION: ControllerApi(_alter_partition, _refuse_by_code),
+    ApiKey.ELECT_LEADERS: ControllerApi(_elect_leaders, _refuse_election),
+    ApiKey.CREATE_TOPICS: ControllerApi(_create_topics, _refuse_topics),
+    ApiKey.DELETE_TOPICS: ControllerApi(_delete_topics, _refuse_deletion),
+    ApiKey.CREATE_PARTITIONS: ControllerApi(_create_partitions, _refuse_partitions),
+    ApiKey.ALTER_CONFIGS: ControllerApi(_alter_configs, _refuse_configs),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ControllerApi(_incremental_alter_configs, _refuse_configs),
+}
+
+
+def refusal(api_key: ApiKey, message: Any, error: KafkaError) -> Fields:
+    """The answer to a request that no controller could be asked about, or that it refused as a whole."""
+    if api_key is ApiKey.DESCRIBE_QUORUM:
+        return _failure(error)
+    return CONTROLLER_APIS[api_key].refuse(message, error)
