@@ -231,11 +231,11 @@ def _invalid(why: str) -> KafkaError:
 
 
 def _the_only_batch(buf: Buffer) -> Batch:
-    """Not one whole batch of this magic is INVALID_RECORD; a header that contradicts itself is
-    CORRUPT_MESSAGE, as Kafka answers."""
+    """Older formats, or not exactly one whole batch, are INVALID_RECORD; an unknown magic or a header that
+    contradicts itself is CORRUPT_MESSAGE, as Kafka answers (neither field is under the CRC)."""
     if len(buf) < HEADER_BYTES:
         raise _invalid(f"{len(buf)} bytes hold no record batch")
-    if buf[16] != MAGIC:
+    if buf[16] < MAGIC:
         raise _invalid(f"record format {buf[16]} is not taken, only v{MAGIC} batches are")
     batch = read_batch(buf, 0)
     if batch.size != len(buf):

@@ -57,7 +57,7 @@ BAD: dict[str, tuple[ErrorCode, Callable[[], bytearray]]] = {
     "a byte after the batch": (ErrorCode.INVALID_RECORD, lambda: three() + b"\0"),
     "format v0": (ErrorCode.INVALID_RECORD, lambda: patched(three(), ">b", 16, 0)),
     "format v1": (ErrorCode.INVALID_RECORD, lambda: patched(three(), ">b", 16, 1)),
-    "format v3": (ErrorCode.INVALID_RECORD, lambda: patched(three(), ">b", 16, 3)),
+    "format v3": (ErrorCode.CORRUPT_MESSAGE, lambda: patched(three(), ">b", 16, 3)),
     "length below a header": (ErrorCode.CORRUPT_MESSAGE, lambda: patched(three(), ">i", 8, 48)),
     "negative length": (ErrorCode.CORRUPT_MESSAGE, lambda: patched(three(), ">i", 8, -1)),
     "wrong CRC": (ErrorCode.CORRUPT_MESSAGE, lambda: three()[:-1] + b"!"),
