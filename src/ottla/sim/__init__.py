@@ -3,6 +3,7 @@
 The broker that runs here is the one that runs on real sockets and files.
 """
 
+from ottla.sim.borrowed_time import borrowed_time
 from ottla.sim.disk import SimDisk
 from ottla.sim.loop import Deadlock, Livelock, SimLoop
 from ottla.sim.network import SimNetwork
@@ -19,5 +20,6 @@ __all__ = [
     "SimLoop",
     "SimNetwork",
     "World",
+    "borrowed_time",
     "first_difference",
 ]

@@ -18,7 +18,17 @@ from typing import TypeAlias
 
 from ottla.runtime import Buffer
 
-NAMED_OPERATIONS = ("open", "read", "write", "flush", "rename", "remove", "flush_dir", "lock")
+NAMED_OPERATIONS = (
+    "open",
+    "read",
+    "write",
+    "misdirect",
+    "flush",
+    "rename",
+    "remove",
+    "flush_dir",
+    "lock",
+)
 DEFAULT_CAPACITY_BYTES = 1 << 40
 
 
@@ -61,11 +71,11 @@ Node: TypeAlias = Inode | Directory
 
 @dataclass(slots=True)
 class NameChange:
-    """One change of names, not yet durable in every directory it touches."""
+    """One change of names that is not yet durable."""
 
     removed: tuple[Directory, str] | None
     added: tuple[Directory, str, Node] | None
-    unflushed: list[Directory] = field(default_factory=list)
+    touched: list[Directory] = field(default_factory=list)
 
     def apply(self) -> None:
         if self.removed is not None:
@@ -128,9 +138,10 @@ class SimFile:
             data = data[: self._disk.random.randint(0, max(0, min(room, len(data) - 1)))]
         if data:
             before = len(self._inode.cache)
-            _overwrite(self._inode.cache, position, data)
+            for write in self._disk.as_written(self._path, Write(position, data)):
+                write.apply(self._inode.cache)
+                self._inode.pending.append(write)
             self._disk.used_bytes += len(self._inode.cache) - before
-            self._inode.pending.append(Write(position, data))
             self._disk.note("write", self._path, position, len(data), zlib.crc32(data))
         if error is not None:
             raise OSError(error, os.strerror(error), self._path)
@@ -194,6 +205,7 @@ class SimDisk:
         self._root = Directory()
         self._name_changes: list[NameChange] = []
         self._faults: list[Fault] = []
+        self._locked: list[Inode] = []
 
     @property
     def free_bytes(self) -> int:
@@ -302,7 +314,7 @@ class SimDisk:
         directory = self._directory(path)
         kept = []
         for change in self._name_changes:
-            if any(touched is directory for touched in change.unflushed):
+            if any(touched is directory for touched in change.touched):
                 # A move between two directories is one change: flushing either makes it durable.
                 change.apply()
             else:
@@ -316,6 +328,7 @@ class SimDisk:
         if inode.locked:
             raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
         inode.locked = True
+        self._locked.append(inode)
         return SimFile(self, path, inode, locked=True)
 
     def usage(self, path: str) -> tuple[int, int]:
@@ -332,7 +345,10 @@ class SimDisk:
         rate: float = 1.0,
         times: int | None = None,
     ) -> None:
-        """From now on let `operation` fail on paths that begin with `prefix`, until `mend`."""
+        """From now on let `operation` fail on paths that begin with `prefix`, until `mend`.
+
+        "misdirect" fails without a word: the bytes land somewhere earlier in the same file.
+        """
         assert operation in NAMED_OPERATIONS, operation
         self._faults.append(Fault(operation, prefix, error, rate, times))
 
@@ -357,18 +373,27 @@ class SimDisk:
         self.note("rot", path, where, bit)
         return where
 
+    def as_written(self, path: str, write: Write) -> list[Write]:
+        """The write itself, or, misdirected, the hole it leaves and the place it hits instead."""
+        assert write.data is not None
+        if not self._faults or self.drawn_fault("misdirect", path) is None:
+            return [write]
+        elsewhere = self.random.randrange(write.position + 1)
+        return [Write(write.position, bytes(len(write.data))), Write(elsewhere, write.data)]
+
     def forget_process(self) -> None:
         """The process died, the machine did not: its locks are free, everything else stays."""
-        for inode in self._inodes():
+        for inode in self._locked:
             inode.locked = False
+        self._locked.clear()
 
     def lose_power(self) -> None:
         """What was not flushed survives as chance will have it."""
+        self.forget_process()
         self._lose_names()
         self.used_bytes = 0
         for inode in self._inodes():
             _lose_content(inode, self.random)
-            inode.locked = False
             self.used_bytes += len(inode.cache)
             self.note("power", len(inode.cache), zlib.crc32(inode.cache))
 
@@ -404,25 +429,21 @@ class SimDisk:
         change = NameChange(removed, added)
         if removed is not None:
             del removed[0].cache[removed[1]]
-            change.unflushed.append(removed[0])
+            change.touched.append(removed[0])
         if added is not None:
             added[0].cache[added[1]] = added[2]
-            change.unflushed.append(added[0])
+            change.touched.append(added[0])
         self._name_changes.append(change)
 
     def _lose_names(self) -> None:
         """Each directory keeps its changes up to some point of its own."""
-        limits: list[tuple[Directory, int]] = []
+        limits: dict[int, int] = {}
         for change in self._name_changes:
-            for directory in change.unflushed:
-                if not any(known is directory for known, _ in limits):
-                    limits.append((directory, self.random.randint(0, len(self._name_changes))))
+            for directory in change.touched:
+                if id(directory) not in limits:
+                    limits[id(directory)] = self.random.randint(0, len(self._name_changes))
         for number, change in enumerate(self._name_changes):
-            if all(
-                number < limit
-                for known, limit in limits
-                if any(known is touched for touched in change.unflushed)
-            ):
+            if all(number < limits[id(directory)] for directory in change.touched):
                 change.apply()
         self._name_changes.clear()
         for directory in self._directories():
@@ -431,10 +452,12 @@ class SimDisk:
     def _directories(self) -> list[Directory]:
         """Every directory that the platter reaches, or the cache, in order of names."""
         found = [self._root]
+        known = {id(self._root)}
         for directory in found:
             for names in (directory.cache, directory.platter):
                 for _name, node in sorted(names.items()):
-                    if isinstance(node, Directory) and not any(node is known for known in found):
+                    if isinstance(node, Directory) and id(node) not in known:
+                        known.add(id(node))
                         found.append(node)
         return found
 

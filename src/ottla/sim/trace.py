@@ -7,6 +7,7 @@ Two runs of one seed must agree in every line. A line holds virtual time, a word
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from itertools import zip_longest
 
@@ -15,9 +16,12 @@ class Trace:
     def __init__(self, now_ns: Callable[[], int], *, keep_lines: bool = False) -> None:
         self._now_ns = now_ns
         self._hash = hashlib.blake2b(digest_size=16)
+        self.counts: Counter[str] = Counter()
+        """How often each word was said: whether the faults that a run was to meet were met."""
         self.lines: list[str] | None = [] if keep_lines else None
 
     def __call__(self, word: str, *values: int | str) -> None:
+        self.counts[word] += 1
         line = " ".join((str(self._now_ns()), word, *map(str, values)))
         self._hash.update(line.encode())
         self._hash.update(b"\n")

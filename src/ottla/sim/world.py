@@ -67,6 +67,8 @@ class SimHost:
             random=world.loop.random_for(f"node {name}"),
         )
         self.process: Process | None = None
+        self.started: list[asyncio.Task[Any]] = []
+        """What `run` started on the process that is there now."""
 
     def __repr__(self) -> str:
         return f"<host {self.name}: {self.process or 'nothing running'}>"
@@ -86,11 +88,13 @@ class SimHost:
         context = copy_context()
         context.run(current_process.set, self.process)
         task: asyncio.Task[T] = self._loop.create_task(work, name=name, context=context)
+        self.started.append(task)
         return task
 
     def complete(self, work: Coroutine[Any, Any, T], timeout_s: float = 60.0) -> T:
         """Run `work` on this host to its end, and the rest of the world meanwhile; its result."""
         task = self.run(work)
+        self.started.remove(task)  # its failure is told to the caller
         if not self._world.run_until(task.done, timeout_s):
             task.cancel()
             raise TimeoutError(f"{self.name} did not finish within {timeout_s} virtual seconds")
@@ -116,6 +120,7 @@ class SimHost:
                     connection.close()
             self._world.keep_dead(process)
             self.process = None
+            self.started.clear()
         if power_loss:
             self._host.up = False
             self.disk.lose_power()
@@ -179,6 +184,20 @@ class World:
 
     def run_for(self, seconds: float) -> None:
         self.loop.run_until(lambda: False, seconds)
+
+    def problems(self) -> list[str]:
+        """What went wrong unseen: main tasks that failed, exceptions that nobody handled."""
+        found = [
+            f"{host.name}: {task.get_name()} failed: {task.exception()!r}"
+            for host in self.hosts
+            for task in host.started
+            if task.done() and not task.cancelled() and task.exception() is not None
+        ]
+        found += [
+            f"{host or 'outside'}: {message}: {exception!r}"
+            for host, message, exception in self.loop.unhandled
+        ]
+        return found
 
     def digest(self) -> str:
         """The hash of everything that happened so far."""

@@ -249,3 +249,25 @@ def test_an_appended_file_keeps_at_least_what_was_flushed_and_only_what_was_writ
     assert disk.used_bytes == len(left)
     disk.lose_power()
     assert disk.read("/d/f") == left
+
+
+def test_a_misdirected_write_keeps_the_size_and_damages_another_place() -> None:
+    disk = disk_with()
+    file = disk.open("/d/f", create=True)
+    file.append(b"A" * 50)
+    disk.fail("misdirect", "/d/f", times=1)
+    file.append(b"B" * 10)
+    content = file.read_at(0, 100)
+    assert len(content) == 60
+    assert content.count(b"B") == 10
+    assert content != b"A" * 50 + b"B" * 10
+
+
+def test_thousands_of_directories_are_no_burden() -> None:
+    disk = disk_with()
+    for number in range(3000):
+        disk.make_dirs(f"/d/topic-{number}")
+        disk.open(f"/d/topic-{number}/0.log", create=True).append(b"x")
+    disk.forget_process()
+    disk.lose_power()
+    assert len(disk.list_dir("/d")) <= 3000

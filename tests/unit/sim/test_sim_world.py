@@ -357,3 +357,18 @@ def test_keeping_a_frame_beyond_its_call_reads_nonsense() -> None:
     pair.client.say(b"precious")
     world.run_for(1)
     assert bytes(kept[0]) != b"precious"
+
+
+def test_problems_that_nobody_saw_are_listed() -> None:
+    with World(1) as world:
+        host = world.node("a")
+
+        async def crash() -> None:
+            raise ValueError("at the start")
+
+        host.run(crash(), name="main")
+        world.run_for(1)
+        assert world.problems() == ["a: main failed: ValueError('at the start')"]
+        host.kill()
+        assert world.problems() == []
+        assert world.loop.trace.counts["kill"] == 1
