@@ -24,7 +24,7 @@ ARROWS: dict[str, set[str]] = {
     "replica": {"log", "records", "wire"},
     "metadata": {"log", "records", "wire"},
     "controller": {"metadata", "wire", "config"},
-    "client": {"wire", "records"},
+    "client": {"wire", "records", "runtime"},
     "broker": {"wire", "records", "log", "replica", "metadata", "controller", "config"},
     "sim": {"broker", "runtime", "config", "wire", "records", "log", "metadata"},
     "cli": {
