@@ -24,7 +24,7 @@ DEFAULTS = {"acks": "all", "enable.idempotence": True, "linger.ms": 0, "log_leve
 
 
 @pytest.mark.parametrize("role", ["standby controller", "active controller"])
-def test_P40_a_killed_leader_costs_a_producer_less_than_300_ms(
+def test_P16_a_killed_leader_costs_a_producer_less_than_300_ms(
     new_cluster: Callable[..., Any], role: str
 ) -> None:
     """The longest time without an acknowledgement around the kill; the median of three kills, as this
