@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from threading import Lock
 from typing import NamedTuple, NoReturn
 from uuid import UUID
 from zlib import crc32
@@ -111,7 +110,6 @@ class Log:
         """The lowest offset the log was cut to while a flush was under way."""
         self._unflushed_since_ms: int | None = None
         self._gone = False
-        self._epochs_lock = Lock()
 
     # Opening and closing
 
@@ -546,6 +544,11 @@ class Log:
         return TopicPartition(self.topic, self.partition)
 
     @property
+    def gone(self) -> bool:
+        """Closed or deleted."""
+        return self._gone
+
+    @property
     def segment_bases(self) -> list[int]:
         return [segment.base for segment in self._segments]
 
@@ -575,7 +578,8 @@ class Log:
     # Shortening
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the batch that holds `offset` and all after it; `log_end` is then at most `offset`."""
+        """Drop the batch that holds `offset` and all after it; the log then ends with the last whole batch
+        before, at `offset` or earlier."""
         self._check_writable()
         if offset >= self.log_end:
             self.epochs.truncate_from_end(offset)
@@ -586,7 +590,8 @@ class Log:
         keep = bisect_right(self._segments, offset, key=_base)
         segment = self._segments[keep - 1]
         try:
-            cut = min(segment.locate(offset).offset, offset)
+            place = segment.boundary(offset)
+            cut = place.offset
             self._lower_recovery_point(cut)
             if self._snapshots.remove_above(cut):
                 self._names_unflushed = True
@@ -595,7 +600,7 @@ class Log:
                 self._retire(list(reversed(self._segments[keep:])), 0)
                 del self._segments[keep:]
                 self._disk.flush_dir(self.path)
-            segment.truncate(cut)
+            segment.truncate(place)
         except OSError as error:
             self._fail(error)
         self._shortened(cut)
@@ -618,7 +623,7 @@ class Log:
         self._segments = [segment]
         self._names_unflushed = True
         self.log_start = self.log_end = self.high_watermark = new_start
-        self._lowest_cut = 0  # no flush under way has seen the new segment
+        self._cut_below_flush(0)  # no flush under way has seen the new segment
         self.epochs.clear()
         self.producers = ProducerState()
 
@@ -626,8 +631,12 @@ class Log:
         self.log_end = log_end
         self.log_start = min(self.log_start, log_end)
         self.high_watermark = min(self.high_watermark, log_end)
-        self._lowest_cut = min(self._lowest_cut, log_end)
+        self._cut_below_flush(log_end)
         self.epochs.truncate_from_end(log_end)
+
+    def _cut_below_flush(self, offset: int) -> None:
+        if self._plans_outstanding:
+            self._lowest_cut = min(self._lowest_cut, offset)
 
     def _lower_recovery_point(self, offset: int) -> None:
         if offset < self.recovery_point:
@@ -696,7 +705,10 @@ class Log:
     # Flushing
 
     def flush_due(self, now_ms: int) -> bool:
-        """Whether flush.messages, flush.ms or a finished segment asks for a flush now."""
+        """Whether flush.messages, flush.ms or a finished segment asks for a flush now, and none is under
+        way."""
+        if self._plans_outstanding:
+            return False
         unflushed = self.log_end - self.recovery_point
         if not unflushed:
             self._unflushed_since_ms = None
@@ -715,7 +727,7 @@ class Log:
 
     def flush_plan(self) -> Callable[[], int]:
         """What to flush, as a call that may be made in a thread: it returns the new recovery point for
-        `flushed`, or raises LogDirError. Nothing of what it captures changes under it."""
+        `flushed`, or raises LogDirError. One plan at a time: `flush_due` waits for it."""
         self._check_writable()
         up_to = self.log_end
         unflushed: list[Segment] = []
@@ -730,7 +742,7 @@ class Log:
                 files.append(self._disk.open(f"{self.path}/{checkpoints.PARTITION_METADATA}"))
         except OSError as error:
             self._fail(error)
-        epochs_dirty = self.epochs.dirty
+        write_epochs = self._epochs_writer() if self.epochs.dirty else None
         directories = [self.path] if self._names_unflushed else []
         if self._metadata_unflushed:
             directories.append(self.directory)
@@ -741,8 +753,8 @@ class Log:
             try:
                 for file in files:
                     file.flush()
-                if epochs_dirty:
-                    self.write_epochs()
+                if write_epochs is not None:
+                    write_epochs()
                 for directory in directories:
                     self._disk.flush_dir(directory)
             except OSError as error:
@@ -756,20 +768,33 @@ class Log:
         """A plan was carried out. What was cut away and written anew meanwhile is not part of it."""
         self.recovery_point = max(self.recovery_point, min(recovery_point, self._lowest_cut))
         self._unflushed_since_ms = None
+        self._plan_done()
+
+    def epochs_plan(self) -> Callable[[], None] | None:
+        """Bring leader-epoch-checkpoint up to date between flushes, for whoever reads the file: a call
+        that may be made in a thread, then `epochs_written`. None if there is nothing to write, or a plan
+        is being carried out that may be writing it already."""
+        if not self.epochs.dirty or self._plans_outstanding or self.failed is not None:
+            return None
+        self.epochs.dirty = False
+        self._plans_outstanding += 1
+        return self._epochs_writer()
+
+    def epochs_written(self) -> None:
+        self._plan_done()
+
+    def _epochs_writer(self) -> Callable[[], None]:
+        text = checkpoints.epochs_text(self.epochs.entries)
+
+        def write() -> None:
+            self._disk.replace(f"{self.path}/{checkpoints.LEADER_EPOCHS}", text)
+
+        return write
+
+    def _plan_done(self) -> None:
         self._plans_outstanding -= 1
         if not self._plans_outstanding:
             self._lowest_cut = NO_LIMIT
-
-    def write_epochs(self) -> None:
-        """Bring leader-epoch-checkpoint up to date. May be called in a thread, and by two at once: what
-        lies there last is the newest."""
-        try:
-            with self._epochs_lock:
-                text = checkpoints.epochs_text(list(self.epochs.entries))
-                self._disk.replace(f"{self.path}/{checkpoints.LEADER_EPOCHS}", text)
-        except OSError:
-            if not self._gone:  # a log deleted meanwhile needs no checkpoint
-                raise
 
     # Integrity
 

@@ -9,8 +9,8 @@ until the broker has a peer to rebuild it from.
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from ottla.log import checkpoints
@@ -31,6 +31,35 @@ PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """What is to be written of all logs' marks."""
+
+    disk: Disk
+    high_watermarks: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    log_starts: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    epochs: list[tuple[Log, Callable[[], None]]] = field(default_factory=list)
+    failures: dict[str, OSError] = field(default_factory=dict)
+    """By directory."""
+
+    def run(self) -> None:
+        for log, write in self.epochs:
+            try:
+                write()
+            except OSError as error:
+                if not log.gone:  # a log deleted meanwhile needs no checkpoint
+                    self.failures[log.directory] = error
+        for name, marks in (
+            (checkpoints.LOG_STARTS, self.log_starts),
+            (checkpoints.HIGH_WATERMARKS, self.high_watermarks),
+        ):
+            for directory, offsets in marks.items():
+                try:
+                    checkpoints.write_offsets(self.disk, f"{directory}/{name}", offsets)
+                except OSError as error:
+                    self.failures[directory] = error
 
 
 class LogManager:
@@ -63,10 +92,12 @@ class LogManager:
         self._corrupt_in: dict[TopicPartition, str] = {}
         self._doomed: list[tuple[int, str, str]] = []
         """(when, directory, path) of deleted logs."""
-        self._recovery_points_lock = threading.Lock()
-        """Checkpoints are written in a thread; a recovery point that falls must not be overtaken by one
-        taken before."""
-        self._recovery_points_version = 0
+        self._recovery_points: dict[str, dict[TopicPartition, int]] = {}
+        """As they lie on disk, by directory."""
+        self._checkpointed: dict[str, set[TopicPartition]] = {}
+        """Whose marks lie on disk, by directory: possibly those of a log that is deleted by now."""
+        self._plan_under_way = False
+        self._stale_marks = False
 
     # Starting and stopping
 
@@ -132,8 +163,10 @@ class LogManager:
         recovery_points = checkpoints.read_offsets(
             self._disk, f"{directory}/{checkpoints.RECOVERY_POINTS}"
         )
+        self._recovery_points[directory] = recovery_points
         high_watermarks = self._read_or_none(directory, checkpoints.HIGH_WATERMARKS)
         log_starts = self._read_or_none(directory, checkpoints.LOG_STARTS)
+        self._checkpointed[directory] = {*recovery_points, *high_watermarks, *log_starts}
         for name in self._disk.list_dir(directory):
             path = f"{directory}/{name}"
             if name.endswith(DELETE_SUFFIX):
@@ -234,6 +267,11 @@ class LogManager:
         if directory is None:
             directory = self._emptiest()
         try:
+            self._forget_marks(directory, key)
+        except OSError as error:
+            self.mark_offline(directory, error)
+            raise LogDirError(directory, error) from error
+        try:
             log = Log.create(
                 self._disk,
                 directory,
@@ -260,6 +298,17 @@ class LogManager:
             self.mark_offline(error.directory, error.cause)
             raise
         self._doomed.append((now_ms + log.config.file_delete_delay_ms, log.directory, path))
+
+    def _forget_marks(self, directory: str, key: TopicPartition) -> None:
+        """A new log must not begin with the marks of a deleted one of the same name."""
+        if key not in self._checkpointed.get(directory, ()):
+            return
+        recovery_points = dict(self._recovery_points.get(directory, {}))
+        if recovery_points.pop(key, None) is not None:
+            self._write_recovery_points(directory, recovery_points)
+        self._stale_marks = True
+        if not self._plan_under_way:
+            self.checkpoint()
 
     def _adopt(self, log: Log) -> None:
         log.before_recovery_point_falls = self._recovery_point_falls
@@ -313,63 +362,59 @@ class LogManager:
 
     def checkpoint(self) -> None:
         """Write the marks of all logs to the checkpoint files of their directories."""
-        failures = self.checkpoint_plan()()
-        self.checkpointed(failures)
+        plan = self.checkpoint_plan()
+        plan.run()
+        self.checkpointed(plan)
 
-    def checkpoint_plan(self) -> Callable[[], dict[str, OSError]]:
-        """What `checkpoint` would write now, as a call that may be made in a thread. It returns the
-        directories that failed, for `checkpointed`."""
-        version = self._recovery_points_version
-        plans = [(directory, self._marks(directory)) for directory in self._online()]
-        changed = [log for log in self.logs.values() if log.epochs.dirty and log.failed is None]
-        for log in changed:
-            log.epochs.dirty = False
+    def checkpoint_plan(self) -> Checkpoint:
+        """The same in two parts: `run` of the plan may be called in a thread, `checkpointed` afterwards.
+        Recovery points are written here and now, since nothing may delay one that has to fall."""
+        plan = Checkpoint(self._disk)
+        self._plan_under_way = True
+        self._stale_marks = False
+        for directory in self._online():
+            recovery_points = {}
+            high_watermarks = plan.high_watermarks[directory] = {}
+            log_starts = plan.log_starts[directory] = {}
+            for key, log in self.logs.items():
+                if log.directory == directory:
+                    recovery_points[key] = log.recovery_point
+                    high_watermarks[key] = log.high_watermark
+                    if log.log_start > log.segment_bases[0]:
+                        log_starts[key] = log.log_start
+            self._checkpointed[directory] = set(high_watermarks)
+            try:
+                self._write_recovery_points(directory, recovery_points)
+            except OSError as error:
+                plan.failures[directory] = error
+        for log in self.logs.values():
+            write = log.epochs_plan()
+            if write is not None:
+                plan.epochs.append((log, write))
+        return plan
 
-        def run() -> dict[str, OSError]:
-            failures: dict[str, OSError] = {}
-            for log in changed:
-                try:
-                    log.write_epochs()
-                except OSError as error:
-                    failures[log.directory] = error
-            for directory, (recovery_points, high_watermarks, log_starts) in plans:
-                try:
-                    with self._recovery_points_lock:
-                        if version == self._recovery_points_version:
-                            self._write(directory, checkpoints.RECOVERY_POINTS, recovery_points)
-                    self._write(directory, checkpoints.LOG_STARTS, log_starts)
-                    self._write(directory, checkpoints.HIGH_WATERMARKS, high_watermarks)
-                except OSError as error:
-                    failures[directory] = error
-            return failures
-
-        return run
-
-    def checkpointed(self, failures: Mapping[str, OSError]) -> None:
-        for directory, error in failures.items():
+    def checkpointed(self, plan: Checkpoint) -> None:
+        self._plan_under_way = False
+        for log, _ in plan.epochs:
+            log.epochs_written()
+        for directory, error in plan.failures.items():
             self.mark_offline(directory, error)
+        if self._stale_marks:
+            self.checkpoint()
 
-    def _marks(self, directory: str) -> tuple[dict[TopicPartition, int], ...]:
-        recovery_points: dict[TopicPartition, int] = {}
-        high_watermarks: dict[TopicPartition, int] = {}
-        log_starts: dict[TopicPartition, int] = {}
-        for key, log in self.logs.items():
-            if log.directory == directory:
-                recovery_points[key] = log.recovery_point
-                high_watermarks[key] = log.high_watermark
-                if log.log_start > log.segment_bases[0]:
-                    log_starts[key] = log.log_start
-        return recovery_points, high_watermarks, log_starts
-
-    def _write(self, directory: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        checkpoints.write_offsets(self._disk, f"{directory}/{name}", offsets)
+    def _write_recovery_points(
+        self, directory: str, recovery_points: dict[TopicPartition, int]
+    ) -> None:
+        if self._recovery_points.get(directory) != recovery_points:
+            path = f"{directory}/{checkpoints.RECOVERY_POINTS}"
+            checkpoints.write_offsets(self._disk, path, recovery_points)
+            self._recovery_points[directory] = recovery_points
 
     def _recovery_point_falls(self, log: Log, offset: int) -> None:
-        assert log.recovery_point == offset
-        self._recovery_points_version += 1
-        recovery_points, _, _ = self._marks(log.directory)
-        with self._recovery_points_lock:
-            self._write(log.directory, checkpoints.RECOVERY_POINTS, recovery_points)
+        lowered = dict(self._recovery_points.get(log.directory, {}))
+        if lowered.get(log.key, 0) > offset:
+            lowered[log.key] = offset
+            self._write_recovery_points(log.directory, lowered)
 
     def retention(self, now_ms: int) -> int:
         """Drop old segments, silent producers and what remains of deleted logs. How many segments."""

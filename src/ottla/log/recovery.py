@@ -73,14 +73,8 @@ def load(
         raise CorruptLog(
             path, f"ends at {newest.next_offset}, but offsets up to {recovery_point} were flushed"
         )
-    start = max(log_start, loader.segments[0].base)
-    if start > newest.next_offset:
-        # Deleted on request up to `start`, then the unflushed rest was lost: nothing is left.
-        for segment in loader.segments:
-            loader.drop(segment)
-        loader.segments = [Segment.create(disk, files, path, start, now_ms)]
-        loader.epochs.clear()
-        newest = loader.segments[0]
+    # Beyond the end if records were deleted on request and the unflushed rest was then lost.
+    start = min(max(log_start, loader.segments[0].base), newest.next_offset)
     loader.epochs.truncate_from_end(newest.next_offset)
     loader.epochs.truncate_from_start(start)
     snapshots.remove_above(newest.next_offset)

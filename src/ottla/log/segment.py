@@ -37,7 +37,7 @@ _PLACE = Struct(">qi11xi")
 
 
 class Place(NamedTuple):
-    """A boundary between batches: where it lies, and the offset that comes next there."""
+    """A boundary between batches: where it lies, and the offset after the batch before it."""
 
     position: int
     offset: int
@@ -217,17 +217,19 @@ class Segment:
 
     def locate(self, offset: int) -> Place:
         """The first batch whose last offset is at least `offset`, or the end."""
+        position = self._resume.get(offset)
+        return self.boundary(offset) if position is None else Place(position, offset)
+
+    def boundary(self, offset: int) -> Place:
+        """The same from the batches alone, not from where readers stopped."""
         if offset >= self.next_offset:
             return Place(self.size, self.next_offset)
         if offset > self._recent_floor:
             at = bisect_left(self._recent_offsets, offset)
             before = self._recent_offsets[at - 1] if at else self._recent_floor
             return Place(self._recent_positions[at], before + 1)
-        position = self._resume.get(offset)
-        if position is not None:
-            return Place(position, offset)
         try:
-            return self._scan_for(offset, self._indexed_position(offset))
+            return self._scan_for(offset, self._indexed_position(offset - 1))
         except CorruptBatch:
             # The index may be what is wrong. From the start of the file only the batches themselves speak.
             return self._scan_for(offset, 0)
@@ -296,6 +298,7 @@ class Segment:
         end = self.size
         chunk = b""
         chunk_at = position
+        before = self.base
         while position < end:
             at = position - chunk_at
             if at + HEADER_BYTES > len(chunk):
@@ -310,7 +313,8 @@ class Segment:
                     position, f"offset {base} and length {length} do not belong here"
                 )
             if base + delta >= offset:
-                return Place(position, base)
+                return Place(position, before)
+            before = base + delta + 1
             position += length + LENGTH_END
         return Place(self.size, self.next_offset)
 
@@ -394,24 +398,19 @@ class Segment:
             self.first_timestamp = read_batch(self._header(0), 0).max_timestamp
         self._forget_places()
 
-    def truncate(self, offset: int) -> None:
-        """Cut the batch that holds `offset` and all after it."""
-        place = self.locate(offset)
+    def truncate(self, place: Place) -> None:
+        """Cut everything from `place` on."""
         self.opened().truncate(place.position)
         self.size = place.position
-        self.next_offset = min(place.offset, offset)
         self.index.truncate(1, place.position - 1)
-        self.times.truncate(1, self.next_offset - 1 - self.base)
+        self.times.truncate(1, place.offset - 1 - self.base)
         last = self.times.last
         self.max_timestamp = last[0] if last is not None else NO_TIMESTAMP
         self.max_timestamp_offset = self.base + (last[1] if last is not None else 0)
         if not self.size:
             self.first_timestamp = NO_TIMESTAMP
-        kept_end = self.next_offset
         self._load_tail()
-        # Where the log has gaps the kept batches may end before the offset at which it was cut.
-        self.next_offset = kept_end
-        self._forget_places()
+        assert self.next_offset == place.offset, (self.next_offset, place)
 
     def start_over(self, disk: Disk) -> None:
         """Forget everything but the file, to add its batches again one by one."""
