@@ -6,7 +6,6 @@ against the seam's contract, reads nonsense at once and in every run.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
@@ -17,8 +16,6 @@ from ottla.sim.tcp import Host, TcpListener, TcpSocket
 
 if TYPE_CHECKING:
     from ottla.sim.loop import SimLoop
-
-log = logging.getLogger(__name__)
 
 FRAME_SIZE = Struct(">i")
 POISON = b"\xdb"
@@ -111,8 +108,8 @@ class SimConnection:
         view = memoryview(frame)
         try:
             self._receiver.frame_received(view)
-        except Exception:
-            log.exception("%r: the receiver failed on a frame of %d bytes", self, len(frame))
+        except Exception as problem:
+            self.report(f"the receiver failed on a frame of {len(frame)} bytes", problem)
             self._lose("the receiver failed")
         view[:] = POISON * len(view)
 
@@ -184,8 +181,12 @@ class SimConnection:
             return
         try:
             receiver.connection_lost(reason)
-        except Exception:
-            log.exception("%r: the receiver failed on hearing that it was lost (%s)", self, reason)
+        except Exception as problem:
+            self.report(f"the receiver failed on hearing that it was lost ({reason})", problem)
+
+    def report(self, what: str, problem: Exception) -> None:
+        """Like the real connection we survive it; the simulation counts it as a bug of the node."""
+        self._loop.call_exception_handler({"message": f"{self!r}: {what}", "exception": problem})
 
 
 class SimListener:
@@ -219,8 +220,8 @@ class SimNetwork:
             connection = SimConnection(self._loop, tcp, frame_bytes_max)
             try:
                 receiver = accept(connection)
-            except Exception:
-                log.exception("%r: accepting failed", connection)
+            except Exception as problem:
+                connection.report("accepting failed", problem)
                 connection.abort()
                 return
             connection.start(receiver)
