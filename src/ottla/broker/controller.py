@@ -15,20 +15,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
 from uuid import UUID
 
 from ottla.broker.configs import DYNAMIC, ROWS, ConfigHandlers
 from ottla.broker.controller_apis import CONTROLLER_APIS, Fields
-from ottla.broker.quorum import Quorum
 from ottla.broker.server import Handler, Request, ServerConnection
-from ottla.broker.to_controller import ToController
+from ottla.broker.to_controller import LeaderInfo, ToController
 from ottla.config import TOPIC_SETTINGS, ConfigError, Settings, validate_topic_config
 from ottla.controller.controller import Controller
 from ottla.controller.draft import ControllerConfig, Decision
 from ottla.metadata.features import supported_ranges
 from ottla.metadata.format import load_bootstrap_records
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import Record
 from ottla.runtime import Connection, Runtime
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
@@ -42,8 +43,30 @@ REGISTRATION_TIMEOUT_S = 5.0
 ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS = 1, 2
 
 
+class MetadataLog(LeaderInfo, Protocol):
+    """What a controller asks of its quorum (`broker.quorum.Quorum`)."""
+
+    on_leadership: list[Callable[[bool, int], None]]
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def leader_id(self) -> int | None: ...
+
+    @property
+    def next_offset(self) -> int: ...
+
+    def append(self, records: Sequence[Record]) -> tuple[int, asyncio.Future[int]]: ...
+
+    def describe(self) -> Mapping[str, Any]: ...
+
+
 class ControllerService:
-    def __init__(self, settings: Settings, runtime: Runtime, quorum: Quorum) -> None:
+    def __init__(self, settings: Settings, runtime: Runtime, quorum: MetadataLog) -> None:
         self._settings = settings
         self._runtime = runtime
         self._quorum = quorum

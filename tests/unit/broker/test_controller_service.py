@@ -1,0 +1,312 @@
+"""The controller and brokers' lives with it, on simulated hosts and in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller_cluster import BROKER_PORT, CONTROLLER_PORT, BrokerNode, Cluster
+
+from ottla.broker.lifecycle import BrokerState, RegistrationRefused
+from ottla.metadata.records import BROKER_RESOURCE
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.headers import read_response_header, request_frame
+from ottla.wire.messages import read_response, write_request
+
+TOPIC = {
+    "topics": [{"name": "t", "num_partitions": 3, "replication_factor": 2}],
+    "timeout": 1000,
+}
+
+FORWARDED = request_frame(
+    ApiKey.CREATE_TOPICS, 7, 5, "client", write_request(ApiKey.CREATE_TOPICS, 7, TOPIC)
+)[4:]
+
+
+def leaders(cluster: Cluster) -> list[int]:
+    return [partition.leader for partition in cluster.log.image.topics["t"].partitions]
+
+
+def create_topic(cluster: Cluster, broker: BrokerNode, **fields: Any) -> Any:
+    answer = cluster.ask(
+        broker.host.address, BROKER_PORT, ApiKey.CREATE_TOPICS, {**TOPIC, **fields}, version=7
+    )
+    return answer.topics[0]
+
+
+def test_the_first_active_controller_writes_the_bootstrap_records_once() -> None:
+    with Cluster(min_insync_replicas="2") as cluster:
+        first, second = cluster.controller(100), cluster.controller(101)
+        first.lead()
+        cluster.until(lambda: bool(cluster.log.image.features), 1)
+        assert cluster.log.image.features["metadata.version"] == 30
+        assert cluster.log.image.config(BROKER_RESOURCE, "") == {"min.insync.replicas": "2"}
+        features = cluster.log.image.features
+        second.lead()
+        cluster.until(lambda: len(cluster.log.image.controllers) == 2, 5)
+        assert cluster.log.image.features is features
+
+
+def test_P10_brokers_register_and_are_unfenced_within_milliseconds() -> None:
+    with Cluster() as cluster:
+        cluster.controller().lead()
+        (broker,) = [BrokerNode(cluster, 1).start()]
+        assert cluster.until(lambda: broker.lifecycle.ready.is_set(), 5) < 0.2
+        assert broker.lifecycle.state is BrokerState.RUNNING
+        assert cluster.log.image.brokers[1].epoch == broker.lifecycle.broker_epoch
+
+
+def test_a_live_broker_keeps_its_session_and_its_one_connection() -> None:
+    with Cluster() as cluster:
+        cluster.controller().lead()
+        brokers = cluster.brokers(1, 2)
+        epochs = [broker.lifecycle.broker_epoch for broker in brokers]
+        cluster.world.run_for(60)
+        assert all(broker.alive for broker in brokers)
+        assert [cluster.log.image.brokers[i].epoch for i in (1, 2)] == epochs
+
+
+def test_a_killed_broker_is_fenced_within_tens_of_milliseconds_and_P32_its_leaders_move() -> None:
+    with Cluster() as cluster:
+        cluster.controller().lead()
+        one, two = cluster.brokers(1, 2)
+        create_topic(cluster, one)
+        assert leaders(cluster) == [1, 2, 1]
+        one.host.kill()
+        assert cluster.until(lambda: not one.alive, 5) < 0.05
+        assert leaders(cluster) == [2, 2, 2] and two.alive
+
+
+def test_a_silent_machine_costs_the_session_timeout() -> None:
+    with Cluster() as cluster:
+        cluster.controller().lead()
+        one, two = cluster.brokers(1, 2)
+        one.host.kill(power_loss=True)
+        assert 6.9 < cluster.until(lambda: not one.alive, 20) < 9.2
+        assert two.alive
+
+
+def test_a_paused_broker_is_fenced_after_its_session_and_returns_when_it_goes_on() -> None:
+    with Cluster() as cluster:
+        cluster.controller().lead()
+        one, _ = cluster.brokers(1, 2)
+        one.host.pause()
+        cluster.until(lambda: not one.alive, 20)
+        one.host.resume()
+        cluster.until(lambda: one.alive and one.lifecycle.ready.is_set(), 5)
+
+
+def test_a_broker_whose_connection_is_reset_comes_back_within_the_grace() -> None:
+    with Cluster() as cluster:
+        cluster.controller().lead()
+        (one,) = cluster.brokers(1)
+        epoch = one.lifecycle.broker_epoch
+        fenced: list[bool] = []
+        one.view.on_image.append(lambda image, delta: fenced.append(image.brokers[1].fenced))
+        one.host.reset_connections()
+        cluster.world.run_for(3)
+        assert True not in fenced and one.lifecycle.broker_epoch == epoch
+
+
+def test_a_restarted_broker_registers_anew_without_waiting_for_its_old_session() -> None:
+    with Cluster() as cluster:
+        cluster.controller().lead()
+        (one,) = cluster.brokers(1)
+        epoch = one.lifecycle.broker_epoch
+        one.host.kill()
+        one.start()
+        assert cluster.until(lambda: one.lifecycle.ready.is_set(), 5) < 0.5
+        assert one.lifecycle.broker_epoch > epoch
+
+
+def test_P35_brokers_follow_a_new_controller_at_once_and_nothing_is_lost() -> None:
+    with Cluster() as cluster:
+        first, second = cluster.controller(100), cluster.controller(101)
+        first.lead()
+        one, two = cluster.brokers(1, 2)
+        create_topic(cluster, one)
+        first.host.kill()
+        second.lead()
+        cluster.world.run_for(12)
+        assert one.alive and two.alive
+        create_topic(
+            cluster, one, topics=[{"name": "u", "num_partitions": 1, "replication_factor": 1}]
+        )
+        assert sorted(cluster.log.image.topics) == ["t", "u"]
+
+
+def test_a_new_controller_fences_a_broker_that_died_with_the_old_one_at_once() -> None:
+    with Cluster() as cluster:
+        first, second = cluster.controller(100), cluster.controller(101)
+        first.lead()
+        one, two = cluster.brokers(1, 2)
+        first.host.kill()
+        one.host.kill()
+        second.lead()
+        assert cluster.until(lambda: not one.alive, 5) < 0.05
+        assert two.alive
+
+
+def test_a_controller_that_is_not_active_says_so_in_each_apis_shape() -> None:
+    with Cluster() as cluster:
+        host = cluster.controller().host.address
+        cases: list[tuple[ApiKey, dict[str, Any], Any]] = [
+            (ApiKey.BROKER_HEARTBEAT, {"broker_id": 1}, lambda a: a.error_code),
+            (ApiKey.ALTER_PARTITION, {"broker_id": 1}, lambda a: a.error_code),
+            (ApiKey.CREATE_TOPICS, TOPIC, lambda a: a.topics[0].error_code),
+            (
+                ApiKey.DELETE_TOPICS,
+                {"topics": [{"name": "t"}]},
+                lambda a: a.responses[0].error_code,
+            ),
+            (
+                ApiKey.CREATE_PARTITIONS,
+                {"topics": [{"name": "t", "count": 2, "assignments": None}]},
+                lambda a: a.results[0].error_code,
+            ),
+            (
+                ApiKey.INCREMENTAL_ALTER_CONFIGS,
+                {"resources": [{"resource_type": 2, "resource_name": "t", "configs": ()}]},
+                lambda a: a.responses[0].error_code,
+            ),
+            (
+                ApiKey.ELECT_LEADERS,
+                {"topic_partitions": [{"topic": "t", "partitions": [0]}]},
+                lambda a: a.replica_election_results[0].partition_result[0].error_code,
+            ),
+            (ApiKey.ENVELOPE, {"request_data": FORWARDED}, lambda a: a.error_code),
+        ]
+        for key, fields, code in cases:
+            answer = cluster.ask(host, CONTROLLER_PORT, key, fields)
+            assert code(answer) == ErrorCode.NOT_CONTROLLER, key
+
+
+def test_P34_a_client_is_answered_only_after_the_decision_is_committed() -> None:
+    with Cluster() as cluster:
+        cluster.controller().lead()
+        (one,) = cluster.brokers(1)
+        row = create_topic(
+            cluster, one, topics=[{"name": "t", "num_partitions": 1, "replication_factor": 1}]
+        )
+        assert row.error_code == ErrorCode.NONE
+        assert cluster.log.image.topics["t"].id == row.topic_id
+        again = create_topic(
+            cluster, one, topics=[{"name": "t", "num_partitions": 1, "replication_factor": 1}]
+        )
+        assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_requests_are_forwarded_in_every_version_that_is_served() -> None:
+    with Cluster() as cluster:
+        cluster.controller().lead()
+        (one,) = cluster.brokers(1)
+        for version in range(2, 8):
+            fields = {
+                "topics": [{"name": f"v{version}", "num_partitions": 1, "replication_factor": 1}]
+            }
+            answer = cluster.ask(
+                one.host.address, BROKER_PORT, ApiKey.CREATE_TOPICS, fields, version=version
+            )
+            assert answer.topics[0].error_code == ErrorCode.NONE
+        quorum = cluster.ask(one.host.address, BROKER_PORT, ApiKey.DESCRIBE_QUORUM, {})
+        assert quorum.error_code == ErrorCode.NONE
+
+
+def test_an_envelope_carries_the_clients_request_and_brings_back_its_whole_response() -> None:
+    with Cluster() as cluster:
+        controller = cluster.controller()
+        controller.lead()
+        cluster.brokers(1, 2)
+        answer = cluster.ask(
+            controller.host.address, CONTROLLER_PORT, ApiKey.ENVELOPE, {"request_data": FORWARDED}
+        )
+        frame = memoryview(answer.response_data)
+        correlation_id, body = read_response_header(ApiKey.CREATE_TOPICS, 7, frame)
+        inner = read_response(ApiKey.CREATE_TOPICS, 7, frame, body)
+        assert correlation_id == 5 and inner.topics[0].error_code == ErrorCode.NONE
+
+
+def test_an_envelope_with_anything_else_inside_is_refused() -> None:
+    heartbeat = write_request(ApiKey.BROKER_HEARTBEAT, 2, {"broker_id": 1})
+    inner = request_frame(ApiKey.BROKER_HEARTBEAT, 2, 5, None, heartbeat)[4:]
+    with Cluster() as cluster:
+        controller = cluster.controller()
+        controller.lead()
+        for data in (b"", b"nonsense", FORWARDED[:-1], FORWARDED + b"x", inner):
+            answer = cluster.ask(
+                controller.host.address, CONTROLLER_PORT, ApiKey.ENVELOPE, {"request_data": data}
+            )
+            assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_controllers_listener_describes_the_controllers_only() -> None:
+    with Cluster() as cluster:
+        controller = cluster.controller()
+        controller.lead()
+        cluster.until(lambda: bool(cluster.log.image.controllers), 5)
+        host = controller.host.address
+        found = cluster.ask(host, CONTROLLER_PORT, ApiKey.DESCRIBE_CLUSTER, {"endpoint_type": 2})
+        assert [(b.broker_id, b.host, b.port) for b in found.brokers] == [
+            (100, host, CONTROLLER_PORT)
+        ]
+        other = cluster.ask(host, CONTROLLER_PORT, ApiKey.DESCRIBE_CLUSTER, {"endpoint_type": 1})
+        assert other.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+
+
+def test_a_controlled_shutdown_hands_over_and_is_granted_quickly() -> None:
+    with Cluster() as cluster:
+        cluster.controller().lead()
+        one, two = cluster.brokers(1, 2)
+        create_topic(cluster, one)
+        began = cluster.world.loop.time()
+        assert one.host.complete(one.lifecycle.controlled_shutdown())
+        assert cluster.world.loop.time() - began < 0.5
+        assert leaders(cluster) == [2, 2, 2] and not one.alive and two.alive
+
+
+def test_a_shutdown_without_any_controller_does_not_take_for_ever() -> None:
+    with Cluster() as cluster:
+        controller = cluster.controller()
+        controller.lead()
+        (one,) = cluster.brokers(1)
+        controller.host.kill()
+        began = cluster.world.loop.time()
+        assert not one.host.complete(one.lifecycle.controlled_shutdown())
+        assert cluster.world.loop.time() - began < 3
+
+
+def test_a_failed_disk_is_reported_at_once() -> None:
+    with Cluster() as cluster:
+        cluster.controller().lead()
+        one, _ = cluster.brokers(1, 2)
+
+        async def fail() -> None:
+            one.logs.offline_directories["/data"] = OSError("gone")
+            for callback in one.logs.on_offline:
+                callback("/data", [])
+
+        one.host.complete(fail())
+        assert cluster.until(lambda: not one.alive, 5) < 0.1
+
+
+def test_a_broker_of_another_cluster_is_refused_for_good() -> None:
+    with Cluster() as cluster:
+        cluster.controller().lead()
+        stranger = BrokerNode(cluster, 1)
+        stranger.view.cluster_id = "another-cluster-000000"
+        stranger.start()
+        cluster.until(lambda: stranger.lifecycle.failed.done(), 5)
+        assert isinstance(stranger.lifecycle.failed.exception(), RegistrationRefused)
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    def history(seed: int) -> str:
+        with Cluster(seed) as cluster:
+            cluster.controller().lead()
+            one, _ = cluster.brokers(1, 2)
+            create_topic(cluster, one)
+            one.host.kill()
+            cluster.world.run_for(5)
+            return cluster.world.digest()
+
+    assert history(3) == history(3)
