@@ -53,6 +53,7 @@ def up(
     """
     from ottla.cli.cluster import LocalCluster, locked
 
+    signal.signal(signal.SIGTERM, _interrupt)  # also while it starts: no node is left behind
     directory = directory_of(dir)
     began = time.monotonic()
     with locked(directory):
@@ -102,6 +103,8 @@ def _announce(cluster: LocalCluster, seconds: float, detach: bool) -> None:
             for node in nodes
         ],
     )
+    if any(node.controller_port is None for node in nodes):
+        print("\nThe first three are the controllers; more would only make each decision slower.")
     print(f"\nbootstrap.servers={cluster.bootstrap}")
     print(f'\nPython:  Producer({{"bootstrap.servers": "{cluster.bootstrap}"}})')
     option = _dir_option(cluster)
@@ -126,14 +129,14 @@ def _roles(node: Node) -> str:
     return "broker" if node.controller_port is None else "broker,controller"
 
 
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
 def _attend(directory: Path, exit_codes: dict[int, Callable[[], int | None]]) -> None:
     """Stay until told to stop, saying when a node ends that nobody stopped."""
     from ottla.cli.cluster import LocalCluster, locked
 
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
     with suppress(KeyboardInterrupt):
         while True:
             time.sleep(0.2)
