@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from ottla.cli.errors import CONFLICT, USAGE, Failure
+from ottla.cli.errors import CONFLICT, Failure
 from ottla.cli.output import Format, FormatOption, print_json, print_table
 
 if TYPE_CHECKING:
@@ -315,4 +315,7 @@ def node(
     check: Annotated[bool, typer.Option("--check", help="Only check the settings.")] = False,
 ) -> None:
     """Run one node in the foreground (also configured by KAFKA_… variables)."""
-    raise Failure("is started by ottla.cli.main before this", USAGE)
+    from ottla.cli.node import main
+
+    words = [] if config is None else ["--config", str(config)]
+    raise typer.Exit(main([*words, "--check"] if check else words))
