@@ -7,16 +7,15 @@ controller. Fencing a live broker is always safe: it comes back with its next he
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from ottla.controller.draft import Draft
 from ottla.controller.states import BrokerState, broker_state
-from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from ottla.metadata.records import (
-    DIRECTORY_LOST,
     DIRECTORY_UNASSIGNED,
     BrokerRegistrationChangeRecord,
     Endpoint,
@@ -338,40 +337,6 @@ def _take_directories_offline(draft: Draft, beat: Heartbeat) -> None:
     ]
     draft.add([record for record in changes if record is not None])
     draft.add([_registration_change(broker, log_dirs=online)])
-
-
-def assign_directories(
-    draft: Draft, broker_id: int, broker_epoch: int, assignments: Iterable[tuple[UUID, UUID, int]]
-) -> dict[tuple[UUID, UUID, int], ErrorCode]:
-    """A broker with several disks says which (directory, topic id, partition) it chose. A directory that
-    is not online (any more) takes the replica out of the ISR."""
-    broker = draft.broker(broker_id, broker_epoch)
-    results: dict[tuple[UUID, UUID, int], ErrorCode] = {}
-    changes = []
-    for directory, topic_id, index in assignments:
-        topic = draft.image.topics_by_id.get(topic_id)
-        error = _assignment_error(topic, index, broker_id)
-        results[directory, topic_id, index] = error
-        if topic is None or error:
-            continue
-        partition = topic.partitions[index]
-        place = partition.replicas.index(broker_id)
-        moved = (*partition.directories[:place], directory, *partition.directories[place + 1 :])
-        lost_disk = directory == DIRECTORY_LOST or directory not in broker.directories
-        leaving: Collection[int] = [broker_id] if lost_disk and broker_id in partition.isr else ()
-        changes.append(draft.change(topic, index, leaving=leaving, directories=moved))
-    draft.add([record for record in changes if record is not None])
-    return results
-
-
-def _assignment_error(topic: TopicImage | None, index: int, broker_id: int) -> ErrorCode:
-    if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    if not 0 <= index < len(topic.partitions):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if broker_id not in topic.partitions[index].replicas:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return ErrorCode.NONE
 
 
 def _directory_of(partition: PartitionImage, broker_id: int) -> UUID:

@@ -161,15 +161,6 @@ class Controller:
             if not broker.fenced and not self._sessions[broker.id].heard
         ]
 
-    def assign_directories(
-        self, broker_id: int, broker_epoch: int, assignments: Sequence[tuple[UUID, UUID, int]]
-    ) -> Decision:
-        def decide(draft: Draft) -> dict[str, Any]:
-            results = brokers.assign_directories(draft, broker_id, broker_epoch, assignments)
-            return {"results": results}
-
-        return self._decide(decide)
-
     # Partitions
 
     def alter_partitions(

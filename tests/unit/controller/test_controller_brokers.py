@@ -10,7 +10,6 @@ from controller_world import RANGES, World, directory
 
 from ottla.controller.states import BrokerState, broker_state
 from ottla.metadata.records import (
-    DIRECTORY_UNASSIGNED,
     NO_LEADER,
     BrokerRegistrationChangeRecord,
     FeatureRange,
@@ -256,17 +255,14 @@ def test_a_restart_that_nobody_noticed_still_takes_the_broker_out_of_the_isr() -
 def test_a_failed_disk_takes_only_its_own_replicas_out_of_the_isr() -> None:
     world = World(1)
     world.start(2, log_dirs=(directory(2, 0), directory(2, 1)))
-    world.topic(partitions=2)
-    assert world.partition().directories[1] == DIRECTORY_UNASSIGNED
-    topic_id = world.image.topics["t"].id
-    world.controller.assign_directories(
-        2,
-        world.image.brokers[2].epoch,
-        [(directory(2, 0), topic_id, 0), (directory(2, 1), topic_id, 1)],
-    )
+    # With one of its two disks cordoned it is known where a new replica lies.
+    world.beat(2, cordoned_log_dirs=(directory(2, 1),))
+    world.topic("first")
+    world.beat(2, cordoned_log_dirs=(directory(2, 0),))
+    world.topic("second")
     world.beat(2, offline_log_dirs=(directory(2, 1),))
-    assert world.partition(index=0).isr == (1, 2)
-    assert world.partition(index=1).isr == (1,) and world.partition(index=1).leader == 1
+    assert sorted(world.partition("first").isr) == [1, 2]
+    assert world.partition("second").isr == (1,) and world.partition("second").leader == 1
     assert world.image.brokers[2].directories == (directory(2, 0),)
     assert world.beat(2, offline_log_dirs=(directory(2, 1),)).records == [], "said once"
 
