@@ -1,0 +1,93 @@
+"""The README does what it says: its commands are run, and print what it shows (numbers may differ)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.S)
+
+
+def commands(block: str) -> Iterator[tuple[str, str]]:
+    """Each command with the output shown under it."""
+    for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+        line, _, output = part.partition("\n")
+        yield line.partition("  #")[0].strip(), output
+
+
+def pattern(shown: str) -> str:
+    """What is shown, with any number for a number, any path for a path, and … for anything."""
+    text = re.escape(shown.strip())
+    text = re.sub(r"\\~/\S*", r"\\S+", text)
+    text = re.sub(r"\d+", r"\\d+", text)
+    text = text.replace("…", r"[\s\S]*")
+    return re.sub(r"(?:\\ |\\\n|\s)+", r"\\s+", text)
+
+
+def run(line: str, directory: Path) -> str:
+    environment = os.environ | {
+        "OTTLA_DIR": str(directory),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    environment.pop("OTTLA_BOOTSTRAP", None)
+    done = subprocess.run(
+        line, shell=True, capture_output=True, text=True, env=environment, check=False, timeout=60
+    )
+    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_a_cluster_as_the_readme_shows_it(tmp_path: Path) -> None:
+    directory = tmp_path / "cluster"
+    shown = [pair for block in blocks("console")[1:4] for pair in commands(block)]
+    assert shown[0][0] == "ottla up --detach"
+    assert shown[-1][0] == "ottla purge"
+    try:
+        for line, output in shown:
+            printed = run(line.replace("--detach", "--detach --port 0"), directory)
+            assert re.fullmatch(pattern(output), printed.strip()), (
+                f"$ {line}\n--- shown\n{output}\n--- printed\n{printed}"
+            )
+    finally:
+        if directory.exists():
+            run("ottla purge", directory)
+
+
+def test_the_readmes_python_client_reads_what_it_wrote(cluster: Any) -> None:
+    cluster.create_topic("orders", partitions=3)
+    (program,) = blocks("python")
+    program = program.replace("127.0.0.1:9092", cluster.bootstrap)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "from librdkafka" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+def test_the_readmes_kcat_commands_work(cluster: Any, tmp_path: Path) -> None:
+    cluster.create_topic("kcat-orders", partitions=1)
+    for line, _ in commands(blocks("console")[-1]):
+        words = line.replace("127.0.0.1:9092", cluster.bootstrap.split(",")[0])
+        printed = run(words.replace(" orders", " kcat-orders"), tmp_path)
+        if "-C" in words:
+            assert printed == "hello\n"
+
+
+def test_the_readmes_settings_are_right(tmp_path: Path) -> None:
+    (text,) = blocks("properties")
+    file = tmp_path / "server.properties"
+    file.write_text(text)
+    assert "are right" in run(f"ottla node --check --config {file}", tmp_path)
