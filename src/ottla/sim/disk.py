@@ -117,9 +117,7 @@ class SimFile:
         return len(self._inode.cache)
 
     def append(self, *buffers: Buffer) -> None:
-        data = b"".join(buffers)
-        if data or not buffers:
-            self._write(len(self._inode.cache), data)
+        self._write(len(self._inode.cache), b"".join(buffers))
 
     def write_at(self, position: int, data: Buffer) -> None:
         self._write(position, bytes(data))

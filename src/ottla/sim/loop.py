@@ -372,6 +372,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[Any]:
         assert not kwargs, f"tasks of a simulation take no {sorted(kwargs)}"
         self._check_closed()
+        if self._burying:
+            coro.close()  # begun by somebody's `finally`: it will never run
         return SimTask(coro, loop=self, name=name, context=context)
 
     def set_task_factory(self, factory: Any) -> None:
@@ -488,14 +490,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         if self.is_running():
             raise RuntimeError("Cannot close a running event loop")
         self._burying = True
+        self.trace.end()
         for task in self._tasks_of(None):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            coroutine = task.get_coro()
-            try:
-                if coroutine is not None:
-                    coroutine.close()
-            except (Exception, asyncio.CancelledError) as problem:
-                log.debug("%s at the end of the simulation: %r", task.get_name(), problem)
+            _end(task)
         self._burying = False
         self._ready.clear()
         self._heap.clear()
@@ -528,3 +525,14 @@ class SimLoop(asyncio.AbstractEventLoop):
 
 async def _finish(generator: AsyncGenerator[Any, Any]) -> None:
     await generator.aclose()
+
+
+def _end(task: SimTask[Any]) -> None:
+    """Unwind a task that will never be woken; what it does on its way out reaches nobody."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine = task.get_coro()
+    try:
+        if coroutine is not None:
+            coroutine.close()
+    except (Exception, asyncio.CancelledError) as problem:
+        log.debug("%s at the end of the simulation: %r", task.get_name(), problem)

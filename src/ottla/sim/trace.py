@@ -16,11 +16,18 @@ class Trace:
     def __init__(self, now_ns: Callable[[], int], *, keep_lines: bool = False) -> None:
         self._now_ns = now_ns
         self._hash = hashlib.blake2b(digest_size=16)
+        self._ended = False
         self.counts: Counter[str] = Counter()
         """How often each word was said: whether the faults that a run was to meet were met."""
         self.lines: list[str] | None = [] if keep_lines else None
 
+    def end(self) -> None:
+        """What follows is no longer part of the run."""
+        self._ended = True
+
     def __call__(self, word: str, *values: int | str) -> None:
+        if self._ended:
+            return
         self.counts[word] += 1
         line = " ".join((str(self._now_ns()), word, *map(str, values)))
         self._hash.update(line.encode())

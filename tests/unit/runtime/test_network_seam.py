@@ -47,10 +47,27 @@ class Stage:
     disk: Disk
     root: str
     accepted: list[Peer] = field(default_factory=list)
+    connected: list[Peer] = field(default_factory=list)
+    listeners: list[Listener] = field(default_factory=list)
     on_frame: Callable[[Peer, memoryview], None] | None = None
 
-    async def listen(self, frame_bytes_max: int = FRAME_MAX) -> Listener:
-        return await self.server.listen(self.host, 0, self.accept, frame_bytes_max=frame_bytes_max)
+    async def listen(
+        self,
+        frame_bytes_max: int = FRAME_MAX,
+        accept: Callable[[Connection], Peer] | None = None,
+    ) -> Listener:
+        listener = await self.server.listen(
+            self.host, 0, accept or self.accept, frame_bytes_max=frame_bytes_max
+        )
+        self.listeners.append(listener)
+        return listener
+
+    async def clear(self) -> None:
+        for listener in self.listeners:
+            listener.close()
+        for peer in self.accepted + self.connected:
+            peer.connection.abort()
+        await asyncio.sleep(0)
 
     def accept(self, connection: Connection) -> Peer:
         peer = Peer(connection, self.on_frame)
@@ -62,6 +79,7 @@ class Stage:
 
         def receiver(connection: Connection) -> Peer:
             made.append(Peer(connection))
+            self.connected.append(made[0])
             return made[0]
 
         connection = await self.client.connect(self.host, listener.address[1], receiver)
@@ -105,7 +123,11 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Scenario],
             network = RealNetwork(asyncio.get_running_loop())
             problems: list[object] = []
             network.loop.set_exception_handler(lambda _loop, context: problems.append(context))
-            await scenario(Stage(network, network, "127.0.0.1", RealDisk(), str(tmp_path)))
+            stage = Stage(network, network, "127.0.0.1", RealDisk(), str(tmp_path))
+            try:
+                await scenario(stage)
+            finally:
+                await stage.clear()
             assert problems == []
 
         with asyncio.Runner(loop_factory=factory) as runner:
@@ -407,7 +429,7 @@ def test_an_accept_that_raises_closes_that_connection_and_listens_on(play: Play)
                 raise ValueError("not you")
             return stage.accept(connection)
 
-        listener = await stage.server.listen(stage.host, 0, accept, frame_bytes_max=100)
+        listener = await stage.listen(100, accept)
         first = await stage.connect(listener)
         await until(lambda: bool(first.lost))
         second = await stage.connect(listener)
@@ -425,7 +447,7 @@ def test_a_connection_aborted_while_it_is_accepted_is_still_told_its_end(play: P
             connection.abort()
             return stage.accept(connection)
 
-        listener = await stage.server.listen(stage.host, 0, accept, frame_bytes_max=100)
+        listener = await stage.listen(100, accept)
         client = await stage.connect(listener)
         await until(lambda: bool(client.lost) and bool(stage.accepted[0].lost))
         assert stage.accepted[0].lost == ["aborted"]

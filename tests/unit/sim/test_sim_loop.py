@@ -225,6 +225,36 @@ def test_closing_ends_whoever_still_waits_and_refuses_more(loop: SimLoop) -> Non
         loop.call_soon(print)
 
 
+def test_tasks_begun_by_those_who_are_ended_are_ended_too(loop: SimLoop) -> None:
+    seen: list[str] = []
+
+    async def last_words() -> None:
+        seen.append("never said")
+
+    async def waiting() -> None:
+        try:
+            await loop.create_future()
+        finally:
+            loop.create_task(last_words())
+            await asyncio.sleep(1)
+
+    task = loop.create_task(waiting())
+    loop.run_until(lambda: False, 1)
+    digest = loop.trace.digest()
+    loop.close()
+    assert seen == [] and not task.done()
+    assert loop.trace.digest() == digest and loop.unhandled == []
+
+
+def test_a_runner_takes_it_for_a_loop_like_any_other() -> None:
+    async def main() -> int:
+        await asyncio.sleep(10)
+        return 7
+
+    with asyncio.Runner(loop_factory=lambda: SimLoop(1)) as runner:  # type: ignore[abstract]
+        assert runner.run(main()) == 7
+
+
 def test_what_a_simulation_cannot_do_raises_instead_of_reaching_the_system(loop: SimLoop) -> None:
     with pytest.raises(NotImplementedError):
         loop.add_reader(0, print)
