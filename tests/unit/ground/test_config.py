@@ -22,6 +22,7 @@ from ottla.config import (
 )
 from ottla.config.names import HARMLESS, NOT_YET
 from ottla.config.sources import name_from_variable, variable_from_name
+from ottla.log.config import LogConfig
 
 COMBINED = {
     "node.id": "1",
@@ -208,6 +209,12 @@ def test_topic_defaults_follow_the_nodes_settings() -> None:
     assert defaults["min.insync.replicas"] == "2"
     assert defaults.keys() == TOPIC_SETTINGS.keys()
     validate_topic_config(defaults)
+
+
+def test_the_log_understands_every_topic_setting() -> None:
+    config = LogConfig.from_settings(combined(log_retention_hours="1").topic_defaults())
+    assert config.retention_ms == 3_600_000
+    assert config.message_timestamp_after_max_ms == 3_600_000
 
 
 @pytest.mark.parametrize(
