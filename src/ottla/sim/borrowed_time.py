@@ -11,11 +11,30 @@ import os
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from ottla.sim.loop import START_NS
 from ottla.sim.world import WALL_START_MS, World
+
+CHANCE = (
+    "betavariate",
+    "choice",
+    "choices",
+    "expovariate",
+    "gauss",
+    "getrandbits",
+    "normalvariate",
+    "randbytes",
+    "randint",
+    "random",
+    "randrange",
+    "sample",
+    "shuffle",
+    "triangular",
+    "uniform",
+)
+"""The functions of `random` are methods of one hidden generator: a seeded one takes its place."""
 
 
 @contextmanager
@@ -29,19 +48,19 @@ def borrowed_time(world: World) -> Iterator[None]:
     def wall_ns() -> int:
         return WALL_START_MS * 1_000_000 + loop.now_ns - START_NS
 
-    state = random.getstate()
-    random.seed(chance.getrandbits(64))
-    with (
-        patch.object(time, "monotonic", loop.time),
-        patch.object(time, "monotonic_ns", monotonic_ns),
-        patch.object(time, "perf_counter", loop.time),
-        patch.object(time, "perf_counter_ns", monotonic_ns),
-        patch.object(time, "time", lambda: wall_ns() / 1e9),
-        patch.object(time, "time_ns", wall_ns),
-        patch.object(os, "urandom", chance.randbytes),
-        patch.object(random, "_urandom", chance.randbytes),  # secrets and SystemRandom
-    ):
-        try:
-            yield
-        finally:
-            random.setstate(state)
+    answers = {
+        (time, "monotonic"): loop.time,
+        (time, "monotonic_ns"): monotonic_ns,
+        (time, "perf_counter"): loop.time,
+        (time, "perf_counter_ns"): monotonic_ns,
+        (time, "time"): lambda: wall_ns() / 1e9,
+        (time, "time_ns"): wall_ns,
+        (os, "urandom"): chance.randbytes,
+        (random, "_urandom"): chance.randbytes,  # secrets and SystemRandom
+    }
+    for name in CHANCE:
+        answers[random, name] = getattr(chance, name)
+    with ExitStack() as patches:
+        for (module, name), answer in answers.items():
+            patches.enter_context(patch.object(module, name, answer))
+        yield
