@@ -60,8 +60,9 @@ class Housekeeping:
 
     async def _checkpoint(self) -> None:
         logs = self._replicas.logs
-        failures = await self._in_thread(logs.checkpoint_plan())
-        logs.checkpointed(failures)
+        checkpoint = logs.checkpoint_plan()
+        await self._in_thread(checkpoint.run)
+        logs.checkpointed(checkpoint)
 
     async def _retention(self) -> None:
         dropped = self._replicas.logs.retention(self._clock.wall_ms())

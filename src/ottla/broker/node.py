@@ -1,0 +1,303 @@
+"""One node: a broker, a controller, or both, from its settings to its last flush.
+
+Reading `start` from top to bottom is reading how a node comes up: ports are taken first, because a used port
+must leave nothing written; then the directories, which say who we are; then the quorum, from which everything
+else is learnt; then the broker, which serves once it has caught up with the metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+
+from ottla.broker.admin import AdminHandlers, ProducerIds
+from ottla.broker.configs import ConfigHandlers
+from ottla.broker.controller import ControllerService
+from ottla.broker.describe import DescribeHandlers, api_versions_handler
+from ottla.broker.directory import ClusterView
+from ottla.broker.fetch import FetchHandler
+from ottla.broker.housekeeping import Housekeeping
+from ottla.broker.isr import IsrProposals
+from ottla.broker.lifecycle import BrokerLifecycle
+from ottla.broker.offsets import OffsetHandlers
+from ottla.broker.produce import ProduceHandler
+from ottla.broker.quorum import Quorum
+from ottla.broker.replicas import ReplicaManager
+from ottla.broker.replication import Replication
+from ottla.broker.server import Handler, Server
+from ottla.broker.to_controller import ToController
+from ottla.config.settings import Settings
+from ottla.config.values import ConfigError, Listener
+from ottla.log.config import LogConfig
+from ottla.log.errors import WrongDirectory
+from ottla.log.manager import LogManager
+from ottla.metadata.format import format_directory, is_formatted, load_properties
+from ottla.metadata.image import Delta, MetadataImage
+from ottla.runtime import Runtime
+from ottla.wire.apis import APIS, ApiKey
+
+logger = logging.getLogger(__name__)
+
+
+async def run_node(settings: Settings, runtime: Runtime, ready: Callable[[], None]) -> None:
+    """Run until cancelled, which is a controlled shutdown, or until the node cannot go on."""
+    node = Node(settings, runtime)
+    try:
+        await node.start()
+        ready()
+        await node.until_failure()
+    finally:
+        await node.stop()
+
+
+class Node:
+    def __init__(self, settings: Settings, runtime: Runtime) -> None:
+        self.settings = settings
+        self.runtime = runtime
+        self.servers: dict[str, Server] = {}
+        self.endpoints: dict[str, Listener] = {}
+        self.quorum: Quorum | None = None
+        self.controller: ControllerService | None = None
+        self.broker: Broker | None = None
+
+    async def start(self) -> None:
+        settings = self.settings
+        await self._take_ports()
+        cluster_id = self._identity()
+        self.quorum = Quorum(settings, self.runtime, cluster_id)
+        handlers: dict[ApiKey, Handler] = dict(self.quorum.handlers())
+        if settings.is_controller:
+            self.controller = ControllerService(settings, self.runtime, self.quorum)
+            handlers.update(self.controller.handlers())
+        self._serve(settings.controller_listeners, handlers, is_controller=True)
+        await self.quorum.start()
+        if self.controller is not None:
+            await self.controller.start()
+        if settings.is_broker:
+            self.broker = Broker(settings, self.runtime, self.quorum, cluster_id, self.endpoints)
+            await self.broker.start(
+                lambda handlers: self._serve(
+                    settings.broker_listeners, handlers, is_controller=False
+                )
+            )
+
+    async def _take_ports(self) -> None:
+        settings = self.settings
+        advertised = {listener.name: listener for listener in settings.advertised_listeners}
+        for listener in settings.listeners:
+            server = Server(
+                listener.name,
+                self.runtime.clock,
+                {},
+                frame_bytes_max=settings.socket_request_max_bytes,
+                idle_max_s=settings.connections_max_idle_ms / 1000
+                if settings.connections_max_idle_ms >= 0
+                else float("inf"),
+                connections_max=settings.max_connections,
+                connections_per_ip_max=settings.max_connections_per_ip,
+            )
+            self.servers[listener.name] = server
+            try:
+                _, port = await server.listen(self.runtime.network, listener.host, listener.port)
+            except OSError as error:
+                raise ConfigError(
+                    f"cannot listen on {listener}: {error.strerror or error}"
+                ) from error
+            told = advertised[listener.name]
+            self.endpoints[listener.name] = told._replace(port=told.port or port)
+
+    def _identity(self) -> str:
+        """The cluster's id: what the directories say, else what the settings give, else what follows from
+        them; a directory that is empty gets it now."""
+        settings, disk = self.settings, self.runtime.disk
+        places = dict.fromkeys((settings.metadata_log_dir, *settings.log_dirs))
+        found = {
+            place: load_properties(disk, place) for place in places if is_formatted(disk, place)
+        }
+        for place, properties in found.items():
+            if properties.node_id != settings.node_id:
+                raise WrongDirectory(
+                    place, f"it belongs to node {properties.node_id}, this is {settings.node_id}"
+                )
+            if settings.cluster_id not in (None, properties.cluster_id):
+                raise WrongDirectory(
+                    place,
+                    f"it belongs to cluster {properties.cluster_id}, cluster.id is"
+                    f" {settings.cluster_id}",
+                )
+        ids = {properties.cluster_id for properties in found.values()}
+        if len(ids) > 1:
+            raise WrongDirectory(
+                next(iter(found)), f"the directories are of clusters {sorted(ids)}"
+            )
+        cluster_id = ids.pop() if ids else settings.cluster_id or settings.derived_cluster_id()
+        for place in places:
+            if place not in found:
+                format_directory(
+                    disk,
+                    place,
+                    cluster_id=cluster_id,
+                    node_id=settings.node_id,
+                    directory_id=new_uuid(self.runtime),
+                    voters=None,
+                )
+        return cluster_id
+
+    def _serve(
+        self,
+        listeners: tuple[Listener, ...],
+        handlers: Mapping[ApiKey, Handler],
+        *,
+        is_controller: bool,
+    ) -> None:
+        quorum = self.quorum
+        assert quorum is not None
+        api_versions = api_versions_handler(is_controller, lambda: quorum.image)
+        for listener in listeners:
+            served = self.servers[listener.name].handlers
+            served[ApiKey.API_VERSIONS] = api_versions
+            served.update((int(key), handler) for key, handler in handlers.items())
+
+    async def until_failure(self) -> None:
+        """Wait for what ends a node: a cluster that does not take it back."""
+        if self.broker is not None:
+            await self.broker.lifecycle.failed
+        else:
+            await asyncio.get_running_loop().create_future()
+
+    async def stop(self) -> None:
+        """Leaders move away first, then the quorum is left, then everything is flushed and closed."""
+        if self.broker is not None:
+            await self.broker.stop()
+        if self.controller is not None:
+            await self.controller.stop()
+        if self.quorum is not None:
+            await self.quorum.stop()
+        for server in self.servers.values():
+            server.close()
+
+
+class Broker:
+    """The broker half of a node."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        runtime: Runtime,
+        quorum: Quorum,
+        cluster_id: str,
+        endpoints: Mapping[str, Listener],
+    ) -> None:
+        self.settings = settings
+        self.runtime = runtime
+        self.quorum = quorum
+        self.cluster_id = cluster_id
+        self.cluster = ClusterView()
+        self.logs = LogManager(
+            runtime.disk,
+            list(settings.log_dirs),
+            LogConfig.from_settings(settings.topic_defaults()),
+            new_id=lambda: new_uuid(runtime),
+            producer_id_expiration_ms=settings.producer_id_expiration_ms,
+        )
+        self.replicas = ReplicaManager(settings, runtime.clock, self.logs)
+        self.to_controller = ToController(settings, runtime, quorum)
+        self.lifecycle = BrokerLifecycle(
+            settings, runtime, quorum, self.logs, self.to_controller, endpoints
+        )
+        self.replication = Replication(
+            settings, runtime, self.replicas, self.cluster, self._broker_epoch
+        )
+        request_timeout_s = settings.request_timeout_ms / 1000
+        self.isr_proposals = IsrProposals(
+            settings.node_id,
+            self.replicas,
+            self.to_controller,
+            self._broker_epoch,
+            request_timeout_s,
+        )
+        self.producer_ids = ProducerIds(
+            settings.node_id, self.to_controller, self._broker_epoch, request_timeout_s
+        )
+        self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
+        self.is_serving = False
+
+    def _broker_epoch(self) -> int:
+        return self.lifecycle.broker_epoch
+
+    async def start(self, serve: Callable[[Mapping[ApiKey, Handler]], None]) -> None:
+        """Recover the logs, register, catch up, take our roles, serve, and be unfenced."""
+        loop = asyncio.get_running_loop()
+        now_ms = self.runtime.clock.wall_ms()
+        await loop.run_in_executor(
+            None, self.logs.start, self.cluster_id, self.settings.node_id, now_ms
+        )
+        self.quorum.on_image.append(self._image_changed)
+        self.lifecycle.start()
+        await self._unless_refused(self.lifecycle.caught_up)
+        self.replicas.apply_all(self.quorum.image)
+        self.cluster.update(self.quorum.image, True)
+        self.is_serving = True
+        serve(self._handlers())
+        self.housekeeping.start()
+        self.lifecycle.logs_are_ready()
+        await self._unless_refused(self.lifecycle.ready)
+
+    async def _unless_refused(self, event: asyncio.Event) -> None:
+        waiter = asyncio.ensure_future(event.wait())
+        try:
+            await asyncio.wait([waiter, self.lifecycle.failed], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiter.cancel()
+        if self.lifecycle.failed.done():
+            self.lifecycle.failed.result()
+
+    def _image_changed(self, image: MetadataImage, delta: Delta) -> None:
+        """Before we have caught up with our own registration the image is history: leading from it would
+        be leading in the past."""
+        if self.is_serving:
+            self.cluster.update(image, bool(delta))
+            self.replicas.apply(image, delta)
+
+    def _handlers(self) -> dict[ApiKey, Handler]:
+        settings = self.settings
+        forwarded = tuple(api.key for api in APIS.values() if api.on_broker and api.forwarded)
+        describe = DescribeHandlers(
+            settings,
+            self.cluster,
+            self.to_controller,
+            self.cluster_id,
+            lambda: -1 if self.quorum.leader_id is None else self.quorum.leader_id,
+        )
+        return {
+            ApiKey.PRODUCE: ProduceHandler(self.replicas, self.cluster),
+            ApiKey.FETCH: FetchHandler(settings, self.runtime, self.replicas, self.cluster),
+            **OffsetHandlers(self.replicas).handlers(),
+            **describe.handlers(),
+            **ConfigHandlers(settings, lambda: self.cluster.image).handlers(),
+            **AdminHandlers(
+                self.runtime.disk,
+                self.replicas,
+                self.producer_ids,
+                self.to_controller.forward,
+                forwarded,
+            ).handlers(),
+        }
+
+    async def stop(self) -> None:
+        """The controller moves our leaders away while we still serve; then nothing is served any more and
+        the logs are closed cleanly."""
+        clean = await self.lifecycle.controlled_shutdown()
+        self.is_serving = False
+        await self.housekeeping.stop()
+        await self.isr_proposals.stop()
+        self.replication.stop()
+        await self.to_controller.stop()
+        logger.info("closing the logs")
+        self.logs.close(clean=True, broker_epoch=self.lifecycle.broker_epoch if clean else -1)
+
+
+def new_uuid(runtime: Runtime) -> uuid.UUID:
+    return uuid.UUID(int=runtime.random.getrandbits(128), version=4)
