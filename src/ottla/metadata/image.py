@@ -300,6 +300,27 @@ class MetadataImage:
         content += [self.delegation_tokens[key] for key in sorted(self.delegation_tokens)]
         return content
 
+    def delta_from(self, old: MetadataImage) -> Delta:
+        """What differs from `old`, where this image came from a checkpoint instead of records."""
+        delta = Delta(
+            created_topics=[i for i in self.topics_by_id if i not in old.topics_by_id],
+            deleted_topics=[t for i, t in old.topics_by_id.items() if i not in self.topics_by_id],
+            changed_brokers=_differing(old.brokers, self.brokers),
+            changed_controllers=_differing(old.controllers, self.controllers),
+            changed_configs=_differing(old.configs, self.configs),
+            changed_features=_differing(old.features, self.features),
+            changed_quotas=_differing(old.client_quotas, self.client_quotas),
+            changed_scram=_differing(old.scram, self.scram),
+            acls_changed=bool(_differing(old.acls, self.acls)),
+        )
+        for topic_id in _differing(old.topics_by_id, self.topics_by_id):
+            topic, before = self.topics_by_id.get(topic_id), old.topics_by_id.get(topic_id)
+            had = before.partitions if before is not None else ()
+            for number, part in enumerate(topic.partitions if topic is not None else ()):
+                if number >= len(had) or part != had[number]:
+                    delta.changed_partitions.append((topic_id, number))
+        return delta
+
     def digest(self) -> str:
         """Equal on two nodes exactly when their images are (M6)."""
         hasher = hashlib.sha256()
@@ -346,6 +367,11 @@ class MetadataImage:
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+def _differing(old: Mapping[K, V], new: Mapping[K, V]) -> list[K]:
+    changed = [key for key in new if key not in old or old[key] != new[key]]
+    return changed + [key for key in old if key not in new]
 
 
 class _Overlay(Generic[K, V]):
