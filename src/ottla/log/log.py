@@ -14,7 +14,7 @@ which this log takes no more writes: what a failed write or flush left behind is
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 from uuid import UUID
@@ -105,6 +105,8 @@ class Log:
         self._names_unflushed = not clean
         """Files were created, renamed or removed since the directory was flushed last."""
         self._metadata_unflushed = False
+        self._cut_unflushed = not clean
+        """The newest file was shortened since it was flushed last."""
         self._plans_outstanding = 0
         self._lowest_cut = NO_LIMIT
         """The lowest offset the log was cut to while a flush was under way."""
@@ -635,6 +637,7 @@ class Log:
         self.epochs.truncate_from_end(log_end)
 
     def _cut_below_flush(self, offset: int) -> None:
+        self._cut_unflushed = True
         if self._plans_outstanding:
             self._lowest_cut = min(self._lowest_cut, offset)
 
@@ -731,8 +734,9 @@ class Log:
         self._check_writable()
         up_to = self.log_end
         unflushed: list[Segment] = []
-        if up_to > self.recovery_point:
-            first = bisect_right(self._segments, self.recovery_point, key=_base) - 1
+        if up_to > self.recovery_point or self._cut_unflushed:
+            # With the one that ends at the recovery point: it may have been cut there.
+            first = bisect_left(self._segments, self.recovery_point, key=_base) - 1
             unflushed = self._segments[max(0, first) :]
         try:
             files = [segment.opened() for segment in unflushed]
@@ -746,7 +750,8 @@ class Log:
         directories = [self.path] if self._names_unflushed else []
         if self._metadata_unflushed:
             directories.append(self.directory)
-        self.epochs.dirty = self._names_unflushed = self._metadata_unflushed = False
+        self.epochs.dirty = self._names_unflushed = False
+        self._metadata_unflushed = self._cut_unflushed = False
         self._plans_outstanding += 1
 
         def run() -> int:

@@ -101,16 +101,22 @@ class LogManager:
 
     # Starting and stopping
 
-    def start(self, cluster_id: str, node_id: int, now_ms: int) -> None:
-        """Take the directories and open all logs. WrongDirectory if one is not ours to take; LogDirError
-        if none is left."""
+    def start(
+        self,
+        cluster_id: str,
+        node_id: int,
+        now_ms: int,
+        config_of: Callable[[str], LogConfig] | None = None,
+    ) -> None:
+        """Take the directories and open all logs, with the topics' settings where they are known already.
+        WrongDirectory if a directory is not ours to take, or none is usable."""
         clean_epochs: list[int | None] = []
         for directory in self.directories:
             try:
                 self._take(directory, cluster_id, node_id)
                 clean_epoch = self._take_clean_shutdown(directory)
                 clean_epochs.append(clean_epoch)
-                self._open_logs(directory, clean_epoch is not None, now_ms)
+                self._open_logs(directory, clean_epoch is not None, now_ms, config_of)
             except (OSError, CorruptCheckpoint) as error:
                 self.mark_offline(directory, error)
             except LogDirError as error:
@@ -159,7 +165,13 @@ class LogManager:
             self._disk.flush_dir(directory)
         return epoch
 
-    def _open_logs(self, directory: str, clean: bool, now_ms: int) -> None:
+    def _open_logs(
+        self,
+        directory: str,
+        clean: bool,
+        now_ms: int,
+        config_of: Callable[[str], LogConfig] | None,
+    ) -> None:
         recovery_points = checkpoints.read_offsets(
             self._disk, f"{directory}/{checkpoints.RECOVERY_POINTS}"
         )
@@ -184,7 +196,7 @@ class LogManager:
                     directory,
                     key.topic,
                     key.partition,
-                    self.defaults,
+                    self.defaults if config_of is None else config_of(key.topic),
                     recovery_point=recovery_points.get(key, 0),
                     log_start=log_starts.get(key, 0),
                     clean=clean,

@@ -9,6 +9,7 @@ nothing was promised to be on disk; anything missing or damaged before it is a C
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -147,39 +148,41 @@ class _Loader:
 
     def trust(self) -> None:
         """The files were closed in order."""
-        for number, segment in enumerate(self.segments):
-            newest = number == len(self.segments) - 1
-            next_offset = None if newest else self.segments[number + 1].base
-            try:
-                if not segment.load(self.disk, newest=newest, next_offset=next_offset):
-                    self._rebuild_indexes(segment, next_offset)
-            except CorruptBatch as error:
-                raise CorruptLog(segment.path, error.why) from error
+        self._trust_all(self.segments, None)
 
-    def _rebuild_indexes(self, segment: Segment, next_offset: int | None) -> None:
+    def _trust_all(self, segments: list[Segment], end: int | None) -> None:
+        """Each segment must end where the next begins (the last at `end`, if given)."""
+        for number, segment in enumerate(segments):
+            last = number == len(segments) - 1
+            next_base = end if last else segments[number + 1].base
+            try:
+                if not segment.load(self.disk):
+                    self._rebuild_indexes(segment)
+            except CorruptBatch as error:
+                raise CorruptLog(segment.path, f"byte {error.position}: {error.why}") from error
+            if next_base is None:
+                continue
+            # Only compaction leaves a gap between segments.
+            if segment.next_offset > next_base or not (
+                segment.next_offset == next_base or self.config.compacted
+            ):
+                raise CorruptLog(
+                    segment.path, f"ends at {segment.next_offset}, the next begins at {next_base}"
+                )
+            segment.next_offset = next_base
+
+    def _rebuild_indexes(self, segment: Segment) -> None:
         segment.start_over(self.disk)
-        size = segment.size
-        for batch in segment.headers(0, size):
+        for batch in segment.headers(0, segment.size):
             segment.added(batch, batch.position, self.config.index_interval_bytes)
-        if next_offset is None:
-            segment.write_indexes()
-        else:
-            segment.next_offset = next_offset
-            segment.seal()
+        segment.seal()
 
     def check(self, snapshots: Snapshots) -> None:
         """The process or the machine died."""
-        first = 0
-        for number, segment in enumerate(self.segments):
-            if segment.base <= self.recovery_point:
-                first = number
+        # The segment that ends at the recovery point is among the doubtful: it may have been cut there.
+        first = max(0, bisect_left(self.segments, self.recovery_point, key=_base) - 1)
         unchecked, doubtful = self.segments[:first], self.segments[first:]
-        for segment, successor in zip(unchecked, self.segments[1:], strict=False):
-            try:
-                if not segment.load(self.disk, newest=False, next_offset=successor.base):
-                    self._rebuild_indexes(segment, successor.base)
-            except CorruptBatch as error:
-                raise CorruptLog(segment.path, error.why) from error
+        self._trust_all(unchecked, doubtful[0].base)
         start = doubtful[0].base
         self.epochs.truncate_from_end(start)
         snapshots.remove_above(start)
@@ -187,11 +190,17 @@ class _Loader:
         self.segments = unchecked
         for number, segment in enumerate(doubtful):
             if number:
-                if segment.base != self.segments[-1].next_offset:
+                before = self.segments[-1]
+                if (
+                    self.config.compacted
+                    and before.next_offset < segment.base <= self.recovery_point
+                ):
+                    before.next_offset = segment.base
+                if segment.base != before.next_offset:
                     # Overlaps what came before, or something between was lost.
                     self._drop_from(doubtful, number, segment.base, "does not follow")
                     break
-                self.segments[-1].seal()
+                before.seal()
                 snapshots.take(self.producers, segment.base)
             self.segments.append(segment)
             if not self._check_segment(segment):
@@ -319,3 +328,7 @@ def rebuild_producers(segments: list[Segment], snapshots: Snapshots, up_to: int)
                 return producers
             replay(producers, batch, file)
     return producers
+
+
+def _base(segment: Segment) -> int:
+    return segment.base

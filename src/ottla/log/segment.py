@@ -352,10 +352,9 @@ class Segment:
 
     # Shortening, loading, removing
 
-    def load(self, disk: Disk, *, newest: bool, next_offset: int | None) -> bool:
-        """Take over a file that was closed in order. False if its indexes have to be rebuilt. For the
-        newest segment the end is found by reading headers from the last index row on (CorruptBatch if
-        they are bad); for others it is known."""
+    def load(self, disk: Disk) -> bool:
+        """Take over a file that was closed in order. False if its indexes have to be rebuilt. The end is
+        found by reading headers from the last index row on (CorruptBatch if they are bad)."""
         index = Index.load(disk, self.index.path, OFFSET_ROW)
         times = Index.load(disk, self.times.path, TIME_ROW)
         if index is None or times is None:
@@ -368,12 +367,7 @@ class Segment:
         if times.last is not None:
             self.max_timestamp = times.last[0]
             self.max_timestamp_offset = self.base + times.last[1]
-        if newest:
-            self._load_tail()
-        else:
-            assert next_offset is not None
-            self.next_offset = next_offset
-            self._forget_places()
+        self._load_tail()
         return True
 
     def _load_tail(self) -> None:
