@@ -39,6 +39,7 @@ from ottla.wire.headers import read_request_header, response_header
 logger = logging.getLogger(__name__)
 
 PROBE_PAUSE_S = 0.01
+FAILED_TICK_S = 1.0
 REGISTRATION_TIMEOUT_S = 5.0
 ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS = 1, 2
 
@@ -80,9 +81,10 @@ class ControllerService:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._incarnation = UUID(int=runtime.random.getrandbits(128), version=4)
         self._to_controller: ToController | None = None
+        # At once, since a lone voter may lead before anybody calls `start`.
+        quorum.on_leadership.append(self._leadership)
 
     async def start(self) -> None:
-        self._quorum.on_leadership.append(self._leadership)
         self._to_controller = ToController(self._settings, self._runtime, self._quorum)
         self._spawn(self._register(self._to_controller))
 
@@ -105,8 +107,8 @@ class ControllerService:
     # Being the active controller, and no longer
 
     def _leadership(self, active: bool, epoch: int) -> None:
+        self._deactivate()
         if not active:
-            self._deactivate()
             return
         self._controller.activate(self._quorum.image, epoch, self._now())
         logger.info("active controller of epoch %d", epoch)
@@ -159,18 +161,15 @@ class ControllerService:
         self, key: ApiKey, message: Any, answer: Fields, append: asyncio.Future[int]
     ) -> Fields:
         await asyncio.wait([append])
-        try:
-            append.result()
-        except KafkaError as error:
-            return CONTROLLER_APIS[key].refuse(message, error)
-        return answer
+        failure = _failure_of(append)
+        return answer if failure is None else CONTROLLER_APIS[key].refuse(message, failure)
 
     def _handle(self, request: Request) -> None:
         key = ApiKey(request.header.api_key)
         message = request.message()
         answer, append = self._execute(key, message)
         if key is ApiKey.BROKER_HEARTBEAT and answer["error_code"] == ErrorCode.NONE:
-            self._watch(request.connection, message.broker_id, message.broker_epoch)
+            self._watch(request.connection, message.broker_id)
         if append is None or append.done():
             request.respond(answer)
         else:
@@ -204,9 +203,9 @@ class ControllerService:
             answer = dict(self._quorum.describe())
         else:
             answer, append = self._execute(key, message)
-            if append is not None and not append.done():
+            if append is not None:
                 await asyncio.wait([append])
-            if not self._controller.active or (append and append.exception()):
+            if not self._controller.active or (append is not None and _failure_of(append)):
                 return {"error_code": ErrorCode.NOT_CONTROLLER}
         body = messages.write_response(key, version, answer)
         return {"error_code": ErrorCode.NONE, "response_data": head + body}
@@ -250,8 +249,14 @@ class ControllerService:
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
-        if self._controller.active:
+        if not self._controller.active:
+            return
+        try:
             self._decide_alone(lambda: self._controller.tick(self._now()))
+        except Exception:
+            # A contradiction of ours. Sessions must go on being watched, though not in a tight loop.
+            logger.exception("what was due could not be decided")
+            self._timer = asyncio.get_running_loop().call_later(FAILED_TICK_S, self._tick)
 
     def _decide_alone(self, command: Callable[[], Decision]) -> None:
         """A command that nobody waits for."""
@@ -262,7 +267,7 @@ class ControllerService:
 
     # Who is alive
 
-    def _watch(self, connection: ServerConnection, broker_id: int, epoch: int) -> None:
+    def _watch(self, connection: ServerConnection, broker_id: int) -> None:
         if self._heartbeats.get(broker_id) is connection:
             return
         self._heartbeats[broker_id] = connection
@@ -373,6 +378,16 @@ class _Deaf:
 
     def connection_lost(self, reason: str) -> None:
         return None
+
+
+def _failure_of(append: asyncio.Future[int]) -> KafkaError | None:
+    """Why an append that is over was not committed; None if it was."""
+    if append.cancelled():
+        return KafkaError(ErrorCode.NOT_CONTROLLER, "this node is stopping")
+    error = append.exception()
+    if error is None or isinstance(error, KafkaError):
+        return error
+    raise error
 
 
 def _note_failure(append: asyncio.Future[int]) -> None:

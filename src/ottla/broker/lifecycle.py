@@ -311,3 +311,4 @@ class BrokerLifecycle:
             logger.error("the broker's life with the controller ended: %s", error)
             if not self.failed.done():
                 self.failed.set_exception(error)
+                self.failed.exception()  # said above; nobody needs to wait for it

@@ -55,7 +55,8 @@ class ToController:
         quorum.on_leader.append(self._leader_moved)
 
     async def stop(self) -> None:
-        self._quorum.on_leader.remove(self._leader_moved)
+        if self._leader_moved in self._quorum.on_leader:
+            self._quorum.on_leader.remove(self._leader_moved)
         if self._channel is not None:
             self._channel.close()
 
@@ -77,9 +78,7 @@ class ToController:
                 answer = await channel.request(
                     api_key, fields, version=version, timeout_s=remaining
                 )
-            except InvalidFrame as error:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
-            except OSError as error:  # of which TimeoutError is one: then the loop ends
+            except (OSError, InvalidFrame) as error:  # after a TimeoutError the loop ends
                 logger.debug("%s to the controller: %s; trying again", api_key.name, error)
             else:
                 if not _says_not_controller(answer):

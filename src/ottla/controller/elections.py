@@ -88,7 +88,7 @@ def change(
 
     after = _State(
         isr=target,
-        elr=_eligible(partition, target, gone, minimum),
+        elr=_outside(partition, target, gone),
         last_known=tuple(r for r in partition.last_known_elr if r not in emptied),
         leader=partition.leader,
         recovery=partition.leader_recovery_state if recovery is None else recovery,
@@ -103,12 +103,10 @@ def change(
     return _record(topic_id, index, partition, after, directories)
 
 
-def _eligible(
-    partition: PartitionImage, isr: tuple[int, ...], gone: Collection[int], minimum: int
+def _outside(
+    partition: PartitionImage, isr: tuple[int, ...], gone: Collection[int]
 ) -> tuple[int, ...]:
-    """The ELR: of those who are or were in ISR or ELR, the ones left outside a too small ISR."""
-    if len(isr) >= minimum:
-        return ()
+    """Those who are or were in ISR or ELR and are not in the new ISR: the ELR, should that be too small."""
     return tuple(
         replica
         for replica in partition.replicas
