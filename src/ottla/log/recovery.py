@@ -236,10 +236,14 @@ class _Loader:
         return True
 
     def _check_place(self, segment: Segment, batch: Batch) -> None:
-        if batch.base_offset < segment.next_offset or batch.last_offset_delta < 0:
+        """Offset and epoch lie outside the CRC. Only compaction leaves gaps between batches, so elsewhere
+        an offset is right or damaged."""
+        expected = segment.next_offset
+        gap_allowed = self.config.compacted and batch.base_offset > expected
+        if batch.last_offset_delta < 0 or not (batch.base_offset == expected or gap_allowed):
             raise CorruptBatch(
                 batch.position,
-                f"offsets {batch.base_offset}..{batch.last_offset} where {segment.next_offset} is next",
+                f"offsets {batch.base_offset}..{batch.last_offset} where {expected} is next",
             )
         latest = self.epochs.latest
         if latest is not None and batch.leader_epoch < latest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from uuid import UUID
 
 from ottla.log.config import LogConfig
@@ -14,6 +15,9 @@ from ottla.sim.disk import SimDisk
 DIRECTORY = "/data"
 TOPIC_ID = UUID(int=77)
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=150, max_message_bytes=900)
+
+COMPACTED = replace(SMALL, cleanup_policy=("compact",))
+"""Takes batches with gaps between them."""
 
 
 def sim_disk(seed: int = 0) -> SimDisk:

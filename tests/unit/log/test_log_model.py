@@ -8,7 +8,7 @@ import random
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from logkit import batch_of, content, new_log, reopen, sim_disk
+from logkit import COMPACTED, batch_of, content, new_log, reopen, sim_disk
 
 from ottla.log.log import Log
 from ottla.log.producers import BATCHES_REMEMBERED
@@ -58,7 +58,7 @@ class LogMachine(RuleBasedStateMachine):
     def begin(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.disk = sim_disk(seed)
-        self.log = new_log(self.disk)
+        self.log = new_log(self.disk, COMPACTED)
         self.log.flush()
         self.model = Model()
         self.epoch = 0
@@ -172,7 +172,9 @@ class LogMachine(RuleBasedStateMachine):
         end, content_before = self.log.log_end, content(self.log)
         self.log.close(clean=True)
         assert self.log.recovery_point == end
-        self.log = reopen(self.disk, recovery_point=end, clean=True, log_start=self.model.start)
+        self.log = reopen(
+            self.disk, recovery_point=end, clean=True, log_start=self.model.start, config=COMPACTED
+        )
         self.checkpointed = end
         self.cut_since_flush = False
         assert content(self.log) == content_before
@@ -183,7 +185,12 @@ class LogMachine(RuleBasedStateMachine):
     def kill(self) -> None:
         """The page cache survives: nothing at all is lost."""
         self.disk.forget_process()
-        self.log = reopen(self.disk, recovery_point=self.checkpointed, log_start=self.model.start)
+        self.log = reopen(
+            self.disk,
+            recovery_point=self.checkpointed,
+            log_start=self.model.start,
+            config=COMPACTED,
+        )
         self._compare_end(self.model.end)
         self._watch()
 
@@ -192,7 +199,12 @@ class LogMachine(RuleBasedStateMachine):
         """Any suffix of what was not flushed may be gone, nothing else. Where something was cut away
         since the last flush the old tail may be back, as it was; a follower begins anew then."""
         self.disk.lose_power()
-        self.log = reopen(self.disk, recovery_point=self.checkpointed, log_start=self.model.start)
+        self.log = reopen(
+            self.disk,
+            recovery_point=self.checkpointed,
+            log_start=self.model.start,
+            config=COMPACTED,
+        )
         self._watch()
         assert self.log.log_end >= self.checkpointed
         if self.cut_since_flush:
