@@ -269,7 +269,7 @@ class SocketConnection:
             return
         for chunk in chunks:
             size = chunk.size if isinstance(chunk, FileRange) else len(chunk)
-            if size:  # an empty one would never count as sent
+            if size:
                 self._queue.append(chunk)
                 self._queued_bytes += size
         if self._queue and not self._flush_scheduled and not self._writing:
