@@ -1,0 +1,108 @@
+"""Apache Kafka's own command-line tools, to read what we write and to write what we read.
+
+They come from Maven Central through the machine's `mvn` into `.cache/`, once. A slow test that cannot have
+them fails and says what is missing: whoever asks for the slow tests wants to know whether Kafka agrees.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+KAFKA_VERSION = "4.3.1"
+ARTIFACTS = (
+    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+    f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
+    f"org.apache.kafka:kafka-shell:{KAFKA_VERSION}",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
+COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+INSTALL_TIMEOUT_S = 600
+TOOL_TIMEOUT_S = 120
+JVM_OPTIONS = (
+    "-XX:TieredStopAtLevel=1",  # short-lived: starting quickly is worth more than running quickly
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
+JARS = CACHE / f"kafka-{KAFKA_VERSION}"
+ARTIFACTS_FILE = "artifacts.txt"
+
+DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
+STORAGE = "kafka.tools.StorageTool"
+METADATA_SHELL = "org.apache.kafka.shell.MetadataShell"
+
+
+def run_tool(main_class: str, *args: str | Path, ok: tuple[int, ...] = (0,)) -> str:
+    """What the tool printed, both streams in order. Fails the test unless it exits as it should."""
+    command = ["java", *JVM_OPTIONS, "-cp", f"{_installed()}/*", main_class, *map(str, args)]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=TOOL_TIMEOUT_S,
+        check=False,
+    )
+    output = done.stdout.decode("utf-8", "replace")
+    if done.returncode not in ok:
+        pytest.fail(f"{main_class} {args} exited with {done.returncode}:\n{output}", pytrace=False)
+    return output
+
+
+@cache
+def _installed() -> Path:
+    missing = [name for name in ("java", "mvn") if shutil.which(name) is None]
+    if missing:
+        pytest.fail(
+            f"Apache Kafka's tools need {' and '.join(missing)} on the PATH "
+            "(a Java of at least 17, Apache Maven)",
+            pytrace=False,
+        )
+    wanted = "\n".join(ARTIFACTS)
+    if not (JARS / ARTIFACTS_FILE).is_file() or (JARS / ARTIFACTS_FILE).read_text() != wanted:
+        _install(wanted)
+    return JARS
+
+
+def _install(wanted: str) -> None:
+    CACHE.mkdir(exist_ok=True)
+    building = Path(mkdtemp(prefix="kafka-jars-", dir=CACHE))
+    try:
+        (building / "pom.xml").write_text(_pom())
+        done = subprocess.run(
+            ["mvn", "-q", "-B", "-f", building / "pom.xml", COPY_GOAL, "-DoutputDirectory=jars"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=INSTALL_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            said = done.stdout.decode("utf-8", "replace")
+            pytest.fail(f"mvn could not fetch Apache Kafka {KAFKA_VERSION}:\n{said}", pytrace=False)
+        (building / "jars" / ARTIFACTS_FILE).write_text(wanted)
+        # Whole or not at all: another test run may be looking at the same moment.
+        shutil.rmtree(JARS, ignore_errors=True)
+        (building / "jars").rename(JARS)
+    finally:
+        shutil.rmtree(building)
+
+
+def _pom() -> str:
+    dependencies = "".join(
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
+            *artifact.split(":")
+        )
+        for artifact in ARTIFACTS
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>ottla.tests</groupId><artifactId>kafka-tools</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>\n"
+    )
