@@ -59,6 +59,13 @@ def metadata_log_config(
     )
 
 
+def _mend_partition_metadata(disk: Disk, path: str) -> None:
+    """A crash may have torn the file while the log was created; it says nothing that is not known."""
+    content = checkpoints.partition_metadata_text(TOPIC_ID)
+    if not disk.exists(path) or disk.read(path) != content:
+        disk.replace(path, content)
+
+
 class Journal:
     def __init__(
         self, disk: Disk, log: Log, snapshots: SnapshotStore, static_voters: VoterSet | None
@@ -93,7 +100,8 @@ class Journal:
         snapshots = SnapshotStore(disk, path)
         earliest = snapshots.earliest
         start = 0 if earliest is None else earliest.end_offset
-        if disk.exists(f"{path}/{checkpoints.PARTITION_METADATA}"):
+        if any(name.endswith(".log") for name in disk.list_dir(path)):
+            _mend_partition_metadata(disk, f"{path}/{checkpoints.PARTITION_METADATA}")
             written = checkpoints.read_offsets(disk, f"{path}/{checkpoints.RECOVERY_POINTS}")
             log = Log.open(
                 disk,
@@ -109,6 +117,7 @@ class Journal:
             log = Log.create(
                 disk, directory, TOPIC, 0, config, topic_id=TOPIC_ID, log_start=start, now_ms=now_ms
             )
+        log.flush()
         latest = snapshots.latest
         if latest is not None:
             end = LogPosition(-1 if log.epochs.latest is None else log.epochs.latest, log.log_end)

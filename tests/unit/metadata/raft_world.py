@@ -331,8 +331,8 @@ class World:
     def cut_connections_of(self, node: int) -> None:
         """A process died: everybody connected to it sees the connection close."""
         for send, (host, life, target) in list(self.outstanding.items()):
-            if target != node and host.node != node:
-                continue
+            if target != node or host.node == node or self.is_cut(node, host.node):
+                continue  # who is cut off notices only at its request timeout
             del self.outstanding[send]
 
             def lost(host: Host = host, life: int = life, send: Send = send) -> None:
@@ -341,8 +341,7 @@ class World:
                     host.running.request_failed(send, self.now)
                     host.after_input()
 
-            if host.node != node and not self.is_cut(node, host.node):
-                self.at(self.now + self.travel(), lost)
+            self.at(self.now + self.travel(), lost)
 
     # What must hold
 
@@ -356,6 +355,9 @@ class World:
                 )
                 assert raft.journal.log_end >= self.committed_end, "a leader without all (M3)"
             case HighWatermarkAdvanced(offset=offset):
+                if raft.role is Role.LEADER:
+                    last = raft.journal.log.epochs.epoch_for_offset(offset - 1)
+                    assert last == raft.epoch, f"{offset} commits nothing of epoch {raft.epoch} (M4)"
                 if raft.role is Role.LEADER and offset > self.committed_end:
                     self.check_on_majority(offset)
                     self.committed_end = offset
