@@ -91,8 +91,11 @@ class ControllerService:
     async def stop(self) -> None:
         self._quorum.on_leadership.remove(self._leadership)
         self._deactivate()
-        for task in list(self._tasks):
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         if self._to_controller is not None:
             await self._to_controller.stop()
 
