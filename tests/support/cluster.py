@@ -22,6 +22,7 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.cli.ports import free_ports
 from ottla.records.batch import CorruptBatch, batches
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import read_response_header, request_frame
@@ -117,7 +118,7 @@ class ProcessCluster:
     nodes: dict[int, NodeProcess] = field(init=False)
 
     def __post_init__(self) -> None:
-        ports = iter(_free_ports(2 * self.brokers))
+        ports = iter(free_ports(2 * self.brokers))
         self.nodes = {
             i: NodeProcess(
                 i, self.directory / f"node-{i}", next(ports), next(ports), i <= CONTROLLERS_MAX
@@ -426,15 +427,3 @@ def _receive(connection: socket.socket, size: int) -> bytes:
             raise ConnectionError("closed before the answer was whole")
         received += piece
     return received
-
-
-def _free_ports(count: int) -> list[int]:
-    """All held open until the last one is taken, so that no two are the same."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

@@ -102,9 +102,7 @@ class Node:
             try:
                 _, port = await server.listen(self.runtime.network, listener.host, listener.port)
             except OSError as error:
-                raise ConfigError(
-                    f"cannot listen on {listener}: {error.strerror or error}"
-                ) from error
+                raise ConfigError(f"listeners: {listener}: {error.strerror or error}") from error
             told = advertised[listener.name]
             self.endpoints[listener.name] = told._replace(port=told.port or port)
 

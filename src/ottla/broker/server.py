@@ -147,7 +147,9 @@ class ServerConnection:
             return
         handler = self.server.handlers.get(header.api_key)
         if handler is None:
-            logger.info(
+            logger.log(
+                # A node takes its ports before it can serve: who comes so early simply comes again.
+                logging.INFO if self.server.handlers else logging.DEBUG,
                 "closing %s: api key %d is not served on %s",
                 self.peer,
                 header.api_key,

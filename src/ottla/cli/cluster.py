@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
+from ottla.cli.ports import free_ports
 from ottla.cli.processes import Process, Starting, stop_all, wait_gone
 
 HOST = "127.0.0.1"
@@ -92,7 +93,7 @@ class LocalCluster:
             raise Failure(f"{directory}: is not empty, and no cluster is in it", CONFLICT)
         controllers = min(count, CONTROLLERS_MAX)
         ports = (
-            _free_ports(count + controllers)
+            free_ports(count + controllers)
             if port == 0
             else list(range(port, port + count + controllers))
         )
@@ -248,18 +249,6 @@ def locked(directory: Path) -> Iterator[None]:
         except BlockingIOError:
             raise Failure(f"{directory}: another ottla command is at work here", CONFLICT) from None
         yield
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that are free now. All are held until all are found, so that none is given twice."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def _require_free(ports: list[int]) -> None:
