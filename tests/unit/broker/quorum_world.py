@@ -152,6 +152,4 @@ class QuorumWorld:
         return node
 
     def all_at(self, offset: int) -> bool:
-        return all(
-            n.quorum is None or n.quorum.image.offset >= offset for n in self.nodes.values()
-        )
+        return all(n.quorum is None or n.quorum.image.offset >= offset for n in self.nodes.values())

@@ -357,7 +357,9 @@ class World:
             case HighWatermarkAdvanced(offset=offset):
                 if raft.role is Role.LEADER:
                     last = raft.journal.log.epochs.epoch_for_offset(offset - 1)
-                    assert last == raft.epoch, f"{offset} commits nothing of epoch {raft.epoch} (M4)"
+                    assert last == raft.epoch, (
+                        f"{offset} commits nothing of epoch {raft.epoch} (M4)"
+                    )
                 if raft.role is Role.LEADER and offset > self.committed_end:
                     self.check_on_majority(offset)
                     self.committed_end = offset
