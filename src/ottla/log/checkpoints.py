@@ -89,9 +89,8 @@ def read_epochs(disk: Disk, path: str) -> list[tuple[int, int]]:
         if len(words) != 2:
             raise CorruptCheckpoint(path, line, "epoch and start offset expected")
         epoch, start = (_number(path, line, word) for word in words)
-        if epoch < 0 or start < 0 or (entries and not (epoch, start) > entries[-1]):
-            raise CorruptCheckpoint(path, line, "epochs and offsets must rise")
-        if entries and start <= entries[-1][1]:
+        epoch_before, start_before = entries[-1] if entries else (-1, -1)
+        if epoch <= epoch_before or start <= start_before:
             raise CorruptCheckpoint(path, line, "epochs and offsets must rise")
         entries.append((epoch, start))
     return entries

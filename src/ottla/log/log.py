@@ -20,7 +20,7 @@ from typing import NamedTuple, NoReturn
 from uuid import UUID
 from zlib import crc32
 
-from ottla.log import checkpoints, recovery
+from ottla.log import checkpoints, recovery, times
 from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError
 from ottla.log.producers import ProducerState
@@ -34,7 +34,6 @@ from ottla.records.batch import (
     check_crc,
     validate_from_client,
 )
-from ottla.records.record import records as records_of
 from ottla.runtime.seams import Buffer, Disk, FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
@@ -491,44 +490,11 @@ class Log:
 
     def offset_for_timestamp(self, ts_ms: int, end_offset: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record at least as new, below `end_offset`."""
-        for segment in self._segments:
-            if segment.next_offset <= self.log_start or segment.max_timestamp < ts_ms:
-                continue
-            for batch in segment.headers(segment.position_for_time(ts_ms)):
-                if batch.base_offset >= end_offset:
-                    return None
-                if batch.max_timestamp < ts_ms or batch.last_offset < self.log_start:
-                    continue
-                found = self._first_record(segment, batch, ts_ms)
-                if found is not None:
-                    return found if found[1] < end_offset else None
-        return None
+        return times.first_at_least(self._segments, self.log_start, ts_ms, end_offset)
 
     def max_timestamp_offset(self, end_offset: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record with the largest timestamp below `end_offset`."""
-        best: tuple[int, int] | None = None
-        at: Segment | None = None
-        for segment in self._segments:
-            if segment.base >= end_offset:
-                break
-            found = segment.largest_time_before(end_offset)
-            if found is None or found[1] < self.log_start:
-                continue
-            if best is None or found[0] > best[0]:
-                best, at = found, segment
-        if best is None or at is None:
-            return None
-        batch = next(at.headers(at.locate(best[1]).position))
-        return self._first_record(at, batch, best[0])
-
-    def _first_record(self, segment: Segment, batch: Batch, ts_ms: int) -> tuple[int, int] | None:
-        if batch.log_append_time:
-            return batch.max_timestamp, max(batch.base_offset, self.log_start)
-        content = segment.opened().read_at(batch.position, batch.size)
-        for record in records_of(content, Batch(0, *batch[1:])):
-            if record.timestamp >= ts_ms and record.offset >= self.log_start:
-                return record.timestamp, record.offset
-        return None
+        return times.first_with_largest(self._segments, self.log_start, end_offset)
 
     @property
     def last_stable_offset(self) -> int:

@@ -204,7 +204,7 @@ class LogManager:
                     files=self._files,
                 )
             except CorruptLog as error:
-                if not self._was_never_flushed(path):
+                if recovery_points.get(key, 0) or not self._discarded_if_empty(path):
                     self.corrupt[key] = error
                     self._corrupt_in[key] = directory
                 continue
@@ -219,16 +219,12 @@ class LogManager:
         except CorruptCheckpoint:
             return {}
 
-    def _was_never_flushed(self, path: str) -> bool:
-        """A power loss right after the creation leaves a directory without identity or data, which is
+    def _discarded_if_empty(self, path: str) -> bool:
+        """A power loss right after the creation may leave a directory without identity or data, which is
         as good as none."""
-        names = self._disk.list_dir(path)
-        if any(
-            self._disk.file_size(f"{path}/{name}")
-            for name in names
-            if name.endswith(".log") or name == checkpoints.PARTITION_METADATA
-        ):
-            return False
+        for name in self._disk.list_dir(path):
+            if name.endswith(".log") and self._disk.file_size(f"{path}/{name}"):
+                return False
         self._disk.remove_tree(path)
         return True
 

@@ -1,0 +1,325 @@
+"""All logs of a broker: whose directories they are, clean and unclean stops, failing disks, corrupt logs."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from itertools import count
+from uuid import UUID
+
+import pytest
+from logkit import SMALL, append, batch_of, content, sim_disk
+
+from ottla.log.errors import LogDirError, WrongDirectory
+from ottla.log.manager import LogManager
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.types import TopicPartition
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+TOPIC_ID = UUID(int=40)
+ZERO = TopicPartition("t", 0)
+
+
+def managed(
+    disk, directories=("/data",), *, start: bool = True, node: int = 1, **options
+) -> LogManager:
+    ids = count(1000)
+    manager = LogManager(
+        disk, list(directories), SMALL, new_id=lambda: UUID(int=next(ids)), **options
+    )
+    if start:
+        manager.start(CLUSTER, node, 0)
+    return manager
+
+
+def create(manager: LogManager, topic: str = "t", partition: int = 0, **options):
+    return manager.create(topic, TOPIC_ID, partition, SMALL, 0, **options)
+
+
+def killed(disk):
+    disk.forget_process()
+
+
+def test_a_new_directory_gets_an_identity_and_keeps_it():
+    disk = sim_disk()
+    first = managed(disk)
+    identity = first.directory_ids["/data"]
+    first.close(clean=True, broker_epoch=5)
+    assert managed(disk).directory_ids == {"/data": identity}
+    text = disk.read("/data/meta.properties").decode()
+    assert f"cluster.id={CLUSTER}\n" in text and "node.id=1\n" in text and "version=1\n" in text
+
+
+def test_a_directory_of_another_cluster_node_or_process_is_not_touched():
+    disk = sim_disk()
+    first = managed(disk)
+    with pytest.raises(WrongDirectory, match="another process"):
+        managed(disk)
+    first.close(clean=True)
+    with pytest.raises(WrongDirectory, match="node 1"):
+        managed(disk, node=2)
+    killed(disk)
+    other = LogManager(disk, ["/data"], SMALL, new_id=lambda: UUID(int=1))
+    with pytest.raises(WrongDirectory, match="cluster"):
+        other.start("another", 1, 0)
+
+
+def test_a_clean_stop_is_remembered_once():
+    disk = sim_disk()
+    manager = managed(disk)
+    assert manager.previous_broker_epoch == -1
+    log = create(manager)
+    append(log, 3)
+    manager.close(clean=True, broker_epoch=330)
+    assert disk.read("/data/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":330}'
+    again = managed(disk)
+    assert again.previous_broker_epoch == 330
+    assert again.logs[ZERO].log_end == again.logs[ZERO].recovery_point == 3
+    assert not disk.exists("/data/.kafka_cleanshutdown")
+    killed(disk)
+    assert managed(disk).previous_broker_epoch == -1
+
+
+def test_P08_the_checkpoints_keep_every_partitions_marks_across_restarts():
+    disk = sim_disk()
+    manager = managed(disk)
+    for partition in range(3):
+        log = create(manager, partition=partition)
+        append(log, 5)
+        log.advance_high_watermark(partition + 2)
+    manager.logs[ZERO].advance_log_start(1)
+    manager.logs[TopicPartition("t", 1)].flush()
+    manager.checkpoint()
+    assert disk.read("/data/replication-offset-checkpoint") == b"0\n3\nt 0 2\nt 1 3\nt 2 4\n"
+    assert disk.read("/data/recovery-point-offset-checkpoint") == b"0\n3\nt 0 0\nt 1 5\nt 2 0\n"
+    assert disk.read("/data/log-start-offset-checkpoint") == b"0\n1\nt 0 1\n"
+    assert disk.read("/data/t-2/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
+    killed(disk)
+    again = managed(disk)
+    assert [log.high_watermark for log in again.logs.values()] == [2, 3, 4]
+    assert [log.log_start for log in again.logs.values()] == [1, 0, 0]
+    assert again.logs[ZERO].topic_id == TOPIC_ID
+
+
+def test_flushed_data_that_rots_keeps_its_log_out_until_it_is_made_anew():
+    disk = sim_disk()
+    manager = managed(disk)
+    for partition in range(2):
+        append(create(manager, partition=partition), 4)
+        manager.logs[TopicPartition("t", partition)].flush()
+    manager.checkpoint()
+    killed(disk)
+    disk.rot("/data/t-0/00000000000000000000.log", 30)
+    again = managed(disk)
+    assert list(again.logs) == [TopicPartition("t", 1)]
+    assert list(again.corrupt) == [ZERO]
+    log = create(again)
+    assert log.log_end == 0 and not again.corrupt
+    assert [name for name in disk.list_dir("/data") if name.endswith("-stray")]
+    append(log, 1)
+    killed(disk)
+    assert managed(disk).logs[ZERO].log_end == 1, "the marks of the corrupt log are gone too"
+
+
+def test_a_partition_whose_creation_did_not_survive_a_power_loss_is_as_if_it_was_never_there():
+    for seed in range(60):
+        disk = sim_disk(seed)
+        manager = managed(disk)
+        log = create(manager)
+        append(log, 1)
+        disk.lose_power()
+        again = managed(disk)
+        if ZERO in again.logs:
+            assert again.logs[ZERO].log_end <= 1
+        elif ZERO in again.corrupt:
+            assert disk.file_size("/data/t-0/00000000000000000000.log")
+            assert create(again).log_end == 0
+        else:
+            create(again)
+
+
+def test_a_deleted_log_is_gone_at_once_and_its_files_after_a_while():
+    disk = sim_disk()
+    manager = managed(disk)
+    log = create(manager)
+    append(log, 1)
+    kept = log.read(0, max_bytes=100, end_offset=1).range
+    manager.delete(ZERO, 1000)
+    assert ZERO not in manager.logs
+    (name,) = [name for name in disk.list_dir("/data") if name.startswith("t-0")]
+    assert name == f"t-0.{TOPIC_ID.hex}-delete"
+    assert kept.read()
+    manager.retention(1000 + SMALL.file_delete_delay_ms - 1)
+    assert disk.exists(f"/data/{name}")
+    manager.retention(1000 + SMALL.file_delete_delay_ms)
+    assert not disk.exists(f"/data/{name}")
+
+
+def test_what_is_left_of_a_deleted_log_goes_after_a_restart():
+    disk = sim_disk()
+    manager = managed(disk)
+    create(manager)
+    manager.delete(ZERO, 0)
+    killed(disk)
+    again = managed(disk)
+    assert not again.logs
+    again.retention(0)
+    assert not [name for name in disk.list_dir("/data") if name.endswith("-delete")]
+
+
+@pytest.mark.parametrize("plan_under_way", [False, True])
+def test_a_log_of_the_same_name_does_not_inherit_the_marks_of_a_deleted_one(plan_under_way):
+    disk = sim_disk()
+    manager = managed(disk)
+    log = create(manager)
+    append(log, 9)
+    log.advance_high_watermark(9)
+    log.advance_log_start(7)
+    log.flush()
+    manager.checkpoint()
+    plan = manager.checkpoint_plan() if plan_under_way else None
+    manager.delete(ZERO, 0)
+    log = manager.create("t", UUID(int=41), 0, SMALL, 0)
+    append(log, 2)
+    if plan is not None:
+        plan.run()
+        manager.checkpointed(plan)
+    killed(disk)
+    again = managed(disk).logs[ZERO]
+    assert (again.log_start, again.high_watermark, again.log_end) == (0, 0, 2)
+
+
+def test_a_recovery_point_that_falls_is_on_disk_before_the_log_is_cut():
+    disk = sim_disk()
+    manager = managed(disk)
+    log = create(manager)
+    for _ in range(3):
+        append(log, 2)
+    log.flush()
+    plan = manager.checkpoint_plan()
+    log.truncate_to(2)
+    plan.run()
+    manager.checkpointed(plan)
+    assert disk.read("/data/recovery-point-offset-checkpoint") == b"0\n1\nt 0 2\n"
+    disk.lose_power()
+    assert managed(disk).logs[ZERO].log_end >= 2
+
+
+def test_one_failed_directory_takes_its_logs_and_the_others_live_on():
+    disk = sim_disk()
+    manager = managed(disk, ("/a", "/b"))
+    logs = [create(manager, partition=partition) for partition in range(4)]
+    assert [log.directory for log in logs] == ["/a", "/b", "/a", "/b"]
+    lost = []
+    manager.on_offline.append(lambda directory, keys: lost.append((directory, keys)))
+    disk.fail("write", "/a", error=errno.EIO)
+    with pytest.raises(LogDirError) as failure:
+        append(logs[0], 1)
+    manager.mark_offline(failure.value.directory, failure.value.cause)
+    assert lost == [("/a", [ZERO, TopicPartition("t", 2)])]
+    assert list(manager.offline_directories) == ["/a"]
+    with pytest.raises(KafkaError, match=ErrorCode.KAFKA_STORAGE_ERROR.name):
+        append(logs[2], 1)
+    append(logs[1], 1)
+    assert create(manager, partition=9).directory == "/b"
+    manager.checkpoint()
+    manager.retention(0)
+    manager.close(clean=True, broker_epoch=3)
+    assert disk.exists("/b/.kafka_cleanshutdown") and not disk.exists("/a/.kafka_cleanshutdown")
+    disk.mend()
+    assert managed(disk, ("/a", "/b")).previous_broker_epoch == -1
+
+
+@pytest.mark.parametrize("operation", ["write", "flush", "flush_dir"])
+def test_a_directory_that_fails_in_the_background_goes_offline(operation):
+    disk = sim_disk()
+    manager = managed(disk, ("/a", "/b"))
+    for partition in range(2):
+        append(create(manager, partition=partition), 1)
+    disk.fail(operation, "/b")
+    manager.checkpoint()
+    assert list(manager.offline_directories) == ["/b"]
+    assert list(manager.logs) == [ZERO]
+
+
+def test_a_directory_that_cannot_be_read_at_the_start_is_offline_and_all_is_too_many():
+    disk = sim_disk()
+    managed(disk, ("/a", "/b")).close(clean=True)
+    disk.fail("lock", "/a")
+    manager = managed(disk, ("/a", "/b"))
+    assert list(manager.offline_directories) == ["/a"]
+    manager.close(clean=True)
+    disk.fail("lock", "/b")
+    with pytest.raises(WrongDirectory):
+        managed(disk, ("/a", "/b"))
+
+
+def test_a_damaged_recovery_point_checkpoint_takes_its_directory_offline():
+    """Without it nobody knows what was flushed, and so what may be cut."""
+    disk = sim_disk()
+    manager = managed(disk, ("/a", "/b"))
+    create(manager)
+    manager.close(clean=True)
+    disk.replace("/a/recovery-point-offset-checkpoint", b"0\n7\n")
+    disk.replace("/b/replication-offset-checkpoint", b"garbage")
+    again = managed(disk, ("/a", "/b"))
+    assert list(again.offline_directories) == ["/a"]
+
+
+def test_the_quorums_log_and_other_files_are_left_alone():
+    disk = sim_disk()
+    managed(disk).close(clean=True)
+    for name in ("__cluster_metadata-0", "not a partition", "t-x", "t-007", "t-1.abc-stray"):
+        disk.make_dirs(f"/data/{name}")
+    manager = managed(disk)
+    assert not manager.logs and not manager.corrupt
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250])
+def test_a_name_that_is_no_topics_never_becomes_a_path(name):
+    manager = managed(sim_disk())
+    with pytest.raises(KafkaError, match=ErrorCode.INVALID_TOPIC_EXCEPTION.name):
+        create(manager, name)
+
+
+def test_a_long_name_still_fits_when_it_is_deleted():
+    disk = sim_disk()
+    manager = managed(disk)
+    create(manager, "x" * 249, 12345)
+    manager.delete(TopicPartition("x" * 249, 12345), 0)
+    assert max(len(name) for name in disk.list_dir("/data")) == 255
+
+
+def test_retention_runs_over_all_logs_and_forgets_silent_producers():
+    manager = managed(sim_disk(), producer_id_expiration_ms=1000)
+    for partition in range(2):
+        log = create(manager, partition=partition)
+        log.config = replace(SMALL, retention_ms=0)
+        log.append_as_leader(batch_of(1, producer_id=4, producer_epoch=0, base_sequence=0), 0, 0)
+        log.advance_high_watermark(1)
+    assert manager.retention(5000) == 2
+    assert not any(log.producers.producers for log in manager.logs.values())
+
+
+def test_a_cluster_of_crashes_never_loses_what_was_checkpointed():
+    """Append, flush, checkpoint, cut and lose power in turns: no flushed batch goes, no false alarm."""
+    for seed in range(40):
+        disk = sim_disk(seed)
+        manager = managed(disk)
+        create(manager).flush()
+        for _ in range(6):
+            log = manager.logs[ZERO]
+            for _ in range(disk.random.randrange(12)):
+                append(log, 1 + disk.random.randrange(3), epoch=log.epochs.latest or 0)
+            if disk.random.random() < 0.5:
+                log.flush()
+            if disk.random.random() < 0.5:
+                manager.checkpoint()
+            promised = content(log, 0, log.recovery_point)
+            if disk.random.random() < 0.5:
+                log.truncate_to(disk.random.randint(0, log.log_end))
+                promised = content(log, 0, log.recovery_point)
+            disk.lose_power()
+            manager = managed(disk)
+            assert not manager.corrupt, (seed, manager.corrupt)
+            assert content(manager.logs[ZERO]).startswith(promised)

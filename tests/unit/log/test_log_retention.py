@@ -1,0 +1,149 @@
+"""What becomes of old segments, and how a time leads to an offset."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from logkit import DIRECTORY, SMALL, append, new_log, offsets_in, reopen, sim_disk
+
+from ottla.log.config import LogConfig
+
+PATH = f"{DIRECTORY}/t-0"
+ONE_PER_SEGMENT = replace(SMALL, segment_bytes=150, retention_ms=-1)
+
+
+def segments_at(times, config=ONE_PER_SEGMENT, disk=None):
+    """One segment of one batch of two records for each time."""
+    log = new_log(disk or sim_disk(), config)
+    for time in times:
+        append(log, 2, timestamp=time, value=b"v" * 20)
+    assert len(log.segment_bases) == len(times)
+    log.advance_high_watermark(log.log_end)
+    return log
+
+
+def test_segments_older_than_retention_ms_go_oldest_first():
+    log = segments_at([100, 200, 300, 400], replace(ONE_PER_SEGMENT, retention_ms=150))
+    assert log.delete_old_segments(401) == 2
+    assert (log.log_start, log.segment_bases) == (4, [4, 6])
+    assert log.epochs.entries == [(0, 4)]
+    log.invariants()
+
+
+def test_segments_beyond_retention_bytes_go_oldest_first():
+    log = segments_at([1, 2, 3, 4])
+    size = log.size_bytes // 4
+    log.config = replace(ONE_PER_SEGMENT, retention_bytes=2 * size + 1)
+    assert log.delete_old_segments(0) == 1
+    log.config = replace(ONE_PER_SEGMENT, retention_bytes=2 * size)
+    assert log.delete_old_segments(0) == 1
+    assert log.segment_bases == [4, 6]
+
+
+def test_nothing_at_or_above_the_high_watermark_goes():
+    log = segments_at([1, 2, 3], replace(ONE_PER_SEGMENT, retention_ms=0))
+    log.set_high_watermark(3)
+    assert log.delete_old_segments(10**6) == 1
+    assert log.segment_bases == [2, 4]
+
+
+def test_when_everything_is_old_an_empty_segment_stays():
+    log = segments_at([1, 2], replace(ONE_PER_SEGMENT, retention_ms=0))
+    assert log.delete_old_segments(10**6) == 2
+    assert (log.log_start, log.log_end, log.segment_bases) == (4, 4, [4])
+    assert log.delete_old_segments(10**7) == 0
+    assert append(log, 1) == 4
+
+
+def test_a_compacted_topic_loses_segments_only_below_its_start():
+    log = segments_at(
+        [1, 2, 3], replace(ONE_PER_SEGMENT, retention_ms=0, cleanup_policy=("compact",))
+    )
+    assert log.delete_old_segments(10**6) == 0
+    log.advance_log_start(3)
+    assert log.delete_old_segments(10**6) == 1
+    assert log.segment_bases == [2, 4] and log.log_start == 3
+
+
+def test_files_are_renamed_first_and_removed_after_the_delay():
+    disk = sim_disk()
+    config = replace(ONE_PER_SEGMENT, retention_ms=0, file_delete_delay_ms=1000)
+    log = segments_at([1, 2, 3], config, disk)
+    log.set_high_watermark(4)
+    log.delete_old_segments(5000)
+    deleted = [name for name in disk.list_dir(PATH) if name.endswith(".deleted")]
+    assert len(deleted) == 6 and "00000000000000000000.log.deleted" in deleted
+    log.delete_old_segments(5999)
+    assert deleted == [name for name in disk.list_dir(PATH) if name.endswith(".deleted")]
+    log.delete_old_segments(6000)
+    assert not [name for name in disk.list_dir(PATH) if name.endswith(".deleted")]
+
+
+def test_files_marked_for_deletion_go_at_the_next_start():
+    disk = sim_disk()
+    log = segments_at([1, 2, 3], replace(ONE_PER_SEGMENT, retention_ms=0), disk)
+    log.set_high_watermark(4)
+    log.delete_old_segments(5000)
+    again = reopen(disk, config=ONE_PER_SEGMENT)
+    assert again.log_start == 4 and offsets_in(again) == [(4, 5)]
+    assert not [name for name in disk.list_dir(PATH) if name.endswith(".deleted")]
+
+
+@given(
+    times=st.lists(st.integers(0, 60), min_size=1, max_size=40),
+    target=st.integers(0, 70),
+    interval=st.sampled_from((0, 150, 4096)),
+    segment_bytes=st.sampled_from((300, 1 << 30)),
+    data=st.data(),
+)
+def test_a_time_leads_to_the_first_record_at_least_as_new(
+    times, target, interval, segment_bytes, data
+):
+    disk = sim_disk()
+    config = LogConfig(index_interval_bytes=interval, segment_bytes=segment_bytes)
+    log = new_log(disk, config)
+    records = []
+    for time in times:
+        count = 1 + time % 3
+        base = append(log, count, timestamp=time)
+        records += [(time + i, base + i) for i in range(count)]
+    if data.draw(st.booleans()):
+        log.close(clean=True)
+        log = reopen(disk, recovery_point=log.log_end, clean=True, config=config)
+    if data.draw(st.booleans()):
+        cut = data.draw(st.integers(0, log.log_end))
+        log.truncate_to(cut)
+        records = [record for record in records if record[1] < log.log_end]
+    log.advance_high_watermark(log.log_end)
+    log.advance_log_start(data.draw(st.integers(0, log.log_end)))
+    records = [record for record in records if record[1] >= log.log_start]
+    end = data.draw(st.integers(log.log_start, log.log_end))
+    below = [record for record in records if record[1] < end]
+    found = [record for record in records if record[0] >= target]
+    expected = found[0] if found and found[0][1] < end else None
+    assert log.offset_for_timestamp(target, end) == expected
+    at_boundary = end == log.log_end or any(offsets[0] == end for offsets in offsets_in(log))
+    if at_boundary:
+        largest = max((time for time, _ in below), default=None)
+        expected = next((record for record in below if record[0] == largest), None)
+        assert log.max_timestamp_offset(end) == expected
+
+
+def test_a_log_without_timestamps_answers_no_time():
+    log = new_log(sim_disk())
+    append(log, 1, timestamp=-1)
+    assert log.offset_for_timestamp(0, 1) is None
+    assert log.max_timestamp_offset(1) is None
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_times_survive_a_restart(clean):
+    disk = sim_disk()
+    log = segments_at([500, 100, 900, 300], disk=disk)
+    log.close(clean=clean)
+    again = reopen(disk, clean=clean, config=ONE_PER_SEGMENT)
+    assert again.max_timestamp_offset(8) == (901, 5)
+    assert again.offset_for_timestamp(600, 8) == (900, 4)
