@@ -173,7 +173,8 @@ class Display:
         self._printed_at = self.began
 
     def say(self, what: str) -> None:
-        self.console.print(f"[dim]{time.monotonic() - self.began:5.1f} s[/dim]  {what}")
+        elapsed = time.monotonic() - self.began
+        self.console.print(f"[dim]{elapsed:5.1f} s[/dim]  {what}", soft_wrap=True)
 
     def renderable(self) -> Progress:
         return self._progress

@@ -213,12 +213,14 @@ def test_a_node_is_killed_and_comes_back(run: Run, directory: Path) -> None:
     assert "no node 9" in fails(directory, errors.NOT_FOUND, "nodes", "kill", "9")
 
 
-def test_down_and_up_keep_the_records(tmp_path: Path) -> None:
+def test_P08_high_watermarks_are_kept_across_restarts_and_can_be_read(tmp_path: Path) -> None:
     path = str(tmp_path / "kept")
     assert command("up", "--dir", path, "--port", "0", "--detach").returncode == errors.OK
     try:
         assert command("topics", "create", "kept", "--dir", path).returncode == errors.OK
         assert command("produce", "kept", "still here", "--dir", path).returncode == errors.OK
+        produced = command("produce", "kept", "and here", "--dir", path)
+        assert produced.returncode == errors.OK, produced.stderr
         down = as_json(command("down", "--dir", path, "--format", "json").stdout)
         assert down == {"stopped": [1, 2, 3], "killed": []}
         assert all(
@@ -227,9 +229,16 @@ def test_down_and_up_keep_the_records(tmp_path: Path) -> None:
                 "nodes"
             ]
         )
+        kept = as_json(command("checkpoints", "kept", "--dir", path, "--format", "json").stdout)
+        assert [(row["node"], row["hw"]) for row in kept] == [(1, 2), (2, 2), (3, 2)]
+        for node in (1, 2, 3):
+            file = Path(path) / f"node-{node}" / "data" / "replication-offset-checkpoint"
+            assert "kept 0 2" in file.read_text().splitlines()
         again = command("up", "--dir", path, "--detach")
         assert again.returncode == errors.OK, again.stderr
-        assert command("consume", "kept", "--exit", "--dir", path).stdout == "still here\n"
+        assert (
+            command("consume", "kept", "--exit", "--dir", path).stdout == "still here\nand here\n"
+        )
     finally:
         command("purge", "--dir", path)
 

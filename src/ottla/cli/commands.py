@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import ottla
-from ottla.cli import local, records, topics
+from ottla.cli import checkpoints, local, records, topics
 
 HELP = """Kafka's replicated log in Python: a real cluster in a second.
 
@@ -53,3 +53,4 @@ app.add_typer(topics.app, name="topics")
 app.command()(records.produce)
 app.command()(records.consume)
 app.command()(topics.replicas)
+app.command()(checkpoints.checkpoints)

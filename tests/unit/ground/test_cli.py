@@ -71,6 +71,7 @@ def test_a_node_process_imports_no_command_line_library() -> None:
         (),
         *((name,) for name in ("up", "status", "down", "purge", "node", "produce", "consume")),
         ("replicas",),
+        ("checkpoints",),
         *(("nodes", name) for name in ("start", "stop", "kill")),
         *(("topics", name) for name in ("create", "list", "describe", "delete", "alter")),
     ],
@@ -91,7 +92,9 @@ def test_a_wrong_address_is_wrong_usage() -> None:
     assert "'nonsense' is not host:port" in line
 
 
-@pytest.mark.parametrize("command", [("status",), ("down",), ("purge",), ("nodes", "kill", "1")])
+@pytest.mark.parametrize(
+    "command", [("status",), ("checkpoints",), ("down",), ("purge",), ("nodes", "kill", "1")]
+)
 def test_a_directory_without_a_cluster_is_not_found(
     command: tuple[str, ...], tmp_path: Path
 ) -> None:
