@@ -11,6 +11,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ottla.broker.admin import AdminHandlers, ProducerIds
 from ottla.broker.configs import ConfigHandlers
@@ -42,14 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 async def run_node(settings: Settings, runtime: Runtime, ready: Callable[[], None]) -> None:
-    """Run until cancelled, which is a controlled shutdown, or until the node cannot go on."""
-    node = Node(settings, runtime)
-    try:
-        await node.start()
-        ready()
-        await node.until_failure()
-    finally:
-        await node.stop()
+    await Node(settings, runtime).run(ready)
 
 
 class Node:
@@ -61,6 +55,15 @@ class Node:
         self.quorum: Quorum | None = None
         self.controller: ControllerService | None = None
         self.broker: Broker | None = None
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Run until cancelled, which is a controlled shutdown, or until the node cannot go on."""
+        try:
+            await self.start()
+            ready()
+            await self.until_failure()
+        finally:
+            await self.stop()
 
     async def start(self) -> None:
         settings = self.settings
@@ -244,7 +247,7 @@ class Broker:
         await self._unless_refused(self.lifecycle.ready)
 
     async def _unless_refused(self, event: asyncio.Event) -> None:
-        waiter = asyncio.ensure_future(event.wait())
+        waiter: asyncio.Future[Any] = asyncio.ensure_future(event.wait())
         try:
             await asyncio.wait([waiter, self.lifecycle.failed], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -287,14 +290,14 @@ class Broker:
     async def stop(self) -> None:
         """The controller moves our leaders away while we still serve; then nothing is served any more and
         the logs are closed cleanly."""
-        clean = await self.lifecycle.controlled_shutdown()
+        await self.lifecycle.controlled_shutdown()
         self.is_serving = False
         await self.housekeeping.stop()
         await self.isr_proposals.stop()
         self.replication.stop()
         await self.to_controller.stop()
         logger.info("closing the logs")
-        self.logs.close(clean=True, broker_epoch=self.lifecycle.broker_epoch if clean else -1)
+        self.logs.close(clean=True, broker_epoch=self.lifecycle.broker_epoch)
 
 
 def new_uuid(runtime: Runtime) -> uuid.UUID:

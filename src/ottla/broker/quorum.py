@@ -129,6 +129,11 @@ class Quorum:
     # What others may know
 
     @property
+    def raft(self) -> Raft:
+        """To be looked at only: the simulator holds it against what must always hold."""
+        return self._raft
+
+    @property
     def is_leader(self) -> bool:
         return self._raft.is_leader
 

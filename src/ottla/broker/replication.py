@@ -166,7 +166,8 @@ class LeaderFetcher:
         self._turn = None
         if self._is_stopped:
             return
-        if self._channel is None:
+        if self._channel is None or self._channel.closed:
+            self._channel = None
             if self._connecting is None:
                 self._connecting = asyncio.get_running_loop().create_task(self._connect())
             return

@@ -162,6 +162,7 @@ class Partition:
                 for id in self.replicas
                 if id != self.config.node_id
             }
+            self._maybe_expand_isr()
         self._advance_high_watermark(now)
 
     def become_follower(self, decision: Decision) -> None:
@@ -263,8 +264,10 @@ class Partition:
             self.observer.high_watermark_advanced(self)
 
     def brokers_changed(self, now: float) -> None:
-        """A broker was fenced or came back: one that was about to join may hold nothing back any more."""
+        """A broker was fenced or came back: one that was about to join may hold nothing back any more,
+        and one that could not be a member may join."""
         if self.role is Role.LEADER:
+            self._maybe_expand_isr()
             self._advance_high_watermark(now)
 
     def _is_about_to_join(self, follower: Follower, now: float) -> bool:
@@ -283,16 +286,21 @@ class Partition:
             return self.isr
         return (*self.isr, *(id for id, _ in self.proposal.isr if id not in self.isr))
 
-    def _maybe_expand_isr(self, follower: Follower) -> None:
-        """D10: it has everything committed *and* everything of this epoch's start (KAFKA-7128)."""
-        if (
-            self.proposal is None
-            and follower.id not in self.isr
+    def _maybe_expand_isr(self) -> None:
+        """D10: whoever has everything committed *and* everything of this epoch's start (KAFKA-7128) is
+        proposed. Asked again whenever the answer may have changed, for an idle follower says nothing."""
+        if self.proposal is not None:
+            return
+        joining = [
+            follower.id
+            for follower in self.followers.values()
+            if follower.id not in self.isr
             and follower.log_end >= self.log.high_watermark
             and follower.log_end >= self.epoch_start
             and self.eligible_broker_epoch(follower.id) == follower.broker_epoch
-        ):
-            self._propose((*self.isr, follower.id), f"broker {follower.id} caught up")
+        ]
+        if joining:
+            self._propose((*self.isr, *joining), f"brokers {joining} caught up")
 
     def shrink_isr(self, now: float) -> None:
         """P12: members that have not caught up within replica.lag.time.max.ms are proposed to leave."""
@@ -308,7 +316,9 @@ class Partition:
             if (follower := self.followers.get(id)) is not None
             and not follower.is_caught_up(log_end, now, self.config.lag_time_max_s)
         ]
-        if lagging:
+        if not lagging:
+            self._maybe_expand_isr()
+        else:
             stay = tuple(id for id in self.isr if id not in lagging)
             self._propose(stay, f"brokers {lagging} lag behind offset {log_end}")
 
@@ -372,7 +382,7 @@ class Partition:
             self.observer.log_start_advanced(self)
         follower.fetched(fetch.fetch_offset, fetch.log_start_offset, broker_epoch, log.log_end, now)
         if follower.id not in self.isr:
-            self._maybe_expand_isr(follower)
+            self._maybe_expand_isr()
         if advanced:
             self._advance_high_watermark(now)
         return self._answer(range)

@@ -64,7 +64,8 @@ class World:
         self.now = 1000.0
         self.disk = RealDisk()
         self.ids = tuple(range(1, brokers + 1))
-        self.eligible: dict[int, int | None] = {id: 100 + id for id in self.ids}
+        self.epochs = {id: 100 + id for id in self.ids}
+        self.eligible: dict[int, int | None] = dict(self.epochs)
         self.seen = {id: Seen() for id in self.ids}
         self.config = LogConfig(min_insync_replicas=min_isr)
         self.path = path
@@ -143,7 +144,7 @@ class World:
             log_start_offset=replica.log.log_start,
             max_bytes=1 << 20,
         )
-        epoch = self.eligible[follower] or 0
+        epoch = self.epochs[follower]
         answer = self[leader].serve_follower(fetch, follower, epoch, 1 << 20, True, self.now)
         if answer.records is not None:
             answer = answer._replace(records=memoryview(bytearray(answer.records.read())))

@@ -194,6 +194,19 @@ def test_P14_a_replica_that_was_about_to_join_and_died_holds_nothing_back(tmp_pa
     assert world[1].log.high_watermark == 1
 
 
+def test_P14_an_idle_follower_joins_again_when_it_is_unfenced_though_it_says_nothing(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.eligible[2] = None
+    world.decide(isr=(1,))
+    world.fetch(2, 1)
+    assert world[1].proposal is None
+    world.eligible[2] = 102
+    world[1].brokers_changed(world.now)
+    assert [id for id, _ in world[1].proposal.isr] == [1, 2]
+
+
 @pytest.mark.parametrize("why", ["fenced", "restarted"])
 def test_P13_a_follower_that_is_not_eligible_is_not_proposed(tmp_path: Path, why: str) -> None:
     world = World(tmp_path)
