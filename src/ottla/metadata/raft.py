@@ -132,6 +132,11 @@ class Raft:
         return self._state.epoch
 
     @property
+    def state(self) -> QuorumState:
+        """Epoch, leader and vote, as they are on disk."""
+        return self._state
+
+    @property
     def leader(self) -> int | None:
         """The leader of this epoch as far as known and believed to be there."""
         if self.role in (Role.FOLLOWER, Role.LEADER) and not self._leader_is_gone:

@@ -129,6 +129,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._closed = False
         self._burying = False
         self._in_machinery = False
+        self._acted: Process | None = None
+        self.after_event: Callable[[Process], None] | None = None
+        """Called after everything that a process did, with that process: whoever checks what always holds."""
         self.network = TcpNetwork(self)
 
     # Seeds and numbers
@@ -223,6 +226,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """
         if self._in_machinery and (process is None or process.running):
             self._in_machinery = False
+            self._acted = process
             try:
                 context.run(function)
             except Exception as problem:
@@ -293,6 +297,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         for _ in range(turn):
             item = ready.popleft()
             self._now_ns += CALLBACK_NS
+            self._acted = None
             if isinstance(item, MachineEvent):
                 self._in_machinery = True
                 item.function(*item.arguments)
@@ -300,9 +305,12 @@ class SimLoop(asyncio.AbstractEventLoop):
             elif not item.cancelled():
                 process = item.process
                 if process is None or process.running:
+                    self._acted = process
                     item._run()
                 elif process.alive:
                     process.deferred.append(item)
+            if self._acted is not None and self.after_event is not None:
+                self.after_event(self._acted)
         self.events += turn
         self._busy += turn
         if self._busy > BUSY_CALLBACKS_MAX:
