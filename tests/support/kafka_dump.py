@@ -23,7 +23,7 @@ _COMPLAINT = re.compile(
 _FIELD = re.compile(r"(\w+): (\[[^\]]*\]|\S+)")
 _RECORD = re.compile(
     r"\| (?P<fields>offset: .*? headerKeys: \[[^\]]*\])"
-    r"(?: (?P<control>\w+) (?P<content>\{.*\})| endTxnMarker: (?P<marker>\w+) coordinatorEpoch: (?P<coordinator>-?\d+)"
+    r"(?: (?P<control>[A-Z]\w+):? (?P<content>\{.*\})| endTxnMarker: (?P<marker>\w+) coordinatorEpoch: (?P<coordinator>-?\d+)"
     r"| controlType: (?P<type>\w+)\(\d+\))?"
     r"(?: key: (?P<key>.*?))?(?: payload: (?P<payload>.*))?"
 )
