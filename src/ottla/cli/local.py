@@ -177,7 +177,7 @@ def down(dir: DirOption = None, format: FormatOption = Format.table) -> None:
         print(f"node {id} did not stop in time and was killed; see {cluster.log_file(id)}")
 
 
-def purge(dir: DirOption = None) -> None:
+def purge(dir: DirOption = None, format: FormatOption = Format.table) -> None:
     """Kill every node and remove the cluster's directory with all its data."""
     from ottla.cli.cluster import LocalCluster, locked
 
@@ -185,7 +185,10 @@ def purge(dir: DirOption = None) -> None:
     LocalCluster.load(directory)
     with locked(directory):
         LocalCluster.load(directory).purge()
-    print(f"removed {directory}")
+    if format is Format.json:
+        print_json({"removed": str(directory)})
+    else:
+        print(f"removed {directory}")
 
 
 def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
@@ -266,7 +269,7 @@ IdArgument = Annotated[int, typer.Argument(metavar="ID", help="The node's id.")]
 
 
 @nodes.command("start")
-def nodes_start(id: IdArgument, dir: DirOption = None) -> None:
+def nodes_start(id: IdArgument, dir: DirOption = None, format: FormatOption = Format.table) -> None:
     """Start one node and wait until it is ready."""
     from ottla.cli.cluster import LocalCluster, locked
 
@@ -277,21 +280,30 @@ def nodes_start(id: IdArgument, dir: DirOption = None) -> None:
         if cluster.node(id).running:
             raise Failure(f"node {id} runs already (pid {cluster.nodes[id].pid})", CONFLICT)
         cluster.start([id])
-    print(f"node {id} is ready (pid {cluster.nodes[id].pid})")
+    _report(cluster, id, f"is ready (pid {cluster.nodes[id].pid})", format)
 
 
 @nodes.command("stop")
-def nodes_stop(id: IdArgument, dir: DirOption = None) -> None:
+def nodes_stop(id: IdArgument, dir: DirOption = None, format: FormatOption = Format.table) -> None:
     """Stop one node in good order: its leaderships move first."""
     cluster = _end(id, dir, lambda cluster: cluster.stop([id]))
-    print(f"node {id} is stopped; {len(cluster.running)} of {len(cluster.nodes)} run")
+    run = f"{len(cluster.running)} of {len(cluster.nodes)} run"
+    _report(cluster, id, f"is stopped; {run}", format)
 
 
 @nodes.command("kill")
-def nodes_kill(id: IdArgument, dir: DirOption = None) -> None:
+def nodes_kill(id: IdArgument, dir: DirOption = None, format: FormatOption = Format.table) -> None:
     """Kill one node with SIGKILL, as a crash would."""
     cluster = _end(id, dir, lambda cluster: cluster.kill([id]))
-    print(f"node {id} is killed; {len(cluster.running)} of {len(cluster.nodes)} run")
+    run = f"{len(cluster.running)} of {len(cluster.nodes)} run"
+    _report(cluster, id, f"is killed; {run}", format)
+
+
+def _report(cluster: LocalCluster, id: int, what: str, format: Format) -> None:
+    if format is Format.json:
+        print_json({"id": id, "pid": cluster.nodes[id].pid, "running": len(cluster.running)})
+    else:
+        print(f"node {id} {what}")
 
 
 def _end(id: int, dir: Path | None, how: Callable[[LocalCluster], object]) -> LocalCluster:
