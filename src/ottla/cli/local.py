@@ -235,25 +235,26 @@ def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
     """What the cluster itself knows of each node."""
     from ottla.cli.cluster import HOST
     from ottla.client import BlockingClient, Unreachable
+    from ottla.wire.errors import KafkaError
 
     addresses = [(HOST, node.port) for node in cluster.running]
+    quorum = None
     try:
         with BlockingClient(addresses, timeout_s=3) as blocking:
             brokers = blocking.run(blocking.client.describe_cluster())
             metadata = blocking.run(blocking.client.metadata())
-            quorum = blocking.run(blocking.client.describe_quorum())
-    except (Unreachable, TimeoutError):
+            with suppress(KafkaError, OSError):  # without a quorum there still are brokers
+                quorum = blocking.run(blocking.client.describe_quorum())
+    except (Unreachable, KafkaError, OSError):
         return {}
     partitions = [partition for topic in metadata.topics for partition in topic.partitions]
-    voters = {voter.id for voter in quorum.voters}
+    voters = {} if quorum is None else {each.id: "standby" for each in quorum.voters}
+    if quorum is not None:
+        voters[quorum.leader] = "active"
     return {
         broker.id: {
             "state": "fenced" if broker.fenced else "running",
-            "controller": "active"
-            if broker.id == quorum.leader
-            else "standby"
-            if broker.id in voters
-            else None,
+            "controller": voters.get(broker.id),
             "leaders": sum(partition.leader == broker.id for partition in partitions),
             "replicas": sum(broker.id in partition.replicas for partition in partitions),
         }
