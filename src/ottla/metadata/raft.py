@@ -112,6 +112,7 @@ class Raft:
         self._retries = 0  # elections lost since the last sign of a leader
         self._leader_is_gone = False
         self._leaderless: set[int] = set()  # voters that said they know no leader in this epoch
+        self._out_of_reach: set[int] = set()  # voters that could not be asked for one
         self._ballot: Ballot | None = None
         self._leadership: Leadership | None = None
         self._successors: tuple[ReplicaKey, ...] = ()
@@ -271,6 +272,7 @@ class Raft:
         self._leadership = None
         self._unacknowledged = set()
         self._leaderless.clear()
+        self._out_of_reach.clear()
         if state.epoch != old.epoch or state.leader != old.leader:
             self._leader_is_gone = False
             self._fetching = None
@@ -406,6 +408,9 @@ class Raft:
             granted = self._grants(request)
             if granted and not request.pre_vote and self._state.voted is None:
                 self.become_unattached(self.epoch, now, voted=request.candidate)
+            elif granted and self.role in (Role.FOLLOWER, Role.UNATTACHED):
+                grace = BACKOFF_BASE_S * (1 + self._random.random())
+                self._deadline = max(self._deadline, now + grace)  # let it try
         self._drive(now)
         return VoteAnswer(error, self.epoch, self.leader, granted, self._leader_endpoint())
 
@@ -430,15 +435,20 @@ class Raft:
 
     def _grants(self, request: Vote) -> bool:
         up_to_date = request.last >= self.journal.end
-        if request.pre_vote:
-            if self.role is Role.LEADER or (
-                self.role is Role.FOLLOWER and not self._leader_is_gone
-            ):
+        if not request.pre_vote:
+            if self._state.voted is not None:
+                return self._state.voted == request.candidate
+            return self._state.leader is None and up_to_date
+        match self.role:
+            case Role.LEADER:
                 return False
-            return up_to_date
-        if self._state.voted is not None:
-            return self._state.voted == request.candidate
-        return self._state.leader is None and up_to_date
+            case Role.FOLLOWER:
+                return self._leader_is_gone and up_to_date
+            case Role.PROSPECTIVE | Role.CANDIDATE:
+                # Of two that stand at the same moment one gives way, or they would split the votes.
+                theirs, ours = (request.last, -request.candidate.id), (self.journal.end, -self.id)
+                return theirs > ours
+        return up_to_date
 
     def _vote_answered(self, send: Send, answer: VoteAnswer, now: float) -> None:
         if self._asked.get(send.peer) is not send:
@@ -447,6 +457,7 @@ class Raft:
         ballot = self._ballot
         assert ballot is not None
         is_granted = answer.error is ErrorCode.NONE and answer.granted
+        ballot.unreachable.discard(send.peer)
         (ballot.granted if is_granted else ballot.rejected).add(send.peer)
         self._count_votes(now)
 
@@ -544,10 +555,7 @@ class Raft:
             case Role.PROSPECTIVE | Role.CANDIDATE:
                 ballot = self._ballot
                 assert ballot is not None
-                if ballot.is_lost:
-                    return []
-                done = ballot.granted | ballot.refused
-                return sorted(self._other_voters() - done)
+                return sorted(self._other_voters() - ballot.granted - ballot.rejected)
             case Role.LEADER:
                 return sorted(self._other_voters())
             case Role.RESIGNED:
@@ -620,11 +628,11 @@ class Raft:
             self._fetch_not_before = now + self.timing.retry_backoff
             if self.role is Role.FOLLOWER and send.peer == self._state.leader:
                 self._lose_leader(now)
+            self._found_no_leader(send.peer, self._out_of_reach, now)
         elif self._asked.get(send.peer) is send:
             del self._asked[send.peer]
             self._ask_not_before[send.peer] = now + self.timing.retry_backoff
-            if self.role is Role.PROSPECTIVE:
-                assert self._ballot is not None
+            if self._ballot is not None:
                 self._ballot.unreachable.add(send.peer)
                 self._count_votes(now)
         self._drive(now)
@@ -812,11 +820,20 @@ class Raft:
         self._abandon_download()
         if self.leader is None or send.peer == self.leader:
             self._fetch_not_before = now + self.timing.retry_backoff
-        if self.role is Role.UNATTACHED and leader is None and epoch == self.epoch:
-            self._leaderless.add(send.peer)
-            if len(self._leaderless) + 1 >= self.journal.voters.majority:
-                self._early(now)
+        if leader is None and epoch == self.epoch:
+            self._found_no_leader(send.peer, self._leaderless, now)
         return False
+
+    def _found_no_leader(self, peer: int, reason: set[int], now: float) -> None:
+        """Discovery asks every voter once without pause. If then a majority says that there is no leader,
+        and nobody who could be reached says otherwise, there is none to wait for."""
+        if self.role is not Role.UNATTACHED or not self.is_voter:
+            return
+        reason.add(peer)
+        if not self._other_voters() <= self._leaderless | self._out_of_reach:
+            self._fetch_not_before = now
+        elif len(self._leaderless) + 1 >= self.journal.voters.majority:
+            self._early(now)
 
     def _truncate(self, diverges: Diverges) -> None:
         before = self.journal.log_end

@@ -193,7 +193,7 @@ class Ballot:
     granted: set[int]
     rejected: set[int] = field(default_factory=set)
     unreachable: set[int] = field(default_factory=set)
-    """Of a pre-vote only: votes are asked for again until the election ends."""
+    """A pre-vote ends when it cannot be won without them; for votes they are asked again meanwhile."""
     is_lost: bool = False
 
     @property

@@ -309,3 +309,19 @@ def test_the_first_leader_writes_the_voters_and_later_ones_only_themselves() -> 
     second = world.elect()
     assert second.running.journal.log_end == 4, "LeaderChange"
     assert second.running.journal.voters == world.voters
+
+
+def test_voters_that_restart_together_find_the_leader_instead_of_replacing_it() -> None:
+    for seed in range(10):
+        world = World(3, seed=seed)
+        world.start()
+        leader = world.elect()
+        others = [h for h in world.hosts.values() if h is not leader]
+        for host in others:
+            host.crash(power_loss=False)
+        world.run(0.5)
+        for host in others:
+            host.start()
+        world.run(5)
+        assert leader.running.is_leader
+        assert all(h.running.leader == leader.node for h in others)
