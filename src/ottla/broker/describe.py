@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from ottla.broker.directory import ClusterView
 from ottla.broker.isr import Controller
+from ottla.broker.liveness import LeaderLiveness
 from ottla.broker.server import Handler, Request
 from ottla.config.settings import Settings
 from ottla.metadata.features import SUPPORTED
@@ -31,6 +32,9 @@ ALL_TOPIC_OPERATIONS = 0b0000_1101_1111_1000
 ALL_CLUSTER_OPERATIONS = 0b0001_1111_1010_0000
 CACHED_ANSWERS_MAX = 256
 AUTO_CREATE_TIMEOUT_S = 5.0
+
+Asked: TypeAlias = tuple[tuple[str | None, UUID | None], ...] | None
+"""The topics that a Metadata request names, by name or id; None for all."""
 
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -95,7 +99,9 @@ class DescribeHandlers:
         controller: Controller,
         cluster_id: str,
         controller_id: Callable[[], int],
+        liveness: LeaderLiveness,
     ) -> None:
+        self._liveness = liveness
         self._settings = settings
         self._cluster = cluster
         self._controller = controller
@@ -135,9 +141,27 @@ class DescribeHandlers:
         if missing:
             request.run(self._create_then_describe(request, asked, missing, with_operations))
             return
+        leaders = self._liveness.leaders_to_try(name for name, _ in asked or () if name)
+        if leaders:
+            self._when_elected(request, leaders, asked, with_operations)
+        else:
+            self._answer_metadata(request, asked, with_operations)
+
+    def _when_elected(
+        self, request: Request, leaders: list[int], asked: Asked, with_operations: bool
+    ) -> None:
+        async def wait() -> None:
+            await self._liveness.wait_for_elections(leaders)
+            if not request.connection.closed:
+                self._answer_metadata(request, asked, with_operations)
+
+        request.connection.server.spawn(wait())
+
+    def _answer_metadata(self, request: Request, asked: Asked, with_operations: bool) -> None:
         if self._answers_of != self._cluster.generation or len(self._answers) > CACHED_ANSWERS_MAX:
             self._answers.clear()
             self._answers_of = self._cluster.generation
+        version = request.version
         key = (version, request.connection.listener, asked, with_operations, self._controller_id())
         answer = self._answers.get(key)
         if answer is None:
@@ -146,7 +170,7 @@ class DescribeHandlers:
             )
         request.respond_chunks([answer])
 
-    def _missing(self, asked: tuple[tuple[str | None, UUID | None], ...] | None) -> list[str]:
+    def _missing(self, asked: Asked) -> list[str]:
         topics = self._cluster.image.topics
         return [
             name for name, topic_id in asked or () if name and not topic_id and name not in topics
@@ -155,7 +179,7 @@ class DescribeHandlers:
     async def _create_then_describe(
         self,
         request: Request,
-        asked: tuple[tuple[str | None, UUID | None], ...] | None,
+        asked: Asked,
         missing: list[str],
         with_operations: bool,
     ) -> Mapping[str, Any]:
@@ -203,7 +227,7 @@ class DescribeHandlers:
     def _metadata(
         self,
         request: Request,
-        asked: tuple[tuple[str | None, UUID | None], ...] | None,
+        asked: Asked,
         with_operations: bool,
     ) -> Mapping[str, Any]:
         image = self._cluster.image

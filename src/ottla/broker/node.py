@@ -22,6 +22,7 @@ from ottla.broker.fetch import FetchHandler
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.isr import IsrProposals
 from ottla.broker.lifecycle import BrokerLifecycle
+from ottla.broker.liveness import LeaderLiveness
 from ottla.broker.offsets import OffsetHandlers
 from ottla.broker.produce import ProduceHandler
 from ottla.broker.quorum import Quorum
@@ -271,6 +272,12 @@ class Broker:
             self.to_controller,
             self.cluster_id,
             lambda: -1 if self.quorum.leader_id is None else self.quorum.leader_id,
+            LeaderLiveness(
+                settings.node_id,
+                self.runtime.network,
+                self.cluster,
+                settings.inter_broker_listener_name or "",
+            ),
         )
         return {
             ApiKey.PRODUCE: ProduceHandler(self.replicas, self.cluster),
