@@ -157,7 +157,9 @@ def test_P10_a_leader_paused_past_its_session_is_fenced_and_returns(
         leader = cluster.leader("ledger", 0)
         with paused(cluster, leader):
             wait_until(lambda: cluster.leader("ledger", 0) != leader, 30, "another leader")
-            assert leader not in cluster.alive_as_seen_by(cluster.up[0])
+            wait_until(
+                lambda: leader not in cluster.alive_as_seen_by(cluster.up[0]), 10, "it is fenced"
+            )
             producer.wait_for_more(300)
 
 
