@@ -658,8 +658,10 @@ class Log:
         for segment in segments:
             self._files.forget(segment)
             for suffix in recovery.SEGMENT_SUFFIXES:
-                target = f"{segment.stem}{suffix}.deleted"
-                self._disk.rename(segment.stem + suffix, target)
+                source, target = segment.stem + suffix, f"{segment.stem}{suffix}.deleted"
+                if not self._disk.exists(source):
+                    continue  # an empty segment has no indexes yet
+                self._disk.rename(source, target)
                 self._doomed.append((now_ms + self.config.file_delete_delay_ms, target))
 
     def _remove_doomed(self, now_ms: int) -> None:
@@ -713,7 +715,7 @@ class Log:
         except OSError as error:
             self._fail(error)
         write_epochs = self._epochs_writer() if self.epochs.dirty else None
-        directories = [self.path] if self._names_unflushed else []
+        directories = [self.path] if self._names_unflushed or write_epochs else []
         if self._metadata_unflushed:
             directories.append(self.directory)
         self.epochs.dirty = self._names_unflushed = False
@@ -758,7 +760,8 @@ class Log:
         text = checkpoints.epochs_text(self.epochs.entries)
 
         def write() -> None:
-            self._disk.replace(f"{self.path}/{checkpoints.LEADER_EPOCHS}", text)
+            # Durable once the directory is flushed; until then the old file serves recovery as well.
+            self._disk.replace(f"{self.path}/{checkpoints.LEADER_EPOCHS}", text, durable=False)
 
         return write
 

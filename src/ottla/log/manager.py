@@ -9,6 +9,7 @@ until the broker has a peer to rebuild it from.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -27,6 +28,8 @@ LOCK = ".lock"
 METADATA_TOPIC = "__cluster_metadata"
 """The quorum's own log lies beside the others and belongs to it alone."""
 STRAY_SUFFIX = "-stray"
+OPEN_FILES_MAX = 512
+"""Fits the usual limit of 1,024 descriptors; a node that may open more should say so."""
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -70,7 +73,7 @@ class LogManager:
         defaults: LogConfig,
         *,
         new_id: Callable[[], UUID],
-        open_files_max: int = 8192,
+        open_files_max: int = OPEN_FILES_MAX,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
     ) -> None:
         assert directories and len(set(directories)) == len(directories), directories
@@ -323,12 +326,13 @@ class LogManager:
         self.logs[log.key] = log
 
     def _emptiest(self) -> str:
-        counts = dict.fromkeys(self._online(), 0)
-        if not counts:
+        online = self._online()
+        if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")
-        for log in self.logs.values():
-            counts[log.directory] += 1
-        return min(counts, key=lambda directory: counts[directory])
+        if len(online) == 1:
+            return online[0]
+        counts = Counter(log.directory for log in self.logs.values())
+        return min(online, key=lambda directory: counts[directory])
 
     def _set_aside(self, key: TopicPartition) -> None:
         """Keep what is left of a corrupt log under another name, for a human to look at."""

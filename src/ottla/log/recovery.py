@@ -63,7 +63,11 @@ def load(
     if not segments:
         if recovery_point > log_start:
             raise CorruptLog(path, f"no segments, but offsets up to {recovery_point} were flushed")
-        segments = [Segment.create(disk, files, path, log_start, now_ms)]
+        fresh = Segment.create(disk, files, path, log_start, now_ms)
+        epochs = EpochCache()
+        epochs.dirty = disk.exists(f"{path}/{checkpoints.LEADER_EPOCHS}")
+        snapshots.remove_above(-1)
+        return Loaded([fresh], epochs, ProducerState(), snapshots, log_start, 0)
     loader = _Loader(disk, path, config, segments, recovery_point)
     if clean:
         loader.trust()

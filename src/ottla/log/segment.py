@@ -54,7 +54,7 @@ class OpenFiles:
     spares what was used since the hand came by last.
     """
 
-    def __init__(self, disk: Disk, limit: int = 8192) -> None:
+    def __init__(self, disk: Disk, limit: int = 512) -> None:
         assert limit > 0
         self._disk = disk
         self._limit = limit
@@ -133,14 +133,13 @@ class Segment:
     def create(
         cls, disk: Disk, files: OpenFiles, directory: str, base: int, now_ms: int
     ) -> Segment:
-        """A new empty segment; leftovers of the same name are emptied."""
+        """A new empty segment; a leftover of the same name is emptied. The index files come with the first
+        batch: most partitions of a large broker are idle, and files are what a partition costs."""
         segment = cls(disk, files, f"{directory}/{file_name(base, '')}", base, now_ms)
         file = disk.open(segment.path, create=True)
         if file.size:
             file.truncate(0)
         files.add(segment, file)
-        segment.index.write()
-        segment.times.write()
         return segment
 
     @property
@@ -182,6 +181,7 @@ class Segment:
             self.max_timestamp_offset = last_offset
         if not position:
             self.first_timestamp = batch.max_timestamp
+            self.write_indexes()
         if self.bytes_since_index > index_interval_bytes:
             self.index.append(last_offset - self.base, position)
             self._index_time()

@@ -291,6 +291,7 @@ def test_the_index_files_have_kafkas_form():
     ]
     times = disk.read(f"{PATH}/{0:020d}.timeindex")
     assert list(struct.iter_unpack(">qi", times)) == [(101, 3), (201, 5), (301, 7)]
+    append(log, 1)
     assert disk.list_dir(PATH) == [
         "00000000000000000000.index",
         "00000000000000000000.log",
