@@ -21,19 +21,45 @@ class ClusterView:
     """Questions about the newest image, answered for one listener: a client that came in through one
     listener is told the brokers' addresses of that listener."""
 
-    def __init__(self) -> None:
+    def __init__(self, linger_s: float) -> None:
+        """`linger_s`: how long clients are still told of a broker that was fenced. It is dead at once,
+        but a client that lost its leader must move its partitions before it forgets the broker:
+        librdkafka, told both in one answer, may stall for a second. Kafka, too, lists a dead broker
+        until its session ends."""
         self.image = MetadataImage()
+        self._linger_s = linger_s
+        self._lingering: dict[int, asyncio.TimerHandle] = {}
         self.generation = 0
         """Rises with each change that a client could see."""
         self._waiting: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = {}
 
     def update(self, image: MetadataImage, changed: bool) -> None:
+        if image.brokers is not self.image.brokers:
+            self._note_fenced(self.image, image)
         self.image = image
         if changed:
             self.generation += 1
             for future, condition in list(self._waiting.items()):
                 if not future.done() and condition(image):
                     future.set_result(None)
+
+    def _note_fenced(self, before: MetadataImage, after: MetadataImage) -> None:
+        for id, broker in after.brokers.items():
+            was = before.brokers.get(id)
+            if broker.fenced and was is not None and not was.fenced:
+                self._lingering[id] = asyncio.get_running_loop().call_later(
+                    self._linger_s, self._linger_no_more, id
+                )
+            elif not broker.fenced and (timer := self._lingering.pop(id, None)) is not None:
+                timer.cancel()
+
+    def _linger_no_more(self, id: int) -> None:
+        del self._lingering[id]
+        self.generation += 1
+
+    def close(self) -> None:
+        for timer in self._lingering.values():
+            timer.cancel()
 
     async def wait_for(self, condition: Callable[[MetadataImage], bool]) -> None:
         """Until the image is such. Limits are the caller's."""
@@ -66,11 +92,12 @@ class ClusterView:
         return known.partitions[number]
 
     def brokers(self, listener: str) -> list[BrokerAddress]:
-        """Every broker that serves, sorted by id. A fenced one is not offered to clients."""
+        """Every broker that serves, or did a moment ago, sorted by id."""
         return [
             address
             for broker in sorted(self.image.brokers.values(), key=lambda broker: broker.id)
-            if not broker.fenced and (address := address_of(broker, listener)) is not None
+            if (not broker.fenced or broker.id in self._lingering)
+            and (address := address_of(broker, listener)) is not None
         ]
 
     def endpoints(self, ids: Iterable[int], listener: str) -> tuple[BrokerAddress, ...]:

@@ -196,7 +196,7 @@ class Broker:
         self.runtime = runtime
         self.quorum = quorum
         self.cluster_id = cluster_id
-        self.cluster = ClusterView()
+        self.cluster = ClusterView(linger_s=settings.broker_session_timeout_ms / 1000)
         self.logs = LogManager(
             runtime.disk,
             list(settings.log_dirs),
@@ -303,6 +303,7 @@ class Broker:
         await self.isr_proposals.stop()
         self.replication.stop()
         await self.to_controller.stop()
+        self.cluster.close()
         logger.info("closing the logs")
         self.logs.close(clean=True, broker_epoch=self.lifecycle.broker_epoch)
 

@@ -480,7 +480,11 @@ class Quorum:
             work.result()
             now_ms = self._runtime.clock.wall_ms()
             self._journal.snapshot_taken(id, now_ms)
-            self._journal.clean(self._settings.metadata_max_retention_bytes, now_ms)
+            self._journal.clean(
+                self._settings.metadata_max_retention_bytes,
+                self._settings.metadata_max_retention_ms,
+                now_ms,
+            )
             logger.info("node %d wrote the metadata checkpoint %s", self.node_id, id)
 
         self._step(take)

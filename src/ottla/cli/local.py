@@ -65,12 +65,17 @@ def up(
                 directory, 3 if count is None else count, 9092 if port is None else port
             )
         starting = cluster.start(list(cluster.nodes))
-    if format is Format.json:
-        print_json(cluster.as_json())
-    else:
-        _announce(cluster, time.monotonic() - began, detach)
-    if not detach:
+    seconds = time.monotonic() - began
+    if detach:
+        _announce(cluster, seconds, format, "ottla down{} stops it.")
+        return
+    with suppress(KeyboardInterrupt):
+        _announce(cluster, seconds, format, "Ctrl-C stops it.")
         _attend(directory, {id: node.exit_code for id, node in starting.items()})
+    with locked(directory), suppress(Failure):
+        # What is on disk counts: other commands may have stopped or restarted nodes meanwhile.
+        cluster = LocalCluster.load(directory)
+        cluster.stop([node.id for node in cluster.running])
 
 
 def _require_same(cluster: LocalCluster, count: int | None, port: int | None) -> None:
@@ -91,7 +96,10 @@ def _require_same(cluster: LocalCluster, count: int | None, port: int | None) ->
         )
 
 
-def _announce(cluster: LocalCluster, seconds: float, detach: bool) -> None:
+def _announce(cluster: LocalCluster, seconds: float, format: Format, ending: str) -> None:
+    if format is Format.json:
+        print_json(cluster.as_json())
+        return
     nodes = list(cluster.nodes.values())
     print(
         f"{len(nodes)} {'node is' if len(nodes) == 1 else 'nodes are'} ready after {seconds:.1f} s.\n"
@@ -118,7 +126,7 @@ Try next:
   ottla consume demo --exit{option}
 """
     )
-    print(f"ottla down{option} stops it." if detach else "Ctrl-C stops it.", flush=True)
+    print(ending.format(option), flush=True)
 
 
 def _dir_option(cluster: LocalCluster) -> str:
@@ -133,21 +141,17 @@ def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _attend(directory: Path, exit_codes: dict[int, Callable[[], int | None]]) -> None:
-    """Stay until told to stop, saying when a node ends that nobody stopped."""
-    from ottla.cli.cluster import LocalCluster, locked
+def _attend(directory: Path, exit_codes: dict[int, Callable[[], int | None]]) -> NoReturn:
+    """Stay until interrupted, saying when a node ends that nobody stopped."""
+    from ottla.cli.cluster import LocalCluster
 
-    with suppress(KeyboardInterrupt):
-        while True:
-            time.sleep(0.2)
-            for id, exit_code in list(exit_codes.items()):
-                if (code := exit_code()) is not None:
-                    del exit_codes[id]
-                    with suppress(Failure):
-                        _report_end(LocalCluster.load(directory), id, code)
-    with locked(directory), suppress(Failure):
-        cluster = LocalCluster.load(directory)
-        cluster.stop([node.id for node in cluster.running])
+    while True:
+        time.sleep(0.2)
+        for id, exit_code in list(exit_codes.items()):
+            if (code := exit_code()) is not None:
+                del exit_codes[id]
+                with suppress(Failure):
+                    _report_end(LocalCluster.load(directory), id, code)
 
 
 def _report_end(cluster: LocalCluster, id: int, code: int) -> None:

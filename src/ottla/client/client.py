@@ -34,6 +34,9 @@ from ottla.wire.messages import field
 EARLIEST: Final = -2
 LATEST: Final = -1
 
+ABSENT: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+"""Passes by itself where a topic is being made; whoever administers one wants to know at once."""
+
 CONSUMER: Final = -1
 DEBUGGING_REPLICA: Final = -2
 """A replica id that any replica answers, not only the leader: for looking at followers."""
@@ -93,8 +96,8 @@ class Client:
                 check(topic.error_code, f"topic {topic.name}")
             return _metadata(answer)
 
-        unknown = ErrorCode.NONE if created else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        found = await self.connections.retrying(attempt, final=unknown)
+        final = ErrorCode.NONE if created else ABSENT
+        found = await self.connections.retrying(attempt, final=final)
         self._topics.update({topic.name: topic for topic in found.topics})
         return found
 
@@ -187,7 +190,7 @@ class Client:
             for topic in answer.responses:
                 check(topic.error_code, field(topic, "error_message", None) or f"topic {name}")
 
-        await self.connections.retrying(attempt)
+        await self.connections.retrying(attempt, final=ABSENT)
         self._topics.pop(name, None)
 
     async def create_partitions(self, name: str, count: int) -> None:
@@ -203,7 +206,7 @@ class Client:
             for topic in answer.results:
                 check(topic.error_code, topic.error_message or f"topic {name}")
 
-        await self.connections.retrying(attempt)
+        await self.connections.retrying(attempt, final=ABSENT)
 
     async def topic_configs(self, name: str) -> list[Config]:
         resource = {
@@ -232,7 +235,7 @@ class Client:
                 for each in result.configs
             ]
 
-        return await self.connections.retrying(attempt)
+        return await self.connections.retrying(attempt, final=ABSENT)
 
     async def alter_topic_configs(
         self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
@@ -253,7 +256,7 @@ class Client:
             for result in answer.responses:
                 check(result.error_code, result.error_message or f"topic {name}")
 
-        await self.connections.retrying(attempt)
+        await self.connections.retrying(attempt, final=ABSENT)
 
     # -- offsets and replicas
 

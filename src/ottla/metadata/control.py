@@ -5,6 +5,7 @@ They lie in the metadata log and in snapshots between the metadata records, in b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from ottla.metadata.codec import (
     wire,
     write_message,
 )
+from ottla.records.record import ControlType
 
 
 @message
@@ -100,3 +102,15 @@ def decode_control(cls: type[Control], value: bytes | None) -> Control:
     if value is None:
         raise MalformedRecord(f"a {cls.__name__} without a value")
     return read_message(cls, Reader(value), 0)
+
+
+def leader_change(
+    leader: int, voters: Sequence[int], granting: Sequence[int]
+) -> tuple[ControlType, bytes]:
+    """The entry of a control batch with which an epoch begins."""
+    change = LeaderChange(
+        leader_id=leader,
+        voters=tuple(VoterId(voter_id=voter) for voter in voters),
+        granting_voters=tuple(VoterId(voter_id=voter) for voter in granting),
+    )
+    return ControlType.LEADER_CHANGE, encode_control(change)

@@ -290,16 +290,19 @@ class Journal:
         self.snapshots.add(id)
         self.log.roll(now_ms)
 
-    def clean(self, bytes_max: int, now_ms: int) -> None:
-        """Drop the oldest checkpoints, and the log before the ones that remain, until it all takes no more
-        than `bytes_max` or only the newest is left."""
-        while len(self.snapshots.ids) > 1 and (
-            self.snapshots.ids[0] == BOOTSTRAP or self.size_bytes > bytes_max
-        ):
-            self.snapshots.retire(self.snapshots.ids[0])
+    def clean(self, bytes_max: int, age_ms_max: int, now_ms: int) -> None:
+        """Drop the oldest checkpoints, and the log before the ones that remain, while all of it takes more
+        than `bytes_max` or the oldest is older than `age_ms_max` (-1: no limit). The newest stays."""
+        while len(self.snapshots.ids) > 1:
+            oldest = self.snapshots.ids[0]
+            too_much = 0 <= bytes_max < self.size_bytes
+            too_old = 0 <= age_ms_max < now_ms - self.snapshots.timestamp_ms(oldest)
+            if oldest != BOOTSTRAP and not too_much and not too_old:
+                break
+            self.snapshots.retire(oldest)
             earliest = self.snapshots.earliest
             assert earliest is not None
-            if self.size_bytes > bytes_max:
+            if too_much or (too_old and oldest != BOOTSTRAP):
                 self.log.advance_log_start(earliest.end_offset)
                 self.log.delete_old_segments(now_ms)
 

@@ -12,9 +12,10 @@ disk is behind `Journal` and `QuorumStateFile`. Whoever drives it
 A node is in one of six roles. Only the `become_…` methods change it, along `TRANSITIONS`. Epoch, leader and
 vote are on disk before they are in memory, and so before any answer that follows from them leaves.
 
-Beyond Kafka: a voter whose connection to the leader closes begins its pre-vote at once, and one that hears
-from a majority that they know no leader does not wait for its election timeout either. Pre-votes change
-nothing and are refused by whoever still hears from the leader, so being early costs nothing.
+Beyond Kafka: a voter whose connection to the leader closes begins its pre-vote at once, and one that has
+asked everybody and heard from a majority that they know no leader does not wait for its election timeout
+either. Pre-votes change nothing and are refused by whoever still hears from the leader, so being early costs
+nothing. Of two voters that stand at the same moment one gives way.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import math
 from collections.abc import Callable, Sequence
 from random import Random
 
-from ottla.metadata import control
+from ottla.metadata.control import leader_change
 from ottla.metadata.conversation import (
     BeginQuorumEpoch,
     EndQuorumEpoch,
@@ -32,14 +33,14 @@ from ottla.metadata.conversation import (
     FetchAnswer,
     FetchSnapshot,
     FetchSnapshotAnswer,
-    LogPosition,
     Park,
     QuorumAnswer,
     QuorumRequest,
     Vote,
     VoteAnswer,
 )
-from ottla.metadata.journal import Diverges, Journal
+from ottla.metadata.journal import Journal
+from ottla.metadata.pulling import Puller
 from ottla.metadata.quorum_state import QuorumState, QuorumStateFile
 from ottla.metadata.roles import (
     TRANSITIONS,
@@ -53,24 +54,14 @@ from ottla.metadata.roles import (
     LostLeadership,
     Role,
     Send,
-    SnapshotInstalled,
     Timing,
-    Truncated,
 )
-from ottla.metadata.snapshots import (
-    BATCH_BYTES_MAX,
-    BOOTSTRAP,
-    CorruptSnapshot,
-    Download,
-    voter_controls,
-)
+from ottla.metadata.serving import serve_fetch, serve_snapshot
+from ottla.metadata.snapshots import BATCH_BYTES_MAX, voter_controls
 from ottla.metadata.voters import QuorumEndpoint, ReplicaKey
-from ottla.records.batch import read_batch
-from ottla.records.record import ControlType, Record, build, control_batch
-from ottla.runtime.seams import Chunk, FileRange
+from ottla.records.record import Record, build, control_batch
 from ottla.wire.errors import ErrorCode, KafkaError
 
-FETCH_BYTES_MAX = 1 << 20
 BACKOFF_BASE_S = 0.05
 RECORD_OVERHEAD_MAX = 32
 """What a record takes beside its value."""
@@ -122,7 +113,7 @@ class Raft:
         self._fetching: Send | None = None
         self._fetch_not_before = -math.inf
         self._turn = 0  # leads discovery around the voters
-        self._download: Download | None = None
+        self._puller = Puller(key, journal, self.timing.fetch_wait_ms_max)
         self._announced = LeaderChanged(-1, None)
         self._started = False
 
@@ -277,7 +268,7 @@ class Raft:
             self._leader_is_gone = False
             self._fetching = None
             self._fetch_not_before = now
-        self._abandon_download()
+        self._puller.abandon_download()
 
     def become_unattached(self, epoch: int, now: float, *, voted: ReplicaKey | None = None) -> None:
         keep = self._state if epoch == self.epoch else QuorumState(epoch)
@@ -330,12 +321,7 @@ class Raft:
         so does one that listens elsewhere than they say."""
         journal = self.journal
         voters = journal.voters
-        change = control.LeaderChange(
-            leader_id=self.id,
-            voters=tuple(control.VoterId(voter_id=voter) for voter in voters.ids),
-            granting_voters=tuple(control.VoterId(voter_id=voter) for voter in granting),
-        )
-        entries = [(ControlType.LEADER_CHANGE, control.encode_control(change))]
+        entries = [leader_change(self.id, voters.ids, granting)]
         mine = voters.get(self.id)
         if self._endpoint is not None and mine is not None and self._endpoint not in mine.endpoints:
             voters = voters.with_endpoints(self.id, (self._endpoint,))
@@ -603,10 +589,8 @@ class Raft:
                 self._vote_answered(send, answer, now)
             case EpochAnswer():
                 self._epoch_answered(send, answer, now)
-            case FetchAnswer():
+            case FetchAnswer() | FetchSnapshotAnswer():
                 self._fetch_answered(send, answer, now)
-            case FetchSnapshotAnswer():
-                self._fetch_snapshot_answered(send, answer, now)
         self._drive(now)
 
     def _epoch_answered(self, send: Send, answer: EpochAnswer, now: float) -> None:
@@ -680,27 +664,17 @@ class Raft:
         error = self._fetch_error(request)
         if error is not ErrorCode.NONE:
             return FetchAnswer(error, self.epoch, self.leader, endpoint=self._leader_endpoint())
-        journal = self.journal
-        agreement = journal.agreement(request.offset, request.last_epoch)
+        agreement = self.journal.agreement(request.offset, request.last_epoch)
         self._note_fetch(request.replica, request.offset if agreement is None else None, now)
-        answer = FetchAnswer(
+        leads = FetchAnswer(
             ErrorCode.NONE,
             self.epoch,
             self.id,
             self.high_watermark if self.is_established else -1,
-            journal.log_start,
+            self.journal.log_start,
             endpoint=self._endpoint,
         )
-        if isinstance(agreement, Diverges):
-            return answer._replace(diverging=LogPosition(*agreement))
-        if agreement is not None:
-            return answer._replace(snapshot_id=agreement)
-        found = journal.read(request.offset, request.bytes_max, journal.log_end)
-        if found.range is not None:
-            return answer._replace(records=found.range)
-        if answer.high_watermark > request.high_watermark or request.wait_ms_max == 0:
-            return answer
-        return Park(now + request.wait_ms_max / 1000, answer)
+        return serve_fetch(self.journal, request, agreement, leads, now)
 
     def _fetch_error(self, request: Fetch) -> ErrorCode:
         if (
@@ -730,24 +704,17 @@ class Raft:
 
     def handle_fetch_snapshot(self, request: FetchSnapshot, now: float) -> FetchSnapshotAnswer:
         error = self._leader_error(request.epoch)
-        snapshots = self.journal.snapshots
-        id = request.snapshot_id
-        size = 0
-        if error is ErrorCode.NONE:
-            if id not in snapshots.ids or id == BOOTSTRAP:
-                error = ErrorCode.SNAPSHOT_NOT_FOUND
-            else:
-                size = snapshots.size(id)
-                if not 0 <= request.position < size:
-                    error = ErrorCode.POSITION_OUT_OF_RANGE
         answer = FetchSnapshotAnswer(
-            error, self.epoch, self.leader, id, endpoint=self._leader_endpoint()
+            error,
+            self.epoch,
+            self.leader,
+            request.snapshot_id,
+            endpoint=self._leader_endpoint(),
         )
         if error is not ErrorCode.NONE:
             return answer
         self._note_fetch(request.replica, None, now)
-        data = snapshots.chunk(id, request.position, min(request.bytes_max, FETCH_BYTES_MAX))
-        return answer._replace(size=size, position=request.position, data=data)
+        return serve_snapshot(self.journal, request, answer)
 
     # Replication: the follower's side
 
@@ -771,37 +738,24 @@ class Raft:
             others = self._discovery()
             self._turn += 1
             peer = others[self._turn % len(others)]
-        request: QuorumRequest
-        if self._download is not None and peer == self.leader:
-            request = FetchSnapshot(
-                self.key, self.epoch, self._download.id, self._download.position, FETCH_BYTES_MAX
-            )
-        else:
-            known = self.high_watermark
-            request = Fetch(
-                self.key,
-                self.epoch,
-                self.journal.log_end,
-                self.journal.last_epoch,
-                known if known > self.journal.log_start else -1,
-                self.timing.fetch_wait_ms_max,
-                FETCH_BYTES_MAX,
-            )
-        self._fetching = Send(peer, request)
+            self._puller.abandon_download()
+        self._fetching = Send(peer, self._puller.request(self.epoch))
         self.outbox.append(self._fetching)
 
-    def _fetch_answered(self, send: Send, answer: FetchAnswer, now: float) -> None:
+    def _fetch_answered(
+        self, send: Send, answer: FetchAnswer | FetchSnapshotAnswer, now: float
+    ) -> None:
         if not self._takes_answer(send, answer.error, answer.epoch, answer.leader, now):
             return
-        if answer.diverging is not None:
-            self._truncate(Diverges(*answer.diverging))
-        elif answer.snapshot_id is not None:
-            self._download = Download(self.journal.snapshots, answer.snapshot_id)
+        if isinstance(answer, FetchAnswer):
+            events = self._puller.take(answer)
         else:
-            if answer.records is not None:
-                self._append_fetched(answer.records, now)
-            if answer.high_watermark >= 0:
-                self._advance_high_watermark(answer.high_watermark)
+            events = self._puller.take_piece(answer)
+        self.events += events
+        if any(isinstance(event, BadRecords) for event in events):
+            self._fetch_not_before = now + self.timing.retry_backoff
+        if isinstance(answer, FetchAnswer) and answer.diverging is None:
+            self._advance_high_watermark(answer.high_watermark)
 
     def _takes_answer(
         self, send: Send, error: ErrorCode, epoch: int, leader: int | None, now: float
@@ -817,7 +771,7 @@ class Raft:
             if self.is_voter:
                 self._deadline = now + self.timing.fetch_timeout
             return True
-        self._abandon_download()
+        self._puller.abandon_download()
         if self.leader is None or send.peer == self.leader:
             self._fetch_not_before = now + self.timing.retry_backoff
         if leader is None and epoch == self.epoch:
@@ -835,56 +789,9 @@ class Raft:
         elif len(self._leaderless) + 1 >= self.journal.voters.majority:
             self._early(now)
 
-    def _truncate(self, diverges: Diverges) -> None:
-        before = self.journal.log_end
-        self.journal.truncate_to(self.journal.truncation_point(diverges))
-        if self.journal.log_end < before:
-            self.events.append(Truncated(before, self.journal.log_end))
-
-    def _append_fetched(self, records: Chunk, now: float) -> None:
-        """A leader that sends damaged records is asked again; nothing of them was written."""
-        assert not isinstance(records, FileRange)
-        view = memoryview(records)
-        try:
-            if read_batch(view, 0).base_offset != self.journal.log_end:
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "records from elsewhere in the log")
-            self.journal.append_as_follower(view)
-        except KafkaError as error:
-            if error.code is not ErrorCode.CORRUPT_MESSAGE:
-                raise
-            self.events.append(BadRecords(str(error)))
-            self._fetch_not_before = now + self.timing.retry_backoff
-
-    def _fetch_snapshot_answered(self, send: Send, answer: FetchSnapshotAnswer, now: float) -> None:
-        if not self._takes_answer(send, answer.error, answer.epoch, answer.leader, now):
-            return
-        download = self._download
-        if download is None:
-            return
-        fits = (answer.snapshot_id, answer.position) == (download.id, download.position)
-        if not fits or not answer.data:
-            self._abandon_download()
-            return
-        download.add(answer.data)
-        if download.position < answer.size:
-            return
-        self._download = None
-        try:
-            self.journal.install(download)
-        except CorruptSnapshot as error:
-            self.events.append(BadRecords(str(error)))
-            self._fetch_not_before = now + self.timing.retry_backoff
-            return
-        self.events.append(SnapshotInstalled(download.id))
-
-    def _abandon_download(self) -> None:
-        if self._download is not None:
-            self._download.abandon()
-            self._download = None
-
     def stop(self) -> None:
         """Let go of the files."""
-        self._abandon_download()
+        self._puller.abandon_download()
         self.journal.close()
 
     def invariants(self) -> None:

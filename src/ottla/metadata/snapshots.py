@@ -17,7 +17,7 @@ from ottla.metadata.conversation import SnapshotId
 from ottla.metadata.records import Record, decode, encode
 from ottla.metadata.voters import VoterSet
 from ottla.records import record as batches_of
-from ottla.records.batch import CorruptBatch, batches, check_crc
+from ottla.records.batch import HEADER_BYTES, CorruptBatch, batches, check_crc, read_batch
 from ottla.records.record import ControlType, control_batch, control_type
 from ottla.runtime.seams import Disk, File
 
@@ -207,6 +207,19 @@ class SnapshotStore:
 
     def load(self, id: SnapshotId) -> SnapshotContent:
         return read_snapshot(self.disk.read(self.path(id)), str(id))
+
+    def timestamp_ms(self, id: SnapshotId) -> int:
+        """When the last record in it was appended to the log; reads no more than the header."""
+        file = self.disk.open(self.path(id))
+        try:
+            batch = read_batch(file.read_at(0, HEADER_BYTES), 0)
+            first = next(batches_of.records(file.read_at(0, batch.size), batch))
+            header = control.decode_control(control.SnapshotHeader, first.value)
+        except (CorruptBatch, MalformedRecord) as error:
+            raise CorruptSnapshot(f"{id}: {error}") from error
+        finally:
+            file.close()
+        return header.last_contained_log_timestamp
 
     def write(self, id: SnapshotId, data: bytes) -> None:
         """On disk, whole, before it counts."""

@@ -371,6 +371,10 @@ class SimDisk:
         self.note("rot", path, where, bit)
         return where
 
+    def peek(self, path: str) -> bytearray:
+        """The content as programs see it, for whoever checks: no fault strikes here."""
+        return self._inode(path).cache
+
     def as_written(self, path: str, write: Write) -> list[Write]:
         """The write itself, or, misdirected, the hole it leaves and the place it hits instead."""
         assert write.data is not None

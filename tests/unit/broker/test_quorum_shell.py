@@ -208,7 +208,7 @@ def test_every_node_hears_what_a_checkpoint_changed() -> None:
         for _ in range(20):
             append(leader, r.NoOpRecord())
         cluster.world.run_for(1)
-        leader.running._journal.clean(0, 0)
+        leader.running._journal.clean(0, -1, 0)
         cluster.world.network.heal()
         cluster.until(lambda: "new" in observer.running.image.topics)
         assert names == ["new", "no old"]

@@ -435,4 +435,4 @@ class World:
         )
         journal.snapshots.write(id, data)
         journal.snapshot_taken(id, self.wall_ms())
-        journal.clean(0, self.wall_ms())
+        journal.clean(0, -1, self.wall_ms())

@@ -241,7 +241,7 @@ def test_an_unfinished_download_is_begun_again_after_a_crash(world: World) -> No
     world.run(0.1)
     world.snapshot(leader, [NoOpRecord()])
     late.start()
-    assert world.run(1, lambda: late.running._download is not None)
+    assert world.run(1, lambda: late.running._puller.is_downloading)
     late.crash(power_loss=True)
     late.start()
     assert world.run(2, lambda: late.running.high_watermark == leader.running.high_watermark)
@@ -250,5 +250,5 @@ def test_an_unfinished_download_is_begun_again_after_a_crash(world: World) -> No
 def test_M5_a_leader_never_loads_a_checkpoint(world: World) -> None:
     world.run(5)
     leader = leader_of(world)
-    assert leader.running.role is Role.LEADER and leader.running._download is None
+    assert leader.running.role is Role.LEADER and not leader.running._puller.is_downloading
     assert not leader.running._may_fetch()
