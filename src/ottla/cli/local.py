@@ -72,10 +72,11 @@ def up(
     with suppress(KeyboardInterrupt):
         _announce(cluster, seconds, format, "Ctrl-C stops it.")
         _attend(directory, {id: node.exit_code for id, node in starting.items()})
-    with locked(directory), suppress(Failure):
-        # What is on disk counts: other commands may have stopped or restarted nodes meanwhile.
-        cluster = LocalCluster.load(directory)
-        cluster.stop([node.id for node in cluster.running])
+    # What is on disk counts: other commands may have stopped, restarted or removed nodes meanwhile.
+    if (directory / "cluster.json").exists():
+        with locked(directory):
+            cluster = LocalCluster.load(directory)
+            cluster.stop([node.id for node in cluster.running])
 
 
 def _require_same(cluster: LocalCluster, count: int | None, port: int | None) -> None:
