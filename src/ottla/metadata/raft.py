@@ -747,15 +747,15 @@ class Raft:
     ) -> None:
         if not self._takes_answer(send, answer.error, answer.epoch, answer.leader, now):
             return
-        if isinstance(answer, FetchAnswer):
-            events = self._puller.take(answer)
-        else:
+        if isinstance(answer, FetchSnapshotAnswer):
             events = self._puller.take_piece(answer)
+        else:
+            events = self._puller.take(answer)
+            if answer.diverging is None and answer.snapshot_id is None:  # our log agrees with its
+                self._advance_high_watermark(answer.high_watermark)
         self.events += events
         if any(isinstance(event, BadRecords) for event in events):
             self._fetch_not_before = now + self.timing.retry_backoff
-        if isinstance(answer, FetchAnswer) and answer.diverging is None:
-            self._advance_high_watermark(answer.high_watermark)
 
     def _takes_answer(
         self, send: Send, error: ErrorCode, epoch: int, leader: int | None, now: float
