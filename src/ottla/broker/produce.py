@@ -13,6 +13,7 @@ from ottla.broker.directory import ClusterView
 from ottla.broker.replicas import ReplicaManager
 from ottla.broker.server import Request
 from ottla.log.errors import LogDirError
+from ottla.records.batch import CODEC_MASK
 from ottla.replica.partition import Partition
 from ottla.wire import produce as codec
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -21,6 +22,11 @@ from ottla.wire.produce import PartitionData, PartitionResult
 logger = logging.getLogger(__name__)
 
 ALL = -1
+ZSTD_FROM = 7
+"""Older requests come from clients that could not read it back."""
+ZSTD = 4
+ATTRIBUTES_END = 22
+"""Where in a batch the byte with its codec lies."""
 LEADER_HINTS_FROM = 10
 """From this version on an answer may name the partition's leader and where to find it."""
 
@@ -136,6 +142,8 @@ class ProduceHandler:
                     raise KafkaError(found)
                 if data.records is None:
                     raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no records")
+                if request.version < ZSTD_FROM and _is_zstd(data.records):
+                    raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
                 appended = found.append(data.records, acks, now, now_ms)
             except KafkaError as error:
                 results.append(_failure(data, error))
@@ -182,6 +190,10 @@ class ProduceHandler:
                 ErrorCode(failed[0].error).name,
             )
             request.connection.close()
+
+
+def _is_zstd(records: memoryview) -> bool:
+    return len(records) > ATTRIBUTES_END and records[ATTRIBUTES_END] & CODEC_MASK == ZSTD
 
 
 def _failure(data: PartitionData, error: KafkaError) -> PartitionResult:

@@ -162,8 +162,8 @@ class Partition:
                 for id in self.replicas
                 if id != self.config.node_id
             }
-            self._maybe_expand_isr()
         self._advance_high_watermark(now)
+        self._maybe_expand_isr(now)
 
     def become_follower(self, decision: Decision) -> None:
         """Follow whoever leads now, or wait while nobody does. The log is reconciled by the fetches."""
@@ -267,8 +267,8 @@ class Partition:
         """A broker was fenced or came back: one that was about to join may hold nothing back any more,
         and one that could not be a member may join."""
         if self.role is Role.LEADER:
-            self._maybe_expand_isr()
             self._advance_high_watermark(now)
+            self._maybe_expand_isr(now)
 
     def _is_about_to_join(self, follower: Follower, now: float) -> bool:
         return (
@@ -286,17 +286,23 @@ class Partition:
             return self.isr
         return (*self.isr, *(id for id, _ in self.proposal.isr if id not in self.isr))
 
-    def _maybe_expand_isr(self) -> None:
+    def _maybe_expand_isr(self, now: float, fetching: Follower | None = None) -> None:
         """D10: whoever has everything committed *and* everything of this epoch's start (KAFKA-7128) is
-        proposed. Asked again whenever the answer may have changed, for an idle follower says nothing."""
+        proposed. Besides the one that fetches just now, those are asked about again that were caught up
+        all the time: an idle follower says nothing, and may have been refused before."""
         if self.proposal is not None:
             return
+        log_end = self.log.log_end
         joining = [
             follower.id
             for follower in self.followers.values()
             if follower.id not in self.isr
             and follower.log_end >= self.log.high_watermark
             and follower.log_end >= self.epoch_start
+            and (
+                follower is fetching
+                or follower.is_caught_up(log_end, now, self.config.lag_time_max_s)
+            )
             and self.eligible_broker_epoch(follower.id) == follower.broker_epoch
         ]
         if joining:
@@ -317,7 +323,7 @@ class Partition:
             and not follower.is_caught_up(log_end, now, self.config.lag_time_max_s)
         ]
         if not lagging:
-            self._maybe_expand_isr()
+            self._maybe_expand_isr(now)
         else:
             stay = tuple(id for id in self.isr if id not in lagging)
             self._propose(stay, f"brokers {lagging} lag behind offset {log_end}")
@@ -382,7 +388,7 @@ class Partition:
             self.observer.log_start_advanced(self)
         follower.fetched(fetch.fetch_offset, fetch.log_start_offset, broker_epoch, log.log_end, now)
         if follower.id not in self.isr:
-            self._maybe_expand_isr()
+            self._maybe_expand_isr(now, follower)
         if advanced:
             self._advance_high_watermark(now)
         return self._answer(range)

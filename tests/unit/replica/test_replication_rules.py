@@ -194,6 +194,21 @@ def test_P14_a_replica_that_was_about_to_join_and_died_holds_nothing_back(tmp_pa
     assert world[1].log.high_watermark == 1
 
 
+def test_P12_a_follower_that_stopped_is_not_taken_back_before_it_fetches_again(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.fetch(2, 1)
+    world.produce(1, "a")
+    world.now += LAG_S + 1
+    world[1].shrink_isr(world.now)
+    world.accept_proposal(1)
+    world[1].brokers_changed(world.now)
+    world[1].shrink_isr(world.now)
+    assert world[1].isr == (1,) and world[1].proposal is None
+    assert world[1].log.high_watermark == 1
+
+
 def test_P14_an_idle_follower_joins_again_when_it_is_unfenced_though_it_says_nothing(
     tmp_path: Path,
 ) -> None:
