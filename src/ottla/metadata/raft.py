@@ -94,8 +94,6 @@ class Raft:
         self._random = random
         self._wall_ms = wall_ms
         self._state = state_file.read()
-        if self._state.epoch < journal.last_epoch:
-            self._state = QuorumState(journal.last_epoch)  # the file was lost, the log was not
         # Kafka numbers servers whose ids are not known yet downwards from -2.
         self._addresses = {-2 - i: where for i, where in enumerate(bootstrap)}
         self._bootstrap = list(self._addresses)
@@ -174,6 +172,9 @@ class Raft:
     def start(self, now: float) -> None:
         assert not self._started
         self._started = True
+        if self.epoch < self.journal.last_epoch:
+            # The file was lost and the log was not.
+            self.become_unattached(self.journal.last_epoch, now)
         if self._state.leader == self.id:
             # What we led with may have lost its unflushed tail: never again in this epoch.
             self.role = Role.RESIGNED

@@ -199,6 +199,7 @@ class World:
         *,
         seed: int = 0,
         drop: float = 0.0,
+        replay: float = 0.0,
         delay: float = 0.001,
         timing: Timing | None = None,
     ) -> None:
@@ -206,6 +207,7 @@ class World:
         self.now = 0.0
         self.timing = timing or Timing()
         self.drop = drop
+        self.replay = replay
         self.delay = delay
         self.voters = VoterSet.of(
             Voter(n, directory_of(n), (endpoint(n),)) for n in range(1, voters + 1)
@@ -307,8 +309,15 @@ class World:
             elif target.life == target_life and not self.is_cut(host.node, target.node):
                 target.handle(send.request, answered)
 
+        def arrive_again() -> None:
+            """A request of a connection that was lost meanwhile; nobody waits for its answer."""
+            if target.raft is not None and not self.is_cut(host.node, target.node):
+                target.handle(send.request, lambda answer: None)
+
         if self.random.random() >= self.drop and not self.is_cut(host.node, target.node):
             self.at(self.now + self.travel(), arrive)
+            if self.random.random() < self.replay:
+                self.at(self.now + self.random.random(), arrive_again)
         self.at(self.now + 2.0, fail)  # the request timeout
 
     def travel(self) -> float:

@@ -61,6 +61,7 @@ def live(seed: int) -> World:
         chance.choice([0, 1]),
         seed=seed,
         drop=chance.choice([0.0, 0.0, 0.05, 0.2]),
+        replay=chance.choice([0.0, 0.0, 0.1]),
         delay=chance.choice([0.001, 0.005, 0.02]),
         timing=TIMING,
     )
@@ -76,7 +77,7 @@ def live(seed: int) -> World:
 def recover(world: World) -> None:
     """Everything is mended: one leader, one log, everywhere."""
     world.heal()
-    world.drop = 0.0
+    world.drop = world.replay = 0.0
     for host in world.hosts.values():
         if host.raft is None:
             host.start()

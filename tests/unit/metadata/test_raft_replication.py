@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from raft_world import Host, World, directory_of
+from raft_world import ROOT, Host, World, directory_of
 
+from ottla.log.errors import CorruptLog
 from ottla.metadata.conversation import (
     Fetch,
     FetchAnswer,
@@ -14,7 +15,7 @@ from ottla.metadata.conversation import (
     SnapshotId,
 )
 from ottla.metadata.records import NoOpRecord
-from ottla.metadata.roles import Role, SnapshotInstalled, Truncated
+from ottla.metadata.roles import BadRecords, Role, SnapshotInstalled, Truncated
 from ottla.metadata.voters import ReplicaKey
 from ottla.runtime.seams import FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -252,3 +253,56 @@ def test_M5_a_leader_never_loads_a_checkpoint(world: World) -> None:
     leader = leader_of(world)
     assert leader.running.role is Role.LEADER and not leader.running._puller.is_downloading
     assert not leader.running._may_fetch()
+
+
+# Damage
+
+
+def test_rot_in_flushed_metadata_is_reported_and_never_cut_away(world: World) -> None:
+    leader = leader_of(world)
+    follower = next(h for h in world.hosts.values() if h is not leader)
+    follower.running.stop()
+    follower.crash(power_loss=False)
+    log = f"{ROOT}/__cluster_metadata-0/00000000000000000000.log"
+    follower.disk.rot(log, follower.disk.file_size(log) // 2)
+    with pytest.raises(CorruptLog):
+        follower.start()
+
+
+def test_a_torn_tail_is_cut_and_fetched_again(world: World) -> None:
+    leader = leader_of(world)
+    follower = next(h for h in world.hosts.values() if h is not leader)
+    follower.crash(power_loss=False)
+    file = follower.disk.open(f"{ROOT}/__cluster_metadata-0/00000000000000000000.log")
+    file.truncate(file.size - 5)
+    follower.start()
+    assert follower.running.journal.log_end < leader.running.journal.log_end
+    assert world.run(1, lambda: follower.running.high_watermark == leader.running.high_watermark)
+
+
+def test_a_lost_quorum_state_does_not_take_the_epoch_back_below_the_log(world: World) -> None:
+    leader = leader_of(world)
+    follower = next(h for h in world.hosts.values() if h is not leader)
+    follower.crash(power_loss=False)
+    follower.disk.remove(f"{ROOT}/__cluster_metadata-0/quorum-state")
+    follower.start()
+    assert follower.running.epoch == leader.running.epoch
+
+
+def test_damaged_records_from_a_leader_are_refused_and_asked_for_again(world: World) -> None:
+    leader = leader_of(world)
+    follower = next(h for h in world.hosts.values() if h is not leader)
+    raft = follower.running
+    end, sent = raft.journal.log_end, raft._fetching
+    assert sent is not None
+    good = leader.running.journal.read(0, 1 << 20, end).range
+    assert good is not None
+    for records in (bytearray(good.read()), bytearray(80)):
+        raft._fetching = sent
+        damaged = FetchAnswer(
+            ErrorCode.NONE, raft.epoch, leader.node, end, 0, records=memoryview(records)
+        )
+        raft.answered(sent, damaged, world.now)
+        assert raft.journal.log_end == end
+        assert any(isinstance(event, BadRecords) for event in raft.events)
+        raft.events.clear()
