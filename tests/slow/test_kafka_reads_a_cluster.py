@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, Message, Producer
 from support.cluster import NodeProcess, ProcessCluster, byte_identical
 from support.kafka_dump import DumpedBatch, dump, dump_batches, dump_rows
 from support.kafka_jars import STORAGE, metadata_tree, run_tool
+from support.kafka_server import stop_together
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -64,15 +65,6 @@ class Ledger:
         assert producer.flush(60) == 0
 
 
-def stop_all(cluster: ProcessCluster) -> None:
-    """All at the same moment, as `ottla down` does: the last ones could not wait for a quorum."""
-    processes = [node.process for node in cluster.nodes.values() if node.process is not None]
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        assert process.wait(60) == 0
-
-
 def files(directory: Path, suffix: str) -> list[Path]:
     return sorted(directory.glob(f"*{suffix}"))
 
@@ -118,7 +110,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[ProcessCluster, L
         cluster.wait_whole(topic)
         ledger.produce("none", 0, 300)
         byte_identical(cluster, topic)
-        stop_all(cluster)
+        assert stop_together(cluster) == [0, 0, 0]
     return cluster, ledger
 
 

@@ -26,6 +26,7 @@ INSTALL_TIMEOUT_S = 600
 TOOL_TIMEOUT_S = 120
 SHELL_ATTEMPTS = 6
 JVM_OPTIONS = (
+    "-Xmx384m",
     "-XX:TieredStopAtLevel=1",  # short-lived: starting quickly is worth more than running quickly
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
@@ -41,9 +42,8 @@ METADATA_SHELL = "org.apache.kafka.shell.MetadataShell"
 
 def run_tool(main_class: str, *args: str | Path, timeout_s: float = TOOL_TIMEOUT_S) -> str:
     """What the tool printed, both streams in order. Fails the test unless it exits with 0."""
-    command = ["java", *JVM_OPTIONS, "-cp", f"{_installed()}/*", main_class, *map(str, args)]
     done = subprocess.run(
-        command,
+        java_command(main_class, *args),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -54,6 +54,10 @@ def run_tool(main_class: str, *args: str | Path, timeout_s: float = TOOL_TIMEOUT
     if done.returncode != 0:
         pytest.fail(f"{main_class} {args} exited with {done.returncode}:\n{output}", pytrace=False)
     return output
+
+
+def java_command(main_class: str, *args: str | Path) -> list[str]:
+    return ["java", *JVM_OPTIONS, "-cp", f"{_installed()}/*", main_class, *map(str, args)]
 
 
 def metadata_tree(path: Path) -> list[str]:

@@ -1,0 +1,55 @@
+"""Apache Kafka's own brokers in the place of ours: same settings, same addresses, same directories."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from support.cluster import NodeProcess, ProcessCluster
+from support.kafka_jars import java_command
+
+SERVER = "kafka.Kafka"
+PRINTED = "kafka.log"
+
+
+@contextmanager
+def kafka_instead(cluster: ProcessCluster) -> Iterator[dict[int, str]]:
+    """Every node of a stopped cluster runs Kafka's programme. Fills what is yielded with what each printed,
+    once all are stopped again."""
+    printed: dict[int, str] = {}
+    try:
+        for node in cluster.nodes.values():
+            _start(node)
+        cluster.wait_ready(90)
+        yield printed
+    except AssertionError as error:
+        for node in cluster.nodes.values():
+            error.add_note(f"--- Kafka as node {node.id}\n{_printed(node)[-4000:]}")
+        raise
+    finally:
+        stop_together(cluster)
+        printed.update((node.id, _printed(node)) for node in cluster.nodes.values())
+
+
+def stop_together(cluster: ProcessCluster, timeout: float = 60) -> list[int]:
+    """SIGTERM to all before waiting for any, since the last ones could not wait for a quorum. The exit codes."""
+    processes = [node.process for node in cluster.nodes.values() if node.process is not None]
+    for process in processes:
+        process.terminate()
+    return [process.wait(timeout) for process in processes]
+
+
+def _start(node: NodeProcess) -> None:
+    assert not node.running, f"node {node.id} runs already"
+    with (node.directory / PRINTED).open("ab") as output:
+        node.process = subprocess.Popen(
+            java_command(SERVER, node.config),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _printed(node: NodeProcess) -> str:
+    return (node.directory / PRINTED).read_text(errors="replace")
