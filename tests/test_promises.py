@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ def read_table() -> dict[str, Promise]:
     return found
 
 
+@cache
 def existing_tests() -> dict[str, list[str]]:
     """Names of all test functions, by promise number; those without a number under ""."""
     found: dict[str, list[str]] = {}
