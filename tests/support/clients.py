@@ -154,7 +154,7 @@ class Confluent:
 
 
 class KafkaPython:
-    codecs = ("none", "gzip")  # the others need packages that it leaves to its users
+    codecs = CODECS
 
     def produce(
         self,

@@ -32,6 +32,8 @@ QUEUED_BYTES_MAX = 4 * 1024 * 1024
 """Answers that a slow client has not taken yet, before it is no longer read."""
 DRAIN_CHECK_S = 0.02
 
+NO_FRAME = memoryview(b"")
+
 Handler: TypeAlias = Callable[["Request"], None]
 
 
@@ -167,6 +169,7 @@ class ServerConnection:
             self._connection.abort()
         except Exception:
             self.fail(request)
+        request.frame = NO_FRAME  # its memory is used again; a parked request must not hold it
         if len(self._unanswered) >= UNANSWERED_MAX:
             self._pause()
 
@@ -206,6 +209,7 @@ class ServerConnection:
             asyncio.get_running_loop().call_later(DRAIN_CHECK_S, self._resume_when_drained)
 
     def connection_lost(self, reason: str) -> None:
+        logger.debug("%s on %s: %s", self.peer, self.server.name, reason)
         self.server.connections.pop(self, None)
         for callback in self.on_close:
             callback()

@@ -476,8 +476,16 @@ class RealNetwork:
         return bytearray() if buffer is None else buffer
 
     def keep_spare_buffer(self, buffer: bytearray) -> None:
-        if len(buffer) <= SPARE_BUFFER_BYTES_MAX:
-            self._spare_buffer = buffer
+        """Use it again for the next large frame, unless somebody still holds a view of it (the traceback
+        of a stored exception is enough): such a buffer cannot grow, and is theirs."""
+        if len(buffer) > SPARE_BUFFER_BYTES_MAX:
+            return
+        try:
+            buffer.append(0)
+        except BufferError:
+            return
+        del buffer[-1:]
+        self._spare_buffer = buffer
 
     async def listen(
         self,
