@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 
 APPLY_BYTES_MAX = 1 << 20
 """Metadata applied in one turn of the loop; the rest waits for the next, so that others get theirs."""
+FETCH_WAIT_MS_MAX = 500
 FAREWELL_S_MAX = 0.5
 """How long a leader that stops waits for the others to hear of it."""
 
@@ -751,9 +752,12 @@ def _bootstrap(settings: Settings) -> list[QuorumEndpoint]:
 
 
 def _timing(settings: Settings) -> Timing:
+    fetch_timeout_ms = settings.controller_quorum_fetch_timeout_ms
     return Timing(
         election_timeout=settings.controller_quorum_election_timeout_ms / 1000,
-        fetch_timeout=settings.controller_quorum_fetch_timeout_ms / 1000,
+        fetch_timeout=fetch_timeout_ms / 1000,
         election_backoff_max=settings.controller_quorum_election_backoff_max_ms / 1000,
         retry_backoff=settings.controller_quorum_retry_backoff_ms / 1000,
+        # A fetch that waits longer than the timeout would look like a silent leader.
+        fetch_wait_ms_max=min(FETCH_WAIT_MS_MAX, fetch_timeout_ms // 2),
     )
