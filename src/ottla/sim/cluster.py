@@ -17,6 +17,8 @@ from ottla.sim.world import SimHost, World
 BROKER_PORT, CONTROLLER_PORT = 9092, 9093
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 DATA = "/data"
+"""Where the logs of partitions lie; the metadata has a disk of its own."""
+METADATA = "/metadata"
 
 
 class SimNode:
@@ -55,6 +57,11 @@ class SimNode:
     @property
     def process(self) -> Process | None:
         return self.host.process
+
+    @property
+    def has_failed_disk(self) -> bool:
+        broker = self.node.broker if self.node is not None else None
+        return broker is not None and bool(broker.logs.offline_directories)
 
     def start(self) -> None:
         assert not self.is_up
@@ -113,6 +120,7 @@ class SimCluster:
                     "controller.quorum.voters": voters,
                     "cluster.id": CLUSTER_ID,
                     "log.dirs": DATA,
+                    "metadata.log.dir": METADATA,
                     **(overrides or {}),
                 }
             )

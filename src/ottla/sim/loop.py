@@ -129,7 +129,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._closed = False
         self._burying = False
         self._in_machinery = False
-        self._acted: Process | None = None
         self.after_event: Callable[[Process], None] | None = None
         """Called after everything that a process did, with that process: whoever checks what always holds."""
         self.network = TcpNetwork(self)
@@ -226,13 +225,14 @@ class SimLoop(asyncio.AbstractEventLoop):
         """
         if self._in_machinery and (process is None or process.running):
             self._in_machinery = False
-            self._acted = process
             try:
                 context.run(function)
             except Exception as problem:
                 self._record(process, "a callback from the machinery failed", problem)
             finally:
                 self._in_machinery = True
+            if process is not None and self.after_event is not None:
+                self.after_event(process)
         elif process is None or process.alive:
             handle = SimHandle(function, (), self, context)
             handle.process = process
@@ -297,20 +297,20 @@ class SimLoop(asyncio.AbstractEventLoop):
         for _ in range(turn):
             item = ready.popleft()
             self._now_ns += CALLBACK_NS
-            self._acted = None
             if isinstance(item, MachineEvent):
                 self._in_machinery = True
                 item.function(*item.arguments)
                 self._in_machinery = False
             elif not item.cancelled():
                 process = item.process
-                if process is None or process.running:
-                    self._acted = process
+                if process is None:
                     item._run()
+                elif process.running:
+                    item._run()
+                    if self.after_event is not None:
+                        self.after_event(process)
                 elif process.alive:
                     process.deferred.append(item)
-            if self._acted is not None and self.after_event is not None:
-                self.after_event(self._acted)
         self.events += turn
         self._busy += turn
         if self._busy > BUSY_CALLBACKS_MAX:

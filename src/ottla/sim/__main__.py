@@ -1,0 +1,108 @@
+"""`python -m ottla.sim`: run seeds.
+
+    python -m ottla.sim --seed 7 [--trace FILE]
+    python -m ottla.sim --seeds 0..100 --jobs 2
+
+Exit codes: 0 all passed, 10 a crash, 20 a broken invariant, 30 no progress (the first that occurred).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from ottla.sim.scenario import Options, Outcome, Verdict, run_seed
+
+HASH_SEED = "0"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m ottla.sim", description=__doc__)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seed", type=int, help="one seed, with all that is known about it")
+    which.add_argument("--seeds", type=_range, metavar="A..B", help="A to B-1, a line each")
+    parser.add_argument("--jobs", type=int, default=1, help="processes for --seeds")
+    parser.add_argument("--trace", metavar="FILE", help="write every event of --seed there")
+    parser.add_argument("--verbose", action="store_true", help="what the nodes log")
+    arguments = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
+        # Our own code does not depend on it; whatever it imports might.
+        environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
+        os.execve(sys.executable, [sys.executable, "-m", "ottla.sim", *sys.argv[1:]], environment)
+    logging.basicConfig(level=logging.INFO if arguments.verbose else logging.CRITICAL)
+    if arguments.seed is not None:
+        return _run_one(arguments.seed, arguments.trace)
+    return _run_many(arguments.seeds, arguments.jobs)
+
+
+def _range(text: str) -> range:
+    first, dots, end = text.partition("..")
+    if not dots:
+        raise argparse.ArgumentTypeError("A..B is wanted")
+    return range(int(first), int(end))
+
+
+def _run_one(seed: int, trace: str | None) -> int:
+    for line in Options.draw(seed).lines():
+        print(line, flush=True)
+    outcome = run_seed(seed, keep_trace=trace is not None)
+    if trace is not None and outcome.trace is not None:
+        with open(trace, "w") as file:
+            file.writelines(f"{line}\n" for line in outcome.trace)
+    faults = " ".join(f"{kind}:{count}" for kind, count in outcome.faults.items())
+    print(f"met {faults or 'no fault'}")
+    print(
+        f"{outcome.acknowledged} batches acknowledged, {outcome.unknown} unknown, {outcome.read} "
+        f"records read, {outcome.losses} recorded losses; {outcome.events} events in "
+        f"{outcome.virtual_s:.1f} virtual seconds"
+    )
+    if outcome.verdict is not Verdict.PASSED:
+        print(outcome.problem)
+        print(f"{outcome.verdict.name}; again: python -m ottla.sim --seed {seed}")
+    print(outcome.digest)
+    return outcome.verdict
+
+
+def _run_many(seeds: Iterable[int], jobs: int) -> int:
+    failed: list[Outcome] = []
+    count, virtual_s, events, losses = 0, 0.0, 0, 0
+    faults: dict[str, int] = {}
+    for outcome in _outcomes(list(seeds), jobs):
+        count += 1
+        virtual_s += outcome.virtual_s
+        events += outcome.events
+        losses += outcome.losses
+        for kind, times in outcome.faults.items():
+            faults[kind] = faults.get(kind, 0) + times
+        print(
+            f"{outcome.seed} {outcome.verdict.name} {outcome.acknowledged} {outcome.events} "
+            f"{outcome.digest}",
+            flush=True,
+        )
+        if outcome.verdict is not Verdict.PASSED:
+            failed.append(outcome)
+            print(outcome.problem)
+            print(f"again: python -m ottla.sim --seed {outcome.seed}", flush=True)
+    met = " ".join(f"{kind}:{times}" for kind, times in sorted(faults.items()))
+    print(
+        f"{count} seeds, {len(failed)} failed {[outcome.seed for outcome in failed]}; "
+        f"{virtual_s:.0f} virtual seconds, {events} events, {losses} recorded losses; met {met}"
+    )
+    return failed[0].verdict if failed else Verdict.PASSED
+
+
+def _outcomes(seeds: list[int], jobs: int) -> Iterator[Outcome]:
+    if jobs == 1:
+        yield from map(run_seed, seeds)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(run_seed, seeds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

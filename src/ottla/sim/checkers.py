@@ -1,0 +1,650 @@
+"""What must always hold, looked at after everything that any node does (RELIABILITY §1).
+
+Each check costs what changed: a node's partitions are compared with how they were last seen, and only those
+that differ are read. The names D1 to D12 and M1 to M9 are those of the invariants.
+
+Outside the contract, and so exempt: a replica that lost an unflushed tail with its power, until it has
+everything again (it must not be elected meanwhile); and what a last known leader lost, which the cluster
+itself marks as a recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.broker.node import Node
+from ottla.log.log import Log
+from ottla.metadata.image import Delta, MetadataImage, PartitionImage
+from ottla.metadata.journal import TOPIC as METADATA_TOPIC
+from ottla.metadata.quorum_state import QuorumState
+from ottla.metadata.records import NO_LEADER, RECOVERING, Record, decode
+from ottla.metadata.roles import Role as RaftRole
+from ottla.records.batch import read_batch
+from ottla.records.record import records as records_of
+from ottla.replica.partition import Partition, Role
+from ottla.sim.cluster import SimCluster, SimNode
+from ottla.sim.oracle import EMPTY, Copy, Ledger, Violation, content
+from ottla.sim.process import Process
+from ottla.sim.workload import Ack, History
+from ottla.wire.types import TopicPartition
+
+METADATA = TopicPartition(METADATA_TOPIC, 0)
+
+
+class _State(NamedTuple):
+    """What of a partition is compared after every event."""
+
+    log_end: int
+    high_watermark: int
+    leader_epoch: int
+    partition_epoch: int
+    role: Role
+    log_start: int
+
+
+class _Replica:
+    """One replica as it was last seen."""
+
+    def __init__(self, copy: Copy) -> None:
+        self.copy = copy
+        self.log: Log | None = None
+        self.state: _State | None = None
+        self.recovery_point = 0
+        self.under_min_isr = False
+        self.is_doubtful = False
+        """Its machine lost power, or its disk failed: some of the tail may be gone."""
+
+
+class _Watched:
+    """One node, over all its lives."""
+
+    def __init__(self, machine: SimNode) -> None:
+        self.machine = machine
+        self.replicas: dict[TopicPartition, _Replica] = {}
+        self.metadata = Copy()
+        self.metadata_log: Log | None = None
+        self.raft_seen: object = None
+        self.raft_flushed = 0
+        self.epoch = 0
+        self.image: MetadataImage | None = None
+
+
+class Checkers:
+    def __init__(self, cluster: SimCluster, history: History) -> None:
+        self.cluster = cluster
+        self.history = history
+        self.ledgers: dict[TopicPartition, Ledger] = {}
+        self.image = MetadataImage()
+        """What the committed metadata adds up to, computed here."""
+        self.on_loss: list[Callable[[TopicPartition], None]] = []
+        self.checks = 0
+        self._metadata = Ledger(METADATA)
+        self._digests: dict[int, str] = {-1: self.image.digest()}
+        self._raft_leaders: dict[int, int] = {}
+        self._votes: dict[tuple[int, int], object] = {}
+        self._leaders: dict[tuple[TopicPartition, int], int] = {}
+        self._broker_epochs: dict[int, int] = {}
+        self._watched = {node.id: _Watched(node) for node in cluster.nodes.values()}
+        self._by_process: dict[Process, _Watched] = {}
+        self._acks_seen = 0
+        self._anomalies_seen = 0
+        cluster.on_change.append(self._machine_changed)
+        cluster.world.loop.after_event = self._after_event
+
+    # What happens
+
+    def _now(self) -> float:
+        return self.cluster.world.loop.time()
+
+    def _ledger(self, key: TopicPartition) -> Ledger:
+        found = self.ledgers.get(key)
+        if found is None:
+            found = self.ledgers[key] = Ledger(key)
+        return found
+
+    def _note(self, key: TopicPartition, who: int | str, what: str) -> None:
+        name = f"node {who}" if isinstance(who, int) else who
+        (self._metadata if key == METADATA else self._ledger(key)).note(self._now(), name, what)
+
+    def note_everywhere(self, what: str) -> None:
+        """Something happened to machines or the network."""
+        for ledger in (*self.ledgers.values(), self._metadata):
+            ledger.note(self._now(), "nemesis", what)
+
+    def _fail(self, rule: str, who: int | str, key: TopicPartition, what: str) -> Violation:
+        ledger = self._metadata if key == METADATA else self._ledger(key)
+        name = f"node {who}" if isinstance(who, int) else who
+        where = f"{name}, {key.topic}-{key.partition}, at {self._now():.6f}"
+        return Violation(rule, where, what, ledger.notes)
+
+    def power_lost(self, node: int) -> None:
+        """Told before the machine is started again: what it has unflushed may be gone."""
+        for replica in self._watched[node].replicas.values():
+            replica.is_doubtful = True
+
+    def doubtful_nodes(self) -> list[int]:
+        """Nodes that may miss something that was committed."""
+        return [
+            id
+            for id, watched in self._watched.items()
+            if any(replica.is_doubtful for replica in watched.replicas.values())
+        ]
+
+    def copy_of(self, node: int, key: TopicPartition) -> Copy:
+        return self._watched[node].replicas[key].copy
+
+    def describe(self, key: TopicPartition) -> str:
+        """What the controller has decided about it."""
+        decided = self._partition_image(key)
+        return "unknown" if decided is None else _decision(decided)
+
+    def _machine_changed(self, machine: SimNode) -> None:
+        watched = self._watched[machine.id]
+        self._by_process = {p: w for p, w in self._by_process.items() if w is not watched}
+        if machine.process is not None:
+            self._by_process[machine.process] = watched
+            watched.raft_seen = None
+            watched.metadata_log = None
+            watched.image = None
+
+    def _after_event(self, process: Process) -> None:
+        watched = self._by_process.get(process)
+        if watched is None:
+            if len(self.history.acknowledged) != self._acks_seen:
+                self._check_acks()
+            if len(self.history.anomalies) != self._anomalies_seen:
+                self._check_anomalies()
+            return
+        node = watched.machine.node
+        if node is None or node.quorum is None:
+            return
+        self._look_at_quorum(watched, node)
+        if node.broker is not None and node.broker.is_serving:
+            self._look_at_replicas(watched, node.broker.replicas.partitions)
+
+    # Clients
+
+    def _check_acks(self) -> None:
+        for ack in self.history.acknowledged[self._acks_seen :]:
+            self._check_ack(ack)
+        self._acks_seen = len(self.history.acknowledged)
+
+    def _check_ack(self, ack: Ack) -> None:
+        """C2, and that nothing is acknowledged before it is committed."""
+        key = ack.batch.partition
+        ledger = self._ledger(key)
+        end = ack.base_offset + len(ack.batch.values)
+        if ack.base_offset < 0 or (end > ledger.end and not ledger.losses):
+            raise self._fail(
+                "D3",
+                "a producer",
+                key,
+                f"offsets {ack.base_offset} to {end - 1} were acknowledged, "
+                f"committed is what is below {ledger.end}",
+            )
+
+    def _check_anomalies(self) -> None:
+        anomaly = self.history.anomalies[self._anomalies_seen]
+        raise self._fail(anomaly.rule, "a client", anomaly.partition, anomaly.what)
+
+    # Partitions
+
+    def _look_at_replicas(
+        self, watched: _Watched, partitions: dict[TopicPartition, Partition]
+    ) -> None:
+        known = watched.replicas
+        for key, partition in partitions.items():
+            log = partition.log
+            state = _State(
+                log.log_end,
+                log.high_watermark,
+                partition.leader_epoch,
+                partition.partition_epoch,
+                partition.role,
+                log.log_start,
+            )
+            replica = known.get(key)
+            if replica is None or replica.log is not log:
+                replica = self._open(watched, key, partition)
+            if replica.state != state:
+                self._changed(watched, key, partition, replica, state)
+            replica.recovery_point = log.recovery_point
+        if len(partitions) < len(known):
+            for key, replica in known.items():
+                if key not in partitions and replica.log is not None:
+                    self._note(key, watched.machine.id, "no longer serves its replica")
+                    replica.is_doubtful, replica.log, replica.state = True, None, None
+
+    def _open(self, watched: _Watched, key: TopicPartition, partition: Partition) -> _Replica:
+        """A log begins, or is there again after a restart: what was flushed is, and without a power loss
+        everything is."""
+        node = watched.machine.id
+        before = watched.replicas.get(key)
+        start = partition.log.segment_bases[0]
+        ledger = self._ledger(key)
+        replica = _Replica(Copy(start, ledger.copy.hash_at(start) or EMPTY))
+        replica.log = partition.log
+        watched.replicas[key] = replica
+        replica.copy.follow(watched.machine.host.disk, partition.log)
+        if before is not None:
+            kept = replica.copy.end
+            lost = [b for b in before.copy.batches if replica.copy.hash_at(b.end) != b.hash]
+            replica.is_doubtful = before.is_doubtful and not ledger.holds_all(replica.copy)
+            if lost and not before.is_doubtful:
+                raise self._fail(
+                    "D7",
+                    node,
+                    key,
+                    f"had offsets up to {before.copy.end}, after a restart without power loss "
+                    f"it agrees with that only below {lost[0].base} and ends at {kept}",
+                )
+            if lost and lost[0].base < before.recovery_point:
+                raise self._fail(
+                    "D7",
+                    node,
+                    key,
+                    f"flushed up to {before.recovery_point}, lost {lost[0].base} in a power loss",
+                )
+            self._note(
+                key, node, f"opened its log, end {kept}" + (", a tail is lost" if lost else "")
+            )
+        self._compare_with_others(watched, key, replica)
+        return replica
+
+    def _changed(
+        self,
+        watched: _Watched,
+        key: TopicPartition,
+        partition: Partition,
+        replica: _Replica,
+        state: _State,
+    ) -> None:
+        self.checks += 1
+        node = watched.machine.id
+        before, replica.state = replica.state, state
+        self._note(key, node, repr(partition))
+        partition.invariants()  # D5, D6
+        if before is None or before.log_end != state.log_end or before.role is not state.role:
+            self._log_changed(watched, key, partition, replica, before)
+        led_before = before is not None and before.role is Role.LEADER
+        same_epoch = before is not None and before.leader_epoch == state.leader_epoch
+        if state.role is Role.LEADER:
+            if not (led_before and same_epoch):
+                self._took_leadership(watched, key, partition, replica)
+            elif before is not None and state.high_watermark < before.high_watermark:
+                raise self._fail(
+                    "D4", node, key, f"HW went back to {state.high_watermark}: {partition!r}"
+                )
+        advanced = before is None or state.high_watermark > before.high_watermark
+        if advanced and state.role is not Role.OFFLINE:
+            self._high_watermark_advanced(watched, key, partition, replica)
+        replica.under_min_isr = partition.is_under_min_isr
+        if replica.is_doubtful and self._ledger(key).holds_all(replica.copy):
+            replica.is_doubtful = False
+
+    def _log_changed(
+        self,
+        watched: _Watched,
+        key: TopicPartition,
+        partition: Partition,
+        replica: _Replica,
+        before: _State | None,
+    ) -> None:
+        node = watched.machine.id
+        end_before = replica.copy.end
+        gone = replica.copy.follow(watched.machine.host.disk, partition.log)
+        if gone:
+            self._note(key, node, f"cut from {gone[-1].end} to {gone[0].base}")
+            if before is not None and before.role is partition.role is Role.LEADER:
+                raise self._fail("D7", node, key, f"a leader cut its log: {partition!r}")
+            ledger = self._ledger(key)
+            for batch in gone:
+                if not replica.is_doubtful and ledger.copy.hash_at(batch.end) == batch.hash:
+                    raise self._fail(
+                        "D7",
+                        node,
+                        key,
+                        f"cut {batch.base} of epoch {batch.epoch}, which is committed",
+                    )
+            end_before = min(end_before, gone[0].base)
+        if replica.copy.end > end_before:
+            self._compare_with_others(watched, key, replica)
+        told = partition.log.epochs.entries
+        rebuilt = replica.copy.epochs()
+        if told[: len(rebuilt)] != rebuilt or any(
+            start < replica.copy.end for _, start in told[len(rebuilt) :]
+        ):
+            raise self._fail("D6", node, key, f"epochs are {told}, the batches say {rebuilt}")
+
+    def _compare_with_others(self, watched: _Watched, key: TopicPartition, mine: _Replica) -> None:
+        """D2: where two logs have the same batch end in the same epoch, all before is the same too."""
+        if not mine.copy.batches:
+            return
+        last = mine.copy.batches[-1]
+        for other in self._watched.values():
+            theirs = other.replicas.get(key)
+            if other is watched or theirs is None:
+                continue
+            at = [b for b in theirs.copy.after(last.end - 1)[:1] if b.end == last.end]
+            if at and at[0].epoch == last.epoch and at[0].hash != last.hash:
+                raise self._fail(
+                    "D2",
+                    watched.machine.id,
+                    key,
+                    f"offset {last.base} of epoch {last.epoch} is here and on node "
+                    f"{other.machine.id}, and the logs up to it differ",
+                )
+
+    def _took_leadership(
+        self, watched: _Watched, key: TopicPartition, partition: Partition, replica: _Replica
+    ) -> None:
+        """D3: a clean leader has everything. M8: it is the only one of its epoch."""
+        node = watched.machine.id
+        epoch = partition.leader_epoch
+        other = self._leaders.setdefault((key, epoch), node)
+        if other != node:
+            raise self._fail("M8", node, key, f"leads epoch {epoch}, which node {other} led")
+        ledger = self._ledger(key)
+        if ledger.holds_all(replica.copy):
+            return
+        decided = self._partition_image(key)
+        if (
+            decided is not None
+            and decided.leader_epoch == epoch
+            and decided.leader_recovery_state == RECOVERING
+            and replica.is_doubtful
+        ):
+            self._note(key, node, f"recovers as last known leader with end {replica.copy.end}")
+            agreed = ledger.copy.floor(replica.copy.end)
+            while ledger.copy.hash_at(agreed) != replica.copy.hash_at(agreed):
+                agreed = ledger.copy.floor(agreed - 1)
+            ledger.lose_from(agreed, epoch)
+            for callback in self.on_loss:
+                callback(key)
+            return
+        if decided is not None and decided.leader_epoch > epoch:
+            return  # deposed before it knew that it was elected, and so it will never act on it
+        raise self._fail(
+            "D3",
+            node,
+            key,
+            f"leads epoch {epoch} with end {replica.copy.end} and without all that is committed "
+            f"below {ledger.end}",
+        )
+
+    def _high_watermark_advanced(
+        self, watched: _Watched, key: TopicPartition, partition: Partition, replica: _Replica
+    ) -> None:
+        node = watched.machine.id
+        ledger = self._ledger(key)
+        if partition.leader_epoch < ledger.loss_epoch:
+            return
+        if partition.role is not Role.LEADER and ledger.losses:
+            return  # it may still have, and take for committed, what was lost
+        high_watermark = partition.log.high_watermark
+        was = ledger.end
+        problem = ledger.commit(replica.copy, high_watermark)
+        if problem is not None and not replica.is_doubtful:
+            raise self._fail("D3", node, key, f"HW {high_watermark}, but {problem}")
+        if partition.role is not Role.LEADER:
+            if ledger.end > was:
+                raise self._fail("D9", node, key, f"no leader has committed that: {partition!r}")
+            return
+        if replica.under_min_isr and partition.is_under_min_isr and high_watermark > was:
+            raise self._fail("D9", node, key, f"HW moved below min.insync.replicas: {partition!r}")
+        for member in partition.maximal_isr:
+            self._holds(member, key, replica, high_watermark, "D9", partition)
+        self._strong_isr(key, partition, replica)
+
+    def _strong_isr(self, key: TopicPartition, partition: Partition, leader: _Replica) -> None:
+        """D1, against the controller's sets."""
+        decided = self._partition_image(key)
+        if decided is not None and decided.replicas == partition.replicas:
+            for member in (*decided.isr, *decided.elr):
+                self._holds(member, key, leader, partition.log.high_watermark, "D1", partition)
+
+    def _holds(
+        self,
+        member: int,
+        key: TopicPartition,
+        leader: _Replica,
+        high_watermark: int,
+        rule: str,
+        partition: Partition,
+    ) -> None:
+        replica = self._watched[member].replicas.get(key)
+        if replica is leader or (replica is not None and replica.is_doubtful):
+            return
+        committed = leader.copy.floor(high_watermark)
+        if committed == leader.copy.start:
+            return
+        if replica is None or replica.copy.hash_at(committed) != leader.copy.hash_at(committed):
+            end = -1 if replica is None else replica.copy.end
+            raise self._fail(
+                rule,
+                member,
+                key,
+                f"is taken to hold all below {high_watermark} and does not (end {end}); "
+                f"the leader says {partition!r}, the controller {self._partition_image(key)}",
+            )
+
+    def _partition_image(self, key: TopicPartition) -> PartitionImage | None:
+        topic = self.image.topics.get(key.topic)
+        if topic is None or key.partition >= len(topic.partitions):
+            return None
+        return topic.partitions[key.partition]
+
+    # Metadata
+
+    def _look_at_quorum(self, watched: _Watched, node: Node) -> None:
+        quorum = node.quorum
+        assert quorum is not None
+        if quorum.failed is not None:
+            raise self._fail(
+                "M", watched.machine.id, METADATA, f"left the quorum: {quorum.failed!r}"
+            )
+        raft = quorum.raft
+        journal = raft.journal
+        if watched.metadata_log is not journal.log:
+            self._open_metadata(watched, journal.log)
+        watched.raft_flushed = journal.flushed_end
+        seen = (raft.state, raft.role, journal.log_end, journal.high_watermark)
+        if seen != watched.raft_seen:
+            watched.raft_seen = seen
+            self.checks += 1
+            self._note(
+                METADATA,
+                watched.machine.id,
+                f"{raft.role} {raft.state} end {journal.log_end} HW {journal.high_watermark}",
+            )
+            raft.invariants()
+            self._check_votes(watched, raft.state, raft.role)
+            self._metadata_log_changed(watched, journal.log)
+            self._check_committed_metadata(watched, journal.high_watermark, raft.role)
+        if quorum.image is not watched.image:
+            watched.image = quorum.image
+            self._check_image(watched, quorum.image)
+
+    def _check_votes(self, watched: _Watched, state: QuorumState, role: RaftRole) -> None:
+        """M1, M2."""
+        node = watched.machine.id
+        if state.epoch < watched.epoch:
+            raise self._fail(
+                "M2", node, METADATA, f"epoch fell from {watched.epoch} to {state.epoch}"
+            )
+        watched.epoch = state.epoch
+        if role is RaftRole.LEADER:
+            other = self._raft_leaders.setdefault(state.epoch, node)
+            if other != node:
+                raise self._fail(
+                    "M1", node, METADATA, f"leads epoch {state.epoch}, which node {other} led"
+                )
+        if state.voted is not None:
+            vote = self._votes.setdefault((node, state.epoch), state.voted.id)
+            if vote != state.voted.id:
+                raise self._fail(
+                    "M1",
+                    node,
+                    METADATA,
+                    f"voted for {vote} and {state.voted.id} in epoch {state.epoch}",
+                )
+
+    def _open_metadata(self, watched: _Watched, log: Log) -> None:
+        """M4: what was flushed survives every death."""
+        flushed = watched.raft_flushed
+        watched.metadata_log = log
+        if log.log_end < flushed:
+            raise self._fail(
+                "M4",
+                watched.machine.id,
+                METADATA,
+                f"had flushed up to {flushed}, now ends at {log.log_end}",
+            )
+        watched.metadata = self._copy_from(log)
+
+    def _metadata_log_changed(self, watched: _Watched, log: Log) -> None:
+        node = watched.machine.id
+        if log.segment_bases[0] > watched.metadata.end:
+            watched.metadata = self._copy_from(log)  # begun anew at a checkpoint
+        for batch in watched.metadata.follow(watched.machine.host.disk, log):
+            if self._metadata.copy.hash_at(batch.end) == batch.hash:
+                raise self._fail(
+                    "M3", node, METADATA, f"cut {batch.base}/{batch.epoch}, which is committed"
+                )
+
+    def _copy_from(self, log: Log) -> Copy:
+        start = log.segment_bases[0]
+        known = self._metadata.copy.hash_at(start)
+        assert known is not None, f"a checkpoint at {start}, which is not committed (M5)"
+        return Copy(start, known)
+
+    def _check_committed_metadata(
+        self, watched: _Watched, high_watermark: int, role: RaftRole
+    ) -> None:
+        """M3, M4."""
+        node = watched.machine.id
+        before = self._metadata.end
+        if high_watermark <= watched.metadata.start:
+            return
+        problem = self._metadata.commit(watched.metadata, high_watermark)
+        if problem is not None:
+            raise self._fail("M3", node, METADATA, f"HW {high_watermark}, but {problem}")
+        if self._metadata.end == before:
+            return
+        end = self._metadata.end
+        having = [
+            other.machine.id
+            for other in self._watched.values()
+            if other.raft_flushed >= end
+            and other.metadata.hash_at(end) == self._metadata.copy.hash_at(end)
+        ]
+        if len(having) <= len(self._watched) // 2:
+            raise self._fail(
+                "M4", node, METADATA, f"{end} is committed, and flushed only on nodes {having}"
+            )
+        if role is not RaftRole.LEADER:
+            raise self._fail("M4", node, METADATA, f"{end} is committed and its leader is unaware")
+        self._apply(watched, before)
+
+    def _apply(self, watched: _Watched, from_offset: int) -> None:
+        """The oracle's own image, one batch after the other."""
+        log = watched.metadata_log
+        assert log is not None
+        disk = watched.machine.host.disk
+        for seen in watched.metadata.after(from_offset):
+            if seen.end > self._metadata.end:
+                break
+            data = content(disk, log, seen)
+            batch = read_batch(data, 0)
+            records: list[Record] = []
+            if not batch.is_control:
+                records = [decode(r.value or b"") for r in records_of(data, batch)]
+            before = self.image
+            self.image, delta = before.apply(records, seen.end - 1, seen.epoch)
+            self._digests[seen.end - 1] = self.image.digest()
+            self._check_decisions(watched.machine.id, before, self.image, delta)
+
+    def _check_image(self, watched: _Watched, image: MetadataImage) -> None:
+        """M6: what a node made of the log up to an offset is what anybody makes of it."""
+        if image.offset >= 0 and self._digests.get(image.offset) != image.digest():
+            raise self._fail(
+                "M6", watched.machine.id, METADATA, f"its image at {image.offset} is another"
+            )
+
+    def _check_decisions(
+        self, node: int, before: MetadataImage, after: MetadataImage, delta: Delta
+    ) -> None:
+        try:
+            after.check(delta)
+        except AssertionError as error:
+            raise self._fail("M8", node, METADATA, str(error)) from error
+        if after.next_producer_id < before.next_producer_id:
+            raise self._fail("M9", node, METADATA, "producer ids are given out again")
+        for id in delta.changed_brokers:
+            broker = after.brokers.get(id)
+            if broker is not None:
+                if broker.epoch < self._broker_epochs.get(id, -1):
+                    raise self._fail("M9", node, METADATA, f"broker {id} has an old epoch again")
+                self._broker_epochs[id] = broker.epoch
+        for topic_id, number in delta.changed_partitions:
+            topic = after.topics_by_id.get(topic_id)
+            if topic is None:
+                continue
+            key = TopicPartition(topic.name, number)
+            now = topic.partitions[number]
+            self._note(key, "controller", _decision(now))
+            former = before.topics_by_id.get(topic_id)
+            if former is not None and number < len(former.partitions):
+                self._check_decision(node, key, former.partitions[number], now, after)
+            self._check_strong_isr(key)
+
+    def _check_decision(
+        self,
+        node: int,
+        key: TopicPartition,
+        was: PartitionImage,
+        now: PartitionImage,
+        image: MetadataImage,
+    ) -> None:
+        """M8: epochs rise. D12: who leads was entitled to. D10: who joins is alive and stays."""
+        if now.leader_epoch < was.leader_epoch or now.partition_epoch <= was.partition_epoch:
+            raise self._fail("M8", node, key, f"epochs fell: {was} to {now}")
+        if now.leader not in (was.leader, NO_LEADER):
+            entitled = (*was.isr, *was.elr)
+            recovers = now.leader_recovery_state == RECOVERING and now.leader in was.last_known_elr
+            if now.leader not in entitled and not recovers:
+                raise self._fail(
+                    "D12", node, key, f"the new leader was not entitled: {was} to {now}"
+                )
+            if not image.is_alive(now.leader):
+                raise self._fail("D12", node, key, f"the new leader is not alive: {now}")
+        for member in now.isr:
+            broker = image.brokers.get(member)
+            if member not in was.isr and (broker is None or broker.in_controlled_shutdown):
+                raise self._fail("D10", node, key, f"{member} joined while it leaves: {now}")
+
+    def _check_strong_isr(self, key: TopicPartition) -> None:
+        for watched in self._watched.values():
+            node = watched.machine.node
+            if node is None or node.broker is None or not node.broker.is_serving:
+                continue
+            partition = node.broker.replicas.partitions.get(key)
+            replica = watched.replicas.get(key)
+            if (
+                partition is not None
+                and replica is not None
+                and replica.state is not None
+                and partition.role is Role.LEADER
+                and partition.leader_epoch >= self._ledger(key).loss_epoch
+            ):
+                self._strong_isr(key, partition, replica)
+
+
+def _decision(partition: PartitionImage) -> str:
+    return (
+        f"leader {partition.leader} epoch {partition.leader_epoch}/{partition.partition_epoch} "
+        f"ISR {list(partition.isr)} ELR {list(partition.elr)} "
+        f"last known {list(partition.last_known_elr)}"
+        + (" RECOVERING" if partition.leader_recovery_state == RECOVERING else "")
+    )

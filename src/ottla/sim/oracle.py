@@ -1,0 +1,215 @@
+"""What the cluster has promised, written down outside of it.
+
+A `Copy` is a log as it was seen on one node's disk, batch by batch, with a hash over everything up to the end
+of each: two logs agree up to an offset exactly when their hashes there are equal. The `Ledger` of a partition
+is the copy of what was committed: it only ever grows, whatever becomes of the nodes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from hashlib import blake2b
+from typing import NamedTuple
+
+from ottla.log.log import Log
+from ottla.records.batch import Batch, read_batch
+from ottla.sim.disk import SimDisk
+from ottla.wire.types import TopicPartition
+
+NOTES_KEPT = 24
+EMPTY = b""
+
+
+class Violation(Exception):
+    """Something that must always hold does not."""
+
+    def __init__(self, rule: str, where: str, what: str, history: list[str]) -> None:
+        super().__init__(rule, where, what)
+        self.rule = rule
+        self.where = where
+        self.what = what
+        self.history = history
+
+    def __str__(self) -> str:
+        lines = [f"{self.rule} {self.where}: {self.what}"]
+        if self.history:
+            lines += ["last seen there:", *(f"  {line}" for line in self.history)]
+        return "\n".join(lines)
+
+
+class Seen(NamedTuple):
+    """One batch of a log."""
+
+    base: int
+    end: int
+    """The offset after its last record."""
+    epoch: int
+    hash: bytes
+    """Over this batch and all before it."""
+    segment: int
+    position: int
+    size: int
+
+
+class Copy:
+    """What a log holds, or held when its disk was last seen."""
+
+    def __init__(self, start: int = 0, base_hash: bytes = EMPTY) -> None:
+        self.start = start
+        self._base_hash = base_hash
+        self.batches: list[Seen] = []
+        self._ends: list[int] = []
+
+    @property
+    def end(self) -> int:
+        return self._ends[-1] if self._ends else self.start
+
+    def hash_at(self, offset: int) -> bytes | None:
+        """Of everything below `offset`; None where it does not fall between two batches, or was not seen."""
+        if offset == self.start:
+            return self._base_hash
+        at = bisect_left(self._ends, offset)
+        if at < len(self._ends) and self._ends[at] == offset:
+            return self.batches[at].hash
+        return None
+
+    def floor(self, offset: int) -> int:
+        """The end of the last batch that ends at or below `offset`."""
+        at = bisect_right(self._ends, offset)
+        return self._ends[at - 1] if at else self.start
+
+    def add(self, batch: Seen) -> None:
+        assert batch.base >= self.end
+        self.batches.append(batch)
+        self._ends.append(batch.end)
+
+    def cut(self, offset: int) -> list[Seen]:
+        """Forget what ends above `offset`; what that was."""
+        keep = bisect_right(self._ends, offset)
+        gone = self.batches[keep:]
+        del self.batches[keep:], self._ends[keep:]
+        return gone
+
+    def after(self, offset: int) -> list[Seen]:
+        return self.batches[bisect_right(self._ends, offset) :]
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """(epoch, first offset), as the batches tell."""
+        found: list[tuple[int, int]] = []
+        for batch in self.batches:
+            if not found or batch.epoch > found[-1][0]:
+                found.append((batch.epoch, batch.base))
+        return found
+
+    def follow(self, disk: SimDisk, log: Log) -> list[Seen]:
+        """Take up what the log has become. What was there and is gone."""
+        gone = self.cut(log.log_end) if log.log_end < self.end else []
+        while self.batches and not self._still_there(disk, log, self.batches[-1]):
+            gone = self.cut(self.batches[-1].base) + gone
+        while self.end < log.log_end:
+            self.add(self._next(disk, log))
+        return gone
+
+    def _still_there(self, disk: SimDisk, log: Log, last: Seen) -> bool:
+        """Cut and written anew within one event, a log may be as long as before and another."""
+        if last.segment not in log.segment_bases:
+            return last.end <= log.log_start
+        content = disk.peek(_file(log, last.segment))
+        if last.position + last.size > len(content):
+            return False
+        batch = bytes(content[last.position : last.position + last.size])
+        before = self.batches[-2].hash if len(self.batches) > 1 else self._base_hash
+        return _hash(before, batch) == last.hash
+
+    def _next(self, disk: SimDisk, log: Log) -> Seen:
+        if self.batches:
+            segment, position = self.batches[-1].segment, self.batches[-1].position
+            position += self.batches[-1].size
+        else:
+            bases = log.segment_bases
+            segment, position = bases[max(0, bisect_right(bases, self.start) - 1)], 0
+        content = disk.peek(_file(log, segment))
+        while position >= len(content):
+            segment = next(base for base in log.segment_bases if base > segment)
+            position = 0
+            content = disk.peek(_file(log, segment))
+        batch = read_batch(content, position)
+        data = bytes(content[position : position + batch.size])
+        before = self.batches[-1].hash if self.batches else self._base_hash
+        return _seen(batch, _hash(before, data), segment, position)
+
+
+def _seen(batch: Batch, hash: bytes, segment: int, position: int) -> Seen:
+    return Seen(
+        batch.base_offset,
+        batch.next_offset,
+        batch.leader_epoch,
+        hash,
+        segment,
+        position,
+        batch.size,
+    )
+
+
+def _hash(before: bytes, data: bytes) -> bytes:
+    return blake2b(before + data, digest_size=8).digest()
+
+
+def _file(log: Log, segment: int) -> str:
+    return f"{log.path}/{segment:020d}.log"
+
+
+def content(disk: SimDisk, log: Log, batch: Seen) -> bytes:
+    file = disk.peek(_file(log, batch.segment))
+    return bytes(file[batch.position : batch.position + batch.size])
+
+
+class Ledger:
+    """One partition's committed records."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.copy = Copy()
+        self.losses: list[tuple[int, int]] = []
+        """(first offset, end) of what may have been lost, where the cluster said so itself."""
+        self.loss_epoch = -1
+        """Leaders of earlier epochs may remember what was lost."""
+        self._notes: deque[str] = deque(maxlen=NOTES_KEPT)
+
+    @property
+    def end(self) -> int:
+        return self.copy.end
+
+    def note(self, now: float, who: str, what: str) -> None:
+        self._notes.append(f"{now:.6f} {who}: {what}")
+
+    @property
+    def notes(self) -> list[str]:
+        return list(self._notes)
+
+    def commit(self, copy: Copy, offset: int) -> str | None:
+        """A replica takes everything below `offset` for committed. Why it cannot be, if it cannot."""
+        offset = copy.floor(offset)
+        if offset <= self.end:
+            known = self.copy.hash_at(self.copy.floor(offset))
+            mine = copy.hash_at(self.copy.floor(offset))
+            if mine != known:
+                return f"its log below {offset} is not what was committed"
+            return None
+        if copy.hash_at(self.end) != self.copy.hash_at(self.end):
+            return f"its log below {self.end} is not what was committed"
+        for batch in copy.after(self.end):
+            if batch.end > offset:
+                break
+            self.copy.add(batch)
+        return None
+
+    def holds_all(self, copy: Copy) -> bool:
+        return copy.hash_at(self.end) == self.copy.hash_at(self.end)
+
+    def lose_from(self, offset: int, epoch: int) -> None:
+        gone = self.copy.cut(offset)
+        if gone:
+            self.losses.append((gone[0].base, gone[-1].end))
+            self.loss_epoch = epoch

@@ -1,0 +1,278 @@
+"""One run of the simulator: a cluster, its clients and a nemesis, drawn from a seed, from birth to verdict.
+
+Three parts: the cluster comes up in peace; faults and load for a while, everything checked after every event
+(safety); then everything is healed, and the cluster must come to rest within bounded virtual time (liveness).
+At rest the logs are held against what the clients were told.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from ottla.broker.lifecycle import RegistrationRefused
+from ottla.log.errors import LogDirError, WrongDirectory
+from ottla.sim.checkers import Checkers
+from ottla.sim.cluster import SimCluster, SimNode
+from ottla.sim.faults import CLIENTS, FaultPlan, Nemesis
+from ottla.sim.loop import Deadlock, Livelock
+from ottla.sim.oracle import Violation
+from ottla.sim.verdict import check_end, unsettled
+from ottla.sim.workload import Workload, create_topic
+from ottla.sim.world import World
+from ottla.wire.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+START_S_MAX = 60.0
+SETTLE_S_MAX = 180.0
+
+
+class Verdict(IntEnum):
+    """Also the exit code."""
+
+    PASSED = 0
+    CRASH = 10
+    """An exception that nobody expected."""
+    SAFETY = 20
+    """Something that must never happen did."""
+    LIVENESS = 30
+    """Something that must happen in the end did not."""
+
+
+@dataclass
+class Options:
+    """What a seed decides, apart from what happens when."""
+
+    seed: int
+    nodes: int
+    topics: list[tuple[str, int, int, int]]
+    """(name, partitions, replication factor, min.insync.replicas)"""
+    settings: dict[str, str]
+    topic_settings: dict[str, str]
+    producers: int
+    consumers: int
+    pause_s: float
+    patience_s: float
+    trouble_s: float
+    faults: FaultPlan
+
+    @staticmethod
+    def draw(seed: int, trouble_s: float | None = None) -> Options:
+        chance = random.Random(f"{seed}/options")
+        nodes = chance.choice((3, 3, 3, 3, 4, 5))
+        topics = []
+        for number in range(chance.choice((1, 1, 2))):
+            factor = chance.choice((3, 3, 3, 2, nodes))
+            minimum = chance.choice((2, 2, 1)) if factor > 2 else chance.choice((1, 2))
+            topics.append((f"t{number}", chance.choice((1, 2, 3)), factor, minimum))
+        return Options(
+            seed=seed,
+            nodes=nodes,
+            topics=topics,
+            settings={
+                "broker.session.timeout.ms": chance.choice(("2000", "9000")),
+                "broker.heartbeat.interval.ms": chance.choice(("500", "1000")),
+                "replica.lag.time.max.ms": chance.choice(("1500", "5000", "30000")),
+                "replica.socket.timeout.ms": chance.choice(("2000", "30000")),
+                "request.timeout.ms": chance.choice(("2000", "30000")),
+                "controller.quorum.election.timeout.ms": chance.choice(("200", "1000")),
+                "controller.quorum.fetch.timeout.ms": chance.choice(("500", "2000")),
+                "metadata.log.max.record.bytes.between.snapshots": chance.choice(
+                    ("2000", "20971520")
+                ),
+                "replica.high.watermark.checkpoint.interval.ms": chance.choice(("500", "5000")),
+                "leader.imbalance.check.interval.seconds": chance.choice(("5", "300")),
+                "log.flush.scheduler.interval.ms": chance.choice(("500", "9223372036854775807")),
+                "max.incremental.fetch.session.cache.slots": chance.choice(("1000", "1000", "2")),
+            },
+            topic_settings={
+                "segment.bytes": chance.choice(("2048", "16384", "1073741824")),
+                "flush.ms": chance.choice(("1000", "9223372036854775807")),
+                "index.interval.bytes": chance.choice(("256", "4096")),
+            },
+            producers=chance.choice((1, 1, 2)),
+            consumers=chance.choice((0, 1)),
+            pause_s=chance.choice((0.02, 0.1, 0.5)),
+            patience_s=chance.choice((5.0, 60.0)),
+            trouble_s=chance.choice((10.0, 20.0, 40.0)) if trouble_s is None else trouble_s,
+            faults=FaultPlan.draw(chance),
+        )
+
+    def lines(self) -> list[str]:
+        topics = " ".join(f"{n}:{p}x{f}/{m}" for n, p, f, m in self.topics)
+        return [
+            f"seed {self.seed}: {self.nodes} nodes, topics {topics}, {self.trouble_s} s of trouble",
+            f"  clients: {self.producers} producers and {self.consumers} consumers a partition, "
+            f"pause {self.pause_s} s, patience {self.patience_s} s",
+            f"  faults: {self.faults.describe()}",
+            f"  settings: {_texts(self.settings)}",
+            f"  topics: {_texts(self.topic_settings)}",
+        ]
+
+
+def _texts(settings: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in settings.items())
+
+
+@dataclass
+class Outcome:
+    seed: int
+    verdict: Verdict
+    problem: str
+    """What was wrong; empty if nothing was."""
+    digest: str
+    events: int
+    virtual_s: float
+    acknowledged: int = 0
+    unknown: int = 0
+    read: int = 0
+    losses: int = 0
+    """Stretches of records that the cluster itself recorded as possibly lost."""
+    faults: dict[str, int] = field(default_factory=dict)
+    trace: list[str] | None = None
+
+
+class _Failed(Exception):
+    def __init__(self, verdict: Verdict, problem: str) -> None:
+        super().__init__(problem)
+        self.verdict = verdict
+
+
+EXPECTED_FAILURES = (WrongDirectory, LogDirError, RegistrationRefused)
+"""What a node may leave with: its disk failed, or nobody registered it in time."""
+
+
+class Scenario:
+    def __init__(self, world: World, options: Options) -> None:
+        self.world = world
+        self.options = options
+        self.cluster = SimCluster(world, options.nodes, options.settings)
+        chance = world.loop.random_for("clients")
+        self.workload = Workload(world.node(CLIENTS), self.cluster.bootstrap, chance)
+        self.checkers = Checkers(self.cluster, self.workload.history)
+        self.checkers.on_loss.append(self.workload.allow_losses)
+        self.nemesis = Nemesis(
+            self.cluster, self.checkers, options.faults, world.loop.random_for("nemesis")
+        )
+        self.failures: list[str] = []
+        self.cluster.on_end.append(self._node_left)
+
+    def _node_left(self, node: SimNode, failure: BaseException | None) -> None:
+        if failure is not None and not isinstance(failure, EXPECTED_FAILURES):
+            text = "".join(traceback.format_exception(failure))
+            self.failures.append(f"node {node.id} died of {failure!r}\n{text}")
+
+    def run(self) -> None:
+        self._begin()
+        self.world.script(self.nemesis.run())
+        self._let_run(self.options.trouble_s)
+        self.nemesis.end()
+        self.workload.stop_producing()
+        self._settle()
+        check_end(self.cluster, self.checkers, self.workload.history)
+
+    def _check_problems(self) -> None:
+        problems = self.failures + self.world.problems()
+        if problems:
+            raise _Failed(Verdict.CRASH, "\n".join(problems))
+
+    def _let_run(self, seconds: float) -> None:
+        end = self.world.loop.time() + seconds
+        self.world.run_until(
+            lambda: (
+                self.world.loop.time() >= end
+                or bool(self.failures)
+                or bool(self.world.loop.unhandled)
+            ),
+            seconds + 1,
+        )
+        self._check_problems()
+
+    def _begin(self) -> None:
+        self.cluster.start()
+        if not self.cluster.wait_ready(START_S_MAX):
+            raise _Failed(Verdict.LIVENESS, f"the cluster did not come up: {self._nodes()}")
+        connections = self.workload.connections("admin")
+        clients = self.world.node(CLIENTS)
+        partitions = []
+        for name, count, factor, minimum in self.options.topics:
+            configs = {"min.insync.replicas": str(minimum), **self.options.topic_settings}
+            try:
+                clients.complete(
+                    create_topic(connections, name, count, factor, configs), START_S_MAX
+                )
+            except TimeoutError as error:
+                raise _Failed(Verdict.LIVENESS, f"{name} was not created") from error
+            partitions += [TopicPartition(name, number) for number in range(count)]
+        self.workload.begin(
+            partitions,
+            producers=self.options.producers,
+            consumers=self.options.consumers,
+            pause_s=self.options.pause_s,
+            patience_s=self.options.patience_s,
+        )
+        self._check_problems()
+
+    def _settle(self) -> None:
+        def settled() -> bool:
+            return (
+                bool(self.failures)
+                or bool(self.world.loop.unhandled)
+                or not unsettled(self.cluster, self.checkers, self.workload)
+            )
+
+        held = False
+        end = self.world.loop.time() + SETTLE_S_MAX
+        while not held and self.world.loop.time() < end:
+            self.world.run_for(0.5)
+            held = settled()
+        self._check_problems()
+        if not held:
+            left = unsettled(self.cluster, self.checkers, self.workload)
+            text = "\n".join(f"  {line}" for line in left)
+            raise _Failed(
+                Verdict.LIVENESS,
+                f"{SETTLE_S_MAX} virtual seconds after everything was healed:\n{text}",
+            )
+
+    def _nodes(self) -> str:
+        return ", ".join(repr(node) for node in self.cluster.nodes.values())
+
+
+def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = None) -> Outcome:
+    """The whole run of a seed. Whatever goes wrong is in the outcome."""
+    options = options or Options.draw(seed)
+    verdict, problem = Verdict.PASSED, ""
+    with World(seed, keep_trace=keep_trace) as world:
+        began = world.loop.time()
+        scenario = Scenario(world, options)
+        try:
+            scenario.run()
+        except _Failed as failed:
+            verdict, problem = failed.verdict, str(failed)
+        except Violation as violation:
+            verdict, problem = Verdict.SAFETY, str(violation)
+        except (Deadlock, Livelock) as stuck:
+            verdict, problem = Verdict.LIVENESS, repr(stuck)
+        except Exception:
+            verdict, problem = Verdict.CRASH, traceback.format_exc()
+        history = scenario.workload.history
+        return Outcome(
+            seed=seed,
+            verdict=verdict,
+            problem=problem,
+            digest=world.digest(),
+            events=world.loop.events,
+            virtual_s=world.loop.time() - began,
+            acknowledged=len(history.acknowledged),
+            unknown=len(history.unknown),
+            read=history.reads,
+            losses=sum(len(ledger.losses) for ledger in scenario.checkers.ledgers.values()),
+            faults=dict(sorted(scenario.nemesis.counts.items())),
+            trace=world.loop.trace.lines,
+        )

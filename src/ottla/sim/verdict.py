@@ -1,0 +1,125 @@
+"""What must hold when everything is healed and at rest: the liveness list of RELIABILITY §1, and the clients'
+rules C1 and C2 against what is on the disks."""
+
+from __future__ import annotations
+
+from ottla.records.batch import Batch, read_batch
+from ottla.records.record import records as records_of
+from ottla.sim.checkers import Checkers
+from ottla.sim.cluster import SimCluster
+from ottla.sim.oracle import Violation, content
+from ottla.sim.workload import History, Workload
+from ottla.wire.types import TopicPartition
+
+
+def unsettled(cluster: SimCluster, checkers: Checkers, workload: Workload) -> list[str]:
+    """Why the cluster is not at rest yet."""
+    left = [f"{node!r}" for node in cluster.nodes.values() if node.state != "up"]
+    if left:
+        return left
+    if workload.history.under_way:
+        batch = next(iter(workload.history.under_way))
+        left.append(f"{len(workload.history.under_way)} batches without an outcome, one is {batch}")
+    nodes = [node.node for node in cluster.nodes.values() if node.node is not None]
+    quorums = [node.quorum for node in nodes if node.quorum is not None]
+    if not any(quorum.is_active for quorum in quorums):
+        left.append("no active controller")
+    if len({quorum.image.offset for quorum in quorums}) > 1:
+        left.append(f"metadata up to {[quorum.image.offset for quorum in quorums]}")
+    for topic in checkers.image.topics.values():
+        for number, decided in enumerate(topic.partitions):
+            key = TopicPartition(topic.name, number)
+            if set(decided.isr) != set(decided.replicas) or decided.leader < 0:
+                left.append(f"{topic.name}-{number}: {checkers.describe(key)}")
+                continue
+            for id in decided.replicas:
+                broker = nodes[id - 1].broker
+                partition = None if broker is None else broker.replicas.partitions.get(key)
+                if partition is None:
+                    left.append(f"{topic.name}-{number} is not on node {id}")
+                elif not (
+                    partition.log.high_watermark
+                    == partition.log.log_end
+                    == checkers.ledgers[key].end
+                ):
+                    left.append(f"node {id}, committed {checkers.ledgers[key].end}: {partition!r}")
+    left += [
+        f"{consumer.name} has read up to {consumer.position} of {consumer.partition}"
+        for consumer in workload.consumers
+        if consumer.position < checkers.ledgers[consumer.partition].end
+    ]
+    return left
+
+
+def check_end(cluster: SimCluster, checkers: Checkers, history: History) -> None:
+    """The logs are equal, and hold what the clients were told. Violation if not."""
+    for key, ledger in sorted(checkers.ledgers.items()):
+        values = _values(cluster, checkers, key)
+        _check_clients(key, values, history, bool(ledger.losses))
+
+
+def _fail(rule: str, key: TopicPartition, what: str) -> Violation:
+    return Violation(rule, f"{key.topic}-{key.partition}, at the end", what, [])
+
+
+def _values(cluster: SimCluster, checkers: Checkers, key: TopicPartition) -> dict[int, bytes]:
+    """Offset → value, the same on every replica. C1 on the way: sequences without gap or repetition."""
+    values: dict[int, bytes] = {}
+    topic = checkers.image.topics[key.topic]
+    ledger = checkers.ledgers[key]
+    for id in topic.partitions[key.partition].replicas:
+        node = cluster.nodes[id]
+        assert node.node is not None and node.node.broker is not None
+        copy, log = checkers.copy_of(id, key), node.node.broker.replicas.partitions[key].log
+        if not ledger.holds_all(copy) or copy.end != ledger.end:
+            raise _fail("D2", key, f"node {id} differs from what is committed")
+        if values:
+            continue  # equal to the first replica's, as their hashes say
+        sequences: dict[int, int] = {}
+        for seen in copy.batches:
+            data = content(node.host.disk, log, seen)
+            batch = read_batch(data, 0)
+            _check_sequence(key, batch, sequences, bool(ledger.losses))
+            for record in records_of(data, batch):
+                values[record.offset] = record.value or b""
+    return values
+
+
+def _check_sequence(
+    key: TopicPartition, batch: Batch, sequences: dict[int, int], losses: bool
+) -> None:
+    expected = sequences.get(batch.producer_id, 0)
+    if batch.base_sequence != expected and not losses:
+        raise _fail(
+            "C1",
+            key,
+            f"offset {batch.base_offset} has sequence {batch.base_sequence} of producer "
+            f"{batch.producer_id}, {expected} was next",
+        )
+    sequences[batch.producer_id] = batch.last_sequence + 1
+
+
+def _check_clients(
+    key: TopicPartition, values: dict[int, bytes], history: History, losses: bool
+) -> None:
+    places: dict[bytes, int] = {}
+    for offset, value in values.items():
+        if value in places:
+            raise _fail("C1", key, f"{value!r} is at {places[value]} and {offset}")
+        places[value] = offset
+    if losses:
+        return
+    for ack in history.acknowledged:
+        if ack.batch.partition != key:
+            continue
+        for number, value in enumerate(ack.batch.values):
+            if places.get(value) != ack.base_offset + number:
+                raise _fail(
+                    "C2",
+                    key,
+                    f"{value!r} was acknowledged at {ack.base_offset + number}, is at "
+                    f"{places.get(value)}",
+                )
+    for offset, value in history.read.get(key, {}).items():
+        if values.get(offset) != value:
+            raise _fail("D3", key, f"{value!r} was read at {offset}, now {values.get(offset)!r}")

@@ -1,0 +1,552 @@
+"""Clients of a simulated cluster, on hosts of their own, and the history of what they were told.
+
+Producers are idempotent with acks=all and retry as real clients do: to the new leader that Metadata names,
+with the same producer id and sequence, up to five batches under way. Every value occurs once. What was
+acknowledged, what was refused for good and what nobody knows are kept apart: only the first must be there at
+the end, only the second must not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from ottla.records.batch import batches, check_crc
+from ottla.records.record import Record, build
+from ottla.records.record import records as records_of
+from ottla.sim.world import SimHost
+from ottla.wire import fetch, produce
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.channel import Channel
+from ottla.wire.errors import RETRIABLE, ErrorCode, InvalidFrame
+from ottla.wire.types import TopicPartition
+
+T = TypeVar("T")
+
+PRODUCE_VERSION = APIS[ApiKey.PRODUCE].max_version
+FETCH_VERSION = APIS[ApiKey.FETCH].max_version
+SESSIONLESS = -1
+LATEST = -1
+REQUEST_TIMEOUT_S = 3.0
+CONNECT_TIMEOUT_S = 1.0
+BACKOFF_S = 0.1
+UNDER_WAY_MAX = 5
+
+
+class Batch(NamedTuple):
+    """A batch as its producer knows it."""
+
+    partition: TopicPartition
+    producer_id: int
+    sequence: int
+    values: tuple[bytes, ...]
+    begun_at: float
+
+
+class Ack(NamedTuple):
+    batch: Batch
+    base_offset: int
+    at: float
+
+
+class Anomaly(NamedTuple):
+    """Something that a client saw and must never see."""
+
+    rule: str
+    partition: TopicPartition
+    what: str
+
+
+@dataclass
+class History:
+    """What the clients know."""
+
+    acknowledged: list[Ack] = field(default_factory=list)
+    unknown: list[Batch] = field(default_factory=list)
+    """Given up without an answer, or with one that leaves it open."""
+    refused: list[Batch] = field(default_factory=list)
+    """The broker said that it was not, and will not be, written."""
+    read: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
+    anomalies: list[Anomaly] = field(default_factory=list)
+    under_way: dict[Batch, None] = field(default_factory=dict)
+    reads: int = 0
+
+
+class Place(NamedTuple):
+    """Where a partition is led."""
+
+    topic_id: UUID
+    leader: int
+    leader_epoch: int
+
+
+class Connections:
+    """One client's channels, and what Metadata told it."""
+
+    def __init__(self, host: SimHost, bootstrap: Sequence[tuple[str, int]], name: str) -> None:
+        self._network = host.runtime.network
+        self._bootstrap = list(bootstrap)
+        self._name = name
+        self._channels: dict[tuple[str, int], Channel] = {}
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._places: dict[TopicPartition, Place] = {}
+        self._newest_epoch: dict[TopicPartition, int] = {}
+        self._turn = 0
+
+    async def at(self, address: tuple[str, int]) -> Channel:
+        channel = self._channels.get(address)
+        if channel is None or channel.closed:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                channel = await Channel.open(self._network, *address, self._name)
+            self._channels[address] = channel
+        return channel
+
+    async def any(self) -> Channel:
+        """The brokers in turn: one that does not answer is not asked twice in a row."""
+        self._turn += 1
+        return await self.at(self._bootstrap[self._turn % len(self._bootstrap)])
+
+    async def ask(self, key: ApiKey, fields: Mapping[str, Any]) -> Any:
+        channel = await self.any()
+        return await self.answer(channel, channel.request(key, fields, timeout_s=REQUEST_TIMEOUT_S))
+
+    async def answer(self, channel: Channel, request: Coroutine[Any, Any, T]) -> T:
+        """A connection on which an answer is overdue is given up, as real clients do."""
+        try:
+            return await request
+        except TimeoutError:
+            channel.abort()
+            raise
+
+    async def leader(self, partition: TopicPartition) -> tuple[Place, Channel]:
+        """OSError if there is none, or it cannot be reached."""
+        place = self._places.get(partition)
+        if place is None:
+            await self.refresh(partition.topic)
+            place = self._places.get(partition)
+        if place is None or place.leader not in self._addresses:
+            self._places.pop(partition, None)
+            raise ConnectionError(f"{partition} has no leader")
+        return place, await self.at(self._addresses[place.leader])
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Whoever we took for the leader is not, or does not answer."""
+        self._places.pop(partition, None)
+
+    async def refresh(self, topic: str) -> None:
+        answer = await self.ask(
+            ApiKey.METADATA, {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+        )
+        self._addresses = {int(b.node_id): (b.host, int(b.port)) for b in answer.brokers}
+        for found in answer.topics:
+            if int(found.error_code) == ErrorCode.NONE:
+                for each in found.partitions:
+                    key = TopicPartition(topic, int(each.partition_index))
+                    epoch = int(each.leader_epoch)
+                    # A broker that is cut off may still tell of a leader long deposed.
+                    if epoch >= self._newest_epoch.get(key, -1):
+                        self._newest_epoch[key] = epoch
+                        self._places[key] = Place(found.topic_id, int(each.leader_id), epoch)
+
+    async def fetch(
+        self, place: Place, channel: Channel, partition: TopicPartition, offset: int, epoch: int
+    ) -> tuple[fetch.FetchedPartition, bytes]:
+        """The answer, and a copy of the records in it."""
+        asked = fetch.FetchPartition(
+            partition.topic,
+            place.topic_id,
+            partition.partition,
+            place.leader_epoch,
+            offset,
+            epoch,
+            -1,
+            1 << 16,
+        )
+        request = fetch.FetchRequest(
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            session_epoch=SESSIONLESS,
+            partitions=[asked],
+        )
+
+        def read(frame: memoryview, body: int) -> tuple[fetch.FetchedPartition, bytes]:
+            response = fetch.read_response(FETCH_VERSION, frame, body)
+            found = response.partitions[0]
+            assert found.records is None or isinstance(found.records, memoryview)
+            return found._replace(records=None), bytes(found.records or b"")
+
+        body = fetch.write_request(FETCH_VERSION, request)
+        return await self.call(channel, ApiKey.FETCH, FETCH_VERSION, body, read)
+
+    async def call(
+        self,
+        channel: Channel,
+        key: ApiKey,
+        version: int,
+        body: bytes,
+        read: Callable[[memoryview, int], T],
+    ) -> T:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def answered(frame: memoryview, start: int) -> None:
+            if not done.done():
+                done.set_result(read(frame, start))
+
+        def failed(error: Exception) -> None:
+            if not done.done():
+                done.set_exception(error)
+
+        channel.call(key, version, body, answered, on_failure=failed)
+
+        async def wait() -> T:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                return await done
+
+        return await self.answer(channel, wait())
+
+
+def _produce_call(
+    place: Place, batch: Batch
+) -> tuple[int, bytes, Callable[[memoryview, int], produce.PartitionResult]]:
+    data = build(
+        [
+            Record(number, int(batch.begun_at * 1000), None, value)
+            for number, value in enumerate(batch.values)
+        ],
+        producer_id=batch.producer_id,
+        producer_epoch=0,
+        base_sequence=batch.sequence,
+    )
+    topic, number = batch.partition
+    partition = produce.PartitionData(topic, place.topic_id, number, memoryview(data))
+    request = produce.ProduceRequest(None, -1, int(REQUEST_TIMEOUT_S * 1000), [partition])
+
+    def read(frame: memoryview, start: int) -> produce.PartitionResult:
+        return produce.read_response(PRODUCE_VERSION, frame, start).results[0]
+
+    return PRODUCE_VERSION, produce.write_request(PRODUCE_VERSION, request), read
+
+
+async def create_topic(
+    connections: Connections,
+    name: str,
+    partitions: int,
+    factor: int,
+    configs: Mapping[str, str],
+) -> None:
+    """Try until it is there."""
+    wanted = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": factor,
+        "assignments": [],
+        "configs": [{"name": key, "value": value} for key, value in configs.items()],
+    }
+    fields = {"topics": [wanted], "timeout": 3000, "validate_only": False}
+    while True:
+        try:
+            answer = await connections.ask(ApiKey.CREATE_TOPICS, fields)
+            code = int(answer.topics[0].error_code)
+            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                return
+            # More replicas than brokers registered so far is wrong only now.
+            assert code in RETRIABLE or code == ErrorCode.INVALID_REPLICATION_FACTOR, code
+        except (OSError, TimeoutError, InvalidFrame):
+            pass
+        await asyncio.sleep(BACKOFF_S)
+
+
+class Producer:
+    """One idempotent producer of one partition."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        partition: TopicPartition,
+        history: History,
+        name: str,
+        chance: random.Random,
+        *,
+        pause_s: float,
+        patience_s: float,
+    ) -> None:
+        self.stopping = False
+        self.losses_are_allowed = False
+        """Whether a gap in the sequence may come from records that the cluster may have lost."""
+        self._connections = connections
+        self.partition = partition
+        self._history = history
+        self._name = name
+        self._random = chance
+        self._pause_s = pause_s
+        self._patience_s = patience_s
+        self._producer_id: int | None = None
+        self._sequence = 0
+        self._value = 0
+
+    async def run(self) -> None:
+        """Until told to stop, and then until everything begun has an outcome."""
+        queue: list[Batch] = []
+        while queue or not self.stopping:
+            if self._producer_id is None:
+                await self._new_identity()
+                continue
+            while not self.stopping and len(queue) < self._random.randint(1, UNDER_WAY_MAX):
+                queue.append(self._next())
+            if queue:
+                queue = await self._send(queue)
+            await asyncio.sleep(self._random.expovariate(1 / self._pause_s))
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _next(self) -> Batch:
+        assert self._producer_id is not None
+        count = self._random.choice((1, 1, 1, 2, 3, 8))
+        values = tuple(f"{self._name}:{self._value + i}".encode() for i in range(count))
+        batch = Batch(self.partition, self._producer_id, self._sequence, values, self._now())
+        self._value += count
+        self._sequence += count
+        self._history.under_way[batch] = None
+        return batch
+
+    async def _new_identity(self) -> None:
+        fields = {
+            "transactional_id": None,
+            "transaction_timeout": 60_000,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        }
+        try:
+            answer = await self._connections.ask(ApiKey.INIT_PRODUCER_ID, fields)
+            if int(answer.error_code) == ErrorCode.NONE:
+                self._producer_id, self._sequence = int(answer.producer_id), 0
+                return
+        except (OSError, TimeoutError, InvalidFrame):
+            pass
+        await asyncio.sleep(BACKOFF_S)
+
+    async def _send(self, queue: list[Batch]) -> list[Batch]:
+        """One round: send all, wait for all; what has to be sent again."""
+        try:
+            place, channel = await self._connections.leader(self.partition)
+            calls = [
+                self._connections.call(channel, ApiKey.PRODUCE, *_produce_call(place, batch))
+                for batch in queue
+            ]
+            results = await asyncio.gather(*calls, return_exceptions=True)
+        except (OSError, TimeoutError, InvalidFrame) as error:
+            results = [error] * len(queue)
+        again: list[Batch] = []
+        for batch, result in zip(queue, results, strict=True):
+            if isinstance(result, produce.PartitionResult):
+                self._answered(batch, result, again)
+            elif isinstance(result, OSError | TimeoutError | InvalidFrame):
+                again.append(batch)
+            else:
+                assert isinstance(result, BaseException)
+                raise result
+        if again:
+            self._connections.forget(self.partition)
+            if self._now() - again[0].begun_at > self._patience_s:
+                return self._give_up(again)
+            await asyncio.sleep(BACKOFF_S)
+        return again
+
+    def _answered(self, batch: Batch, result: produce.PartitionResult, again: list[Batch]) -> None:
+        code = ErrorCode(result.error)
+        if code is ErrorCode.NONE:
+            del self._history.under_way[batch]
+            self._history.acknowledged.append(Ack(batch, result.base_offset, self._now()))
+            return
+        again.append(batch)
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and len(again) > 1:
+            return  # one before it did not get there either
+        if code not in RETRIABLE and not self.losses_are_allowed:
+            self._history.anomalies.append(
+                Anomaly(
+                    "C1",
+                    self.partition,
+                    f"sequence {batch.sequence} of producer {batch.producer_id} ({self._name}), the "
+                    f"oldest without an answer, was refused with {code.name}",
+                )
+            )
+
+    def _give_up(self, batches: Iterable[Batch]) -> list[Batch]:
+        """Nobody knows whether they are there. Sequences cannot go on after them: a new identity."""
+        for batch in batches:
+            del self._history.under_way[batch]
+            self._history.unknown.append(batch)
+        self._producer_id = None
+        return []
+
+
+class Consumer:
+    """Reads one partition from its beginning, from whoever leads it."""
+
+    def __init__(
+        self, connections: Connections, partition: TopicPartition, history: History, name: str
+    ) -> None:
+        self.stopping = False
+        self.losses_are_allowed = False
+        self.position = 0
+        self._connections = connections
+        self.partition = partition
+        self._history = history
+        self.name = name
+        self._epoch = -1
+        """Of the last record read: the leader tells from it whether our position is still its history."""
+        self._known_end = 0
+        self._rounds = 0
+
+    async def run(self) -> None:
+        while not self.stopping:
+            try:
+                await self._poll()
+            except (OSError, TimeoutError, InvalidFrame):
+                self._connections.forget(self.partition)
+                await asyncio.sleep(BACKOFF_S)
+
+    async def _poll(self) -> None:
+        place, channel = await self._connections.leader(self.partition)
+        self._rounds += 1
+        if self._rounds % 10 == 0:
+            await self._ask_end(place, channel)
+        answer, data = await self._connections.fetch(
+            place, channel, self.partition, self.position, self._epoch
+        )
+        code = ErrorCode(answer.error)
+        if code is not ErrorCode.NONE:
+            if code not in RETRIABLE and not self.losses_are_allowed:
+                self._report("D4", f"a fetch at {self.position} was refused with {code.name}")
+            self._connections.forget(self.partition)
+            await asyncio.sleep(BACKOFF_S)
+            return
+        if answer.diverging is not None:
+            if not self.losses_are_allowed:
+                self._report(
+                    "D3",
+                    f"read up to {self.position}/{self._epoch}, the leader's log "
+                    f"parts from that at {answer.diverging}",
+                )
+            self.position, self._epoch = min(self.position, answer.diverging[1]), -1
+            return
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        read = self._history.read.setdefault(self.partition, {})
+        for batch in batches(data):
+            check_crc(data, batch)
+            if batch.last_offset < self.position:
+                self._report("poll", f"{batch.base_offset} comes again after {self.position}")
+            if batch.base_offset > self.position:
+                self._report("poll", f"skips from {self.position} to {batch.base_offset}")
+            for record in records_of(data, batch):
+                if record.offset < self.position:
+                    continue
+                self._history.reads += 1
+                value = record.value or b""
+                before = read.setdefault(record.offset, value)
+                if before != value and not self.losses_are_allowed:
+                    self._report("D3", f"offset {record.offset} was {before!r}, is {value!r}")
+                read[record.offset] = value
+            self.position = batch.next_offset
+            self._epoch = batch.leader_epoch
+
+    async def _ask_end(self, place: Place, channel: Channel) -> None:
+        """Within one client, whose requests carry the newest epoch it knows, the end never goes back."""
+        asked = {
+            "partition_index": self.partition.partition,
+            "current_leader_epoch": place.leader_epoch,
+            "timestamp": LATEST,
+        }
+        fields = {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [{"name": self.partition.topic, "partitions": [asked]}],
+        }
+        answer = await self._connections.answer(
+            channel,
+            channel.request(ApiKey.LIST_OFFSETS, fields, version=9, timeout_s=REQUEST_TIMEOUT_S),
+        )
+        found = answer.topics[0].partitions[0]
+        if int(found.error_code) == ErrorCode.NONE:
+            if found.offset < self._known_end and not self.losses_are_allowed:
+                self._report("D4", f"the end was {self._known_end} and is {found.offset}")
+            self._known_end = int(found.offset)
+
+    def _report(self, rule: str, what: str) -> None:
+        self._history.anomalies.append(Anomaly(rule, self.partition, f"{self.name}: {what}"))
+
+
+class Workload:
+    """The clients of one run."""
+
+    def __init__(
+        self,
+        host: SimHost,
+        bootstrap: Sequence[tuple[str, int]],
+        chance: random.Random,
+    ) -> None:
+        self.history = History()
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self._host = host
+        self._bootstrap = bootstrap
+        self._random = chance
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def connections(self, name: str) -> Connections:
+        return Connections(self._host, self._bootstrap, name)
+
+    def begin(
+        self,
+        partitions: Sequence[TopicPartition],
+        *,
+        producers: int,
+        consumers: int,
+        pause_s: float,
+        patience_s: float,
+    ) -> None:
+        """So many producers, and consumers, of each partition."""
+        for partition in partitions:
+            for number in range(producers):
+                name = f"{partition.topic}-{partition.partition}-p{number}"
+                chance = random.Random(self._random.getrandbits(64))
+                producer = Producer(
+                    self.connections(name),
+                    partition,
+                    self.history,
+                    name,
+                    chance,
+                    pause_s=pause_s,
+                    patience_s=patience_s,
+                )
+                self.producers.append(producer)
+                self._tasks.append(self._host.run(producer.run(), name=name))
+            for number in range(consumers):
+                name = f"{partition.topic}-{partition.partition}-c{number}"
+                consumer = Consumer(self.connections(name), partition, self.history, name)
+                self.consumers.append(consumer)
+                self._tasks.append(self._host.run(consumer.run(), name=name))
+
+    def stop_producing(self) -> None:
+        for producer in self.producers:
+            producer.stopping = True
+
+    @property
+    def is_settled(self) -> bool:
+        """Every batch has its outcome."""
+        return not self.history.under_way
+
+    def allow_losses(self, partition: TopicPartition) -> None:
+        """Records of it were lost and the loss is on record: clients may notice."""
+        clients: list[Producer | Consumer] = [*self.producers, *self.consumers]
+        for client in clients:
+            if client.partition == partition:
+                client.losses_are_allowed = True
