@@ -172,13 +172,17 @@ class Node:
     async def stop(self) -> None:
         """Leaders move away first, then the quorum is left, then everything is flushed and closed."""
         if self.broker is not None:
-            await self.broker.stop()
+            await self.broker.stop(self._stop_serving_clients)
         if self.controller is not None:
             await self.controller.stop()
         if self.quorum is not None:
             await self.quorum.stop()
         for server in self.servers.values():
             server.close()
+
+    def _stop_serving_clients(self) -> None:
+        for listener in self.settings.broker_listeners:
+            self.servers[listener.name].close()
 
 
 class Broker:
@@ -294,11 +298,12 @@ class Broker:
             ).handlers(),
         }
 
-    async def stop(self) -> None:
+    async def stop(self, stop_serving: Callable[[], None]) -> None:
         """The controller moves our leaders away while we still serve; then nothing is served any more and
-        the logs are closed cleanly."""
+        the logs are closed cleanly: whatever came after that would be acknowledged and not recovered."""
         await self.lifecycle.controlled_shutdown()
         self.is_serving = False
+        stop_serving()
         await self.housekeeping.stop()
         await self.isr_proposals.stop()
         self.replication.stop()
