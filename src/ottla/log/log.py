@@ -103,7 +103,7 @@ class Log:
         """(when, path) of files that wait for their removal."""
         self._names_unflushed = not clean
         """Files were created, renamed or removed since the directory was flushed last."""
-        self._metadata_unflushed = False
+        self._metadata_unflushed = not clean
         self._cut_unflushed = not clean
         """The newest file was shortened since it was flushed last."""
         self._plans_outstanding = 0

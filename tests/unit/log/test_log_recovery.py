@@ -125,6 +125,20 @@ def test_any_flipped_bit_past_the_recovery_point_cuts_there_and_below_it_is_corr
             assert disk.file_size(FIRST) == ends[-1]
 
 
+def test_what_a_killed_process_left_unflushed_is_flushed_by_its_successor():
+    """Seed 16: the second life flushed its batches, a power loss then took the log's name and identity,
+    which the first life had not flushed."""
+    for seed in range(20):
+        disk = sim_disk(seed)
+        append(new_log(disk))
+        disk.forget_process()
+        log = reopen(disk)
+        append(log)
+        log.flush()
+        disk.lose_power()
+        assert reopen(disk, recovery_point=2).log_end == 2
+
+
 def test_a_log_shorter_than_its_recovery_point_is_corrupt():
     disk = sim_disk()
     log = filled(disk, 3)
