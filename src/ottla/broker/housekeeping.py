@@ -29,6 +29,7 @@ class Housekeeping:
         self._clock = clock
         self._replicas = replicas
         self._tasks: list[asyncio.Task[None]] = []
+        self._in_threads: dict[asyncio.Future[Any], None] = {}
 
     def start(self) -> None:
         settings = self._settings
@@ -39,10 +40,13 @@ class Housekeeping:
         every(min(settings.log_flush_scheduler_interval_ms / 1000, FLUSH_CHECK_S), self._flush_due)
 
     async def stop(self) -> None:
+        """Whatever a thread is writing is written to its end first: the logs are closed next."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        if self._in_threads:
+            await asyncio.wait(self._in_threads)
 
     def _every(self, interval_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def repeat() -> None:
@@ -82,6 +86,8 @@ class Housekeeping:
             # fsync is never tried again: what it did not write may be gone from the page cache too.
             self._replicas.directory_failed(error)
 
-    @staticmethod
-    async def _in_thread(work: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(None, work)
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        running = asyncio.get_running_loop().run_in_executor(None, work)
+        self._in_threads[running] = None
+        running.add_done_callback(lambda done: self._in_threads.pop(done, None))
+        return await asyncio.shield(running)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ottla.broker.admin import AdminHandlers, ProducerIds
@@ -310,7 +311,8 @@ class Broker:
         await self.to_controller.stop()
         self.cluster.close()
         logger.info("closing the logs")
-        self.logs.close(clean=True, broker_epoch=self.lifecycle.broker_epoch)
+        close = partial(self.logs.close, clean=True, broker_epoch=self.lifecycle.broker_epoch)
+        await asyncio.get_running_loop().run_in_executor(None, close)
 
 
 def new_uuid(runtime: Runtime) -> uuid.UUID:
