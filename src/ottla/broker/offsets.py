@@ -16,6 +16,8 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
 LATEST = -1
+CONSUMER = -1
+DEBUGGING_REPLICA = -2
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
@@ -48,7 +50,7 @@ class OffsetHandlers:
         """ListOffsets 1-11: by time, and the special times -1 to -6."""
         message = request.message()
         read_committed = int(messages.field(message, "isolation_level", 0)) == 1
-        is_follower = message.replica_id >= 0
+        replica_id = int(message.replica_id)
         topics = []
         for topic in message.topics:
             partitions = []
@@ -60,7 +62,7 @@ class OffsetHandlers:
                         messages.field(asked, "current_leader_epoch", ANY_EPOCH),
                         _timestamp(asked.timestamp),
                         read_committed,
-                        is_follower,
+                        replica_id,
                     )
                     error = ErrorCode.NONE
                 except KafkaError as failure:
@@ -90,10 +92,12 @@ class OffsetHandlers:
         named_epoch: int,
         timestamp: int,
         read_committed: bool,
-        is_follower: bool,
+        replica_id: int,
     ) -> tuple[int, int, int]:
-        """(timestamp, offset, leader epoch of that offset)."""
-        partition.check_leader(named_epoch)
+        """(timestamp, offset, leader epoch of that offset). The debugging id asks for this replica's own
+        offsets, whoever leads."""
+        if replica_id != DEBUGGING_REPLICA:
+            partition.check_leader(named_epoch)
         log = partition.log
         if version < SPECIAL_SINCE.get(timestamp, 0):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -102,7 +106,7 @@ class OffsetHandlers:
         if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             return NO_TIMESTAMP, NO_OFFSET, -1  # nothing is tiered
         if timestamp == LATEST:
-            end = log.log_end if is_follower else partition.latest_offset(read_committed)
+            end = log.log_end if replica_id != CONSUMER else partition.latest_offset(read_committed)
             return NO_TIMESTAMP, end, partition.leader_epoch
         if timestamp < 0 and timestamp != MAX_TIMESTAMP:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

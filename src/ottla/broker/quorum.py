@@ -46,6 +46,7 @@ from ottla.records.record import records as records_of
 from ottla.runtime.seams import Runtime
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.types import ZERO_UUID
 
 logger = logging.getLogger(__name__)
 
@@ -712,7 +713,7 @@ def _replica_fields(
 ) -> dict[str, Any]:
     return {
         "replica_id": key.id,
-        "replica_directory_id": key.directory,
+        "replica_directory_id": key.directory or ZERO_UUID,
         "log_end_offset": end,
         "last_fetch_timestamp": fetched_ms,
         "last_caught_up_timestamp": caught_up_ms,
