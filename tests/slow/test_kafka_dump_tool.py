@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from struct import pack
@@ -18,7 +19,7 @@ from ottla.runtime.files import RealDisk
 from ottla.wire.errors import KafkaError
 from support.kafka_dump import DumpedBatch, dump, dump_batches, dump_rows
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Kafka
 
 CONFIG = LogConfig(
     segment_bytes=2500,
@@ -368,3 +369,26 @@ def test_kafka_reads_a_log_that_was_cut_within_a_segment_and_reopened(tmp_path: 
     check_batches(dump_batches(*files(log, ".log")), writer.written)
     check_indexes(log)
     dump(*files(log, ".snapshot"))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "position", "option"),
+    [
+        (".log", 100, "--print-data-log"),
+        (".index", 3, "--verify-index-only"),
+        (".timeindex", 7, "--verify-index-only"),
+        (".snapshot", 20, "--deep-iteration"),
+    ],
+)
+def test_the_tool_notices_one_wrong_byte(
+    closed: Writer, tmp_path: Path, suffix: str, position: int, option: str
+) -> None:
+    """So that its silence in the other tests means something."""
+    copy = tmp_path / "t-0"
+    shutil.copytree(closed.log.path, copy)
+    path = sorted(copy.glob(f"*{suffix}"))[-1]
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(AssertionError, match="Kafka complains"):
+        dump(path, options=(option,))

@@ -31,7 +31,7 @@ from ottla.wire.types import uuid_to_text
 from support.kafka_dump import DumpedBatch, DumpedRecord, dump, dump_batches
 from support.kafka_jars import STORAGE, metadata_tree, run_tool
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Kafka
 
 NOW_MS = 1_700_000_000_000
 CLUSTER_ID = uuid_to_text(UUID(int=99))

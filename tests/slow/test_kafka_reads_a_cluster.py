@@ -13,7 +13,7 @@ from support.kafka_dump import DumpedBatch, dump, dump_batches, dump_rows
 from support.kafka_jars import STORAGE, metadata_tree, run_tool
 from support.kafka_server import stop_together
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Kafka
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SEGMENT_BYTES = 1 << 20

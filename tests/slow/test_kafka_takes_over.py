@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from support.cluster import ProcessCluster
 from support.kafka_server import kafka_instead, stop_together
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Kafka
 
 TOPIC = "handed-over"
 PARTITIONS = 3

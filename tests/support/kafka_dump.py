@@ -16,7 +16,7 @@ from support.kafka_jars import DUMP_LOG, run_tool
 _COMPLAINT = re.compile(
     "Mismatches in|Found timestamp mismatch|Found out of order timestamp"
     "|indexed offsets are not found|invalid bytes at the end|isvalid: false"
-    "|Ignoring unknown file|Error at|Exception| WARN | ERROR "
+    "|Ignoring unknown file|Error at|orrupt|Exception| WARN | ERROR "
     # 4.3 also says "-1 is followed by" the first offset of any segment that does not begin at 0.
     r"|^  \d+ is followed by"
 )
