@@ -10,10 +10,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 from uuid import UUID
 
 T = TypeVar("T", bound="Message")
+
+RUN_MAX = 64
+"""Arrays of numbers up to this length are handled as a whole; replicas are few, and a layout is kept for each
+length."""
 
 
 class MalformedRecord(Exception):
@@ -41,16 +46,31 @@ class Reader:
         self.position = end
         return taken
 
+    def unpack(self, packer: struct.Struct) -> tuple[Any, ...]:
+        position = self.position
+        self.position = position + packer.size
+        try:
+            return packer.unpack_from(self.data, position)
+        except struct.error as error:
+            self.position = position
+            raise MalformedRecord(f"{packer.size} bytes wanted, {self.remaining} left") from error
+
     def uvarint(self) -> int:
-        value = 0
-        for shift in range(0, 35, 7):
-            byte = self.take(1)[0]
+        value = shift = 0
+        while True:
+            if self.position >= len(self.data):
+                raise MalformedRecord("1 bytes wanted, 0 left")
+            byte = self.data[self.position]
+            self.position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                if value > 0xFFFFFFFF:
-                    raise MalformedRecord("varint wider than 32 bits")
-                return value
-        raise MalformedRecord("varint longer than 5 bytes")
+                break
+            shift += 7
+            if shift > 28:
+                raise MalformedRecord("varint longer than 5 bytes")
+        if value > 0xFFFFFFFF:
+            raise MalformedRecord("varint wider than 32 bits")
+        return value
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
@@ -66,27 +86,29 @@ class WireType(NamedTuple):
 
     read: Callable[[Reader, int], Any]
     write: Callable[[bytearray, Any, int], None]
+    layout: str = ""
+    """Of a number: its letter for `struct`, so that arrays of it are read and written in one go."""
 
 
 def _number(layout: str) -> WireType:
-    packer = struct.Struct(layout)
+    packer = struct.Struct(f">{layout}")
 
     def read(reader: Reader, version: int) -> Any:
-        return packer.unpack(reader.take(packer.size))[0]
+        return reader.unpack(packer)[0]
 
     def write(out: bytearray, value: Any, version: int) -> None:
         out += packer.pack(value)
 
-    return WireType(read, write)
+    return WireType(read, write, layout)
 
 
-INT8 = _number(">b")
-INT16 = _number(">h")
-INT32 = _number(">i")
-INT64 = _number(">q")
-UINT16 = _number(">H")
-FLOAT64 = _number(">d")
-BOOL = _number(">?")
+INT8 = _number("b")
+INT16 = _number("h")
+INT32 = _number("i")
+INT64 = _number("q")
+UINT16 = _number("H")
+FLOAT64 = _number("d")
+BOOL = _number("?")
 
 
 def _sized(
@@ -126,8 +148,14 @@ NULLABLE_STRING = _sized(_text, str.encode, nullable=True)
 BYTES = _sized(bytes, bytes, nullable=False)
 
 
+@lru_cache(maxsize=1 << 16)
+def _uuid(raw: bytes) -> UUID:
+    """A topic's id comes with each of its partitions, and making a UUID is not cheap."""
+    return UUID(bytes=raw)
+
+
 def _read_uuid(reader: Reader, version: int) -> UUID:
-    return UUID(bytes=reader.take(16))
+    return _uuid(reader.take(16))
 
 
 def _write_uuid(out: bytearray, value: UUID, version: int) -> None:
@@ -135,6 +163,11 @@ def _write_uuid(out: bytearray, value: UUID, version: int) -> None:
 
 
 UUID_TYPE = WireType(_read_uuid, _write_uuid)
+
+
+@cache
+def _run_of(layout: str, count: int) -> struct.Struct:
+    return struct.Struct(f">{count}{layout}")
 
 
 def array(of: WireType, *, nullable: bool = False) -> WireType:
@@ -146,6 +179,8 @@ def array(of: WireType, *, nullable: bool = False) -> WireType:
             raise MalformedRecord("null where the schema has none")
         if count > reader.remaining:  # every element takes at least a byte
             raise MalformedRecord(f"{count} elements in {reader.remaining} bytes")
+        if of.layout and count <= RUN_MAX:
+            return reader.unpack(_run_of(of.layout, count))
         return tuple(of.read(reader, version) for _ in range(count))
 
     def write(out: bytearray, value: Any, version: int) -> None:
@@ -154,6 +189,9 @@ def array(of: WireType, *, nullable: bool = False) -> WireType:
             out.append(0)
             return
         write_uvarint(out, len(value) + 1)
+        if of.layout and len(value) <= RUN_MAX:
+            out += _run_of(of.layout, len(value)).pack(*value)
+            return
         for element in value:
             of.write(out, element, version)
 
@@ -231,12 +269,16 @@ def read_message(cls: type[T], reader: Reader, version: int) -> T:
         if tag <= previous:
             raise MalformedRecord(f"tag {tag} after tag {previous}")
         previous = tag
-        inner = Reader(reader.take(reader.uvarint()))
+        size = reader.uvarint()
+        end = reader.position + size
+        if end > len(reader.data):
+            raise MalformedRecord(f"{size} bytes in tag {tag}, {reader.remaining} left")
         if tag in layout.tagged:
             name, kind = layout.tagged[tag]
-            values[name] = kind.read(inner, version)
-            if inner.remaining:
-                raise MalformedRecord(f"{inner.remaining} bytes too many in tag {tag}")
+            values[name] = kind.read(reader, version)
+            if reader.position != end:
+                raise MalformedRecord(f"tag {tag} ends at {reader.position}, not at {end}")
+        reader.position = end
     return cls(**values)
 
 

@@ -350,19 +350,24 @@ class MetadataImage:
 
     def _check_partition(self, topic: TopicImage, number: int, with_elr: bool) -> None:
         part = topic.partitions[number]
-        where = f"{topic.name}-{number} {part}"
-        assert part.leader == r.NO_LEADER or part.leader in part.isr, f"{where}: leader outside ISR"
-        for members in (part.isr, part.elr):
-            assert len(set(members)) == len(members), f"{where}: doubled member"
-            assert set(members) <= set(part.replicas), f"{where}: member outside the replicas"
-        assert not set(part.isr) & set(part.elr), f"{where}: ISR and ELR overlap"
-        assert len(part.directories) == len(part.replicas), f"{where}: directories"
+        replicas, isr, elr = part.replicas, part.isr, part.elr
+
+        def hold(condition: bool, what: str) -> None:
+            assert condition, f"{topic.name}-{number} {part}: {what} (M8, M9)"
+
+        hold(part.leader == r.NO_LEADER or part.leader in isr, "leader outside ISR")
+        hold(len({*isr, *elr}) == len(isr) + len(elr), "ISR and ELR overlap or double")
+        hold(all(member in replicas for member in isr), "ISR outside the replicas")
+        hold(all(member in replicas for member in elr), "ELR outside the replicas")
+        hold(len(part.directories) == len(replicas), "directories")
         if with_elr:
-            if len(part.isr) >= self.min_insync_replicas(topic, part):
-                assert not part.elr, f"{where}: an ELR beside a full ISR"
-            for broker in part.isr:
+            hold(
+                not elr or len(isr) < self.min_insync_replicas(topic, part),
+                "an ELR beside a full ISR",
+            )
+            for broker in isr:
                 image = self.brokers.get(broker)
-                assert image is not None and not image.fenced, f"{where}: {broker} is fenced (M9)"
+                hold(image is not None and not image.fenced, f"{broker} is fenced")
 
 
 K = TypeVar("K")
