@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ottla.broker.directory import ClusterView
 from ottla.broker.replicas import News, ReplicaManager
-from ottla.broker.server import Request
+from ottla.broker.server import Request, ServerConnection
 from ottla.config.settings import Settings
 from ottla.log.errors import LogDirError
 from ottla.replica.partition import Partition, Role
@@ -60,6 +60,7 @@ class FetchHandler:
             lambda: runtime.random.getrandbits(31),
         )
         self._live: dict[int, SessionWatch] = {}
+        self._of_connection: dict[ServerConnection, int] = {}
 
     def __call__(self, request: Request) -> None:
         fetch = codec.read_request(request.version, request.frame, request.header.body)
@@ -68,13 +69,13 @@ class FetchHandler:
         if (complete_previous := request.connection.parked_fetch) is not None:
             complete_previous()
         try:
-            watch = self._session(fetch)
+            watch = self._session(request, fetch)
         except KafkaError as error:
             request.respond_chunks(codec.write_response(request.version, error.code, 0, []))
             return
         watch.serve(request, fetch)
 
-    def _session(self, fetch: FetchRequest) -> SessionWatch:
+    def _session(self, request: Request, fetch: FetchRequest) -> SessionWatch:
         now = self.clock.monotonic()
         is_follower = fetch.replica_id >= 0
         if fetch.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -87,6 +88,9 @@ class FetchHandler:
             watch = SessionWatch(self, session)
             if session.id != NO_SESSION:
                 self._live[session.id] = watch
+                # A fetcher that lost its connection begins anew, so its session goes with it: what
+                # nobody fetches must not be kept informed.
+                request.connection.on_close.append(lambda: self._end(self._cache.close(session.id)))
             return watch
         return self._live[self._cache.resume(fetch, now).id]
 
