@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ottla.controller.brokers import Heartbeat, Registration
+from ottla.controller.brokers import Assignment, Heartbeat, Registration
 from ottla.controller.configs import ConfigChange, ConfigChanges, Operation
 from ottla.controller.controller import Controller
 from ottla.controller.draft import Decision
@@ -82,6 +82,17 @@ def _register_controller(controller: Controller, message: Any, now: float) -> De
 def _allocate_producer_ids(controller: Controller, message: Any, now: float) -> Decision:
     """AllocateProducerIds 0."""
     return controller.allocate_producer_ids(message.broker_id, message.broker_epoch)
+
+
+def _assign_replicas_to_dirs(controller: Controller, message: Any, now: float) -> Decision:
+    """AssignReplicasToDirs 0."""
+    assignments = [
+        Assignment(directory.id_ or ZERO_UUID, topic.topic_id or ZERO_UUID, index.partition_index)
+        for directory in message.directories
+        for topic in directory.topics
+        for index in topic.partitions
+    ]
+    return controller.assign_directories(message.broker_id, message.broker_epoch, assignments)
 
 
 def _endpoints(listeners: Any) -> tuple[Endpoint, ...]:
@@ -285,6 +296,7 @@ CONTROLLER_APIS: Mapping[ApiKey, ControllerApi] = {
     ApiKey.UNREGISTER_BROKER: ControllerApi(_unregister_broker, _refuse_with_message),
     ApiKey.CONTROLLER_REGISTRATION: ControllerApi(_register_controller, _refuse_with_message),
     ApiKey.ALLOCATE_PRODUCER_IDS: ControllerApi(_allocate_producer_ids, _refuse_by_code),
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: ControllerApi(_assign_replicas_to_dirs, _refuse_by_code),
     ApiKey.ALTER_PARTITION: ControllerApi(_alter_partition, _refuse_by_code),
     ApiKey.ELECT_LEADERS: ControllerApi(_elect_leaders, _refuse_election),
     ApiKey.CREATE_TOPICS: ControllerApi(_create_topics, _refuse_topics),

@@ -7,16 +7,18 @@ controller. Fencing a live broker is always safe: it comes back with its next he
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from ottla.controller.draft import Draft
 from ottla.controller.states import BrokerState, broker_state
-from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage
+from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import (
+    DIRECTORY_LOST,
     DIRECTORY_UNASSIGNED,
+    NO_LEADER,
     BrokerRegistrationChangeRecord,
     Endpoint,
     FeatureRange,
@@ -60,6 +62,15 @@ class Heartbeat:
     want_shutdown: bool = False
     offline_log_dirs: tuple[UUID, ...] = ()
     cordoned_log_dirs: tuple[UUID, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A replica and the directory it lies in on its broker."""
+
+    directory: UUID
+    topic_id: UUID
+    index: int
 
 
 @dataclass(slots=True)
@@ -267,11 +278,12 @@ def heartbeat(draft: Draft, beat: Heartbeat, sessions: Sessions, now: float) -> 
     session = sessions[beat.broker_id]
     session.touch(now, beat.metadata_offset)
     caught_up = beat.metadata_offset >= session.caught_up_at
+    has_a_disk = any(directory not in beat.offline_log_dirs for directory in broker.directories)
 
     match broker_state(broker):
         case BrokerState.FENCED:
             may_stop = beat.want_shutdown
-            if not beat.want_fence and not beat.want_shutdown and caught_up:
+            if not beat.want_fence and not beat.want_shutdown and caught_up and has_a_disk:
                 _unfence(draft, broker)
         case BrokerState.ACTIVE:
             may_stop = beat.want_shutdown and (beat.want_fence or not draft.leads_any(broker.id))
@@ -337,6 +349,72 @@ def _take_directories_offline(draft: Draft, beat: Heartbeat) -> None:
     ]
     draft.add([record for record in changes if record is not None])
     draft.add([_registration_change(broker, log_dirs=online)])
+
+
+def assign_directories(
+    draft: Draft, broker_id: int, broker_epoch: int, assignments: Iterable[Assignment]
+) -> dict[str, Any]:
+    """A broker with several disks says where each replica lies. On a disk that is not online (any more) it
+    leaves the ISR; LOST says that what was there is gone, so it leaves the ELR too and may not lead
+    before the broker, in sync again, names another directory."""
+    broker = draft.broker(broker_id, broker_epoch)
+    answers: dict[UUID, dict[UUID, list[dict[str, Any]]]] = {}
+    changes: dict[tuple[UUID, int], Record | None] = {}
+    for assigned in assignments:
+        key = assigned.topic_id, assigned.index
+        topic = draft.image.topics_by_id.get(assigned.topic_id)
+        error = _assignment_error(topic, assigned.index, broker_id)
+        if key in changes:
+            error = ErrorCode.INVALID_REQUEST  # one replica lies in one place
+        rows = answers.setdefault(assigned.directory, {}).setdefault(assigned.topic_id, [])
+        rows.append({"partition_index": assigned.index, "error_code": error})
+        if topic is not None and not error:
+            changes[key] = _assigned(draft, topic, assigned, broker)
+    draft.add([record for record in changes.values() if record is not None])
+    elected = [  # a replica that was nowhere may be one to lead now
+        draft.change(topic, index)
+        for topic_id, index in changes
+        if (topic := draft.image.topics_by_id[topic_id]).partitions[index].leader == NO_LEADER
+    ]
+    draft.add([record for record in elected if record is not None])
+    return {
+        "error_code": 0,
+        "directories": [
+            {
+                "id_": directory,
+                "topics": [
+                    {"topic_id": topic_id, "partitions": rows} for topic_id, rows in topics.items()
+                ],
+            }
+            for directory, topics in answers.items()
+        ],
+    }
+
+
+def _assigned(
+    draft: Draft, topic: TopicImage, assigned: Assignment, broker: BrokerImage
+) -> Record | None:
+    partition = topic.partitions[assigned.index]
+    place = partition.replicas.index(broker.id)
+    before, after = partition.directories[:place], partition.directories[place + 1 :]
+    leaving: Collection[int] = ()
+    lost: Collection[int] = ()
+    if assigned.directory == DIRECTORY_LOST:
+        lost = [broker.id]
+    elif assigned.directory not in broker.directories and broker.id in partition.isr:
+        leaving = [broker.id]
+    moved = (*before, assigned.directory, *after)
+    return draft.change(topic, assigned.index, leaving=leaving, lost=lost, directories=moved)
+
+
+def _assignment_error(topic: TopicImage | None, index: int, broker_id: int) -> ErrorCode:
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if broker_id not in topic.partitions[index].replicas:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.NONE
 
 
 def _directory_of(partition: PartitionImage, broker_id: int) -> UUID:

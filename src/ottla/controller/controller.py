@@ -20,7 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from ottla.controller import brokers, configs, partitions, topics
-from ottla.controller.brokers import Heartbeat, Registration, Sessions
+from ottla.controller.brokers import Assignment, Heartbeat, Registration, Sessions
 from ottla.controller.configs import ConfigChanges
 from ottla.controller.draft import ControllerConfig, Decision, Draft
 from ottla.controller.partitions import ElectionType, IsrProposal
@@ -120,6 +120,13 @@ class Controller:
 
     def unregister_broker(self, broker_id: int) -> Decision:
         return self._decide(lambda draft: brokers.unregister(draft, broker_id, self._sessions))
+
+    def assign_directories(
+        self, broker_id: int, broker_epoch: int, assignments: Sequence[Assignment]
+    ) -> Decision:
+        return self._decide(
+            lambda draft: brokers.assign_directories(draft, broker_id, broker_epoch, assignments)
+        )
 
     def register_controller(
         self,

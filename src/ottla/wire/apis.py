@@ -175,6 +175,7 @@ _ROWS: Final = (
     _row(ApiKey.UNREGISTER_BROKER, (0, 0), 0, broker=True, controller=True, forwarded=True),
     _row(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), 0, controller=True),
     _row(ApiKey.CONTROLLER_REGISTRATION, (0, 0), 0, controller=True),
+    _row(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), 0, controller=True),
     _row(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, broker=True),
 )
 

@@ -8,8 +8,11 @@ from uuid import UUID
 import pytest
 from controller_world import RANGES, World, directory
 
+from ottla.controller.brokers import Assignment
 from ottla.controller.states import BrokerState, broker_state
 from ottla.metadata.records import (
+    DIRECTORY_LOST,
+    DIRECTORY_UNASSIGNED,
     NO_LEADER,
     BrokerRegistrationChangeRecord,
     FeatureRange,
@@ -281,6 +284,102 @@ def test_a_broker_on_a_replaced_disk_holds_nothing_and_may_not_lead_as_last_know
     world.start(1, log_dirs=(directory(1, 9),))
     assert world.partition().leader == NO_LEADER
     assert world.partition().directories == (directory(1, 9),)
+
+
+def assign(world: World, broker: int, place: UUID, name: str = "t", index: int = 0) -> int:
+    """The broker says where its replica lies; the error code of the answer's one row."""
+    epoch = world.image.brokers[broker].epoch
+    assignment = Assignment(place, world.image.topics[name].id, index)
+    answer = world.controller.assign_directories(broker, epoch, [assignment]).response
+    (row,) = answer["directories"][0]["topics"][0]["partitions"]
+    assert answer["directories"][0]["id_"] == place and row["partition_index"] == index
+    return int(row["error_code"])
+
+
+def with_two_disks(*others: int) -> World:
+    """Broker 2 has two disks, the others one."""
+    world = World(*others)
+    world.start(2, log_dirs=(directory(2, 0), directory(2, 1)))
+    return world
+
+
+def test_a_broker_with_several_disks_says_where_its_replicas_lie() -> None:
+    world = with_two_disks(1)
+    world.topic("t", assignments=((0, (1, 2)), (1, (2, 1))), partitions=-1, factor=-1)
+    assert world.partition("t", 0).directories == (directory(1), DIRECTORY_UNASSIGNED)
+    assert assign(world, 2, directory(2, 1), index=0) == ErrorCode.NONE
+    assert assign(world, 2, directory(2, 0), index=1) == ErrorCode.NONE
+    assert world.partition("t", 0).directories == (directory(1), directory(2, 1))
+    assert world.partition("t", 1).directories == (directory(2, 0), directory(1))
+    assert world.partition("t", 1).leader == 2 and world.partition("t", 1).leader_epoch == 0
+    world.beat(2, offline_log_dirs=(directory(2, 0),))
+    assert world.partition("t", 1).isr == (1,) and world.partition("t", 1).leader == 1
+    assert world.partition("t", 0).isr == (1, 2), "its other disk works"
+
+
+def test_assignments_that_make_no_sense_are_refused_one_by_one() -> None:
+    world = with_two_disks(1)
+    world.topic("t", assignments=((0, (1,)),), partitions=-1, factor=-1)
+    assert assign(world, 2, directory(2, 0)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert assign(world, 1, directory(1), index=7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    epoch, known = world.image.brokers[1].epoch, world.image.topics["t"].id
+    twice = [Assignment(directory(1), known, 0), Assignment(directory(1, 5), known, 0)]
+    answer = world.controller.assign_directories(1, epoch, twice).response["directories"]
+    codes = [row["topics"][0]["partitions"][0]["error_code"] for row in answer]
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    unknown = [Assignment(directory(1), UUID(int=99), 0)]
+    answer = world.controller.assign_directories(1, epoch, unknown).response["directories"]
+    (row,) = answer[0]["topics"][0]["partitions"]
+    assert row["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID
+    with refused(ErrorCode.STALE_BROKER_EPOCH):
+        world.controller.assign_directories(1, epoch - 1, [])
+
+
+def test_a_replica_assigned_to_a_disk_that_failed_meanwhile_leaves_the_isr() -> None:
+    world = with_two_disks(1)
+    world.topic("t", assignments=((0, (2, 1)),), partitions=-1, factor=-1)
+    world.beat(2, offline_log_dirs=(directory(2, 0),))
+    assert world.partition().leader == 2, "nobody said yet where it lies"
+    assign(world, 2, directory(2, 0))
+    assert world.partition().leader == 1 and world.partition().isr == (1,)
+
+
+def test_a_replica_that_lost_its_data_may_not_lead_until_its_broker_names_a_directory() -> None:
+    world = World(1)
+    world.topic()
+    epoch = world.image.brokers[1].epoch
+    world.kill(1)
+    world.register(1, previous=epoch)
+    assert world.partition().elr == (1,)
+    assign(world, 1, DIRECTORY_LOST)
+    assert world.partition().elr == () and world.partition().leader == NO_LEADER
+    world.beat(1)
+    assert world.image.is_alive(1) and world.partition().leader == NO_LEADER
+    assign(world, 1, directory(1))
+    assert world.partition().leader == 1, "as the last known leader, its log put back by hand"
+    assert world.partition().leader_recovery_state == 1
+
+
+def test_a_leader_that_lost_its_data_hands_over() -> None:
+    world = World(1, 2)
+    world.topic(min_isr=2)
+    first = world.partition().leader
+    assign(world, first, DIRECTORY_LOST)
+    after = world.partition()
+    assert after.leader == 3 - first and after.isr == (3 - first,) and after.elr == ()
+    assert world.propose([1, 2])["error_code"] == ErrorCode.NONE, "caught up again"
+    world.kill(3 - first)
+    assert world.partition().leader == NO_LEADER
+    assign(world, first, directory(first))
+    assert world.partition().leader == first
+
+
+def test_a_broker_without_a_disk_left_stays_fenced() -> None:
+    world = World(1, 2)
+    world.topic()
+    world.beat(1, offline_log_dirs=(directory(1),))
+    again = world.beat(1, offline_log_dirs=(directory(1),))
+    assert again.response["is_fenced"] and again.records == []
 
 
 def test_an_unregistered_broker_is_gone_from_every_isr() -> None:
