@@ -3,7 +3,8 @@
 Per producer id: its epoch, its last five batches (a retry of one of these is answered with the offsets it
 already has, KIP-98) and its open transaction. The state follows from the batches in the log; snapshots
 (`<offset>.snapshot`, Kafka's format) only spare reading the log from its start. A snapshot holds each
-producer's last batch, not all five: so says the format.
+producer's last batch, not all five: so says the format. Whoever loads one looks for the other four in the log
+(`recall`): a producer whose answers were lost in a restart retries all five.
 """
 
 from __future__ import annotations
@@ -41,6 +42,16 @@ class Written(NamedTuple):
     last_offset: int
     offset_delta: int
     timestamp: int
+
+    @staticmethod
+    def from_batch(batch: Batch) -> Written:
+        return Written(
+            batch.base_sequence,
+            batch.last_sequence,
+            batch.base_offset + batch.last_offset_delta,
+            batch.last_offset_delta,
+            batch.max_timestamp,
+        )
 
     @property
     def base_offset(self) -> int:
@@ -147,16 +158,7 @@ class ProducerState:
     def add(self, batch: Batch) -> None:
         """The batch is in the log, with its offsets."""
         producer = self._touched(batch)
-        last_offset = batch.base_offset + batch.last_offset_delta
-        producer.batches.append(
-            Written(
-                batch.base_sequence,
-                batch.last_sequence,
-                last_offset,
-                batch.last_offset_delta,
-                batch.max_timestamp,
-            )
-        )
+        producer.batches.append(Written.from_batch(batch))
         if len(producer.batches) > BATCHES_REMEMBERED:
             del producer.batches[0]
             producer.whole = False
@@ -164,6 +166,19 @@ class ProducerState:
         if producer.txn_first_offset is None and batch.is_transactional:
             producer.txn_first_offset = batch.base_offset
             self._ongoing[batch.producer_id] = batch.base_offset
+
+    def recall(self, batch: Batch) -> None:
+        """A batch from before the snapshot that this state was loaded from; the newest come first."""
+        producer = self.producers.get(batch.producer_id)
+        if producer is None or not producer.batches or batch.producer_epoch != producer.epoch:
+            return
+        oldest = producer.batches[0]
+        if (
+            len(producer.batches) < BATCHES_REMEMBERED
+            and batch.last_offset < oldest.base_offset
+            and (batch.last_sequence + 1) & 0x7FFFFFFF == oldest.first_sequence
+        ):
+            producer.batches.insert(0, Written.from_batch(batch))
 
     def add_marker(self, batch: Batch, marker: Marker) -> None:
         """The end of a transaction is in the log."""

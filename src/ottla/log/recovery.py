@@ -26,6 +26,8 @@ from ottla.records.record import records
 from ottla.runtime.seams import Disk, File
 
 CHUNK_BYTES = 1 << 20
+RECALL_BYTES = 1 << 18
+"""How far before a snapshot the batches of its producers are looked for: about what can be under way."""
 SEGMENT_SUFFIXES = (".log", ".index", ".timeindex")
 LEFTOVERS = (".deleted", ".tmp", ".cleaned")
 BASE_DIGITS = 20
@@ -326,6 +328,8 @@ def read_marker(buf: bytes | bytearray | memoryview, batch: Batch) -> Marker | N
 def rebuild_producers(segments: list[Segment], snapshots: Snapshots, up_to: int) -> ProducerState:
     """The state at `up_to`: the newest snapshot before it, and the batches since."""
     producers, taken_at = snapshots.latest(up_to)
+    if producers.producers:
+        _recall(producers, segments, taken_at)
     for segment in segments:
         if segment.next_offset <= taken_at or not segment.size:
             continue
@@ -336,6 +340,26 @@ def rebuild_producers(segments: list[Segment], snapshots: Snapshots, up_to: int)
                 return producers
             replay(producers, batch, file)
     return producers
+
+
+def _recall(producers: ProducerState, segments: list[Segment], before: int) -> None:
+    """Find again what producers wrote shortly before their snapshot, for those who retry it."""
+    left = RECALL_BYTES
+    for segment in reversed(segments):
+        if segment.base >= before or not segment.size:
+            continue
+        end = segment.locate(before).position
+        row = segment.index.floor(1, max(0, end - left))
+        start = 0 if row is None else row[1]
+        try:
+            found = [batch for batch in segment.headers(start, end) if not batch.is_control]
+        except CorruptBatch:
+            return  # a damaged index, or rot: found and told where the batches themselves are read
+        for batch in reversed(found):
+            producers.recall(batch)
+        left -= end - start
+        if left <= 0:
+            return
 
 
 def _base(segment: Segment) -> int:

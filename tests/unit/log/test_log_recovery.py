@@ -256,6 +256,27 @@ def test_producers_are_rebuilt_as_they_were():
     assert producers_of(again) == producers_of(log)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_producer_may_retry_its_last_five_batches_after_a_restart(clean):
+    """Seed 109: a snapshot holds only the last one."""
+    disk = sim_disk()
+    log = new_log(disk)
+    for number in range(8):
+        for producer in (1, 2):
+            append(log, 3, producer_id=producer, producer_epoch=0, base_sequence=3 * number)
+        if number == 6:
+            log.roll(0)
+    expected = producers_of(log)
+    if clean:
+        log.close(clean=True)
+    again = reopen(disk, recovery_point=log.recovery_point, clean=clean)
+    assert producers_of(again) == expected
+    for number in range(3, 8):
+        retried = batch_of(3, producer_id=1, producer_epoch=0, base_sequence=3 * number)
+        appended = again.append_as_leader(retried, 1, 2000)
+        assert appended.duplicate and appended.base_offset == 6 * number
+
+
 class PowerCut(BaseException):
     """Raised in the middle of an operation."""
 
