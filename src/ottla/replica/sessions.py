@@ -19,6 +19,10 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 NO_SESSION = 0
 
+EVICTABLE_AFTER_S = 120.0
+"""A session used since is not taken from its owner: fetchers that take each other's sessions in turn would
+all begin anew for ever and hear of nothing (Kafka's min.incremental.fetch.session.eviction.ms)."""
+
 SessionKey: TypeAlias = tuple[UUID | str, int]
 
 
@@ -88,8 +92,9 @@ class FetchSession:
 
 
 class SessionCache:
-    """All incremental sessions of a broker. When full, the one unused for longest makes room, consumers
-    before followers; a fetcher whose session is gone starts a new one (FETCH_SESSION_ID_NOT_FOUND)."""
+    """All incremental sessions of a broker. When full, one that is unused for long makes room, or a
+    consumer's for a follower; else the newcomer fetches without a session. A fetcher whose session is gone
+    starts a new one (FETCH_SESSION_ID_NOT_FOUND)."""
 
     def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
         self._slots = slots
@@ -99,22 +104,36 @@ class SessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def partitions(self) -> int:
+        """How many partitions all sessions together remember."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
     def sessions(self) -> Iterable[FetchSession]:
         return self._sessions.values()
 
     def create(self, is_follower: bool, now: float) -> tuple[FetchSession, FetchSession | None]:
-        """A new session, and the one evicted for it. Without slots the session lives for one request."""
-        if self._slots <= 0:
-            return FetchSession(NO_SESSION, is_follower, now), None
+        """A new session, and the one evicted for it. Without a slot the session lives for one request."""
         evicted = None
         if len(self._sessions) >= self._slots:
-            evicted = min(self._sessions.values(), key=lambda s: (s.is_follower, s.last_used))
+            evicted = self._evictable(is_follower, now)
+            if evicted is None:
+                return FetchSession(NO_SESSION, is_follower, now), None
             del self._sessions[evicted.id]
         id = self._new_id()
         while id == NO_SESSION or id in self._sessions:
             id = self._new_id()
         session = self._sessions[id] = FetchSession(id, is_follower, now)
         return session, evicted
+
+    def _evictable(self, for_follower: bool, now: float) -> FetchSession | None:
+        stalest = min(
+            self._sessions.values(), key=lambda s: (s.is_follower, s.last_used), default=None
+        )
+        if stalest is None:
+            return None
+        gives_way = for_follower and not stalest.is_follower
+        return stalest if gives_way or now - stalest.last_used > EVICTABLE_AFTER_S else None
 
     def resume(self, request: FetchRequest, now: float) -> FetchSession:
         """The session that an incremental request goes on with; its epoch must be the next one."""

@@ -9,7 +9,7 @@ import pytest
 from replica_world import World
 
 from ottla.replica.fetcher import FetchConversation, FetcherConfig
-from ottla.replica.sessions import FetchSession, SessionCache, session_key
+from ottla.replica.sessions import NO_SESSION, FetchSession, SessionCache, session_key
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 
@@ -141,11 +141,18 @@ def test_a_request_of_the_wrong_epoch_or_of_an_unknown_session_is_refused() -> N
     assert unknown.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_full_cache_makes_room_with_the_stalest_consumer_before_any_follower() -> None:
+def test_a_full_cache_makes_room_for_a_follower_or_by_a_session_long_unused() -> None:
+    """Seed 177: three followers and two slots. Taking each other's session in turn, none of them was ever
+    answered and their high watermarks stood still."""
     ids = iter(range(1, 10))
     cache = SessionCache(2, lambda: next(ids))
-    follower, _ = cache.create(True, 0.0)
+    first, _ = cache.create(True, 0.0)
     consumer, _ = cache.create(False, 5.0)
-    _, evicted = cache.create(False, 9.0)
-    assert evicted is consumer and len(cache) == 2
-    assert follower in list(cache.sessions())
+    refused, evicted = cache.create(False, 9.0)
+    assert refused.id == NO_SESSION and evicted is None
+    second, evicted = cache.create(True, 9.0)
+    assert evicted is consumer and list(cache.sessions()) == [first, second]
+    third, evicted = cache.create(True, 20.0)
+    assert third.id == NO_SESSION and evicted is None
+    third, evicted = cache.create(True, 121.0)
+    assert evicted is first and list(cache.sessions()) == [second, third]
