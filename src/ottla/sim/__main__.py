@@ -100,7 +100,9 @@ def _outcomes(seeds: list[int], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from map(run_seed, seeds)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=logging.disable
+    ) as pool:
         yield from pool.map(run_seed, seeds)
 
 

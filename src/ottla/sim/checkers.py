@@ -65,6 +65,7 @@ class _Watched:
         self.metadata = Copy()
         self.metadata_log: Log | None = None
         self.raft_seen: object = None
+        self.raft_role = RaftRole.UNATTACHED
         self.raft_flushed = 0
         self.epoch = 0
         self.image: MetadataImage | None = None
@@ -451,7 +452,8 @@ class Checkers:
         watched.raft_flushed = journal.flushed_end
         seen = (raft.state, raft.role, journal.log_end, journal.high_watermark)
         if seen != watched.raft_seen:
-            watched.raft_seen = seen
+            led = RaftRole.LEADER in (raft.role, watched.raft_role)
+            watched.raft_seen, watched.raft_role = seen, raft.role
             self.checks += 1
             self._note(
                 METADATA,
@@ -461,7 +463,7 @@ class Checkers:
             raft.invariants()
             self._check_votes(watched, raft.state, raft.role)
             self._metadata_log_changed(watched, journal.log)
-            self._check_committed_metadata(watched, journal.high_watermark, raft.role)
+            self._check_committed_metadata(watched, journal.high_watermark, led)
         if quorum.image is not watched.image:
             watched.image = quorum.image
             self._check_image(watched, quorum.image)
@@ -519,9 +521,7 @@ class Checkers:
         assert known is not None, f"a checkpoint at {start}, which is not committed (M5)"
         return Copy(start, known)
 
-    def _check_committed_metadata(
-        self, watched: _Watched, high_watermark: int, role: RaftRole
-    ) -> None:
+    def _check_committed_metadata(self, watched: _Watched, high_watermark: int, led: bool) -> None:
         """M3, M4."""
         node = watched.machine.id
         before = self._metadata.end
@@ -543,7 +543,7 @@ class Checkers:
             raise self._fail(
                 "M4", node, METADATA, f"{end} is committed, and flushed only on nodes {having}"
             )
-        if role is not RaftRole.LEADER:
+        if not led:
             raise self._fail("M4", node, METADATA, f"{end} is committed and its leader is unaware")
         self._apply(watched, before)
 

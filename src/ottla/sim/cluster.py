@@ -99,23 +99,35 @@ class SimNode:
 
 class SimCluster:
     def __init__(
-        self, world: World, nodes: int = 3, overrides: Mapping[str, str] | None = None
+        self,
+        world: World,
+        nodes: int = 3,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        controllers: int = 0,
     ) -> None:
-        """Combined nodes, all of them voters; `overrides` are further settings of every node."""
+        """Combined nodes, all of them voters; `overrides` are further settings of every node. With
+        `controllers`, the last so many nodes are controllers only, and all others are brokers only."""
         self.world = world
         self.on_change: list[Callable[[SimNode], None]] = []
         """A process was started, or is gone."""
         self.on_end: list[Callable[[SimNode, BaseException | None], None]] = []
         """A process left by itself; what it failed with, if it did."""
         ids = range(1, nodes + 1)
-        voters = ",".join(f"{id}@n{id}:{CONTROLLER_PORT}" for id in ids)
+        voting = ids[nodes - controllers :] if controllers else ids
+        voters = ",".join(f"{id}@n{id}:{CONTROLLER_PORT}" for id in voting)
         self.nodes: dict[int, SimNode] = {}
         for id in ids:
+            listeners = {"broker": f"PLAINTEXT://n{id}:{BROKER_PORT}"}
+            if id in voting:
+                listeners["controller"] = f"CONTROLLER://n{id}:{CONTROLLER_PORT}"
+                if controllers:
+                    del listeners["broker"]
             settings = Settings.of(
                 {
                     "node.id": str(id),
-                    "process.roles": "broker,controller",
-                    "listeners": f"PLAINTEXT://n{id}:{BROKER_PORT},CONTROLLER://n{id}:{CONTROLLER_PORT}",
+                    "process.roles": ",".join(listeners),
+                    "listeners": ",".join(listeners.values()),
                     "controller.listener.names": "CONTROLLER",
                     "controller.quorum.voters": voters,
                     "cluster.id": CLUSTER_ID,

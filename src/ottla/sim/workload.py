@@ -296,8 +296,10 @@ class Producer:
             if self._producer_id is None:
                 await self._new_identity()
                 continue
-            while not self.stopping and len(queue) < self._random.randint(1, UNDER_WAY_MAX):
-                queue.append(self._next())
+            if not queue and not self.stopping:
+                # Never more than five since the oldest without an answer: so many a broker remembers.
+                count = self._random.randint(1, UNDER_WAY_MAX)
+                queue = [self._next() for _ in range(count)]
             if queue:
                 queue = await self._send(queue)
             await asyncio.sleep(self._random.expovariate(1 / self._pause_s))
