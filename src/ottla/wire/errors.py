@@ -190,10 +190,16 @@ RETRIABLE: Final = frozenset(
 )
 
 
+MESSAGE_LENGTH_MAX: Final = 1000
+"""Messages name what was wrong, which a stranger may have made as long as a string can be."""
+
+
 class KafkaError(Exception):
     """A failure that has a code of Kafka's, on its way into a response or out of one."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        if len(message) > MESSAGE_LENGTH_MAX:
+            message = message[: MESSAGE_LENGTH_MAX - 1] + "…"
         super().__init__(code, message)
         self.code = code
         self.message = message
