@@ -13,6 +13,7 @@ from ottla.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.types import is_valid_topic_name
 
 # Kafka's config sources.
 SOURCE_TOPIC = 1
@@ -40,25 +41,29 @@ class ConfigHandlers:
         with_synonyms = messages.field(message, "include_synonyms", False)
         with_docs = messages.field(message, "include_documentation", False)
         results = []
-        for resource in message.resources:
+        # Each resource once: a request of megabytes that names one topic again and again would have an
+        # answer of gigabytes.
+        wanted = {(int(r.resource_type), r.resource_name): r for r in message.resources}
+        for (kind, name), resource in wanted.items():
             result: dict[str, Any] = {
                 "error_code": ErrorCode.NONE,
                 "error_message": None,
                 "resource_type": resource.resource_type,
-                "resource_name": resource.resource_name,
+                "resource_name": name,
                 "configs": (),
             }
             try:
-                entries = self._describe(int(resource.resource_type), resource.resource_name)
+                entries = list(self._describe(kind, name))
             except KafkaError as error:
                 result["error_code"] = error.code
                 result["error_message"] = error.message
             else:
                 keys = resource.configuration_keys
+                asked = None if keys is None else frozenset(keys)
                 result["configs"] = [
                     _entry(entry, with_synonyms, with_docs)
                     for entry in entries
-                    if keys is None or entry["name"] in keys
+                    if asked is None or entry["name"] in asked
                 ]
             results.append(result)
         request.respond({"results": results})
@@ -74,6 +79,8 @@ class ConfigHandlers:
 
     def _topic(self, name: str) -> Iterable[dict[str, Any]]:
         image = self._image()
+        if not is_valid_topic_name(name):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"'{name}' can be no topic's name")
         if name not in image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         own = image.config(TOPIC_RESOURCE, name)

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Final, NamedTuple
 from uuid import UUID
 
 ZERO_UUID: Final = UUID(int=0)
+
+
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_valid_topic_name(name: str) -> bool:
+    """Whether a topic may be called so: its name becomes part of a directory's name."""
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 class TopicPartition(NamedTuple):
