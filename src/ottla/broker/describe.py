@@ -23,7 +23,7 @@ from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.types import ZERO_UUID
+from ottla.wire.types import ZERO_UUID, is_valid_topic_name
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 UNKNOWN_OPERATIONS = -(2**31)
@@ -31,6 +31,8 @@ ALL_TOPIC_OPERATIONS = 0b0000_1101_1111_1000
 """Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs: without ACLs, all of them."""
 ALL_CLUSTER_OPERATIONS = 0b0001_1111_1010_0000
 CACHED_ANSWERS_MAX = 256
+CACHED_TOPICS_MAX = 1000
+"""An answer about more topics than this is not kept, unless it is about all of them."""
 AUTO_CREATE_TIMEOUT_S = 5.0
 
 Asked: TypeAlias = tuple[tuple[str | None, UUID | None], ...] | None
@@ -130,7 +132,8 @@ class DescribeHandlers:
         asked = (
             None
             if topics is None
-            else tuple((topic.name, messages.field(topic, "topic_id", None)) for topic in topics)
+            # Each topic once, as Kafka does: the answer is then never much larger than the metadata.
+            else tuple(dict.fromkeys((t.name, messages.field(t, "topic_id", None)) for t in topics))
         )
         may_create = (
             messages.field(message, "allow_auto_topic_creation", True)
@@ -165,9 +168,11 @@ class DescribeHandlers:
         key = (version, request.connection.listener, asked, with_operations, self._controller_id())
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = messages.write_response(
+            answer = messages.write_response(
                 ApiKey.METADATA, version, self._metadata(request, asked, with_operations)
             )
+            if asked is None or len(asked) <= CACHED_TOPICS_MAX:
+                self._answers[key] = answer
         request.respond_chunks([answer])
 
     def _missing(self, asked: Asked) -> list[str]:
@@ -393,6 +398,9 @@ class DescribeHandlers:
         if cursor is not None:
             start_topic, start_partition = cursor.topic_name, cursor.partition_index
         names = sorted({topic.name for topic in message.topics} or image.topics)
+        if start_partition < 0 or (message.topics and start_topic and start_topic not in names):
+            request.respond({"topics": [_invalid_request(name) for name in names]})
+            return
         topics: list[dict[str, Any]] = []
         next_cursor = None
         for name in names:
@@ -437,5 +445,9 @@ class DescribeHandlers:
             request.respond(failure)
 
 
-def is_valid_topic_name(name: str) -> bool:
-    return re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) is not None and name not in (".", "..")
+def _invalid_request(name: str) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.INVALID_REQUEST,
+        "name": name,
+        "topic_authorized_operations": UNKNOWN_OPERATIONS,
+    }
