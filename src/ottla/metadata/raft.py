@@ -63,6 +63,9 @@ from ottla.records.record import Record, build, control_batch
 from ottla.wire.errors import ErrorCode, KafkaError
 
 BACKOFF_BASE_S = 0.05
+EPOCH_JUMP_MAX = 1_000_000
+"""A request from an epoch further ahead than this is refused: epochs end at 2^31, and one stray frame must
+not use them all up. A node that was away for so long learns the epoch from those that it asks itself."""
 RECORD_OVERHEAD_MAX = 32
 """What a record takes beside its value."""
 
@@ -407,6 +410,8 @@ class Raft:
             return ErrorCode.INVALID_REQUEST
         if request.epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
+        if request.epoch > self.epoch + EPOCH_JUMP_MAX:
+            return ErrorCode.INVALID_REQUEST
         if not self._is_meant(request.voter):
             return ErrorCode.INVALID_VOTER_KEY
         return ErrorCode.NONE
@@ -508,8 +513,12 @@ class Raft:
     def _epoch_error(self, epoch: int, leader: int) -> ErrorCode:
         if epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
-        if leader < 0 or leader == self.id:
+        if leader < 0 or leader == self.id or epoch > self.epoch + EPOCH_JUMP_MAX:
             return ErrorCode.INVALID_REQUEST
+        if epoch == self.epoch and self._state.leader not in (None, leader):
+            return (
+                ErrorCode.INVALID_REQUEST
+            )  # an epoch has one leader: whoever says otherwise is none
         return ErrorCode.NONE
 
     def _epoch_answer(self, error: ErrorCode) -> EpochAnswer:

@@ -16,6 +16,8 @@ from ottla.metadata.voters import ReplicaKey, VoterSet
 
 CHECK_QUORUM_FACTOR = 1.5
 OBSERVER_FORGOTTEN_S = 300.0
+OBSERVERS_MAX = 10_000
+"""Anybody may fetch and be remembered as an observer."""
 
 
 class Role(StrEnum):
@@ -146,8 +148,10 @@ class Leadership:
         replica = self.voters.get(key.id)
         is_voter = replica is not None and replica.key.directory in (None, key.directory)
         if replica is None or not is_voter:
+            # Taken out and put back: the first is always the one not heard from for longest.
+            replica = self.observers.pop(key, None) or Replica(key)
             self._forget_observers(now)
-            replica = self.observers.setdefault(key, Replica(key))
+            self.observers[key] = replica
         replica.acknowledged = True
         if offset is not None:
             if offset >= log_end:
@@ -160,9 +164,12 @@ class Leadership:
         return is_voter
 
     def _forget_observers(self, now: float) -> None:
-        for key, observer in list(self.observers.items()):
-            if now - observer.last_fetch > OBSERVER_FORGOTTEN_S:
-                del self.observers[key]
+        while self.observers:
+            key, observer = next(iter(self.observers.items()))
+            is_old = now - observer.last_fetch > OBSERVER_FORGOTTEN_S
+            if not is_old and len(self.observers) < OBSERVERS_MAX:
+                return
+            del self.observers[key]
 
     def end_on_majority(self, majority: int, own_end: int | None) -> int:
         """The offset below which `majority` voters have flushed everything; `own_end` None: we are none."""
