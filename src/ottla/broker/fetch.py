@@ -36,6 +36,9 @@ FROM_FOLLOWER_SINCE = 11
 LEADER_HINTS_SINCE = 12
 NODE_ENDPOINTS_SINCE = 16
 
+SESSION_PARTITIONS_MAX = 1_000_000
+"""Partitions that all sessions together may name; each takes half a kilobyte, whether it exists or not."""
+
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
@@ -88,15 +91,34 @@ class FetchHandler:
             watch = SessionWatch(self, session)
             if session.id != NO_SESSION:
                 self._live[session.id] = watch
-                # A fetcher that lost its connection begins anew, so its session goes with it: what
-                # nobody fetches must not be kept informed.
-                request.connection.on_close.append(lambda: self._end(self._cache.close(session.id)))
+                self._belongs_to(request.connection, session)
             return watch
         return self._live[self._cache.resume(fetch, now).id]
+
+    def _belongs_to(self, connection: ServerConnection, session: FetchSession) -> None:
+        """A fetcher that lost its connection begins anew, so its session goes with it: what nobody fetches
+        must not be kept informed. One that begins anew on the same connection has left its last one."""
+        former = self._of_connection.get(connection)
+        if former is None:
+            connection.on_close.append(lambda: self._end_of(connection))
+        else:
+            self._end(self._cache.close(former))
+        self._of_connection[connection] = session.id
+
+    def _end_of(self, connection: ServerConnection) -> None:
+        self._end(self._cache.close(self._of_connection.pop(connection)))
 
     def _end(self, session: FetchSession | None) -> None:
         if session is not None:
             self._live.pop(session.id).close()
+
+    def keep_within_limit(self, session: FetchSession) -> None:
+        """A session that would have the broker remember too much lives for this request only: the client
+        is told so by the id 0 in its answer."""
+        if session.id != NO_SESSION and self._cache.partitions > SESSION_PARTITIONS_MAX:
+            self._cache.close(session.id)
+            del self._live[session.id]
+            session.id = NO_SESSION
 
 
 class SessionWatch:
@@ -147,7 +169,9 @@ class SessionWatch:
 
     def serve(self, request: Request, fetch: FetchRequest) -> None:
         is_full = fetch.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
-        _, removed = self._session.update(fetch)
+        added, removed = self._session.update(fetch)
+        if added:
+            self._handler.keep_within_limit(self._session)
         if removed:
             gone = set(removed)
             for partition in [p for p, key in self._keys.items() if key in gone]:
@@ -300,7 +324,9 @@ class ParkedFetch:
         return False
 
     def park(self) -> None:
-        self._request.connection.parked_fetch = self.complete
+        connection = self._request.connection
+        connection.parked_fetch = self.complete
+        connection.on_close.append(self._end)  # however long it still wished to wait
         self._timer = asyncio.get_running_loop().call_later(
             self._fetch.max_wait_ms / 1000, self.complete
         )
@@ -320,8 +346,11 @@ class ParkedFetch:
     def _end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._request.connection.parked_fetch == self.complete:
-            self._request.connection.parked_fetch = None
+        connection = self._request.connection
+        if connection.parked_fetch == self.complete:
+            connection.parked_fetch = None
+        if self._end in connection.on_close:
+            connection.on_close.remove(self._end)
         self._watch.finished(self)
 
 

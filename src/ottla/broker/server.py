@@ -211,7 +211,7 @@ class ServerConnection:
     def connection_lost(self, reason: str) -> None:
         logger.debug("%s on %s: %s", self.peer, self.server.name, reason)
         self.server.connections.pop(self, None)
-        for callback in self.on_close:
+        for callback in list(self.on_close):  # some take themselves off the list
             callback()
         self.on_close.clear()
         self._unanswered.clear()
