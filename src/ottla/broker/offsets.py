@@ -4,6 +4,7 @@ DeleteRecords."""
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,11 +52,18 @@ class OffsetHandlers:
         message = request.message()
         read_committed = int(messages.field(message, "isolation_level", 0)) == 1
         replica_id = int(message.replica_id)
+        counts = Counter(
+            (topic.name, asked.partition_index)
+            for topic in message.topics
+            for asked in topic.partitions
+        )
         topics = []
         for topic in message.topics:
             partitions = []
             for asked in topic.partitions:
                 try:
+                    if counts[topic.name, asked.partition_index] > 1:
+                        raise KafkaError(ErrorCode.INVALID_REQUEST)
                     timestamp, offset, epoch = self._offset(
                         request.version,
                         self._replicas.get(topic.name, asked.partition_index),
@@ -164,43 +172,60 @@ class OffsetHandlers:
         """DeleteRecords 0-2: done once every live replica's log begins at or after the offset."""
         message = request.message()
         timeout_s = message.timeout.total_seconds()
-        work = [
-            (topic.name, asked.partition_index, asked.offset)
+        # The last wish for a partition counts, as in Kafka.
+        wishes = {
+            (topic.name, asked.partition_index): asked.offset
             for topic in message.topics
             for asked in topic.partitions
-        ]
-        request.run(self._delete_records(work, timeout_s))
+        }
+        results: dict[tuple[str, int], tuple[int, ErrorCode]] = {}
+        begun: dict[tuple[str, int], tuple[Partition, int]] = {}
+        for key, offset in wishes.items():
+            try:
+                begun[key] = self._begin_deleting(*key, offset)
+            except KafkaError as error:
+                results[key] = NO_OFFSET, error.code
+            except LogDirError as error:
+                self._replicas.directory_failed(error)
+                results[key] = NO_OFFSET, ErrorCode.KAFKA_STORAGE_ERROR
+        request.run(self._delete_records(results, begun, timeout_s))
+
+    def _begin_deleting(self, topic: str, number: int, offset: int) -> tuple[Partition, int]:
+        """Delete here; the partition, and where its other replicas must follow to."""
+        partition = self._replicas.get(topic, number)
+        partition.check_leader()
+        if "delete" not in partition.log.config.cleanup_policy:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
+        target = partition.log.high_watermark if offset == HIGH_WATERMARK else offset
+        if not 0 <= target <= partition.log.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if target > partition.log.log_start:
+            partition.log.advance_log_start(target)
+            self._replicas.log_start_advanced(partition)
+        return partition, target
 
     async def _delete_records(
-        self, work: list[tuple[str, int, int]], timeout_s: float
+        self,
+        results: dict[tuple[str, int], tuple[int, ErrorCode]],
+        begun: dict[tuple[str, int], tuple[Partition, int]],
+        timeout_s: float,
     ) -> Mapping[str, Any]:
-        results = await asyncio.gather(
-            *(
-                self._delete_before(topic, number, offset, timeout_s)
-                for topic, number, offset in work
-            )
+        waited = await asyncio.gather(
+            *(self._deleted(partition, target, timeout_s) for partition, target in begun.values())
         )
+        results.update(zip(begun, waited, strict=True))
         topics: dict[str, list[Mapping[str, Any]]] = {}
-        for (topic, number, _), (low_watermark, error) in zip(work, results, strict=True):
+        for (topic, number), (low_watermark, error) in results.items():
             topics.setdefault(topic, []).append(
                 {"partition_index": number, "low_watermark": low_watermark, "error_code": error}
             )
         return {"topics": [{"name": name, "partitions": parts} for name, parts in topics.items()]}
 
-    async def _delete_before(
-        self, topic: str, number: int, offset: int, timeout_s: float
+    async def _deleted(
+        self, partition: Partition, target: int, timeout_s: float
     ) -> tuple[int, ErrorCode]:
+        """(low watermark, error) once every live replica has deleted, or the time is over."""
         try:
-            partition = self._replicas.get(topic, number)
-            partition.check_leader()
-            if "delete" not in partition.log.config.cleanup_policy:
-                raise KafkaError(ErrorCode.POLICY_VIOLATION)
-            target = partition.log.high_watermark if offset == HIGH_WATERMARK else offset
-            if not 0 <= target <= partition.log.high_watermark:
-                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-            if target > partition.log.log_start:
-                partition.log.advance_log_start(target)
-                self._replicas.log_start_advanced(partition)
             await asyncio.wait_for(
                 self._replicas.until(
                     partition,
@@ -211,9 +236,6 @@ class OffsetHandlers:
             partition.check_leader()
         except KafkaError as error:
             return NO_OFFSET, error.code
-        except LogDirError as error:
-            self._replicas.directory_failed(error)
-            return NO_OFFSET, ErrorCode.KAFKA_STORAGE_ERROR
         except TimeoutError:
             return NO_OFFSET, ErrorCode.REQUEST_TIMED_OUT
         return partition.low_watermark, ErrorCode.NONE
