@@ -83,7 +83,7 @@ def _alter(draft: Draft, requests: Sequence[ConfigChanges], *, replace_all: bool
                 "resource_name": request.resource_name,
             }
         )
-    draft.limit()
+        draft.limit()
     return {"responses": responses}
 
 

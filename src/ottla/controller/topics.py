@@ -57,11 +57,13 @@ def create_topics(draft: Draft, requests: Sequence[NewTopic], random: Random) ->
     """Each topic succeeds or fails by itself; those that succeed are created in one batch."""
     doubled = {name for name, count in Counter(r.name for r in requests).items() if count > 1}
     rows: dict[str, dict[str, Any]] = {}
+    taken = {_unified(name): name for name in draft.image.topics}
     for request in requests:
         try:
             if request.name in doubled:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            rows[request.name] = _create(draft, request, random)
+            rows[request.name] = _create(draft, request, taken, random)
+            taken[_unified(request.name)] = request.name
         except KafkaError as error:
             rows[request.name] = {
                 "name": request.name,
@@ -69,13 +71,15 @@ def create_topics(draft: Draft, requests: Sequence[NewTopic], random: Random) ->
                 "error_code": error.code,
                 "error_message": error.message or None,
             }
-    draft.limit()
+        draft.limit()
     return {"topics": list(rows.values())}
 
 
-def _create(draft: Draft, request: NewTopic, random: Random) -> dict[str, Any]:
+def _create(
+    draft: Draft, request: NewTopic, taken: Mapping[str, str], random: Random
+) -> dict[str, Any]:
     check_name(request.name)
-    _check_free(draft, request.name)
+    _check_free(draft, request.name, taken)
     configs = _configs(draft, request)
     assigned = _place_new_topic(draft, request)
     topic_id = _new_topic_id(draft, random)
@@ -122,18 +126,20 @@ def check_name(name: str) -> None:
         )
 
 
-def _check_free(draft: Draft, name: str) -> None:
+def _unified(name: str) -> str:
+    """Names that differ only in dots and underscores would be one metric's name."""
+    return name.replace(".", "_")
+
+
+def _check_free(draft: Draft, name: str, taken: Mapping[str, str]) -> None:
     if name in draft.image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    if "." not in name and "_" not in name:
-        return
-    unified = name.replace(".", "_")
-    for other in draft.image.topics:
-        if other.replace(".", "_") == unified:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topic: {other}",
-            )
+    other = taken.get(_unified(name))
+    if other is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {other}",
+        )
 
 
 def _configs(draft: Draft, request: NewTopic) -> dict[str, str]:
@@ -244,7 +250,7 @@ def delete_topics(draft: Draft, names: Sequence[str], ids: Sequence[UUID]) -> di
         except KafkaError as error:
             row |= {"error_code": error.code, "error_message": error.message or None}
         rows.append(row)
-    draft.limit()
+        draft.limit()
     return {"responses": rows}
 
 
@@ -275,7 +281,7 @@ def create_partitions(draft: Draft, requests: Sequence[MorePartitions]) -> dict[
         except KafkaError as error:
             row |= {"error_code": error.code, "error_message": error.message or None}
         rows[request.name] = row
-    draft.limit()
+        draft.limit()
     return {"results": list(rows.values())}
 
 
