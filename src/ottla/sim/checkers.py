@@ -533,13 +533,14 @@ class Checkers:
         if self._metadata.end == before:
             return
         end = self._metadata.end
+        voters = [w for w in self._watched.values() if w.machine.settings.is_controller]
         having = [
             other.machine.id
-            for other in self._watched.values()
+            for other in voters
             if other.raft_flushed >= end
             and other.metadata.hash_at(end) == self._metadata.copy.hash_at(end)
         ]
-        if len(having) <= len(self._watched) // 2:
+        if len(having) <= len(voters) // 2:
             raise self._fail(
                 "M4", node, METADATA, f"{end} is committed, and flushed only on nodes {having}"
             )
