@@ -188,11 +188,17 @@ class BrokerLifecycle:
 
     async def _rest(self) -> None:
         interval = self._settings.broker_heartbeat_interval_ms / 1000
-        if self.state is not BrokerState.RUNNING:
+        if self.state is not BrokerState.RUNNING and self._has_a_disk:
             interval = min(interval, WAITING_INTERVAL_S)
         waiter = asyncio.ensure_future(self._wake.wait())
         await asyncio.wait([waiter], timeout=interval)
         waiter.cancel()
+
+    @property
+    def _has_a_disk(self) -> bool:
+        """Without any left it stays fenced, until it is started with disks that work."""
+        offline = self._logs.offline_directories
+        return any(path not in offline for path in self._logs.directory_ids)
 
     async def _register(self) -> None:
         end = self._clock.monotonic() + self._settings.initial_broker_registration_timeout_ms / 1000
@@ -249,7 +255,9 @@ class BrokerLifecycle:
             "broker_id": self._settings.node_id,
             "broker_epoch": self.broker_epoch,
             "current_metadata_offset": self._quorum.image.offset,
-            "want_fence": self.state is BrokerState.STARTING or not self._logs_ready,
+            "want_fence": self.state is BrokerState.STARTING
+            or not self._logs_ready
+            or not self._has_a_disk,
             "want_shut_down": stopping,
             "offline_log_dirs": [
                 id for path, id in self._logs.directory_ids.items() if path in offline

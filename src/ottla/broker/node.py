@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from ottla.broker.admin import AdminHandlers, ProducerIds
+from ottla.broker.assignments import DirectoryAssignments
 from ottla.broker.configs import ConfigHandlers
 from ottla.broker.controller import ControllerService
 from ottla.broker.describe import DescribeHandlers, api_versions_handler
@@ -72,6 +73,7 @@ class Node:
         await self._take_ports()
         cluster_id = self._identity()
         self.quorum = Quorum(settings, self.runtime, cluster_id)
+        self.quorum.on_failure.append(self._quorum_failed)
         handlers: dict[ApiKey, Handler] = dict(self.quorum.handlers())
         if settings.is_controller:
             self.controller = ControllerService(settings, self.runtime, self.quorum)
@@ -181,6 +183,13 @@ class Node:
         for server in self.servers.values():
             server.close()
 
+    def _quorum_failed(self, error: Exception) -> None:
+        """What this node knows of the cluster is history from now on. It serves nobody any more and lets
+        the controller notice; the process stays, so that its other disks can be closed in good order."""
+        if self.broker is not None:
+            self._stop_serving_clients()
+            self.broker.leave_cluster(error)
+
     def _stop_serving_clients(self) -> None:
         for listener in self.settings.broker_listeners:
             self.servers[listener.name].close()
@@ -225,11 +234,19 @@ class Broker:
             self._broker_epoch,
             request_timeout_s,
         )
+        self.assignments = DirectoryAssignments(
+            settings.node_id,
+            self.replicas,
+            self.to_controller,
+            self._broker_epoch,
+            request_timeout_s,
+        )
         self.producer_ids = ProducerIds(
             settings.node_id, self.to_controller, self._broker_epoch, request_timeout_s
         )
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
         self.is_serving = False
+        self._leaving: asyncio.Task[None] | None = None
 
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
@@ -241,12 +258,15 @@ class Broker:
         await loop.run_in_executor(
             None, self.logs.start, self.cluster_id, self.settings.node_id, now_ms
         )
+        if self.quorum.failed is not None:
+            raise self.quorum.failed
         self.quorum.on_image.append(self._image_changed)
         self.lifecycle.start()
         await self._unless_refused(self.lifecycle.caught_up)
         self.replicas.apply_all(self.quorum.image)
         self.cluster.update(self.quorum.image, True)
         self.is_serving = True
+        await self._unless_refused(self.assignments.losses_told)
         serve(self._handlers())
         self.housekeeping.start()
         self.lifecycle.logs_are_ready()
@@ -299,6 +319,18 @@ class Broker:
             ).handlers(),
         }
 
+    def leave_cluster(self, error: Exception) -> None:
+        """Without metadata: no heartbeats, so that we are fenced and others lead; no fetching from leaders
+        that may be leaders no longer."""
+        if not self.is_serving and not self.lifecycle.failed.done():
+            self.lifecycle.failed.set_exception(error)  # it never came up, or is stopping anyway
+            self.lifecycle.failed.exception()
+            return
+        logger.error("this broker serves no more: %s", error)
+        self.is_serving = False
+        self.replication.stop()
+        self._leaving = asyncio.get_running_loop().create_task(self.lifecycle.stop())
+
     async def stop(self, stop_serving: Callable[[], None]) -> None:
         """The controller moves our leaders away while we still serve; then nothing is served any more and
         the logs are closed cleanly: whatever came after that would be acknowledged and not recovered."""
@@ -307,6 +339,7 @@ class Broker:
         stop_serving()
         await self.housekeeping.stop()
         await self.isr_proposals.stop()
+        await self.assignments.stop()
         self.replication.stop()
         await self.to_controller.stop()
         self.cluster.close()

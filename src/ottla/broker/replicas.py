@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import IntFlag
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.config.names import TOPIC_TO_SERVER
@@ -23,13 +23,21 @@ from ottla.log.errors import LogDirError
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
-from ottla.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
-from ottla.replica.partition import Partition, ReplicaConfig, Truncation
+from ottla.metadata.records import (
+    BROKER_RESOURCE,
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    TOPIC_RESOURCE,
+)
+from ottla.replica.partition import NO_LEADER, Partition, ReplicaConfig, Truncation
 from ottla.runtime import Clock
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+NOWHERE_YET = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING)
 
 
 class News(IntFlag):
@@ -55,6 +63,13 @@ class AwaitedCommit(Protocol):
     def not_committed(self, partition: Partition, error: ErrorCode) -> None: ...
 
 
+class Failure(NamedTuple):
+    """Why a replica that the metadata gives us is not served, and where it lies."""
+
+    cause: str
+    directory: UUID | None
+
+
 class _Until:
     def __init__(self, condition: Callable[[], bool], future: asyncio.Future[None]) -> None:
         self.condition = condition
@@ -73,13 +88,21 @@ class ReplicaManager:
         self.image = MetadataImage()
         self.partitions: dict[TopicPartition, Partition] = {}
         self.by_id: dict[tuple[UUID, int], Partition] = {}
-        self.failed: dict[TopicPartition, str] = {}
+        self.failed: dict[TopicPartition, Failure] = {}
         """Replicas that the metadata gives us and that cannot be served: their log directory failed."""
+        self.lost: dict[TopicPartition, str] = {}
+        """Replicas whose flushed data is damaged or gone, and why. They are offline until another broker
+        leads, from which they are then copied anew."""
+        self.is_started = False
+        """The first image was applied: a replica that comes now is a new one."""
+        self.rebuilding: dict[TopicPartition, None] = {}
+        """Replicas that are being copied anew, and have not been in the ISR since."""
+        self.on_placement: list[Callable[[TopicImage, int], None]] = []
+        """A partition of ours was decided upon, or its replica here came or went."""
         self.on_role_change: list[Callable[[Partition], None]] = []
         self.on_removal: list[Callable[[Partition], None]] = []
         self.on_proposal: list[Callable[[Partition], None]] = []
         self.on_truncation: list[Callable[[Truncation], None]] = []
-        self.on_directory_failure: list[Callable[[str], None]] = []
         self._config = ReplicaConfig(
             node_id=settings.node_id, lag_time_max_s=settings.replica_lag_time_max_ms / 1000
         )
@@ -107,7 +130,8 @@ class ReplicaManager:
             known = self.image.topics.get(topic)
         if known is None or not 0 <= number < len(known.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if TopicPartition(known.name, number) in self.failed:
+        key = TopicPartition(known.name, number)
+        if key in self.failed or key in self.lost:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -141,16 +165,39 @@ class ReplicaManager:
     def apply_all(self, image: MetadataImage) -> None:
         """The first image after the start: everything that is ours, and nothing else, is on disk."""
         self.image = image
-        for key, corruption in sorted(self.logs.corrupt.items()):
-            # It lost flushed data. It is set aside and copied anew from the leader; while it is the last
-            # in-sync replica nobody else may lead, so it stays offline and says so.
-            logger.error("%s-%d is rebuilt from its leader: %s", *key, corruption)
         for topic in image.topics.values():
             for number in range(len(topic.partitions)):
+                self._find_lost(topic, number)
                 self._apply(topic, number)
+        self.is_started = True
         for key in [key for key in self.logs.logs if key not in self.partitions]:
             logger.info("removing the stray log %s-%d: no replica of it is here", *key)
-            self.logs.delete(key, self.clock.wall_ms())
+            self._delete_log(key)
+        for key in [key for key in self.logs.corrupt if key not in self.lost]:
+            logger.info("setting the stray log %s-%d aside: no replica of it is here", *key)
+            self._set_aside(key)
+        for key, why in self.lost.items():
+            logger.error("%s-%d is offline until another broker leads it: %s", *key, why)
+
+    def _find_lost(self, topic: TopicImage, number: int) -> None:
+        """At the start: which replicas must not lead, whatever the metadata still thinks of them. In the
+        ELR are only those that stopped cleanly with all that is committed, so a log must be there."""
+        decision = topic.partitions[number]
+        key = TopicPartition(topic.name, number)
+        if self.settings.node_id not in decision.replicas:
+            return
+        log = self.logs.logs.get(key)
+        found = log is not None and log.topic_id == topic.id
+        named = self._named_directory(decision)
+        if key in self.logs.corrupt:
+            self.lost[key] = str(self.logs.corrupt[key])
+        elif not found and self.settings.node_id in decision.elr:
+            if not self._may_lie_offline(named):
+                self.lost[key] = "its log is not there"
+        elif found and named == DIRECTORY_LOST and len(decision.replicas) > 1:
+            # The last process was copying it anew and did not finish. (One that has nobody to copy it
+            # from was put back by an operator.)
+            self.rebuilding[key] = None
 
     def apply(self, image: MetadataImage, delta: Delta) -> None:
         self.image = image
@@ -181,15 +228,30 @@ class ReplicaManager:
         if self.settings.node_id not in decision.replicas:
             self._remove(key, topic.id)
             return
-        if key in self.failed:
-            return
-        partition = self.partitions.get(key) or self._host(topic, number)
-        if partition is None:
-            return
-        try:
-            self._take_role(partition, decision)
-        except LogDirError as error:
-            self.directory_failed(error)
+        if key not in self.failed and not self._must_wait(key, decision):
+            partition = self.partitions.get(key) or self._host(topic, number)
+            if partition is not None:
+                try:
+                    self._take_role(partition, decision)
+                except LogDirError as error:
+                    self.directory_failed(error)
+        if key in self.rebuilding and self.settings.node_id in decision.isr:
+            logger.info("%s-%d is whole again", *key)
+            del self.rebuilding[key]
+        self._tell_placement(topic, number)
+
+    def _must_wait(self, key: TopicPartition, decision: PartitionImage) -> bool:
+        """A replica that lost its data never leads, and is not made anew while nobody else does: what is
+        left of it may be all there is."""
+        why = self.lost.get(key)
+        if why is None:
+            return False
+        if decision.leader in (NO_LEADER, self.settings.node_id):
+            return True
+        logger.error("%s-%d is copied anew from broker %d: %s", *key, decision.leader, why)
+        del self.lost[key]
+        self.rebuilding[key] = None
+        return False
 
     def _take_role(self, partition: Partition, decision: PartitionImage) -> None:
         if decision.leader == self.settings.node_id:
@@ -203,7 +265,7 @@ class ReplicaManager:
             log = self._open_log(topic, number)
         except (LogDirError, KafkaError) as error:
             logger.error("no log for %s-%d: %s", topic.name, number, error)
-            self.failed[key] = str(error)
+            self.failed[key] = Failure(str(error), self._offline_directory(topic, number))
             return None
         partition = Partition(
             topic.name, topic.id, number, log, self._config, self, self.eligible_broker_epoch
@@ -222,11 +284,69 @@ class ReplicaManager:
             log = None
         config = self.log_config(topic.name)
         if log is None:
-            return self.logs.create(topic.name, topic.id, number, config, self.clock.wall_ms())
+            return self._create_log(topic, number, config)
         log.config = config
         return log
 
+    def _create_log(self, topic: TopicImage, number: int, config: LogConfig) -> Log:
+        """Where the metadata says that it lies, if it does; else the log manager chooses."""
+        named = self._named_directory(topic.partitions[number])
+        if self._may_lie_offline(named):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "it may lie on a disk that is offline")
+        ids = self.logs.directory_ids
+        directory = next((path for path, id in ids.items() if id == named), None)
+        log = self.logs.create(
+            topic.name, topic.id, number, config, self.clock.wall_ms(), directory=directory
+        )
+        if directory is None and named not in NOWHERE_YET:
+            self.rebuilding[log.key] = None  # it was on a disk that is no longer ours
+        return log
+
+    # -- where replicas lie ------------------------------------------------------------------------------
+
+    def directory_to_tell(self, topic: TopicImage, number: int) -> UUID | None:
+        """The directory that the controller should know of, where it knows another one. While a replica
+        is copied anew it lies nowhere, for else it could be elected as one that holds everything."""
+        key = TopicPartition(topic.name, number)
+        decision = topic.partitions[number]
+        if self.settings.node_id not in decision.replicas:
+            return None
+        partition = self.partitions.get(key)
+        place: UUID | None = None
+        if key in self.lost or key in self.rebuilding:
+            place = DIRECTORY_LOST
+        elif key in self.failed:
+            place = self.failed[key].directory
+        elif partition is not None:
+            place = self.logs.directory_ids[partition.log.directory]
+        return None if place == self._named_directory(decision) else place
+
+    def _named_directory(self, decision: PartitionImage) -> UUID:
+        return decision.directories[decision.replicas.index(self.settings.node_id)]
+
+    def _may_lie_offline(self, named: UUID) -> bool:
+        """Whether a replica whose log is not among those that were found may be on a disk that failed."""
+        offline = self.logs.offline_directories
+        if not offline or (self.is_started and named in NOWHERE_YET):
+            return False
+        return not any(
+            id == named for path, id in self.logs.directory_ids.items() if path not in offline
+        )
+
+    def _offline_directory(self, topic: TopicImage, number: int) -> UUID | None:
+        """Where a replica without a log is: where the metadata says, unless it says that of no disk."""
+        named = self._named_directory(topic.partitions[number])
+        return DIRECTORY_LOST if named in NOWHERE_YET else named
+
+    def _tell_placement(self, topic: TopicImage, number: int) -> None:
+        for callback in self.on_placement:
+            callback(topic, number)
+
     def _remove(self, key: TopicPartition, topic_id: UUID) -> None:
+        self.failed.pop(key, None)
+        self.rebuilding.pop(key, None)
+        if self.lost.pop(key, None) is not None and key in self.logs.corrupt:
+            self._set_aside(key)
         partition = self.partitions.get(key)
         if partition is None or partition.topic_id != topic_id:
             return
@@ -235,10 +355,19 @@ class ReplicaManager:
         for callback in self.on_removal:
             callback(partition)
         partition.become_offline()
+        self._delete_log(key)
+
+    def _delete_log(self, key: TopicPartition) -> None:
         try:
             self.logs.delete(key, self.clock.wall_ms())
         except LogDirError as error:
             logger.error("the log of %s-%d was not deleted: %s", *key, error)
+
+    def _set_aside(self, key: TopicPartition) -> None:
+        try:
+            self.logs.set_aside(key)
+        except LogDirError as error:
+            logger.error("what is left of %s-%d was not set aside: %s", *key, error)
 
     def directory_failed(self, error: LogDirError) -> None:
         self.logs.mark_offline(error.directory, error.cause)
@@ -249,15 +378,20 @@ class ReplicaManager:
         cause = str(self.logs.offline_directories[directory])
         logger.error("log directory %s is offline: %s", directory, cause)
         for key in lost:
-            self.failed[key] = cause
-            partition = self.partitions.pop(key, None)
-            if partition is not None:
-                del self.by_id[partition.topic_id, partition.partition]
-                for callback in self.on_removal:
-                    callback(partition)
-                partition.become_offline()
-        for on_failure in self.on_directory_failure:
-            on_failure(directory)
+            self._take_offline(key, Failure(cause, self.logs.directory_ids.get(directory)))
+
+    def _take_offline(self, key: TopicPartition, failure: Failure) -> None:
+        self.failed[key] = failure
+        partition = self.partitions.pop(key, None)
+        if partition is None:
+            return
+        del self.by_id[partition.topic_id, partition.partition]
+        for callback in self.on_removal:
+            callback(partition)
+        partition.become_offline()
+        topic = self.image.topics_by_id.get(partition.topic_id)
+        if topic is not None:
+            self._tell_placement(topic, partition.partition)
 
     def shrink_isrs(self) -> None:
         now = self.clock.monotonic()

@@ -467,6 +467,12 @@ class Log:
             )
         if offset >= end_offset:
             return ReadResult(None, offset)
+        try:
+            return self._read(offset, max_bytes, end_offset, at_least_one)
+        except OSError as error:
+            self._fail(error)
+
+    def _read(self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool) -> ReadResult:
         segments = self._segments
         number = len(segments) - 1
         if offset < segments[-1].base:
@@ -490,11 +496,17 @@ class Log:
 
     def offset_for_timestamp(self, ts_ms: int, end_offset: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record at least as new, below `end_offset`."""
-        return times.first_at_least(self._segments, self.log_start, ts_ms, end_offset)
+        try:
+            return times.first_at_least(self._segments, self.log_start, ts_ms, end_offset)
+        except OSError as error:
+            self._fail(error)
 
     def max_timestamp_offset(self, end_offset: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record with the largest timestamp below `end_offset`."""
-        return times.first_with_largest(self._segments, self.log_start, end_offset)
+        try:
+            return times.first_with_largest(self._segments, self.log_start, end_offset)
+        except OSError as error:
+            self._fail(error)
 
     @property
     def last_stable_offset(self) -> int:

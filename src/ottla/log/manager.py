@@ -274,7 +274,7 @@ class LogManager:
         key = TopicPartition(topic, partition)
         assert key not in self.logs, key
         if key in self.corrupt:
-            self._set_aside(key)
+            self.set_aside(key)
         if directory is None:
             directory = self._emptiest()
         try:
@@ -334,7 +334,7 @@ class LogManager:
         counts = Counter(log.directory for log in self.logs.values())
         return min(online, key=lambda directory: counts[directory])
 
-    def _set_aside(self, key: TopicPartition) -> None:
+    def set_aside(self, key: TopicPartition) -> None:
         """Keep what is left of a corrupt log under another name, for a human to look at."""
         directory = self._corrupt_in.pop(key)
         del self.corrupt[key]
