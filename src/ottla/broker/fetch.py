@@ -130,8 +130,12 @@ class SessionWatch:
         self._keys: dict[Partition, SessionKey] = {}
         self._parked: ParkedFetch | None = None
         self._waits_for = News.ROLE | (News.LOG_END if session.is_follower else News.HIGH_WATERMARK)
-        if session.is_follower and handler.is_rack_aware:
-            # Consumers read from followers: these must learn of commits at once (KAFKA-9731).
+        # Consumers read from followers: these must learn of commits at once (KAFKA-9731). Without a session
+        # nobody remembers what the follower knows, and every fetch would be answered at once.
+        self._tells_commits = (
+            session.is_follower and handler.is_rack_aware and session.id != NO_SESSION
+        )
+        if self._tells_commits:
             self._waits_for |= News.HIGH_WATERMARK
 
     # -- news ----------------------------------------------------------------------------------------
@@ -210,6 +214,8 @@ class SessionWatch:
             elif says_all:
                 del session.hot[key]
             if answer.error or answer.diverging or answer.preferred_read_replica != -1:
+                is_urgent = True
+            if self._tells_commits and answer.high_watermark > known.told_high_watermark:
                 is_urgent = True
         return answers, total, is_urgent
 
