@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ottla.client.model import Partition, Replica, Topic
 
 app = typer.Typer(
-    help="Create, list, describe, delete or alter topics.",
+    help="Create, list, describe, delete or alter topics, and elect their leaders.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -207,6 +207,37 @@ def alter(
         )
     if partitions is not None:
         print(f"{topic}: {partitions} partitions")
+
+
+@app.command()
+def elect(
+    topic: TopicArgument,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean",
+            help="Where nobody leads, let any live replica: what only the others have is lost.",
+        ),
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Give leadership back to the preferred replica (the first of AR) of every partition."""
+    with connect(bootstrap, dir, timeout) as blocking:
+        client = blocking.client
+        numbers = [each.partition for each in by_number(blocking.run(client.topic(topic)))]
+        outcome = blocking.run(client.elect_leaders(topic, numbers, unclean=unclean))
+    elected = sorted(number for number, why in outcome.items() if why is None)
+    refused = {number: why for number, why in sorted(outcome.items()) if why is not None}
+    if format is Format.json:
+        print_json({"topic": topic, "elected": elected, "refused": refused})
+    else:
+        print(f"{topic}: {len(elected)} of {len(numbers)} partitions have another leader now")
+    if refused:
+        number, why = next(iter(refused.items()))
+        raise Failure(f"{len(refused)} could not be elected; {topic}-{number}: {why}")
 
 
 def replicas(

@@ -43,6 +43,7 @@ DEBUGGING_REPLICA: Final = -2
 
 TOPIC_RESOURCE: Final = 2
 SET, DELETE = 0, 1
+PREFERRED, UNCLEAN = 0, 1
 FETCH_BY_TOPIC_ID_FROM: Final = 13
 
 
@@ -207,6 +208,36 @@ class Client:
                 check(topic.error_code, topic.error_message or f"topic {name}")
 
         await self.connections.retrying(attempt, final=ABSENT)
+
+    async def elect_leaders(
+        self, name: str, partitions: Iterable[int], *, unclean: bool = False
+    ) -> dict[int, str | None]:
+        """Have the preferred replicas lead again or, if `unclean`, any live replica where nobody leads. For
+        each partition that was not as wished already: None, or why it could not be."""
+        wanted = {"topic": name, "partitions": list(partitions)}
+        fields = {
+            "election_type": UNCLEAN if unclean else PREFERRED,
+            "topic_partitions": [wanted],
+            "timeout": self._timeout_ms,
+        }
+
+        async def attempt() -> dict[int, str | None]:
+            answer = await self.connections.ask(ApiKey.ELECT_LEADERS, fields)
+            check(field(answer, "error_code", 0), f"topic {name}")
+            outcome: dict[int, str | None] = {}
+            for topic in answer.replica_election_results:
+                for each in topic.partition_result:
+                    code = ErrorCode(each.error_code)
+                    if code is ErrorCode.NOT_CONTROLLER:
+                        raise KafkaError(code)
+                    if code is not ErrorCode.ELECTION_NOT_NEEDED:
+                        why = each.error_message or code.name
+                        outcome[int(each.partition_id)] = None if code is ErrorCode.NONE else why
+            return outcome
+
+        outcome = await self.connections.retrying(attempt)
+        self._topics.pop(name, None)
+        return outcome
 
     async def topic_configs(self, name: str) -> list[Config]:
         resource = {
