@@ -109,12 +109,14 @@ class NodeProcess:
 class ProcessCluster:
     """`brokers` nodes on free ports of this machine, the first three of them controllers too.
 
-    `overrides` are settings for every node. Use as a context manager, or call `start_all` and `close`.
+    `overrides` are settings for every node, `node_overrides` for one. Use as a context manager, or call
+    `start_all` and `close`.
     """
 
     directory: Path
     brokers: int = 3
     overrides: Mapping[str, str] = field(default_factory=dict)
+    node_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     nodes: dict[int, NodeProcess] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -155,6 +157,7 @@ class ProcessCluster:
             "offsets.topic.replication.factor": copies,
             "transaction.state.log.replication.factor": copies,
             **self.overrides,
+            **self.node_overrides.get(node.id, {}),
         }
 
     # -- life and death ---------------------------------------------------------------------------
@@ -264,14 +267,20 @@ class ProcessCluster:
 
     def ask(self, node: NodeProcess, key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
         """One request on a connection of its own; OSError if the node does not answer."""
-        frame = request_frame(key, version, 1, "test", write_request(key, version, fields))
+        response, body = self.exchange(node, key, version, write_request(key, version, fields))
+        return read_response(key, version, response, body)
+
+    def exchange(
+        self, node: NodeProcess, key: ApiKey, version: int, body: bytes
+    ) -> tuple[memoryview, int]:
+        """The same for a request that is encoded already: the frame of the answer, and where its body
+        begins."""
         with socket.create_connection((HOST, node.port), 2) as connection:
             connection.settimeout(5)
-            connection.sendall(frame)
-            size = int.from_bytes(_receive(connection, 4), "big")
-            response = memoryview(bytearray(_receive(connection, size)))
-        _, body = read_response_header(key, version, response)
-        return read_response(key, version, response, body)
+            connection.sendall(request_frame(key, version, 1, "test", body))
+            size = int.from_bytes(receive(connection, 4), "big")
+            response = memoryview(bytearray(receive(connection, size)))
+        return response, read_response_header(key, version, response)[1]
 
     @property
     def admin(self) -> AdminClient:
@@ -419,7 +428,7 @@ def _described(log: bytes) -> list[str]:
     return result
 
 
-def _receive(connection: socket.socket, size: int) -> bytes:
+def receive(connection: socket.socket, size: int) -> bytes:
     received = b""
     while len(received) < size:
         piece = connection.recv(size - len(received))
