@@ -80,6 +80,8 @@ class Checkers:
         """What the committed metadata adds up to, computed here."""
         self.on_loss: list[Callable[[TopicPartition], None]] = []
         self.checks = 0
+        self.allows_unclean_elections = False
+        """Whether a leader may be elected that surely lacks records, if the controller says so with it."""
         self._metadata = Ledger(METADATA)
         self._digests: dict[int, str] = {-1: self.image.digest()}
         self._raft_leaders: dict[int, int] = {}
@@ -354,9 +356,9 @@ class Checkers:
             decided is not None
             and decided.leader_epoch == epoch
             and decided.leader_recovery_state == RECOVERING
-            and replica.is_doubtful
+            and (replica.is_doubtful or self.allows_unclean_elections)
         ):
-            self._note(key, node, f"recovers as last known leader with end {replica.copy.end}")
+            self._note(key, node, f"leads, maybe with losses, with end {replica.copy.end}")
             agreed = ledger.copy.floor(replica.copy.end)
             while ledger.copy.hash_at(agreed) != replica.copy.hash_at(agreed):
                 agreed = ledger.copy.floor(agreed - 1)
@@ -613,7 +615,9 @@ class Checkers:
             raise self._fail("M8", node, key, f"epochs fell: {was} to {now}")
         if now.leader not in (was.leader, NO_LEADER):
             entitled = (*was.isr, *was.elr)
-            recovers = now.leader_recovery_state == RECOVERING and now.leader in was.last_known_elr
+            recovers = now.leader_recovery_state == RECOVERING and (
+                now.leader in was.last_known_elr or self.allows_unclean_elections
+            )
             if now.leader not in entitled and not recovers:
                 raise self._fail(
                     "D12", node, key, f"the new leader was not entitled: {was} to {now}"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ottla.broker.node import Broker
+from ottla.controller.draft import UNCLEAN_ELECTION, Draft
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage
 from ottla.metadata.records import NO_LEADER, PartitionChangeRecord
 from ottla.records.record import Record, build
@@ -113,15 +114,16 @@ class Stage:
             node.host.disk.random = UnflushedIsLost()
         self._controller.start()
         self._until(lambda: self._controller.is_ready, "the controller is there")
-        node = self._controller.node
-        assert node is not None and node.quorum is not None
-        node.quorum.on_image.append(self._metadata_changed)
+        controller = self._controller.node
+        assert controller is not None and controller.quorum is not None
+        controller.quorum.on_image.append(self._metadata_changed)
         return self.start(*(str(broker.id) for broker in self._brokers))
 
     def topic(self, *settings: str) -> list[str]:
         """`replicas=2,1`: the first is the preferred leader and leads."""
         given = _settings(settings)
         replicas = [int(id) for id in given.pop("replicas").split(",")]
+        self._checkers.allows_unclean_elections = given.get(UNCLEAN_ELECTION) == "true"
         wanted = {
             "name": TOPIC.topic,
             "num_partitions": -1,
@@ -244,26 +246,30 @@ class Stage:
 
     def lose(self, kind: str, node: str) -> list[str]:
         """The connection with the oldest answer or request that waits breaks."""
-        name = self._node(node).host.name
-        message = self._office.waiting(KINDS[kind], name, answers=True) or self._office.waiting(
-            KINDS[kind], name, answers=False
-        )
-        if message is None:
-            raise ScriptError(f"nothing waits on the way of {node}")
+        message = self._next(kind, node, (True, False))
         message.link.lose()
         return [f"lost: {self._message_text(message)}"]
 
     def _let_through(self, kind: str, node: str, *, answers: bool) -> list[str]:
-        name = self._node(node).host.name
-
-        def waiting() -> Message | None:
-            return self._office.waiting(KINDS[kind], name, answers=answers)
-
-        self._until(lambda: waiting() is not None, f"{node} has a message that waits")
-        message = waiting()
-        assert message is not None
+        message = self._next(kind, node, (answers,))
         message.link.let_through(message)
         return [self._message_text(message)]
+
+    def _next(self, kind: str, node: str, which: Sequence[bool]) -> Message:
+        """The oldest message that waits, or the first that comes: answers, requests, or both."""
+        name = self._node(node).host.name
+        found: list[Message] = []
+
+        def is_there() -> bool:
+            for answers in which:
+                message = self._office.waiting(KINDS[kind], name, answers=answers)
+                if message is not None:
+                    found.append(message)
+                    return True
+            return False
+
+        self._until(is_there, f"{node} has a message that waits")
+        return found[0]
 
     def _message_text(self, message: Message) -> str:
         return message_text(message, [node.host.name for node in self._cluster.nodes.values()])
@@ -282,13 +288,19 @@ class Stage:
                 partition_id=0, topic_id=topic.id, leader=int(leader), isr=None
             )
             controller = service._controller
-            service._run(lambda: controller._decide(lambda draft: draft.add([record]) or {}))
+
+            def move(draft: Draft) -> dict[str, Any]:
+                draft.add([record])
+                return {}
+
+            service._run(lambda: controller._decide(move))
 
         self._controller.host.complete(decide())
         return []
 
     def elect(self, kind: str, node: str) -> list[str]:
         """ElectLeaders, asked of that broker: `preferred` or `unclean`."""
+        self._checkers.allows_unclean_elections |= kind == "unclean"
         answer = self._ask(
             self._node(node),
             ApiKey.ELECT_LEADERS,
@@ -305,11 +317,9 @@ class Stage:
 
     def produce(self, node: str, *values: str) -> list[str]:
         """Each value a batch of one record; `r1..r9` a batch of nine. acks=all, unless `acks=1` is said."""
-        acks = -1
+        acks = 1 if "acks=1" in values else -1
+        values = tuple(value for value in values if value != "acks=1")
         for value in values:
-            if value.startswith("acks="):
-                acks = 1
-                continue
             task = self._client.run(self._produce(self._node(node), value, acks))
             self._client.started.remove(task)
             self._pending[value] = task
@@ -419,7 +429,7 @@ class Stage:
         partition = self._partition(node)
         log = log_text(_content(node.host))
         if partition is None:
-            return f"{node.id} {'down':<44} {log}"
+            return f"{node.id} {'down':<43} {log}"
         isr = f"ISR {ids(partition.isr)}" if partition.role is Role.LEADER else ""
         text = f"{node.id} {partition.role.value:<8}  epoch {partition.leader_epoch:<2} "
         text += (
