@@ -22,7 +22,7 @@ from ottla.metadata.features import SUPPORTED
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.types import ZERO_UUID, is_valid_topic_name
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -34,6 +34,10 @@ CACHED_ANSWERS_MAX = 256
 CACHED_TOPICS_MAX = 1000
 """An answer about more topics than this is not kept, unless it is about all of them."""
 AUTO_CREATE_TIMEOUT_S = 5.0
+AUTO_CREATE_MAX = 1000
+"""Topics that one request makes; a client that names more asks again for those that it lacks."""
+
+COORDINATOR_KEYS_MAX = 10_000
 
 Asked: TypeAlias = tuple[tuple[str | None, UUID | None], ...] | None
 """The topics that a Metadata request names, by name or id; None for all."""
@@ -140,7 +144,7 @@ class DescribeHandlers:
             and self._settings.auto_create_topics_enable
         )
         with_operations = messages.field(message, "include_topic_authorized_operations", False)
-        missing = self._missing(asked) if may_create else ()
+        missing = self._missing(asked)[:AUTO_CREATE_MAX] if may_create else ()
         if missing:
             request.run(self._create_then_describe(request, asked, missing, with_operations))
             return
@@ -435,6 +439,8 @@ class DescribeHandlers:
         """FindCoordinator 0-6. This cluster has no group or transaction coordinators yet, and says so
         in a way that clients understand and repeat."""
         message = request.message()
+        if len(messages.field(message, "coordinator_keys", ())) > COORDINATOR_KEYS_MAX:
+            raise InvalidFrame("more coordinators than there are groups")
         error, why = ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups and transactions are not served"
         failure = {"error_code": error, "error_message": why, "node_id": -1, "host": "", "port": -1}
         if request.version >= 4:

@@ -32,6 +32,8 @@ QUEUED_BYTES_MAX = 4 * 1024 * 1024
 """Answers that a slow client has not taken yet, before it is no longer read."""
 DRAIN_CHECK_S = 0.02
 
+REQUEST_BYTES_MAX: dict[int, int] = {int(api.key): api.request_bytes_max for api in APIS.values()}
+
 NO_FRAME = memoryview(b"")
 
 Handler: TypeAlias = Callable[["Request"], None]
@@ -145,6 +147,15 @@ class ServerConnection:
             header = read_request_header(frame)
         except InvalidFrame as error:
             logger.info("closing %s on %s: %s", self.peer, self.server.name, error)
+            self._connection.abort()
+            return
+        if len(frame) > REQUEST_BYTES_MAX[header.api_key]:
+            logger.info(
+                "closing %s: a request of api key %d with %d bytes",
+                self.peer,
+                header.api_key,
+                len(frame),
+            )
             self._connection.abort()
             return
         handler = self.server.handlers.get(header.api_key)

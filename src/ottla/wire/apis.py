@@ -105,6 +105,18 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
+_FROM_BROKERS: Final = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ENVELOPE,
+    }
+)
+"""What brokers say about all of their partitions at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     key: ApiKey
@@ -123,6 +135,15 @@ class Api:
         """What ApiVersions announces. Kafka announces Produce from 0 although it serves from 3,
         because librdkafka would otherwise judge its compression codecs unsupported."""
         return 0 if self.key is ApiKey.PRODUCE else self.min_version
+
+    @property
+    def request_bytes_max(self) -> int:
+        """A request that is longer than anybody needs is refused. Only records are long; what is a list of
+        small things takes half a second per megabyte to read and answer, and all others wait meanwhile.
+        Two megabytes name 50,000 topics, eight are a fetch of 200,000 partitions."""
+        if self.key is ApiKey.PRODUCE:
+            return 2**31 - 1
+        return (8 if self.key in _FROM_BROKERS else 2) * 1024 * 1024
 
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version

@@ -10,6 +10,8 @@ from typing import Final
 from ottla.wire.errors import InvalidFrame
 
 STRING_BYTES_MAX: Final = 32767
+TAGGED_FIELDS_MAX: Final = 100
+"""No message of Kafka's has more than a dozen."""
 
 
 def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:
@@ -55,6 +57,8 @@ _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
 def tagged_fields(data: memoryview, position: int) -> tuple[dict[int, tuple[int, int]], int]:
     """({tag: (start, end) of its bytes}, next position). A tag may stand there only once."""
     count, position = read_uvarint(data, position)
+    if count > TAGGED_FIELDS_MAX:
+        raise InvalidFrame(f"{count} tagged fields")
     fields: dict[int, tuple[int, int]] = {}
     for _ in range(count):
         tag, position = read_uvarint(data, position)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.runtime.seams import Buffer
+from ottla.wire.errors import InvalidFrame
 from ottla.wire.layout import (
     INT32,
     NO_TAGS,
@@ -33,6 +34,10 @@ from ottla.wire.layout import (
     whole,
 )
 from ottla.wire.primitives import skip_tagged_fields, tagged_fields
+
+PARTITIONS_MAX: Final = 50_000
+"""More than a broker leads. Records are long, so the bytes of a request do not bound the partitions in it,
+and each costs some microseconds, even if there is no such partition."""
 
 _FLEXIBLE_FROM: Final = 9
 _LOG_START_FROM: Final = 5
@@ -95,6 +100,8 @@ def read_request(version: int, frame: memoryview, offset: int) -> tuple[ProduceR
     for _ in range(topics):
         topic, topic_id, position = read_topic(version, flexible, frame, position)
         count, position = read_count(frame, position, flexible, 6 if flexible else 8)
+        if len(partitions) + count > PARTITIONS_MAX:
+            raise InvalidFrame(f"records for more than {PARTITIONS_MAX} partitions")
         for _ in range(count):
             (partition,) = INT32.unpack_from(frame, position)
             size, position = read_size(frame, position + 4, flexible)
