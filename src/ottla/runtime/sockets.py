@@ -29,6 +29,8 @@ PARTIAL_BYTES_MAX = 16 * 1024
 """An unfinished frame longer than this moves from the shared buffer into one of its own."""
 SPARE_BUFFER_BYTES_MAX = 1024 * 1024
 """A large frame's buffer up to this size is kept for the next one: zeroing fresh ones costs 5 %."""
+LARGE_FRAMES_BYTES_MAX = 1 << 30
+"""All connections together may have so much of unfinished large frames here; who wants more is closed."""
 READS_PER_TURN = 8
 """A connection that always has more to say lets the others speak after so many reads."""
 WRITE_BYTES_PER_TURN = 1024 * 1024
@@ -57,13 +59,15 @@ class LargeFrame:
     The size was announced by a stranger: the buffer grows to at most twice what has really arrived.
     """
 
-    __slots__ = ("buffer", "filled", "size")
+    __slots__ = ("_pool", "buffer", "filled", "reserved", "size")
 
-    def __init__(self, size: int, begun: memoryview, buffer: bytearray) -> None:
+    def __init__(self, size: int, begun: memoryview, buffer: bytearray, pool: RealNetwork) -> None:
         assert len(begun) <= size
         self.size = size
         self.filled = len(begun)
         self.buffer = buffer
+        self.reserved = 0
+        self._pool = pool
         if len(buffer) < self.filled:
             self._grow()
         buffer[: self.filled] = begun
@@ -80,7 +84,10 @@ class LargeFrame:
 
     def _grow(self) -> None:
         wanted = min(self.size, max(2 * self.filled, 2 * RECEIVE_BUFFER_BYTES))
-        self.buffer += bytes(wanted - len(self.buffer))
+        more = wanted - len(self.buffer)
+        self._pool.reserve(more)
+        self.reserved += more
+        self.buffer += bytes(more)
 
     @property
     def complete(self) -> bool:
@@ -233,15 +240,20 @@ class SocketConnection:
             body = position + FRAME_SIZE.size
             if body + size > end:
                 if end - body > PARTIAL_BYTES_MAX:
-                    self._large = LargeFrame(
-                        size, buffer[body:end], self._network.take_spare_buffer()
-                    )
+                    self._begin_large(size, buffer[body:end])
                     return
                 break
             self._deliver(buffer[body : body + size])
             position = body + size
         if position < end and not self.closed:
             self._partial = bytes(buffer[position:end])
+
+    def _begin_large(self, size: int, begun: memoryview) -> None:
+        network = self._network
+        try:
+            self._large = LargeFrame(size, begun, network.take_spare_buffer(), network)
+        except MemoryError as problem:
+            self._lose(f"no buffer for a frame: {problem}")
 
     def _receive_large(self, large: LargeFrame) -> bool:
         received, filled = large.receive(self._socket)
@@ -250,6 +262,7 @@ class SocketConnection:
             return False
         if large.complete:
             self._large = None
+            self._network.release(large.reserved)
             self._deliver(memoryview(large.buffer)[: large.size])
             self._network.keep_spare_buffer(large.buffer)
         return filled
@@ -373,7 +386,9 @@ class SocketConnection:
         self._queue.clear()
         self._queued_bytes = 0
         self._partial = b""
-        self._large = None
+        if self._large is not None:
+            self._network.release(self._large.reserved)
+            self._large = None
         # Never from within the receiver's own call, and after `accept` has returned one.
         self._network.loop.call_soon(self._tell_receiver, reason)
 
@@ -470,6 +485,17 @@ class RealNetwork:
         self.loop = loop
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._spare_buffer: bytearray | None = None
+        self._reserved_bytes = 0
+
+    def reserve(self, size: int) -> None:
+        """MemoryError where unfinished frames would take more than all of them may."""
+        if self._reserved_bytes + size > LARGE_FRAMES_BYTES_MAX:
+            raise MemoryError(f"{self._reserved_bytes} bytes are taken by unfinished frames")
+        self._reserved_bytes += size
+
+    def release(self, size: int) -> None:
+        self._reserved_bytes -= size
+        assert self._reserved_bytes >= 0
 
     def take_spare_buffer(self) -> bytearray:
         buffer, self._spare_buffer = self._spare_buffer, None
