@@ -58,12 +58,14 @@ def create_topics(draft: Draft, requests: Sequence[NewTopic], random: Random) ->
     doubled = {name for name, count in Counter(r.name for r in requests).items() if count > 1}
     rows: dict[str, dict[str, Any]] = {}
     taken = {_unified(name): name for name in draft.image.topics}
+    placed = sum(len(topic.partitions) for topic in draft.image.topics.values())
     for request in requests:
         try:
             if request.name in doubled:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            rows[request.name] = _create(draft, request, taken, random)
+            rows[request.name] = row = _create(draft, request, taken, placed, random)
             taken[_unified(request.name)] = request.name
+            placed += row["num_partitions"]
         except KafkaError as error:
             rows[request.name] = {
                 "name": request.name,
@@ -76,12 +78,13 @@ def create_topics(draft: Draft, requests: Sequence[NewTopic], random: Random) ->
 
 
 def _create(
-    draft: Draft, request: NewTopic, taken: Mapping[str, str], random: Random
+    draft: Draft, request: NewTopic, taken: Mapping[str, str], placed: int, random: Random
 ) -> dict[str, Any]:
+    """`taken` are the names that exist, unified; `placed` is how many partitions there are so far."""
     check_name(request.name)
     _check_free(draft, request.name, taken)
     configs = _configs(draft, request)
-    assigned = _place_new_topic(draft, request)
+    assigned = _place_new_topic(draft, request, placed)
     topic_id = _new_topic_id(draft, random)
     records: list[Record] = [TopicRecord(name=request.name, topic_id=topic_id)]
     records += [
@@ -154,7 +157,7 @@ def _configs(draft: Draft, request: NewTopic) -> dict[str, str]:
     return configs
 
 
-def _place_new_topic(draft: Draft, request: NewTopic) -> list[Replicas]:
+def _place_new_topic(draft: Draft, request: NewTopic, placed: int) -> list[Replicas]:
     brokers = draft.placeable()
     if request.assignments:
         if request.factor != -1 or request.partitions != -1:
@@ -178,8 +181,7 @@ def _place_new_topic(draft: Draft, request: NewTopic) -> list[Replicas]:
             "Number of partitions was set to an invalid non-positive value.",
         )
     _limit_partitions(partitions)
-    placed_so_far = sum(len(topic.partitions) for topic in draft.image.topics.values())
-    return placement.place(brokers, partitions, factor, placed_so_far)
+    return placement.place(brokers, partitions, factor, placed)
 
 
 def _limit_partitions(count: int) -> None:
