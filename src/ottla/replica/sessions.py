@@ -54,8 +54,15 @@ class SessionPartition:
         )
 
     def told(self, answer: FetchedPartition) -> None:
-        self.told_high_watermark = answer.high_watermark
-        self.told_log_start = answer.log_start_offset
+        # A follower that diverges cuts its log and takes nothing else from the answer.
+        self.told_high_watermark = -1 if answer.diverging is not None else answer.high_watermark
+        self.told_log_start = -1 if answer.diverging is not None else answer.log_start_offset
+
+    def asks(self, fetch: FetchPartition) -> None:
+        """The fetcher is elsewhere now. In a new leader epoch it may have dropped what it was told before."""
+        if fetch.current_leader_epoch != self.fetch.current_leader_epoch:
+            self.told_high_watermark = self.told_log_start = -1
+        self.fetch = fetch
 
 
 class FetchSession:
@@ -81,7 +88,7 @@ class FetchSession:
                 self.partitions[key] = SessionPartition(fetch)
                 added.append(key)
             else:
-                known.fetch = fetch
+                known.asks(fetch)
             self.hot[key] = None
         removed: list[SessionKey] = []
         for topic, partition in request.forgotten:

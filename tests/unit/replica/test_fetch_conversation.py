@@ -156,3 +156,20 @@ def test_a_full_cache_makes_room_for_a_follower_or_by_a_session_long_unused() ->
     assert third.id == NO_SESSION and evicted is None
     third, evicted = cache.create(True, 121.0)
     assert evicted is first and list(cache.sessions()) == [second, third]
+
+
+def test_what_a_follower_could_not_use_is_told_again() -> None:
+    """Seed 354: the high watermark came with a diverging answer, of which a follower takes only where to cut;
+    it never heard of it again."""
+    session = FetchSession(7, True, 0.0)
+    session.update(request(5))
+    [known] = session.partitions.values()
+    plain = FetchedPartition(None, known.fetch.topic_id, 0, 0, high_watermark=4, log_start_offset=0)
+    known.told(plain._replace(diverging=(1, 3)))
+    assert known.is_news(plain)
+    known.told(plain)
+    assert not known.is_news(plain)
+    known.asks(known.fetch._replace(fetch_offset=6))
+    assert not known.is_news(plain)
+    known.asks(known.fetch._replace(current_leader_epoch=9))
+    assert known.is_news(plain)
