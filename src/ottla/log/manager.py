@@ -238,6 +238,9 @@ class LogManager:
                 log.close(clean=clean)
             except LogDirError as error:
                 self.mark_offline(error.directory, error.cause)
+            if log.failed is not None:
+                # Also when a flush failed in a thread just before: then nothing here is clean.
+                self.mark_offline(log.directory, log.failed.cause)
         if clean:
             self.checkpoint()
             for directory in self._online():

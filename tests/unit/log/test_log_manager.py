@@ -242,6 +242,21 @@ def test_a_directory_that_fails_in_the_background_goes_offline(operation):
     assert list(manager.logs) == [ZERO]
 
 
+def test_a_stop_is_not_clean_after_a_flush_that_failed_unheard():
+    """Seed 259: the flush failed in a thread while the broker was stopping; the marker then vouched for
+    epochs, and would have for batches, that are not on the disk."""
+    disk = sim_disk()
+    manager = managed(disk)
+    log = create(manager)
+    append(log, 1)
+    disk.fail("flush", "/data/t-0", times=1)
+    with pytest.raises(LogDirError):
+        log.flush_plan()()
+    manager.close(clean=True, broker_epoch=7)
+    assert not disk.exists("/data/.kafka_cleanshutdown")
+    assert managed(disk).previous_broker_epoch == -1
+
+
 def test_a_directory_that_cannot_be_read_at_the_start_is_offline_and_all_is_too_many():
     disk = sim_disk()
     managed(disk, ("/a", "/b")).close(clean=True)
