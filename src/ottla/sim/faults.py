@@ -96,7 +96,8 @@ class Nemesis:
             if process is not None and process.paused:
                 node.host.resume()
             if node.has_failed_disk:
-                node.kill()  # a failed directory is used again only by a new process
+                self._checkers.power_lost(node.id)
+                node.kill(power_loss=True)
             if not node.is_up:
                 node.start()
 
@@ -130,7 +131,10 @@ class Nemesis:
 
     def _node_left(self, node: SimNode, failure: BaseException | None) -> None:
         self._say(f"node {node.id} left" + (f": {failure!r}" if failure else ""))
-        self._start_later(node)
+        if node.has_failed_disk:
+            self._cluster.world.loop.after_s(0, self._replace_disk, node)
+        else:
+            self._start_later(node)
 
     def kill(self) -> bool:
         node = self._pick("up", "up", "starting", "paused", "stopping")
@@ -275,17 +279,21 @@ class Nemesis:
         self._say(f"lets a {operation} of node {node.id} fail")
         node.host.disk.fail(operation, DATA, error=error, times=1)
 
-        def replace() -> None:
+        def mend() -> None:
             node.host.disk.mend()
             if node.has_failed_disk:
-                self._say(f"mends the disk of node {node.id}")
-                # What a failed flush did not write is gone from the page cache as well.
-                self._checkers.power_lost(node.id)
-                node.kill(power_loss=True)
-                self._start_later(node)
+                self._replace_disk(node)
 
-        self._later(1.0, 10.0, replace)
+        self._later(1.0, 10.0, mend)
         return True
+
+    def _replace_disk(self, node: SimNode) -> None:
+        """What a failed flush did not write is not written by the next one either, though it can still be
+        read: after such a failure the machine has to be started anew, not only the process."""
+        self._say(f"mends the disk of node {node.id}")
+        self._checkers.power_lost(node.id)
+        node.kill(power_loss=True)
+        self._start_later(node)
 
 
 KINDS: dict[str, Callable[[Nemesis], bool]] = {
