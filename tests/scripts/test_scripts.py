@@ -1,0 +1,96 @@
+"""The golden scripts: each is played on whole nodes, and must tell what it told when it was written.
+
+`pytest tests/scripts --rewrite` writes down what they tell now. Commit only differences that you understand.
+"""
+
+from __future__ import annotations
+
+from difflib import unified_diff
+from pathlib import Path
+
+import pytest
+
+from ottla.controller import partitions
+from ottla.replica.partition import Decision, Partition
+from ottla.sim.script import Block, parse, perform
+from ottla.sim.stage import ScriptError
+
+SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_tells_what_it_told(path: Path, rewrite: bool) -> None:
+    written = path.read_text()
+    told = perform(written, path.name)
+    if rewrite:
+        path.write_text(told)
+    elif told != written:
+        lines = unified_diff(
+            written.splitlines(), told.splitlines(), "written", "told now", lineterm="", n=6
+        )
+        pytest.fail(f"{path.name} (--rewrite accepts it)\n" + "\n".join(lines), pytrace=False)
+
+
+def test_every_schedule_of_the_reliability_document_has_a_script() -> None:
+    """S6 is about transactions."""
+    assert {path.stem[:2] for path in SCRIPTS} >= {"s1", "s2", "s3", "s4", "s5"}
+
+
+def test_a_script_is_the_same_text_after_parsing() -> None:
+    text = "# a\n# b\n\nproduce 1 m0\nstate\n----\nx\ny\n\nstate\n"
+    blocks = parse(text)
+    assert blocks == [
+        Block(1, ["# a", "# b"]),
+        Block(4, ["produce 1 m0", "state"], ["x", "y"]),
+        Block(10, ["state"]),
+    ]
+    assert "\n\n".join(block.render() for block in blocks) + "\n" == text
+
+
+def test_a_step_that_cannot_be_taken_names_its_line() -> None:
+    with pytest.raises(ScriptError, match=r"script:3: fly 1: fly is none of cluster, topic, start"):
+        perform("# what\n\nfly 1\n")
+
+
+def test_the_same_script_tells_the_same_twice() -> None:
+    text = SCRIPTS[0].read_text()
+    assert perform(text) == perform(text)
+
+
+def script(name: str) -> str:
+    return (Path(__file__).parent / f"{name}.txt").read_text()
+
+
+def test_P29_with_hw_truncation_the_script_of_the_loss_scenario_ends_in_the_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The scripts bite: with the rule of before KIP-101, the same schedule loses the committed record."""
+    follow = Partition.become_follower
+
+    def truncate_to_high_watermark(partition: Partition, decision: Decision) -> None:
+        follow(partition, decision)
+        partition.log.truncate_to(partition.log.high_watermark)
+
+    monkeypatch.setattr(Partition, "become_follower", truncate_to_high_watermark)
+    with pytest.raises(ScriptError, match=r"move-leader 2: D7 .* cut 1 .* which is committed"):
+        perform(script("s1_hw_truncation"))
+
+
+def test_P29_without_epochs_the_script_of_the_divergence_scenario_ends_in_divergence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Partition, "_diverging", lambda partition, fetch: None)
+    with pytest.raises(ScriptError, match=r"expect equal isr=1,2|D1|D2"):
+        perform(script("s2_divergence"))
+
+
+def test_without_the_broker_epoch_the_script_of_kip_903_ends_with_an_empty_isr_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        partitions, "_may_be_in_sync", lambda draft, member, epoch: draft.image.is_alive(member)
+    )
+    told = perform(script("s5_kip_903"))
+    _, _, after = told.partition("send alter-partition 1")
+    assert "controller->1 answer: ISR 1,2" in after
+    assert "2 follower  epoch 0  LEO 0   HW 0             []" in after
