@@ -39,6 +39,7 @@ from ottla.metadata.roles import (
     SnapshotInstalled,
     Timing,
     Truncated,
+    TwoLeaders,
 )
 from ottla.metadata.snapshots import BOOTSTRAP, build_snapshot
 from ottla.metadata.voters import QuorumEndpoint, ReplicaKey, Voter, VoterSet
@@ -333,6 +334,14 @@ class Quorum:
                     logger.info("node %d cut its log from %d to %d", self.node_id, old, new)
                 case SnapshotInstalled():
                     self._load_snapshot()
+                case TwoLeaders(epoch=epoch, known=known, named=named):
+                    logger.warning(
+                        "node %d: told that %d leads epoch %d, which %d leads",
+                        self.node_id,
+                        named,
+                        epoch,
+                        known,
+                    )
                 case BadRecords(why=why):
                     logger.warning("node %d: refused what the leader sent: %s", self.node_id, why)
 

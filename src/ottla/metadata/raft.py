@@ -55,6 +55,7 @@ from ottla.metadata.roles import (
     Role,
     Send,
     Timing,
+    TwoLeaders,
 )
 from ottla.metadata.serving import serve_fetch, serve_snapshot
 from ottla.metadata.snapshots import BATCH_BYTES_MAX, voter_controls
@@ -362,10 +363,10 @@ class Raft:
             else:
                 self.become_follower(epoch, leader, now)
         elif leader is not None and leader != self.id:
-            assert self._state.leader in (None, leader), (
-                f"{leader} and {self._state.leader} lead epoch {epoch} (M1)"
-            )
-            if (
+            known = self._state.leader
+            if known is not None and known != leader:
+                self.events.append(TwoLeaders(epoch, known, leader))
+            elif (
                 self._state.leader is None
                 or self.role is Role.UNATTACHED
                 or (from_leader and (self.role is Role.PROSPECTIVE or self._leader_is_gone))
@@ -774,8 +775,11 @@ class Raft:
         if send is not self._fetching:
             return False
         self._fetching = None
-        if error is ErrorCode.NONE and self.role is Role.FOLLOWER and epoch == self.epoch:
-            assert leader == self._state.leader, "only a leader answers without error (M1)"
+        if (
+            error is ErrorCode.NONE
+            and self.role is Role.FOLLOWER
+            and (epoch, leader) == (self.epoch, self._state.leader)
+        ):
             self._leader_is_gone = False
             self._retries = 0
             if self.is_voter:

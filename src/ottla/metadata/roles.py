@@ -101,6 +101,15 @@ class BadRecords(NamedTuple):
     why: str
 
 
+class TwoLeaders(NamedTuple):
+    """Somebody named another leader of an epoch than we know, and was not believed. One of the two was
+    forged: this node may be of no use to the quorum until the next epoch, but it lives."""
+
+    epoch: int
+    known: int
+    named: int
+
+
 Event: TypeAlias = (
     BecameLeader
     | LostLeadership
@@ -109,6 +118,7 @@ Event: TypeAlias = (
     | Truncated
     | SnapshotInstalled
     | BadRecords
+    | TwoLeaders
 )
 
 
