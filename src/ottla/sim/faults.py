@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ class FaultPlan:
     every_s: float = 2.0
     weights: dict[str, int] = field(default_factory=dict)
     conditions: NetworkConditions = field(default_factory=NetworkConditions)
+    only: frozenset[int] | None = None
+    """The numbers of the faults that come about; None for all."""
 
     @staticmethod
     def draw(chance: random.Random) -> FaultPlan:
@@ -62,10 +65,14 @@ class Nemesis:
         self, cluster: SimCluster, checkers: Checkers, plan: FaultPlan, chance: random.Random
     ) -> None:
         self.counts: dict[str, int] = {}
+        self.struck: list[int] = []
+        """The numbers of the faults that came about."""
+        self.story: list[str] = []
         self._cluster = cluster
         self._checkers = checkers
         self._plan = plan
-        self._random = chance
+        self._dice = chance
+        self._random = random.Random(chance.getrandbits(64))
         self._is_over = False
         self._network = cluster.world.network
         cluster.on_end.append(self._node_left)
@@ -74,13 +81,18 @@ class Nemesis:
         self._network.conditions = self._plan.conditions
         kinds = [kind for kind, weight in self._plan.weights.items() if weight]
         weights = [self._plan.weights[kind] for kind in kinds]
-        while not self._is_over:
+        for number in itertools.count():
+            # Each fault has a chance of its own: when one is left out, the others are drawn as before.
+            self._random = random.Random(self._dice.getrandbits(64))
             await asyncio.sleep(self._random.expovariate(1 / self._plan.every_s))
             if self._is_over:
                 return
             (kind,) = self._random.choices(kinds, weights)
+            if self._plan.only is not None and number not in self._plan.only:
+                continue
             if KINDS[kind](self):
                 self.counts[kind] = self.counts.get(kind, 0) + 1
+                self.struck.append(number)
 
     def end(self) -> None:
         """No more faults; every machine, disk and line is whole again."""
@@ -117,6 +129,7 @@ class Nemesis:
 
     def _say(self, what: str) -> None:
         self._cluster.world.loop.trace("nemesis", what)
+        self.story.append(f"{self._cluster.world.loop.time():.6f} {what}")
         self._checkers.note_everywhere(what)
 
     def _start(self, node: SimNode) -> None:

@@ -134,6 +134,10 @@ class Outcome:
     losses: int = 0
     """Stretches of records that the cluster itself recorded as possibly lost."""
     faults: dict[str, int] = field(default_factory=dict)
+    struck: list[int] = field(default_factory=list)
+    """The numbers of those faults, for `FaultPlan.only`."""
+    story: list[str] = field(default_factory=list)
+    """What the nemesis did, and when."""
     trace: list[str] | None = None
 
 
@@ -274,5 +278,7 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
             read=history.reads,
             losses=sum(len(ledger.losses) for ledger in scenario.checkers.ledgers.values()),
             faults=dict(sorted(scenario.nemesis.counts.items())),
+            struck=scenario.nemesis.struck,
+            story=scenario.nemesis.story,
             trace=world.loop.trace.lines,
         )
