@@ -103,7 +103,11 @@ class Connections:
     ) -> Any:
         """One request and its response, from a given broker or from any."""
         channel = await self.to_any() if broker is None else await self.to(broker)
-        return await channel.request(key, fields, timeout_s=self.timeout_s)
+        try:
+            return await channel.request(key, fields, timeout_s=self.timeout_s)
+        except TimeoutError:
+            channel.abort("an answer is overdue")  # the next attempt asks somebody else
+            raise
 
     async def call(
         self,
@@ -126,8 +130,12 @@ class Connections:
                 done.set_exception(error)
 
         channel.call(key, version, body, answered, on_failure=failed)
-        async with asyncio.timeout(self.timeout_s):
-            return await done
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await done
+        except TimeoutError:
+            channel.abort("an answer is overdue")
+            raise
 
     async def retrying(
         self, attempt: Callable[[], Awaitable[T]], *, final: ErrorCode = ErrorCode.NONE
