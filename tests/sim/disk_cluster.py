@@ -12,7 +12,7 @@ from ottla.records.record import Record
 from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.world import World
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class DiskCluster:
         """Processes that left by themselves, and with what."""
         self.cluster.on_end.append(lambda node, failure: self.failures.update({node.id: failure}))
         self.host = world.node("client")
-        self.client = Client(self.host.runtime.network, self.cluster.bootstrap, timeout_s=60)
+        self.client = Client(self.host.runtime.network, self.cluster.bootstrap, timeout_s=4)
         self.producer = Producer(self.client)
         self.acknowledged: dict[int, list[bytes]] = {}
         self.cluster.start()
@@ -50,7 +50,11 @@ class DiskCluster:
     # -- doing
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.host.complete(work, 120)
+        try:
+            return self.host.complete(work, 120)
+        except TimeoutError as error:
+            error.add_note(self.describe())
+            raise
 
     def create(self, *assignment: Sequence[int], wait: bool = True, **configs: str) -> None:
         """The topic's partitions on these brokers, leader first. On each broker they go to the two disks
@@ -79,7 +83,13 @@ class DiskCluster:
             kept = self.acknowledged.setdefault(partition, [])
             for _ in range(count):
                 value = b"%d:%d" % (partition, len(kept))
-                await self.producer.send(TOPIC, partition, [Record(0, 0, None, value)])
+                while True:
+                    try:
+                        # Under the same sequence as before, so that a batch is never there twice.
+                        await self.producer.send(TOPIC, partition, [Record(0, 0, None, value)])
+                    except (OSError, TimeoutError, KafkaError):
+                        continue
+                    break
                 kept.append(value)
 
         self.do(send())

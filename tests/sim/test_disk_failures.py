@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
-from disk_cluster import FIRST, METADATA, SECOND, TOPIC, DiskCluster, key
+from disk_cluster import FIRST, METADATA, SECOND, SETTINGS, TOPIC, DiskCluster, key
 
-from ottla.metadata.records import DIRECTORY_UNASSIGNED, NO_LEADER
+from ottla.metadata.records import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, NO_LEADER
+from ottla.sim.cluster import SimCluster
 from ottla.sim.world import World
 from ottla.wire.errors import ErrorCode
 
@@ -235,3 +237,308 @@ def test_a_node_whose_metadata_disk_fails_leaves_the_quorum_and_the_others_go_on
         cluster.restart(victim)
         cluster.wait(lambda: cluster.is_whole(0) and cluster.is_whole(1))
         assert cluster.nothing_is_lost()
+
+
+# -- data that rots while its node is down
+
+
+def flushed(cluster: DiskCluster, node: int = 1, partition: int = 0) -> str:
+    """Wait until the disk knows that all of the log is flushed; where its one segment lies."""
+    disk = cluster.node(node).host.disk
+    log = cluster.replicas(node).logs.logs[key(partition)]
+    line = f"{TOPIC} {partition} {log.log_end}".encode()
+    path = f"{log.directory}/recovery-point-offset-checkpoint"
+    cluster.wait(lambda: disk.exists(path) and line in disk.read(path).splitlines())
+    return f"{log.path}/00000000000000000000.log"
+
+
+def rot(cluster: DiskCluster, node: int, path: str) -> None:
+    disk = cluster.node(node).host.disk
+    disk.rot(path, disk.file_size(path) // 2)
+
+
+def cut(cluster: DiskCluster, node: int, path: str) -> None:
+    file = cluster.node(node).host.disk.open(path)
+    file.truncate(file.size // 2)
+    file.flush()
+
+
+@pytest.mark.parametrize("damage", [rot, cut])
+def test_a_replica_that_rotted_is_copied_anew_from_its_leader_and_says_so(
+    damage: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with World(11) as world:
+        cluster = DiskCluster(world)
+        cluster.create(*EVERYWHERE, flush_messages="1")
+        cluster.produce(0)
+        cluster.produce(1)
+        path = flushed(cluster)
+        cluster.node(1).kill()
+        damage(cluster, 1, path)
+        cluster.restart(1)
+        cluster.wait(lambda: cluster.is_whole(0) and cluster.is_whole(1))
+        assert "t-0 is copied anew from broker" in caplog.text and "/a/t-0" in caplog.text
+        assert "t-1 is copied anew" not in caplog.text
+        cluster.wait(lambda: "t-0 is whole again" in caplog.text)
+        assert cluster.log_bytes(1, FIRST) == cluster.log_bytes(2, FIRST)
+        names = cluster.node(1).host.disk.list_dir(FIRST)
+        assert [name for name in names if name.endswith("-stray")], "kept for a human to look at"
+        cluster.wait(lambda: DIRECTORY_LOST not in cluster.decided(0).directories)
+        assert cluster.nothing_is_lost() and world.problems() == []
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_only_replica_that_rotted_stays_offline_and_says_so(
+    clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with World(12) as world:
+        cluster = DiskCluster(world)
+        cluster.create([1], [1], flush_messages="1")
+        cluster.produce(0)
+        cluster.produce(1)
+        path = flushed(cluster)
+        disk = cluster.node(1).host.disk
+        whole = bytes(disk.peek(path))
+        if clean:
+            cluster.stop(1)
+        else:
+            cluster.node(1).kill()
+        cut(cluster, 1, path)
+        left = bytes(disk.peek(path))
+        cluster.restart(1)
+        world.run_for(10)
+        assert cluster.decided(0).leader == NO_LEADER and cluster.decided(1).leader == 1
+        assert cluster.error_of(1, 0) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert cluster.error_of(1, 1) is ErrorCode.NONE
+        assert "t-0 is offline until another broker leads it" in caplog.text
+        assert bytes(disk.peek(path)) == left, "nothing is cut, nothing is made anew"
+        assert world.problems() == []
+        # An operator puts the file back.
+        cluster.stop(1)
+        file = disk.open(path)
+        file.truncate(0)
+        file.append(whole)
+        cluster.restart(1)
+        cluster.wait(lambda: cluster.decided(0).leader == 1)
+        assert cluster.nothing_is_lost()
+
+
+def test_an_eligible_replica_that_rotted_is_not_elected() -> None:
+    """Both stopped cleanly and are in the ELR; the one whose log is damaged comes back first."""
+    with World(13) as world:
+        cluster = DiskCluster(world)
+        cluster.create([1, 2], min_insync_replicas="2", flush_messages="1")
+        cluster.produce(0)
+        path = flushed(cluster)
+        cluster.stop(2)
+        cluster.stop(1)
+        assert set(cluster.decided().elr) == {1, 2}
+        cut(cluster, 1, path)
+        cluster.restart(1)
+        world.run_for(10)
+        assert cluster.decided().leader == NO_LEADER and cluster.decided().elr == (2,)
+        cluster.restart(2)
+        cluster.wait(lambda: cluster.is_whole())
+        assert cluster.decided().leader == 2
+        assert cluster.nothing_is_lost() and world.problems() == []
+
+
+def test_a_log_that_vanished_is_treated_as_one_that_rotted() -> None:
+    with World(14) as world:
+        cluster = DiskCluster(world)
+        cluster.create([1, 2], min_insync_replicas="2")
+        cluster.produce(0)
+        cluster.stop(2)
+        cluster.stop(1)
+        cluster.node(1).host.disk.remove_tree(f"{FIRST}/{TOPIC}-0")
+        cluster.restart(1)
+        world.run_for(10)
+        assert cluster.decided().leader == NO_LEADER and cluster.decided().elr == (2,)
+        assert cluster.error_of(1, 0) is ErrorCode.KAFKA_STORAGE_ERROR
+        cluster.restart(2)
+        cluster.wait(lambda: cluster.is_whole())
+        assert cluster.nothing_is_lost() and world.problems() == []
+
+
+def test_a_replica_that_is_being_copied_anew_stays_unelectable_across_restarts() -> None:
+    with World(15) as world:
+        cluster = DiskCluster(world)
+        cluster.create([1, 2], min_insync_replicas="1", flush_messages="1")
+        cluster.produce(0, 200)
+        path = flushed(cluster)
+        cluster.node(1).kill()
+        rot(cluster, 1, path)
+        cluster.produce(0)
+        world.network.block("n2", "n1")  # the leader's answers do not arrive
+        cluster.restart(1, wait=False)
+        cluster.wait(lambda: cluster.node(1).node.broker is not None)
+        cluster.wait(lambda: cluster.decided().directories[0] == DIRECTORY_LOST)
+        cluster.node(1).kill()
+        cluster.node(2).kill()
+        world.network.heal()
+        cluster.restart(1)
+        world.run_for(10)
+        assert cluster.decided().leader == NO_LEADER
+        cluster.restart(2)
+        cluster.wait(lambda: cluster.is_whole())
+        cluster.wait(lambda: DIRECTORY_LOST not in cluster.decided().directories)
+        assert cluster.nothing_is_lost() and world.problems() == []
+
+
+def test_a_deleted_topic_takes_its_rotten_replica_with_it() -> None:
+    with World(16) as world:
+        cluster = DiskCluster(world)
+        cluster.create([1], flush_messages="1")
+        cluster.produce(0)
+        path = flushed(cluster)
+        cluster.node(1).kill()
+        cut(cluster, 1, path)
+        cluster.restart(1)
+        cluster.do(cluster.client.delete_topic(TOPIC))
+        cluster.acknowledged.clear()
+        cluster.wait(lambda: key() not in cluster.replicas(1).lost)
+        cluster.create([1])
+        assert cluster.decided().leader == 1
+        cluster.restart(1)
+        cluster.wait(lambda: cluster.decided().leader == 1)
+        assert world.problems() == []
+
+
+# -- disks that are replaced, and ways of stopping
+
+
+def test_a_replaced_disk_gets_a_new_identity_and_its_replicas_are_copied_to_it() -> None:
+    with World(17) as world:
+        cluster = DiskCluster(world)
+        cluster.create(*EVERYWHERE)
+        cluster.produce(0)
+        cluster.produce(1)
+        before = cluster.directory_id(1, SECOND)
+        cluster.stop(1)
+        cluster.node(1).host.disk.remove_tree(SECOND)
+        cluster.restart(1)
+        after = cluster.directory_id(1, SECOND)
+        assert after != before
+        cluster.wait(lambda: cluster.is_whole(0) and cluster.is_whole(1))
+        cluster.wait(lambda: cluster.decided(1).directories[0] == after)
+        assert cluster.log_bytes(1, SECOND, 1) == cluster.log_bytes(2, SECOND, 1)
+        assert cluster.nothing_is_lost() and world.problems() == []
+
+
+def test_a_broker_that_is_the_last_with_a_record_does_not_lead_from_a_replaced_disk() -> None:
+    with World(18) as world:
+        cluster = DiskCluster(world)
+        cluster.create([1, 2], min_insync_replicas="2")
+        cluster.produce(0)
+        cluster.stop(2)
+        cluster.stop(1)
+        cluster.node(1).host.disk.remove_tree(FIRST)
+        cluster.restart(1)
+        world.run_for(10)
+        assert cluster.decided().leader == NO_LEADER and cluster.decided().elr == (2,)
+        cluster.restart(2)
+        cluster.wait(lambda: cluster.is_whole())
+        assert cluster.nothing_is_lost() and world.problems() == []
+
+
+def test_a_log_directory_taken_out_of_the_settings_does_not_make_an_empty_leader() -> None:
+    with World(19) as world:
+        cluster = DiskCluster(world)
+        cluster.create([1, 2], [1, 2], min_insync_replicas="2")
+        cluster.produce(1)
+        cluster.wait(lambda: DIRECTORY_UNASSIGNED not in cluster.decided(1).directories)
+        cluster.stop(2)
+        cluster.stop(1)
+        one_disk = SimCluster(world, 3, {**SETTINGS, "log.dirs": FIRST}).nodes[1].settings
+        cluster.node(1).settings = one_disk
+        cluster.restart(1)
+        world.run_for(10)
+        assert cluster.decided(1).leader == NO_LEADER and cluster.decided(0).leader == 1
+        cluster.restart(2)
+        cluster.wait(lambda: cluster.is_whole(1))
+        cluster.wait(lambda: cluster.decided(1).directories[0] == cluster.directory_id(1, FIRST))
+        assert cluster.nothing_is_lost() and world.problems() == []
+
+
+def test_a_replica_on_a_disk_that_is_dead_at_the_start_is_not_made_anew_elsewhere() -> None:
+    with World(20) as world:
+        cluster = DiskCluster(world)
+        cluster.create(*EVERYWHERE)
+        cluster.produce(0)
+        cluster.produce(1)
+        cluster.node(1).kill()
+        cluster.node(1).host.disk.fail("read", SECOND)
+        cluster.restart(1)
+        cluster.wait(lambda: cluster.is_whole(0))
+        assert cluster.error_of(1, 1) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert not cluster.node(1).host.disk.exists(f"{FIRST}/{TOPIC}-1")
+        cluster.node(1).host.disk.mend()
+        cluster.restart(1)
+        cluster.wait(lambda: cluster.is_whole(1))
+        assert cluster.nothing_is_lost() and world.problems() == []
+
+
+def test_a_controlled_stop_is_remembered_and_a_kill_is_not() -> None:
+    with World(21) as world:
+        cluster = DiskCluster(world)
+        cluster.create([1], [1])
+        cluster.produce(0)
+        epoch = cluster.node(1).node.broker.lifecycle.broker_epoch
+        cluster.stop(1)
+        cluster.restart(1)
+        assert cluster.replicas(1).logs.previous_broker_epoch == epoch
+        assert cluster.decided().leader_recovery_state == 0, "led from the ELR: nothing is missing"
+        cluster.restart(1)
+        assert cluster.replicas(1).logs.previous_broker_epoch == -1
+        cluster.wait(lambda: cluster.decided().leader == 1)
+        assert cluster.nothing_is_lost()
+
+
+def test_a_clean_stop_counts_only_if_all_disks_were_closed_in_order() -> None:
+    with World(22) as world:
+        cluster = DiskCluster(world)
+        cluster.create(*EVERYWHERE)
+        cluster.produce(1)
+        cluster.node(1).host.disk.fail("write", SECOND)
+        cluster.produce(1)
+        cluster.stop(1)
+        cluster.node(1).host.disk.mend()
+        cluster.restart(1)
+        assert cluster.replicas(1).logs.previous_broker_epoch == -1
+        cluster.wait(lambda: cluster.is_whole(0) and cluster.is_whole(1))
+        assert cluster.nothing_is_lost()
+
+
+@pytest.mark.parametrize("seed", range(23, 31))
+def test_a_machine_that_loses_power_comes_back_without_what_was_not_flushed(seed: int) -> None:
+    with World(seed) as world:
+        cluster = DiskCluster(world)
+        cluster.create(*EVERYWHERE, segment_bytes="500", flush_ms="1000")
+        for _ in range(3):
+            cluster.produce(0)
+            cluster.produce(1)
+            victim = world.random.choice((1, 2, 3))
+            cluster.node(victim).kill(power_loss=True)
+            cluster.produce(0)
+            cluster.restart(victim)
+            cluster.wait(lambda: cluster.is_whole(0) and cluster.is_whole(1))
+        for node in (2, 3):
+            assert cluster.log_bytes(1, FIRST, 0) == cluster.log_bytes(node, FIRST, 0)
+        assert cluster.nothing_is_lost() and world.problems() == []
+
+
+def test_a_static_voter_on_an_empty_disk_is_a_follower_like_any_other() -> None:
+    """With controller.quorum.voters (kraft.version 0) a voter is its node id: the others cannot tell that
+    it forgot its votes. It is safe only while the others outnumber it, as here; see the dynamic quorum."""
+    with World(31) as world:
+        cluster = DiskCluster(world)
+        cluster.create(*EVERYWHERE)
+        cluster.produce(0)
+        cluster.node(3).kill()
+        cluster.node(3).host.disk.wipe()
+        cluster.restart(3)
+        cluster.wait(lambda: cluster.is_whole(0) and cluster.is_whole(1))
+        images = [cluster.node(id).node.quorum for id in (1, 2, 3)]
+        cluster.wait(lambda: len({quorum.image.offset for quorum in images}) == 1)
+        assert len({quorum.image.digest() for quorum in images}) == 1
+        assert cluster.nothing_is_lost() and world.problems() == []

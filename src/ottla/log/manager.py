@@ -83,6 +83,8 @@ class LogManager:
         self.directory_ids: dict[str, UUID] = {}
         self.logs: dict[TopicPartition, Log] = {}
         self.corrupt: dict[TopicPartition, CorruptLog] = {}
+        self.never_flushed: dict[TopicPartition, CorruptLog] = {}
+        """Logs that were set aside at the start, because a crash had left only a part of their creation."""
         self.offline_directories: dict[str, Exception] = {}
         self.on_offline: list[Callable[[str, list[TopicPartition]], None]] = []
         """Called with the directory and the logs that went with it."""
@@ -207,9 +209,13 @@ class LogManager:
                     files=self._files,
                 )
             except CorruptLog as error:
-                if recovery_points.get(key, 0) or not self._discarded_if_empty(path):
-                    self.corrupt[key] = error
-                    self._corrupt_in[key] = directory
+                self.corrupt[key] = error
+                self._corrupt_in[key] = directory
+                if not clean and not recovery_points.get(key, 0):
+                    # Nothing of it was ever flushed, so what is missing was not promised to anybody: a
+                    # power loss right after its creation. It is as good as no log.
+                    self.set_aside(key)
+                    self.never_flushed[key] = error
                 continue
             log.set_high_watermark(high_watermarks.get(key, 0))
             self._adopt(log)
@@ -221,15 +227,6 @@ class LogManager:
             return checkpoints.read_offsets(self._disk, f"{directory}/{name}")
         except CorruptCheckpoint:
             return {}
-
-    def _discarded_if_empty(self, path: str) -> bool:
-        """A power loss right after the creation may leave a directory without identity or data, which is
-        as good as none."""
-        for name in self._disk.list_dir(path):
-            if name.endswith(".log") and self._disk.file_size(f"{path}/{name}"):
-                return False
-        self._disk.remove_tree(path)
-        return True
 
     def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
         """Close all logs; a clean stop leaves the marker in each directory where all went well."""
