@@ -1,6 +1,6 @@
 """`python -m ottla.sim`: run seeds.
 
-    python -m ottla.sim --seed 7 [--trace FILE]
+    python -m ottla.sim --seed 7 [--trace FILE] [--trouble SECONDS]
     python -m ottla.sim --seeds 0..100 --jobs 2
 
 Exit codes: 0 all passed, 10 a crash, 20 a broken invariant, 30 no progress (the first that occurred).
@@ -28,6 +28,9 @@ def main() -> int:
     which.add_argument("--seeds", type=_range, metavar="A..B", help="A to B-1, a line each")
     parser.add_argument("--jobs", type=int, default=1, help="processes for --seeds")
     parser.add_argument("--trace", metavar="FILE", help="write every event of --seed there")
+    parser.add_argument(
+        "--trouble", type=float, metavar="S", help="so long under faults, not what the seed says"
+    )
     parser.add_argument("--verbose", action="store_true", help="what the nodes log")
     arguments = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
@@ -36,8 +39,8 @@ def main() -> int:
         os.execve(sys.executable, [sys.executable, "-m", "ottla.sim", *sys.argv[1:]], environment)
     logging.basicConfig(level=logging.INFO if arguments.verbose else logging.CRITICAL)
     if arguments.seed is not None:
-        return _run_one(arguments.seed, arguments.trace)
-    return _run_many(arguments.seeds, arguments.jobs)
+        return _run_one(arguments.seed, arguments.trouble, arguments.trace)
+    return _run_many(arguments.seeds, arguments.trouble, arguments.jobs)
 
 
 def _range(text: str) -> range:
@@ -47,10 +50,16 @@ def _range(text: str) -> range:
     return range(int(first), int(end))
 
 
-def _run_one(seed: int, trace: str | None) -> int:
-    for line in Options.draw(seed).lines():
+def _replay(seed: int, trouble_s: float | None) -> str:
+    options = "" if trouble_s is None else f" --trouble {trouble_s}"
+    return f"again: python -m ottla.sim --seed {seed}{options}"
+
+
+def _run_one(seed: int, trouble_s: float | None, trace: str | None) -> int:
+    options = Options.draw(seed, trouble_s)
+    for line in options.lines():
         print(line, flush=True)
-    outcome = run_seed(seed, keep_trace=trace is not None)
+    outcome = run_seed(seed, keep_trace=trace is not None, options=options)
     if trace is not None and outcome.trace is not None:
         with open(trace, "w") as file:
             file.writelines(f"{line}\n" for line in outcome.trace)
@@ -63,16 +72,16 @@ def _run_one(seed: int, trace: str | None) -> int:
     )
     if outcome.verdict is not Verdict.PASSED:
         print(outcome.problem)
-        print(f"{outcome.verdict.name}; again: python -m ottla.sim --seed {seed}")
+        print(f"{outcome.verdict.name}; {_replay(seed, trouble_s)}")
     print(outcome.digest)
     return outcome.verdict
 
 
-def _run_many(seeds: Iterable[int], jobs: int) -> int:
+def _run_many(seeds: Iterable[int], trouble_s: float | None, jobs: int) -> int:
     failed: list[Outcome] = []
     count, virtual_s, events, losses = 0, 0.0, 0, 0
     faults: dict[str, int] = {}
-    for outcome in _outcomes(list(seeds), jobs):
+    for outcome in _outcomes([Options.draw(seed, trouble_s) for seed in seeds], jobs):
         count += 1
         virtual_s += outcome.virtual_s
         events += outcome.events
@@ -87,7 +96,7 @@ def _run_many(seeds: Iterable[int], jobs: int) -> int:
         if outcome.verdict is not Verdict.PASSED:
             failed.append(outcome)
             print(outcome.problem)
-            print(f"again: python -m ottla.sim --seed {outcome.seed}", flush=True)
+            print(_replay(outcome.seed, trouble_s), flush=True)
     met = " ".join(f"{kind}:{times}" for kind, times in sorted(faults.items()))
     print(
         f"{count} seeds, {len(failed)} failed {[outcome.seed for outcome in failed]}; "
@@ -96,14 +105,18 @@ def _run_many(seeds: Iterable[int], jobs: int) -> int:
     return failed[0].verdict if failed else Verdict.PASSED
 
 
-def _outcomes(seeds: list[int], jobs: int) -> Iterator[Outcome]:
+def _run(options: Options) -> Outcome:
+    return run_seed(options.seed, options=options)
+
+
+def _outcomes(runs: list[Options], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
-        yield from map(run_seed, seeds)
+        yield from map(_run, runs)
         return
     with ProcessPoolExecutor(
         jobs, mp_context=get_context("spawn"), initializer=logging.disable
     ) as pool:
-        yield from pool.map(run_seed, seeds)
+        yield from pool.map(_run, runs)
 
 
 if __name__ == "__main__":

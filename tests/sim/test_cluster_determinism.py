@@ -1,0 +1,56 @@
+"""C5: the same seed is the same run, event for event, in one process and in another, whatever the hashes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ottla.sim import first_difference
+from ottla.sim.scenario import Options, run_seed
+
+SEED = 42
+TROUBLE_S = 5.0
+
+DIGEST = f"""
+import logging
+from ottla.sim.scenario import Options, run_seed
+logging.disable(logging.CRITICAL)
+print(run_seed({SEED}, options=Options.draw({SEED}, {TROUBLE_S})).digest)
+"""
+
+
+def trace(seed: int) -> list[str]:
+    logging.disable(logging.CRITICAL)
+    try:
+        outcome = run_seed(seed, keep_trace=True, options=Options.draw(seed, TROUBLE_S))
+    finally:
+        logging.disable(logging.NOTSET)
+    assert outcome.trace is not None
+    return outcome.trace
+
+
+def digest_elsewhere(hash_seed: str) -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    ran = subprocess.run(
+        [sys.executable, "-c", DIGEST], env=environment, capture_output=True, text=True, check=True
+    )
+    return ran.stdout.strip()
+
+
+def test_a_seed_runs_the_same_twice_and_another_differently() -> None:
+    first = trace(SEED)
+    allocated = [bytearray(size) for size in range(1000)]
+    difference = first_difference(first, trace(SEED))
+    assert difference is None, difference
+    assert first_difference(first, trace(SEED + 1)) is not None
+    del allocated
+
+
+@pytest.mark.parametrize("hash_seeds", [("0", "0"), ("1", "4711")])
+def test_a_seed_runs_the_same_in_another_process(hash_seeds: tuple[str, str]) -> None:
+    one, other = map(digest_elsewhere, hash_seeds)
+    assert one and one == other
