@@ -9,12 +9,9 @@ closes it.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -22,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from ottla.cli.checkpoints import read as read_checkpoints
 from ottla.records.batch import batches
 from ottla.wire.errors import ErrorCode
-from support.cluster import OTTLA, ProcessCluster, byte_identical, paused, wait_until
+from support.cluster import ProcessCluster, byte_identical, paused, wait_until
 from support.wire import (
     Offsets,
     Writer,
@@ -62,26 +59,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster
 def whole(cluster: ProcessCluster) -> Iterator[None]:
     """A test that failed half-way leaves the others a cluster in which everybody runs."""
     yield
-    for node in cluster.nodes.values():
-        if not node.running:
-            cluster.start(node.id)
-        elif node.paused:
-            cluster.resume(node.id)
-    cluster.wait_ready()
-
-
-def ottla(cluster: ProcessCluster, *words: str) -> Any:
-    """What a command answers, as JSON."""
-    address = cluster.nodes[1].address
-    done = subprocess.run(
-        [OTTLA, *words, "--bootstrap", address, "--format", "json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    cluster.mend()
 
 
 def acknowledged(cluster: ProcessCluster, topic: str, *written: str, acks: int = ALL) -> None:
@@ -148,10 +126,12 @@ def test_P03_writes_go_to_the_leader_and_reads_to_the_follower_in_the_consumers_
     wait_until(lambda: values(read(cluster, 2, topic, rack="b")) == ["near"], 10, "HW at 2")
 
 
-def test_P06_an_out_of_sync_replica_is_told_from_those_in_sync(cluster: ProcessCluster) -> None:
+def test_P06_P14_an_out_of_sync_replica_is_told_and_holds_the_high_watermark_back_no_more(
+    cluster: ProcessCluster,
+) -> None:
     topic = cluster.create_topic("vocabulary", assignment=[[4, 5, 6]])
     acknowledged(cluster, topic, "a", "b")
-    (partition,) = ottla(cluster, "replicas", topic)["partitions"]
+    (partition,) = cluster.ottla("replicas", topic)["partitions"]
     assert (partition["ar"], sorted(partition["isr"]), partition["osr"]) == (
         [4, 5, 6],
         [4, 5, 6],
@@ -164,7 +144,7 @@ def test_P06_an_out_of_sync_replica_is_told_from_those_in_sync(cluster: ProcessC
     cluster.kill(6)
     wait_isr(cluster, topic, 4, 5)
     acknowledged(cluster, topic, "c")
-    (partition,) = ottla(cluster, "replicas", topic)["partitions"]
+    (partition,) = cluster.ottla("replicas", topic)["partitions"]
     assert (sorted(partition["isr"]), partition["osr"]) == ([4, 5], [6])
     told = {row["broker"]: (row["leo"], row["hw"]) for row in partition["replicas"]}
     assert told == {4: (3, 3), 5: (3, 2), 6: (None, None)}
@@ -172,8 +152,25 @@ def test_P06_an_out_of_sync_replica_is_told_from_those_in_sync(cluster: ProcessC
     cluster.wait_whole(topic)
 
 
+def test_P07_ends_and_high_watermarks_move_exactly_as_the_document_says(
+    cluster: ProcessCluster,
+) -> None:
+    topic = cluster.create_topic("marks", assignment=[[4, 5]])
+
+    def state() -> tuple[Offsets, Offsets]:
+        return offsets(cluster, 4, topic), offsets(cluster, 5, topic)
+
+    with paused(cluster, 5):
+        acknowledged(cluster, topic, "a", acks=LEADER_ONLY)
+        assert offsets(cluster, 4, topic) == Offsets(1, 0), "the leader's LEO at append"
+    # The follower appends, and its next fetch tells the leader; the HW comes back with a later answer.
+    wait_until(lambda: state() == (Offsets(1, 1), Offsets(1, 0)), 10, "the leader's HW is 1")
+    acknowledged(cluster, topic, "b")
+    assert state() == (Offsets(2, 2), Offsets(2, 1))
+
+
 def test_P36_racks_are_respected(cluster: ProcessCluster) -> None:
-    described = ottla(cluster, "topics", "create", "spread", "-p", "6", "-r", "3")
+    described = cluster.ottla("topics", "create", "spread", "-p", "6", "-r", "3")
     for partition in described["partitions"]:
         assert sorted(RACKS[broker] for broker in partition["ar"]) == ["a", "b", "c"], described
 
@@ -307,14 +304,14 @@ def test_P23_P24_P28_each_leader_has_an_epoch_and_every_replica_knows_where_it_b
     cluster.start(4)
     cluster.wait_whole(topic)
     assert values_in(cluster.log_bytes(4, topic, 0)) == ["a", "b", "c"], "in sync means complete"
-    assert ottla(cluster, "topics", "elect", topic) == {
+    assert cluster.ottla("topics", "elect", topic) == {
         "topic": topic,
         "elected": [0],
         "refused": {},
     }
     wait_leader(cluster, topic, 4)
     acknowledged(cluster, topic, "d")
-    (partition,) = ottla(cluster, "topics", "describe", topic)["partitions"]
+    (partition,) = cluster.ottla("topics", "describe", topic)["partitions"]
     assert second != 4
     assert (partition["leader"], partition["leader_epoch"]) == (4, 2)
     byte_identical(cluster, topic)

@@ -8,6 +8,7 @@ by its own pid.
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
 import socket
@@ -218,6 +219,15 @@ class ProcessCluster:
         os.kill(self.nodes[node_id].pid, signal.SIGCONT)
         self.nodes[node_id].paused = False
 
+    def mend(self) -> None:
+        """Everybody runs again, whatever a test did to them."""
+        for node in self.nodes.values():
+            if not node.running:
+                self.start(node.id)
+            elif node.paused:
+                self.resume(node.id)
+        self.wait_ready()
+
     def close(self) -> None:
         self._admin = None
         self.kill(*(node.id for node in self.nodes.values() if node.running))
@@ -281,6 +291,18 @@ class ProcessCluster:
             size = int.from_bytes(receive(connection, 4), "big")
             response = memoryview(bytearray(receive(connection, size)))
         return response, read_response_header(key, version, response)[1]
+
+    def ottla(self, *words: str) -> Any:
+        """What a command of the command line answers, as JSON. The first node must be up."""
+        done = subprocess.run(
+            [OTTLA, *words, "--bootstrap", self.nodes[1].address, "--format", "json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
 
     @property
     def admin(self) -> AdminClient:
