@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import ottla
-from ottla.cli import checkpoints, local, records, topics
+from ottla.cli import checkpoints, local, records, sim, topics
 
 HELP = """Kafka's replicated log in Python: a real cluster in a second.
 
@@ -54,3 +54,4 @@ app.command()(records.produce)
 app.command()(records.consume)
 app.command()(topics.replicas)
 app.command()(checkpoints.checkpoints)
+app.command(help=sim.HELP)(sim.sim)
