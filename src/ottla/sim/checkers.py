@@ -314,7 +314,7 @@ class Checkers:
         if replica.copy.end > end_before:
             self._compare_with_others(watched, key, replica)
         told = partition.log.epochs.entries
-        rebuilt = replica.copy.epochs()
+        rebuilt = replica.copy.epochs
         if told[: len(rebuilt)] != rebuilt or any(
             start < replica.copy.end for _, start in told[len(rebuilt) :]
         ):

@@ -59,6 +59,8 @@ class Copy:
         self.start = start
         self._base_hash = base_hash
         self.batches: list[Seen] = []
+        self.epochs: list[tuple[int, int]] = []
+        """(epoch, first offset), as the batches tell."""
         self._ends: list[int] = []
 
     @property
@@ -81,6 +83,8 @@ class Copy:
 
     def add(self, batch: Seen) -> None:
         assert batch.base >= self.end
+        if not self.epochs or batch.epoch > self.epochs[-1][0]:
+            self.epochs.append((batch.epoch, batch.base))
         self.batches.append(batch)
         self._ends.append(batch.end)
 
@@ -89,18 +93,12 @@ class Copy:
         keep = bisect_right(self._ends, offset)
         gone = self.batches[keep:]
         del self.batches[keep:], self._ends[keep:]
+        while self.epochs and self.epochs[-1][1] >= self.end:
+            self.epochs.pop()
         return gone
 
     def after(self, offset: int) -> list[Seen]:
         return self.batches[bisect_right(self._ends, offset) :]
-
-    def epochs(self) -> list[tuple[int, int]]:
-        """(epoch, first offset), as the batches tell."""
-        found: list[tuple[int, int]] = []
-        for batch in self.batches:
-            if not found or batch.epoch > found[-1][0]:
-                found.append((batch.epoch, batch.base))
-        return found
 
     def follow(self, disk: SimDisk, log: Log) -> list[Seen]:
         """Take up what the log has become. What was there and is gone."""
