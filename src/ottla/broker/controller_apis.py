@@ -197,7 +197,21 @@ def _refuse_topics(message: Any, error: KafkaError) -> Fields:
 def _delete_topics(controller: Controller, message: Any, now: float) -> Decision:
     """DeleteTopics 1-6. Only version 6 knows ids."""
     names, ids = _topics_to_delete(message)
-    return controller.delete_topics(names, ids)
+    decision = controller.delete_topics(names, ids)
+    error = KafkaError(
+        ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
+    )
+    contradictory: list[Fields] = [
+        {"name": topic.name, "topic_id": topic.topic_id, **_failure(error)}
+        for topic in field(message, "topics", ())
+        if _is_contradictory(topic)
+    ]
+    rows = contradictory + decision.response["responses"]
+    return Decision(decision.records, {"responses": rows})
+
+
+def _is_contradictory(topic: Any) -> bool:
+    return topic.name is not None and topic.topic_id is not None
 
 
 def _refuse_deletion(message: Any, error: KafkaError) -> Fields:
@@ -211,6 +225,7 @@ def _topics_to_delete(message: Any) -> tuple[list[str], list[UUID]]:
     topics = field(message, "topics", None)
     if topics is None:
         return list(message.topic_names), []
+    topics = [topic for topic in topics if not _is_contradictory(topic)]
     names = [topic.name for topic in topics if topic.name is not None]
     return names, [topic.topic_id or ZERO_UUID for topic in topics if topic.name is None]
 

@@ -67,12 +67,14 @@ class Kind(Generic[T]):
     parse: Callable[[str], T]
 
 
+_WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,30}\s*")
+
+
 def number(at_least: int | None = None, *, at_most: int, type_name: str) -> Kind[int]:
     def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(f"'{text}' is not a whole number") from None
+        if not _WHOLE_NUMBER.fullmatch(text):  # int() would take underscores, and very many digits
+            raise ValueError(f"'{text}' is not a whole number")
+        value = int(text)
         if at_least is not None and value < at_least:
             raise ValueError(f"{value} is below {at_least}")
         if not -at_most - 1 <= value <= at_most:

@@ -9,6 +9,7 @@ strand a partition that is offline at that moment.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -29,6 +30,9 @@ LIST_SETTINGS = frozenset(
     }
 )
 """The settings that one can append to and subtract from."""
+
+
+_BROKER_ID = re.compile(r"[0-9]{1,10}")
 
 
 class Operation(IntEnum):
@@ -113,7 +117,7 @@ def _check_resource(draft: Draft, request: ConfigChanges) -> None:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource}' does not exist."
             )
     elif kind == BROKER_RESOURCE:
-        if resource and not resource.isdigit():
+        if resource and not _BROKER_ID.fullmatch(resource):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"'{resource}' is no broker id")
         if resource and int(resource) not in draft.image.brokers:
             raise KafkaError(

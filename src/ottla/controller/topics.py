@@ -259,6 +259,8 @@ def delete_topics(draft: Draft, names: Sequence[str], ids: Sequence[UUID]) -> di
 def _delete(draft: Draft, name: str | None, topic_id: UUID) -> tuple[str, UUID]:
     if not draft.config.delete_topics:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+    if name is None and topic_id == ZERO_UUID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
     if name is not None:
         topic = draft.image.topics.get(name)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
