@@ -172,9 +172,8 @@ def _many(seeds: range, trouble: float | None, jobs: int) -> int:
         task = None if bar is None else bar.add_task("", total=len(seeds), news="")
         for outcome in outcomes([_options(seed, trouble, None) for seed in seeds], jobs):
             tally.add(outcome)
-            news = _rates(tally, time.monotonic() - began)
             if bar is not None and task is not None:
-                bar.update(task, advance=1, news=news)
+                bar.update(task, advance=1, news=_news(tally, time.monotonic() - began))
             else:
                 print(_line(outcome), flush=True)
             if outcome.problem:
@@ -216,6 +215,14 @@ def _rates(tally: Tally, seconds: float) -> str:
     )
 
 
+def _news(tally: Tally, seconds: float) -> str:
+    """The same, short enough to stand beside a bar."""
+    seconds = max(seconds, 1e-6)
+    return (
+        f"{len(tally.failed)} failed {tally.count / seconds:.1f}/s {tally.virtual_s / seconds:.0f}x"
+    )
+
+
 def _bar() -> Progress:
     from rich.console import Console
     from rich.progress import (
@@ -228,7 +235,7 @@ def _bar() -> Progress:
     )
 
     return Progress(
-        BarColumn(),
+        BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TextColumn("{task.fields[news]}"),
         TimeElapsedColumn(),

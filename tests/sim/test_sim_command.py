@@ -1,0 +1,191 @@
+"""`ottla sim`: exit codes, the hash as the last line, the command that repeats a failure, the fewest faults."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.cli import sim
+from ottla.cli.errors import Failure
+from ottla.replica.partition import Decision, Partition
+from ottla.sim import scenario, seeds
+from ottla.sim.scenario import Options, Outcome, Verdict
+
+OTTLA = Path(sys.executable).with_name("ottla")
+
+
+def ottla_sim(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(OTTLA), "sim", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def outcome(
+    seed: int = 7,
+    verdict: Verdict = Verdict.PASSED,
+    problem: str = "",
+    struck: Iterable[int] = (),
+) -> Outcome:
+    return Outcome(seed, verdict, problem, "c0ffee", 10, 1.0, struck=sorted(struck))
+
+
+def test_a_seed_ends_with_its_hash_which_is_the_same_in_every_process() -> None:
+    runs = [ottla_sim("--seed", "1", "--trouble", "0.5", PYTHONHASHSEED=h) for h in ("1", "2")]
+    assert [run.returncode for run in runs] == [0, 0], runs[0].stdout + runs[0].stderr
+    lines = runs[0].stdout.splitlines()
+    assert lines[0].startswith("seed 1: ")
+    assert len(lines[-1]) == 32
+    assert runs[0].stdout == runs[1].stdout
+
+
+def test_many_seeds_are_a_line_each_and_the_hash_does_not_depend_on_the_processes() -> None:
+    runs = [ottla_sim("--seeds", "1..3", "--trouble", "0.5", "--jobs", jobs) for jobs in ("1", "2")]
+    told = [run.stdout.splitlines() for run in runs]
+    assert [line.split()[:2] for line in told[0][1:3]] == [["1", "PASSED"], ["2", "PASSED"]]
+    assert told[0][1:3] == told[1][1:3]
+    assert told[0][-1] == told[1][-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((), "one of --seed, --seeds and --minimize is wanted"),
+        (("--seed", "1", "--seeds", "0..9"), "one of --seed, --seeds and --minimize is wanted"),
+        (("--seeds", "9"), "A..B with A < B is wanted"),
+        (("--seeds", "9..9"), "A..B with A < B is wanted"),
+        (("--seed", "1", "--faults", "x"), "numbers are wanted"),
+    ],
+)
+def test_wrong_usage_is_refused_before_anything_runs(words: Sequence[str], why: str) -> None:
+    run = ottla_sim(*words)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert why in run.stderr
+
+
+@pytest.mark.parametrize("verdict", [Verdict.CRASH, Verdict.SAFETY, Verdict.LIVENESS])
+def test_each_way_to_fail_has_an_exit_code_and_the_seed_its_command(
+    verdict: Verdict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        scenario, "run_seed", lambda seed, **_: outcome(seed, verdict, "D3 node 1: lost")
+    )
+    assert sim._one(7, None, None, None) == verdict
+    told = capsys.readouterr().out.splitlines()
+    assert told[-5:] == [
+        f"verdict: {verdict.name}",
+        "D3 node 1: lost",
+        "again: ottla sim --seed 7",
+        "smaller: ottla sim --minimize 7",
+        "c0ffee",
+    ]
+    assert sim._one(7, 5.0, frozenset({3, 1}), None) == verdict
+    assert "again: ottla sim --seed 7 --trouble 5 --faults 1,3" in capsys.readouterr().out
+    assert {int(each) for each in Verdict} == {0, 10, 20, 30}
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_of_many_seeds_the_first_failure_decides_and_all_are_listed(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal sees a bar, and the failures above it."""
+    found = {
+        5: outcome(5, Verdict.LIVENESS, "node 2 never came back"),
+        6: outcome(6, Verdict.SAFETY, "D3 node 1: [lost]"),
+    }
+
+    def outcomes(runs: Sequence[Options], jobs: int) -> Iterator[Outcome]:
+        return (found.get(options.seed, outcome(options.seed)) for options in runs)
+
+    monkeypatch.setattr(seeds, "outcomes", outcomes)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    assert sim._many(range(4, 8), None, 1) == Verdict.LIVENESS
+    told = capsys.readouterr().out
+    assert told.count("again: ottla sim --seed 5") == 1
+    assert "D3 node 1: [lost]" in told
+    assert "2 failed" in told
+    assert told.splitlines()[-3:-1] == [
+        "LIVENESS: ottla sim --seed 5",
+        "SAFETY: ottla sim --seed 6",
+    ]
+    assert ("4/4" in told) is is_terminal
+    assert ("7 PASSED" in told) is not is_terminal
+
+
+def test_the_trace_of_a_seed_goes_to_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logging.disable()
+    file = tmp_path / "trace"
+    sim._one(1, 0.5, None, file)
+    logging.disable(logging.NOTSET)
+    lines = file.read_text().splitlines()
+    assert any(" start n1 " in line for line in lines)
+    times = [int(line.split()[0]) for line in lines]
+    assert times == sorted(times)
+
+
+def test_a_seed_that_passes_cannot_be_minimized(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeds, "run", lambda options: outcome(options.seed))
+    with pytest.raises(Failure, match="seed 7 passes"):
+        sim._minimize(7, None)
+
+
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
+def test_the_fewest_faults_are_exactly_those_that_are_needed(
+    needed: set[int], others: set[int]
+) -> None:
+    def fails_if_all_needed_strike(options: Options) -> Outcome:
+        struck = options.faults.only
+        assert struck is not None
+        if needed <= struck:
+            return outcome(7, Verdict.SAFETY, "D3 node 1", struck)
+        # Another failure is not the one that is looked for.
+        return outcome(7, Verdict.SAFETY, "D4 node 1", struck)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seeds, "run", fails_if_all_needed_strike)
+        first = outcome(7, Verdict.SAFETY, "D3 node 2", needed | others)
+        found = seeds.minimize(Options.draw(7), first)
+    assert set(found.outcome.struck) == needed
+    assert found.runs <= 400
+
+
+def test_a_broken_cluster_fails_with_fewer_faults_and_each_replay_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Followers that truncate to their high watermark lose committed records (S1)."""
+    follow = Partition.become_follower
+
+    def truncate_to_high_watermark(partition: Partition, decision: Decision) -> None:
+        follow(partition, decision)
+        partition.log.truncate_to(partition.log.high_watermark)
+
+    monkeypatch.setattr(Partition, "become_follower", truncate_to_high_watermark)
+    logging.disable()
+    for seed in range(50):
+        options = Options.draw(seed, 5.0)
+        first = seeds.run(options)
+        if first.verdict is Verdict.SAFETY and 2 <= len(first.struck) <= 6:
+            break
+    else:
+        pytest.fail("no seed failed")
+    smallest = seeds.minimize(options, first).outcome
+    assert seeds.symptom(smallest) == seeds.symptom(first)
+    assert len(smallest.struck) < len(first.struck)
+    again = seeds.run(sim._options(seed, 5.0, frozenset(smallest.struck)))
+    logging.disable(logging.NOTSET)
+    assert (again.digest, again.problem) == (smallest.digest, smallest.problem)
+    whole = seeds.run(sim._options(seed, 5.0, frozenset(first.struck)))
+    assert whole.digest == first.digest
