@@ -4,8 +4,9 @@ with the topic's own codec, or refused because a compacted topic needs a key in 
 from __future__ import annotations
 
 from ottla.log.config import LogConfig
+from ottla.log.opening import opened
 from ottla.records.batch import Batch, read_batch, set_max_timestamp
-from ottla.records.record import build, records
+from ottla.records.record import build
 from ottla.wire.errors import ErrorCode, KafkaError
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -26,7 +27,7 @@ def as_configured(
 ) -> tuple[memoryview, Batch]:
     """The batch as the topic wants it, in the same bytes or in new ones."""
     if config.compacted:
-        for record in records(buf, batch):
+        for record in opened(buf, batch):
             if record.key is None:
                 raise KafkaError(
                     ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key"
@@ -43,7 +44,7 @@ def as_configured(
 def _repacked(buf: memoryview, batch: Batch, codec: int) -> tuple[memoryview, Batch]:
     packed = memoryview(
         build(
-            records(buf, batch),
+            opened(buf, batch),
             codec=codec,
             producer_id=batch.producer_id,
             producer_epoch=batch.producer_epoch,

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ottla.log.opening import opened
 from ottla.log.segment import Segment
 from ottla.records.batch import Batch
-from ottla.records.record import Record, records
+from ottla.records.record import Record
+from ottla.wire.errors import ErrorCode, KafkaError
 
 TimeAndOffset = tuple[int, int]
 
@@ -62,7 +64,8 @@ def _largest_from(segment: Segment, log_start: int, end_offset: int) -> TimeAndO
             break
         largest = batch.max_timestamp
         if batch.base_offset < log_start and not batch.log_append_time:
-            largest = max(record.timestamp for record in _readable(segment, batch, log_start))
+            times = [record.timestamp for record in _readable(segment, batch, log_start)]
+            largest = max(times, default=largest)
         if largest >= 0 and (best is None or largest > best[0]):
             best = largest, batch.last_offset
     return best
@@ -73,14 +76,19 @@ def _first_record(
 ) -> TimeAndOffset | None:
     if batch.log_append_time:
         return batch.max_timestamp, max(batch.base_offset, log_start)
-    for record in _readable(segment, batch, log_start):
-        if record.timestamp >= ts_ms:
-            return record.timestamp, record.offset
+    try:
+        for record in _readable(segment, batch, log_start):
+            if record.timestamp >= ts_ms:
+                return record.timestamp, record.offset
+    except KafkaError as error:
+        if error.code != ErrorCode.MESSAGE_TOO_LARGE:
+            raise
+        return batch.max_timestamp, max(batch.base_offset, log_start)  # it lies there or later
     return None
 
 
 def _readable(segment: Segment, batch: Batch, log_start: int) -> Iterator[Record]:
     content = segment.opened().read_at(batch.position, batch.size)
-    for record in records(content, Batch(0, *batch[1:])):
+    for record in opened(content, Batch(0, *batch[1:])):
         if record.offset >= log_start:
             yield record
