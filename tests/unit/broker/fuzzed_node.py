@@ -338,13 +338,14 @@ class RandomRequests:
         if random.random() < 0.3 or kind not in ("int8", "int16", "int32", "int64"):
             return random.choice(EXTREMES[kind])
         quorum = self._node.node.quorum
+        numbers: tuple[int, ...] = NUMBERS
         if "epoch" in name and random.random() < 0.7:
             broker = quorum.image.brokers.get(1)
-            return random.choice((quorum.epoch, quorum.epoch + 1, broker.epoch if broker else 0))
-        if "offset" in name and random.random() < 0.5:
-            return quorum.next_offset
-        numbers = [n for n in NUMBERS if kind != "int8" or -128 <= n <= 127]
-        return random.choice(numbers)
+            numbers = (quorum.epoch, quorum.epoch + 1, broker.epoch if broker else 0)
+        elif "offset" in name and random.random() < 0.5:
+            numbers = (quorum.next_offset,)
+        most = EXTREMES[kind][0]
+        return random.choice([number for number in numbers if -most <= number <= most] or [most])
 
     def _ids(self) -> list[UUID]:
         return [
