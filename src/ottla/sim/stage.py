@@ -196,9 +196,9 @@ class Stage:
         return []
 
     def replace_disk(self, node: str) -> list[str]:
-        """A machine that is down gets an empty disk."""
+        """A machine that is down gets an empty disk for its logs."""
         self._checkers.power_lost(int(node))
-        self._node(node).host.disk.wipe()
+        self._node(node).host.disk.remove_tree(DATA)
         return []
 
     def isolate(self, node: str) -> list[str]:
@@ -437,6 +437,15 @@ class Stage:
         )
         return text
 
+    def epochs(self) -> list[str]:
+        """What each replica has in its leader epoch checkpoint: which epoch began at which offset."""
+        return [
+            f"{node.id}: "
+            + ", ".join(f"epoch {e} from {start}" for e, start in partition.log.epochs.entries)
+            for node in self._brokers
+            if (partition := self._partition(node)) is not None
+        ]
+
     def wait(self, seconds: str) -> list[str]:
         self.world.run_for(float(seconds))
         return []
@@ -523,6 +532,7 @@ COMMANDS: dict[str, Callable[..., list[str]]] = {
     "consume": Stage.consume,
     "end": Stage.end,
     "state": Stage.state,
+    "epochs": Stage.epochs,
     "wait": Stage.wait,
     "expect": Stage.expect,
 }
