@@ -12,13 +12,10 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Iterable
 
-from ottla.sim.scenario import Options, Outcome, Verdict, run_seed
-
-HASH_SEED = "0"
+from ottla.sim.scenario import Options, Verdict, run_seed
+from ottla.sim.seeds import HASH_SEED, Tally, outcomes
 
 
 def main() -> int:
@@ -78,45 +75,24 @@ def _run_one(seed: int, trouble_s: float | None, trace: str | None) -> int:
 
 
 def _run_many(seeds: Iterable[int], trouble_s: float | None, jobs: int) -> int:
-    failed: list[Outcome] = []
-    count, virtual_s, events, losses = 0, 0.0, 0, 0
-    faults: dict[str, int] = {}
-    for outcome in _outcomes([Options.draw(seed, trouble_s) for seed in seeds], jobs):
-        count += 1
-        virtual_s += outcome.virtual_s
-        events += outcome.events
-        losses += outcome.losses
-        for kind, times in outcome.faults.items():
-            faults[kind] = faults.get(kind, 0) + times
+    tally = Tally()
+    for outcome in outcomes([Options.draw(seed, trouble_s) for seed in seeds], jobs):
+        tally.add(outcome)
         print(
             f"{outcome.seed} {outcome.verdict.name} {outcome.acknowledged} {outcome.events} "
             f"{outcome.digest}",
             flush=True,
         )
         if outcome.verdict is not Verdict.PASSED:
-            failed.append(outcome)
             print(outcome.problem)
             print(_replay(outcome.seed, trouble_s), flush=True)
-    met = " ".join(f"{kind}:{times}" for kind, times in sorted(faults.items()))
+    met = " ".join(f"{kind}:{times}" for kind, times in sorted(tally.faults.items()))
     print(
-        f"{count} seeds, {len(failed)} failed {[outcome.seed for outcome in failed]}; "
-        f"{virtual_s:.0f} virtual seconds, {events} events, {losses} recorded losses; met {met}"
+        f"{tally.count} seeds, {len(tally.failed)} failed "
+        f"{[outcome.seed for outcome in tally.failed]}; {tally.virtual_s:.0f} virtual seconds, "
+        f"{tally.events} events, {tally.losses} recorded losses; met {met}"
     )
-    return failed[0].verdict if failed else Verdict.PASSED
-
-
-def _run(options: Options) -> Outcome:
-    return run_seed(options.seed, options=options)
-
-
-def _outcomes(runs: list[Options], jobs: int) -> Iterator[Outcome]:
-    if jobs == 1:
-        yield from map(_run, runs)
-        return
-    with ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=logging.disable
-    ) as pool:
-        yield from pool.map(_run, runs)
+    return tally.verdict
 
 
 if __name__ == "__main__":
