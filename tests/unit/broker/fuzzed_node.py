@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any, Self
 from uuid import UUID
@@ -22,11 +22,11 @@ from ottla.runtime import Chunk, FileRange
 from ottla.sim.cluster import CLUSTER_ID, SimCluster
 from ottla.sim.world import World
 from ottla.wire import messages, schema
-from ottla.wire.apis import APIS, Api, ApiKey
+from ottla.wire.apis import ApiKey
 from ottla.wire.headers import read_response_header, request_frame
 from ottla.wire.types import ZERO_UUID
+from support.damage import BROKER, SERVED
 
-BROKER, CONTROLLER = "PLAINTEXT", "CONTROLLER"
 TOPIC = "orders"
 
 Frame = tuple[str, bytes]
@@ -370,102 +370,3 @@ class RandomRequests:
         if choice == 3:
             batch[random.randrange(len(batch))] = random.randrange(256)
         return bytes(batch)
-
-
-def _is_on(api: Api, listener: str) -> bool:
-    return api.on_broker if listener == BROKER else api.on_controller
-
-
-SERVED: list[tuple[str, ApiKey, int]] = [
-    (listener, api.key, version)
-    for listener in (BROKER, CONTROLLER)
-    for api in APIS.values()
-    if _is_on(api, listener)
-    for version in range(api.min_version, api.max_version + 1)
-]
-"""Every (listener, API, version) there is."""
-
-
-# Damage
-
-Damage = Callable[[bytearray, Random], None]
-
-
-def damaged(frame: bytes, random: Random) -> bytes:
-    """The frame with one to four things wrong with it."""
-    data = bytearray(frame)
-    for _ in range(random.randrange(1, 5)):
-        random.choice(DAMAGES)(data, random)
-    return bytes(data)
-
-
-def _overwrite(data: bytearray, random: Random) -> None:
-    """A number somewhere, most often a length or a count, becomes another one."""
-    value = random.choice(INTERESTING)
-    position = random.randrange(len(data) + 1)
-    data[position : position + len(value)] = value
-
-
-def _flip(data: bytearray, random: Random) -> None:
-    if data:
-        data[random.randrange(len(data))] ^= 1 << random.randrange(8)
-
-
-def _cut(data: bytearray, random: Random) -> None:
-    del data[random.randrange(len(data) + 1) :]
-
-
-def _extend(data: bytearray, random: Random) -> None:
-    data += random.choice((b"\x00", random.randbytes(random.randrange(64)), bytes(100)))
-
-
-def _insert(data: bytearray, random: Random) -> None:
-    position = random.randrange(len(data) + 1)
-    data[position:position] = random.choice(INTERESTING)
-
-
-def _remove(data: bytearray, random: Random) -> None:
-    position = random.randrange(len(data) + 1)
-    del data[position : position + random.randrange(1, 9)]
-
-
-def _repeat(data: bytearray, random: Random) -> None:
-    position = random.randrange(len(data) + 1)
-    piece = data[position : position + random.randrange(1, 40)]
-    data[position:position] = piece
-
-
-DAMAGES: tuple[Damage, ...] = (
-    _overwrite,
-    _overwrite,
-    _flip,
-    _cut,
-    _extend,
-    _insert,
-    _remove,
-    _repeat,
-)
-INTERESTING: tuple[bytes, ...] = (
-    b"\x00",
-    b"\x01",
-    b"\x02",
-    b"\x7f",
-    b"\x80",
-    b"\xff",
-    b"\x7f\xff",
-    b"\x80\x00",
-    b"\xff\xff",
-    b"\xff\xfe",
-    b"\x7f\xff\xff\xff",
-    b"\x80\x00\x00\x00",
-    b"\xff\xff\xff\xff",
-    b"\xff\xff\xff\xfe",
-    b"\x00\x00\x00\x00",
-    b"\x00\x0f\xff\xff",
-    b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01",
-    b"\xff\xff\xff\xff\x0f",
-    b"\xff\xff\xff\xff\x07",
-    b"\x02\x00\x01a\x00\x01b",
-    b"\xc3\x28",
-    b"\xed\xa0\x80",
-)

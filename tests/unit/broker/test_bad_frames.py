@@ -12,15 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from fuzzed_node import (
-    BROKER,
-    CONTROLLER,
-    SERVED,
-    TOPIC,
-    FuzzedNode,
-    RandomRequests,
-    damaged,
-)
+from fuzzed_node import TOPIC, FuzzedNode, RandomRequests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +27,7 @@ from ottla.wire.fetch import FetchPartition, FetchRequest
 from ottla.wire.headers import read_response_header, request_frame
 from ottla.wire.primitives import TAGGED_FIELDS_MAX, uvarint
 from ottla.wire.produce import PARTITIONS_MAX, PartitionData, ProduceRequest
+from support.damage import BROKER, CONTROLLER, SERVED, damaged
 
 LISTENERS = (BROKER, CONTROLLER)
 FRAMES = int(os.environ.get("OTTLA_FUZZ_FRAMES", 1_000_000))
