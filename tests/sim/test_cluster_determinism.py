@@ -54,3 +54,15 @@ def test_a_seed_runs_the_same_twice_and_another_differently() -> None:
 def test_a_seed_runs_the_same_in_another_process(hash_seeds: tuple[str, str]) -> None:
     one, other = map(digest_elsewhere, hash_seeds)
     assert one and one == other
+
+
+def test_seeds_in_several_processes_run_as_each_does_alone() -> None:
+    command = [sys.executable, "-m", "ottla.sim", "--trouble", str(TROUBLE_S)]
+    many = subprocess.run(
+        [*command, "--seeds", f"{SEED}..{SEED + 2}", "--jobs", "2"], capture_output=True, text=True
+    )
+    assert many.returncode == 0, many.stdout + many.stderr
+    first, second, summary = many.stdout.splitlines()[:3]
+    assert first.split()[:2] == [str(SEED), "PASSED"] and second.split()[0] == str(SEED + 1)
+    assert summary.startswith("2 seeds, 0 failed")
+    assert first.split()[-1] == digest_elsewhere("0")
