@@ -137,7 +137,7 @@ def _one(
     if outcome.verdict is not Verdict.PASSED:
         print(f"again: {replay_command(seed, trouble, faults)}")
         if faults is None:
-            print(f"smaller: ottla sim --minimize {seed}")
+            print(f"smaller: {replay_command(seed, trouble).replace('--seed', '--minimize')}")
     print(outcome.digest)
     return outcome.verdict
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -21,13 +22,19 @@ def run(options: Options) -> Outcome:
     return run_seed(options.seed, options=options)
 
 
+def _prepare_worker() -> None:
+    """It says nothing, not even when it is interrupted."""
+    logging.disable()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def outcomes(runs: Sequence[Options], jobs: int) -> Iterator[Outcome]:
     """In the order of `runs`."""
     if jobs == 1:
         yield from map(run, runs)
         return
     with ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=logging.disable
+        jobs, mp_context=get_context("spawn"), initializer=_prepare_worker
     ) as pool:
         try:
             yield from pool.map(run, runs)
