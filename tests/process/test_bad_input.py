@@ -229,7 +229,10 @@ BAD_RECORDS: dict[str, tuple[Callable[[], bytes | bytearray | None], ErrorCode]]
         E.INVALID_RECORD,
     ),
     "producer -2": (lambda: with_field(PRODUCER, b"\xff" * 7 + b"\xfe"), E.INVALID_RECORD),
-    "a transaction of nobody": (lambda: with_field(ATTRIBUTES, b"\x00\x10"), E.INVALID_RECORD),
+    "a transaction that nobody began": (
+        lambda: batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True),
+        E.INVALID_TXN_STATE,
+    ),
     "a batch that is too large": (lambda: batch(value=bytes(2 * MEGABYTE)), E.MESSAGE_TOO_LARGE),
 }
 

@@ -13,7 +13,7 @@ from ottla.broker.directory import ClusterView
 from ottla.broker.replicas import ReplicaManager
 from ottla.broker.server import Request
 from ottla.log.errors import LogDirError
-from ottla.records.batch import CODEC_MASK
+from ottla.records.batch import CODEC_MASK, TRANSACTIONAL_BIT
 from ottla.replica.partition import Partition
 from ottla.wire import produce as codec
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -144,6 +144,10 @@ class ProduceHandler:
                     raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no records")
                 if request.version < ZSTD_FROM and _is_zstd(data.records):
                     raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+                if _is_transactional(data.records):
+                    # No coordinator began it (KIP-890), so none would end it: whoever reads committed
+                    # records only would wait for ever.
+                    raise KafkaError(ErrorCode.INVALID_TXN_STATE)
                 appended = found.append(data.records, acks, now, now_ms)
             except KafkaError as error:
                 results.append(_failure(data, error))
@@ -194,6 +198,10 @@ class ProduceHandler:
 
 def _is_zstd(records: memoryview) -> bool:
     return len(records) > ATTRIBUTES_END and records[ATTRIBUTES_END] & CODEC_MASK == ZSTD
+
+
+def _is_transactional(records: memoryview) -> bool:
+    return len(records) > ATTRIBUTES_END and bool(records[ATTRIBUTES_END] & TRANSACTIONAL_BIT)
 
 
 def _failure(data: PartitionData, error: KafkaError) -> PartitionResult:
