@@ -104,7 +104,6 @@ class DescribeHandlers:
         cluster: ClusterView,
         controller: Controller,
         cluster_id: str,
-        controller_id: Callable[[], int],
         liveness: LeaderLiveness,
     ) -> None:
         self._liveness = liveness
@@ -112,7 +111,6 @@ class DescribeHandlers:
         self._cluster = cluster
         self._controller = controller
         self._cluster_id = cluster_id
-        self._controller_id = controller_id
         self._answers: dict[tuple[Any, ...], bytes] = {}
         self._answers_of = -1
 
@@ -169,7 +167,7 @@ class DescribeHandlers:
             self._answers.clear()
             self._answers_of = self._cluster.generation
         version = request.version
-        key = (version, request.connection.listener, asked, with_operations, self._controller_id())
+        key = (version, request.connection.listener, asked, with_operations)
         answer = self._answers.get(key)
         if answer is None:
             answer = messages.write_response(
@@ -263,11 +261,11 @@ class DescribeHandlers:
         }
 
     def _some_broker(self, brokers: Iterable[Any]) -> int:
-        """Clients of old send admin requests to "the controller": any broker does, it forwards. The active
-        controller's own node saves a hop where it is a broker too."""
+        """Clients send admin requests to "the controller": any broker does, it forwards. This one names
+        itself, for it is alive; of another that just died, librdkafka would await the return."""
         ids = [broker.id for broker in brokers]
-        active = self._controller_id()
-        return active if active in ids else (ids[0] if ids else -1)
+        own = self._settings.node_id
+        return own if own in ids else (ids[0] if ids else -1)
 
     def _asked_topic(
         self,

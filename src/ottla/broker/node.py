@@ -296,7 +296,6 @@ class Broker:
             self.cluster,
             self.to_controller,
             self.cluster_id,
-            lambda: -1 if self.quorum.leader_id is None else self.quorum.leader_id,
             LeaderLiveness(
                 settings.node_id,
                 self.runtime.network,
