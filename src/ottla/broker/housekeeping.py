@@ -76,8 +76,19 @@ class Housekeeping:
     async def _flush_due(self) -> None:
         now_ms = self._clock.wall_ms()
         for log in list(self._replicas.logs.logs.values()):
+            if log.failed is None and not log.gone:
+                await self._flush_identity(log)
             if log.failed is None and log.flush_due(now_ms):
                 await self._flush(log)
+
+    async def _flush_identity(self, log: Log) -> None:
+        try:
+            plan = log.identity_plan()
+            if plan is not None:
+                await self._in_thread(plan)
+                log.identity_flushed()
+        except LogDirError as error:
+            self._replicas.directory_failed(error)
 
     async def _flush(self, log: Log) -> None:
         try:

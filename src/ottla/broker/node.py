@@ -34,12 +34,18 @@ from ottla.broker.server import Handler, Server
 from ottla.broker.to_controller import ToController
 from ottla.config.settings import Settings
 from ottla.config.values import ConfigError, Listener
+from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import LogConfig
 from ottla.log.errors import WrongDirectory
-from ottla.log.manager import LogManager
-from ottla.metadata.format import format_directory, is_formatted, load_properties
+from ottla.log.manager import LOCK, LogManager
+from ottla.metadata.format import (
+    check_directory,
+    format_directory,
+    is_formatted,
+    load_properties,
+)
 from ottla.metadata.image import Delta, MetadataImage
-from ottla.runtime import Runtime
+from ottla.runtime import File, Runtime
 from ottla.wire.apis import APIS, ApiKey
 
 logger = logging.getLogger(__name__)
@@ -58,6 +64,9 @@ class Node:
         self.quorum: Quorum | None = None
         self.controller: ControllerService | None = None
         self.broker: Broker | None = None
+        self.logs: LogManager | None = None
+        self._lock: File | None = None
+        """Of the metadata's directory, where no log manager holds it."""
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Run until cancelled, which is a controlled shutdown, or until the node cannot go on."""
@@ -71,7 +80,7 @@ class Node:
     async def start(self) -> None:
         settings = self.settings
         await self._take_ports()
-        cluster_id = self._identity()
+        cluster_id = self._take_directories()
         self.quorum = Quorum(settings, self.runtime, cluster_id)
         self.quorum.on_failure.append(self._quorum_failed)
         handlers: dict[ApiKey, Handler] = dict(self.quorum.handlers())
@@ -83,7 +92,10 @@ class Node:
         if self.controller is not None:
             await self.controller.start()
         if settings.is_broker:
-            self.broker = Broker(settings, self.runtime, self.quorum, cluster_id, self.endpoints)
+            assert self.logs is not None
+            self.broker = Broker(
+                settings, self.runtime, self.quorum, self.logs, cluster_id, self.endpoints
+            )
             await self.broker.start(
                 lambda handlers: self._serve(
                     settings.broker_listeners, handlers, is_controller=False
@@ -113,14 +125,63 @@ class Node:
             told = advertised[listener.name]
             self.endpoints[listener.name] = told._replace(port=told.port or port)
 
-    def _identity(self) -> str:
-        """The cluster's id: what the directories say, else what the settings give, else what follows from
-        them; a directory that is empty gets it now."""
+    def _take_directories(self) -> str:
+        """Lock the directories and read whose they are; only when nothing is wrong with any of them is the
+        first byte written. The cluster's id: what they say, else what the settings give, else what
+        follows from them."""
         settings, disk = self.settings, self.runtime.disk
-        places = dict.fromkeys((settings.metadata_log_dir, *settings.log_dirs))
-        found = {
-            place: load_properties(disk, place) for place in places if is_formatted(disk, place)
-        }
+        metadata = settings.metadata_log_dir
+        places = dict.fromkeys((metadata, *settings.log_dirs))
+        found: dict[str, MetaProperties] = {}
+        for place in places:
+            try:
+                if is_formatted(disk, place):
+                    found[place] = load_properties(disk, place)
+            except OSError as error:
+                self._unless_metadata(place, error)
+        cluster_id = self._cluster_id(found)
+        try:
+            check_directory(disk, metadata)
+            if not settings.is_broker or metadata not in settings.log_dirs:
+                disk.make_dirs(metadata)
+                self._lock = disk.lock(f"{metadata}/{LOCK}")
+        except BlockingIOError as error:
+            raise WrongDirectory(metadata, "another process uses it") from error
+        except OSError as error:
+            self._unless_metadata(metadata, error)
+        if settings.is_broker:
+            self.logs = LogManager(
+                disk,
+                list(settings.log_dirs),
+                LogConfig.from_settings(settings.topic_defaults()),
+                new_id=lambda: new_uuid(self.runtime),
+                producer_id_expiration_ms=settings.producer_id_expiration_ms,
+            )
+            self.logs.take(cluster_id, settings.node_id)
+            for place, cause in self.logs.offline_directories.items():
+                self._unless_metadata(place, cause)
+                logger.error("log directory %s is offline: %s", place, cause)
+                del places[place]
+        for place in places:
+            if place not in found:
+                format_directory(
+                    disk,
+                    place,
+                    cluster_id=cluster_id,
+                    node_id=settings.node_id,
+                    directory_id=new_uuid(self.runtime),
+                    voters=None,
+                )
+        return cluster_id
+
+    def _unless_metadata(self, place: str, cause: Exception) -> None:
+        """A broker can live without one of several log directories, no node without its metadata."""
+        if place == self.settings.metadata_log_dir:
+            why = "it is not a directory" if _is_no_directory(cause) else str(cause)
+            raise WrongDirectory(place, why) from cause
+
+    def _cluster_id(self, found: Mapping[str, MetaProperties]) -> str:
+        settings = self.settings
         for place, properties in found.items():
             if properties.node_id != settings.node_id:
                 raise WrongDirectory(
@@ -137,18 +198,7 @@ class Node:
             raise WrongDirectory(
                 next(iter(found)), f"the directories are of clusters {sorted(ids)}"
             )
-        cluster_id = ids.pop() if ids else settings.cluster_id or settings.derived_cluster_id()
-        for place in places:
-            if place not in found:
-                format_directory(
-                    disk,
-                    place,
-                    cluster_id=cluster_id,
-                    node_id=settings.node_id,
-                    directory_id=new_uuid(self.runtime),
-                    voters=None,
-                )
-        return cluster_id
+        return ids.pop() if ids else settings.cluster_id or settings.derived_cluster_id()
 
     def _serve(
         self,
@@ -182,6 +232,10 @@ class Node:
             await self.quorum.stop()
         for server in self.servers.values():
             server.close()
+        if self.broker is None and self.logs is not None:
+            self.logs.close(clean=False)
+        if self._lock is not None:
+            self._lock.close()
 
     def _quorum_failed(self, error: Exception) -> None:
         """What this node knows of the cluster is history from now on. It serves nobody any more and lets
@@ -203,6 +257,7 @@ class Broker:
         settings: Settings,
         runtime: Runtime,
         quorum: Quorum,
+        logs: LogManager,
         cluster_id: str,
         endpoints: Mapping[str, Listener],
     ) -> None:
@@ -211,13 +266,7 @@ class Broker:
         self.quorum = quorum
         self.cluster_id = cluster_id
         self.cluster = ClusterView(linger_s=settings.broker_session_timeout_ms / 1000)
-        self.logs = LogManager(
-            runtime.disk,
-            list(settings.log_dirs),
-            LogConfig.from_settings(settings.topic_defaults()),
-            new_id=lambda: new_uuid(runtime),
-            producer_id_expiration_ms=settings.producer_id_expiration_ms,
-        )
+        self.logs = logs
         self.replicas = ReplicaManager(settings, runtime.clock, self.logs)
         self.to_controller = ToController(settings, runtime, quorum)
         self.lifecycle = BrokerLifecycle(
@@ -247,6 +296,7 @@ class Broker:
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
         self.is_serving = False
         self._leaving: asyncio.Task[None] | None = None
+        self._opening: asyncio.Future[None] | None = None
 
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
@@ -255,9 +305,10 @@ class Broker:
         """Recover the logs, register, catch up, take our roles, serve, and be unfenced."""
         loop = asyncio.get_running_loop()
         now_ms = self.runtime.clock.wall_ms()
-        await loop.run_in_executor(
+        self._opening = loop.run_in_executor(
             None, self.logs.start, self.cluster_id, self.settings.node_id, now_ms
         )
+        await asyncio.shield(self._opening)
         if self.quorum.failed is not None:
             raise self.quorum.failed
         self.quorum.on_image.append(self._image_changed)
@@ -342,6 +393,8 @@ class Broker:
         self.replication.stop()
         await self.to_controller.stop()
         self.cluster.close()
+        if self._opening is not None:
+            await asyncio.wait([self._opening])  # a start that was interrupted still reads them
         logger.info("closing the logs")
         close = partial(self.logs.close, clean=True, broker_epoch=self.lifecycle.broker_epoch)
         await asyncio.get_running_loop().run_in_executor(None, close)
@@ -349,3 +402,7 @@ class Broker:
 
 def new_uuid(runtime: Runtime) -> uuid.UUID:
     return uuid.UUID(int=runtime.random.getrandbits(128), version=4)
+
+
+def _is_no_directory(cause: Exception) -> bool:
+    return isinstance(cause, FileExistsError | NotADirectoryError)

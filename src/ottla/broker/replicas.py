@@ -165,8 +165,6 @@ class ReplicaManager:
     def apply_all(self, image: MetadataImage) -> None:
         """The first image after the start: everything that is ours, and nothing else, is on disk."""
         self.image = image
-        for key, why in self.logs.never_flushed.items():
-            logger.warning("%s-%d was never flushed and is set aside: %s", *key, why)
         for topic in image.topics.values():
             for number in range(len(topic.partitions)):
                 self._find_lost(topic, number)
@@ -178,8 +176,8 @@ class ReplicaManager:
         for key in [key for key in self.logs.corrupt if key not in self.lost]:
             logger.info("setting the stray log %s-%d aside: no replica of it is here", *key)
             self._set_aside(key)
-        for key, lost in self.lost.items():
-            logger.error("%s-%d is offline until another broker leads it: %s", *key, lost)
+        for key, why in self.lost.items():
+            logger.error("%s-%d is offline until another broker leads it: %s", *key, why)
 
     def _find_lost(self, topic: TopicImage, number: int) -> None:
         """At the start: which replicas must not lead, whatever the metadata still thinks of them. In the

@@ -69,8 +69,11 @@ def _fail(message: str, code: int) -> int:
 
 
 def _run(settings: Settings, ready_fd: int | None) -> int:
+    from ottla.broker.lifecycle import RegistrationRefused
     from ottla.broker.node import run_node
     from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
+    from ottla.metadata.quorum_state import CorruptQuorumState
+    from ottla.metadata.snapshots import CorruptSnapshot
     from ottla.runtime.real import real_runtime, run
 
     logging.basicConfig(
@@ -111,7 +114,9 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
         run(until_signalled())
     except ConfigError as error:
         return _fail(str(error), USAGE)
-    except (CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory, OSError) as error:
+    except (CorruptCheckpoint, CorruptLog, CorruptQuorumState, CorruptSnapshot) as error:
+        return _fail(str(error), FAILED)
+    except (LogDirError, RegistrationRefused, WrongDirectory, OSError) as error:
         return _fail(str(error), FAILED)
     return OK
 

@@ -155,15 +155,20 @@ def partition_metadata_text(topic_id: UUID) -> bytes:
 
 
 def read_clean_shutdown(disk: Disk, path: str) -> int | None:
-    """The broker epoch of the clean stop, or None if there was none. A marker without a readable epoch
-    still says that the logs were closed: its epoch is then -1, as in Kafka."""
+    """The broker epoch of the clean stop, or None if there was none. The empty marker of older Kafkas says
+    that the logs were closed, and no more: its epoch is -1."""
     if not disk.exists(path):
         return None
-    try:
-        epoch = json.loads(disk.read(path))["brokerEpoch"]
-    except (ValueError, KeyError, TypeError):
+    text = _text(disk, path)
+    if not text:
         return -1
-    return epoch if isinstance(epoch, int) else -1
+    try:
+        epoch = json.loads(text)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptCheckpoint(path, 1, "no marker of a clean stop") from error
+    if type(epoch) is not int:
+        raise CorruptCheckpoint(path, 1, f"the broker epoch is {epoch!r}")
+    return epoch
 
 
 def write_clean_shutdown(disk: Disk, path: str, broker_epoch: int) -> None:

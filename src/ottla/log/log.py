@@ -755,6 +755,33 @@ class Log:
         self._unflushed_since_ms = None
         self._plan_done()
 
+    def identity_plan(self) -> Callable[[], None] | None:
+        """Make durable that this log is there and whose it is, soon after its creation: without that the
+        data in it is worth nothing. A call that may be made in a thread, then `identity_flushed`. None
+        if that is done, or a flush is under way that does it."""
+        if not self._metadata_unflushed or self._plans_outstanding or self.failed is not None:
+            return None
+        try:
+            file = self._disk.open(f"{self.path}/{checkpoints.PARTITION_METADATA}")
+        except OSError as error:
+            self._fail(error)
+        self._metadata_unflushed = False
+        self._plans_outstanding += 1
+
+        def run() -> None:
+            try:
+                file.flush()
+                for directory in (self.path, self.directory):
+                    self._disk.flush_dir(directory)
+            except OSError as error:
+                if not self._gone:
+                    self._fail(error)
+
+        return run
+
+    def identity_flushed(self) -> None:
+        self._plan_done()
+
     def epochs_plan(self) -> Callable[[], None] | None:
         """Bring leader-epoch-checkpoint up to date between flushes, for whoever reads the file: a call
         that may be made in a thread, then `epochs_written`. None if there is nothing to write, or a plan

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla.log import checkpoints
@@ -65,6 +66,17 @@ class Checkpoint:
                     self.failures[directory] = error
 
 
+class _Found(NamedTuple):
+    """What a directory says of itself before anything in it is touched."""
+
+    properties: MetaProperties
+    clean_epoch: int | None
+    """Of the clean stop before this start; None if it was none."""
+    recovery_points: dict[TopicPartition, int]
+    high_watermarks: dict[TopicPartition, int]
+    log_starts: dict[TopicPartition, int]
+
+
 class LogManager:
     def __init__(
         self,
@@ -83,8 +95,6 @@ class LogManager:
         self.directory_ids: dict[str, UUID] = {}
         self.logs: dict[TopicPartition, Log] = {}
         self.corrupt: dict[TopicPartition, CorruptLog] = {}
-        self.never_flushed: dict[TopicPartition, CorruptLog] = {}
-        """Logs that were set aside at the start, because a crash had left only a part of their creation."""
         self.offline_directories: dict[str, Exception] = {}
         self.on_offline: list[Callable[[str, list[TopicPartition]], None]] = []
         """Called with the directory and the logs that went with it."""
@@ -94,6 +104,8 @@ class LogManager:
         self._new_id = new_id
         self._files = OpenFiles(disk, open_files_max)
         self._locks: dict[str, File] = {}
+        self._taken: dict[str, _Found] = {}
+        self._is_open = False
         self._corrupt_in: dict[TopicPartition, str] = {}
         self._doomed: list[tuple[int, str, str]] = []
         """(when, directory, path) of deleted logs."""
@@ -106,6 +118,62 @@ class LogManager:
 
     # Starting and stopping
 
+    def take(self, cluster_id: str, node_id: int) -> None:
+        """Lock the directories and read what they say of themselves; nothing is written yet. A directory
+        that cannot be read is offline. WrongDirectory if one is not ours to take, or none is usable;
+        CorruptCheckpoint if one of the files on which everything rests is damaged."""
+        assert not self._taken
+        try:
+            for directory in self.directories:
+                try:
+                    self._taken[directory] = self._take(directory, cluster_id, node_id)
+                except OSError as error:
+                    self.mark_offline(directory, error)
+            if not self._taken:
+                cause = self.offline_directories[self.directories[0]]
+                raise WrongDirectory(self.directories[0], f"no log directory is usable: {cause}")
+        except (WrongDirectory, CorruptCheckpoint):
+            self._unlock()
+            raise
+
+    def _take(self, directory: str, cluster_id: str, node_id: int) -> _Found:
+        self._disk.make_dirs(directory)
+        try:
+            self._locks[directory] = self._disk.lock(f"{directory}/{LOCK}")
+        except BlockingIOError as error:
+            raise WrongDirectory(directory, "another process uses it") from error
+        properties = MetaProperties(cluster_id, node_id, None)
+        path = f"{directory}/{checkpoints.META_PROPERTIES}"
+        if self._disk.exists(path):
+            properties = checkpoints.read_meta_properties(self._disk, path)
+        if properties.cluster_id != cluster_id:
+            raise WrongDirectory(
+                directory, f"it belongs to cluster {properties.cluster_id}, this is {cluster_id}"
+            )
+        if properties.node_id != node_id:
+            raise WrongDirectory(
+                directory, f"it belongs to node {properties.node_id}, this is {node_id}"
+            )
+        id = properties.directory_id
+        if id is not None and any(
+            found.properties.directory_id == id for found in self._taken.values()
+        ):
+            raise WrongDirectory(directory, f"directory id {id} is there twice")
+        return _Found(
+            properties,
+            checkpoints.read_clean_shutdown(
+                self._disk, f"{directory}/{checkpoints.CLEAN_SHUTDOWN}"
+            ),
+            *(
+                checkpoints.read_offsets(self._disk, f"{directory}/{name}")
+                for name in (
+                    checkpoints.RECOVERY_POINTS,
+                    checkpoints.HIGH_WATERMARKS,
+                    checkpoints.LOG_STARTS,
+                )
+            ),
+        )
+
     def start(
         self,
         cluster_id: str,
@@ -113,16 +181,20 @@ class LogManager:
         now_ms: int,
         config_of: Callable[[str], LogConfig] | None = None,
     ) -> None:
-        """Take the directories and open all logs, with the topics' settings where they are known already.
-        WrongDirectory if a directory is not ours to take, or none is usable."""
-        clean_epochs: list[int | None] = []
-        for directory in self.directories:
+        """Take the directories, if that was not done yet, and open all logs, with the topics' settings
+        where they are known already."""
+        if not self._taken:
+            self.take(cluster_id, node_id)
+        clean_epochs = [found.clean_epoch for found in self._taken.values()]
+        for directory, found in self._taken.items():
             try:
-                self._take(directory, cluster_id, node_id)
-                clean_epoch = self._take_clean_shutdown(directory)
-                clean_epochs.append(clean_epoch)
-                self._open_logs(directory, clean_epoch is not None, now_ms, config_of)
-            except (OSError, CorruptCheckpoint) as error:
+                self._identify(directory, found.properties)
+                if found.clean_epoch is not None:
+                    # The marker is gone for good before the first log is touched.
+                    self._disk.remove(f"{directory}/{checkpoints.CLEAN_SHUTDOWN}")
+                    self._disk.flush_dir(directory)
+                self._open_logs(directory, found, now_ms, config_of)
+            except OSError as error:
                 self.mark_offline(directory, error)
             except LogDirError as error:
                 self.mark_offline(directory, error.cause)
@@ -130,60 +202,32 @@ class LogManager:
             cause = self.offline_directories[self.directories[0]]
             raise WrongDirectory(self.directories[0], f"no log directory is usable: {cause}")
         first = clean_epochs[0]
-        whole = len(clean_epochs) == len(self.directories)
-        if whole and first is not None and all(epoch == first for epoch in clean_epochs):
+        if not self.offline_directories and first is not None and set(clean_epochs) == {first}:
             self.previous_broker_epoch = first
+        self._is_open = True
 
-    def _take(self, directory: str, cluster_id: str, node_id: int) -> None:
-        self._disk.make_dirs(directory)
-        try:
-            self._locks[directory] = self._disk.lock(f"{directory}/{LOCK}")
-        except BlockingIOError as error:
-            raise WrongDirectory(directory, "another process uses it") from error
-        path = f"{directory}/{checkpoints.META_PROPERTIES}"
-        if self._disk.exists(path):
-            found = checkpoints.read_meta_properties(self._disk, path)
-            if found.cluster_id != cluster_id:
-                raise WrongDirectory(
-                    directory, f"it belongs to cluster {found.cluster_id}, this is {cluster_id}"
-                )
-            if found.node_id != node_id:
-                raise WrongDirectory(
-                    directory, f"it belongs to node {found.node_id}, this is {node_id}"
-                )
-        else:
-            found = MetaProperties(cluster_id, node_id, None)
-        if found.directory_id is None:
-            found = found._replace(directory_id=self._new_id())
-            checkpoints.write_meta_properties(self._disk, path, found)
-        assert found.directory_id is not None
-        if found.directory_id in self.directory_ids.values():
-            raise WrongDirectory(directory, f"directory id {found.directory_id} is there twice")
-        self.directory_ids[directory] = found.directory_id
-
-    def _take_clean_shutdown(self, directory: str) -> int | None:
-        """The marker is gone for good before the first log is touched."""
-        path = f"{directory}/{checkpoints.CLEAN_SHUTDOWN}"
-        epoch = checkpoints.read_clean_shutdown(self._disk, path)
-        if epoch is not None:
-            self._disk.remove(path)
-            self._disk.flush_dir(directory)
-        return epoch
+    def _identify(self, directory: str, properties: MetaProperties) -> None:
+        if properties.directory_id is None:
+            properties = properties._replace(directory_id=self._new_id())
+            path = f"{directory}/{checkpoints.META_PROPERTIES}"
+            checkpoints.write_meta_properties(self._disk, path, properties)
+        assert properties.directory_id is not None
+        self.directory_ids[directory] = properties.directory_id
 
     def _open_logs(
         self,
         directory: str,
-        clean: bool,
+        found: _Found,
         now_ms: int,
         config_of: Callable[[str], LogConfig] | None,
     ) -> None:
-        recovery_points = checkpoints.read_offsets(
-            self._disk, f"{directory}/{checkpoints.RECOVERY_POINTS}"
-        )
+        recovery_points = found.recovery_points
         self._recovery_points[directory] = recovery_points
-        high_watermarks = self._read_or_none(directory, checkpoints.HIGH_WATERMARKS)
-        log_starts = self._read_or_none(directory, checkpoints.LOG_STARTS)
-        self._checkpointed[directory] = {*recovery_points, *high_watermarks, *log_starts}
+        self._checkpointed[directory] = {
+            *recovery_points,
+            *found.high_watermarks,
+            *found.log_starts,
+        }
         for name in self._disk.list_dir(directory):
             path = f"{directory}/{name}"
             if name.endswith(DELETE_SUFFIX):
@@ -203,33 +247,33 @@ class LogManager:
                     key.partition,
                     self.defaults if config_of is None else config_of(key.topic),
                     recovery_point=recovery_points.get(key, 0),
-                    log_start=log_starts.get(key, 0),
-                    clean=clean,
+                    log_start=found.log_starts.get(key, 0),
+                    clean=found.clean_epoch is not None,
                     now_ms=now_ms,
                     files=self._files,
                 )
             except CorruptLog as error:
-                self.corrupt[key] = error
-                self._corrupt_in[key] = directory
-                if not clean and not recovery_points.get(key, 0):
-                    # Nothing of it was ever flushed, so what is missing was not promised to anybody: a
-                    # power loss right after its creation. It is as good as no log.
-                    self.set_aside(key)
-                    self.never_flushed[key] = error
+                if recovery_points.get(key, 0) or not self._discarded_if_empty(path):
+                    self.corrupt[key] = error
+                    self._corrupt_in[key] = directory
                 continue
-            log.set_high_watermark(high_watermarks.get(key, 0))
+            log.set_high_watermark(found.high_watermarks.get(key, 0))
             self._adopt(log)
 
-    def _read_or_none(self, directory: str, name: str) -> dict[TopicPartition, int]:
-        """Without its high watermarks or log starts a log begins with what its files say, and learns the
-        rest from its leader."""
-        try:
-            return checkpoints.read_offsets(self._disk, f"{directory}/{name}")
-        except CorruptCheckpoint:
-            return {}
+    def _discarded_if_empty(self, path: str) -> bool:
+        """A power loss right after the creation may leave a directory without identity or data, which is
+        as good as none."""
+        for name in self._disk.list_dir(path):
+            if name.endswith(".log") and self._disk.file_size(f"{path}/{name}"):
+                return False
+        self._disk.remove_tree(path)
+        return True
 
     def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
-        """Close all logs; a clean stop leaves the marker in each directory where all went well."""
+        """Close all logs; a clean stop leaves the marker in each directory where all went well. Logs that
+        were not all opened cannot be closed cleanly: what was not looked at is not known to be whole."""
+        clean = clean and self._is_open
+        self._is_open = False
         for log in list(self.logs.values()):
             try:
                 log.close(clean=clean)
@@ -248,6 +292,9 @@ class LogManager:
                 except OSError as error:
                     self.mark_offline(directory, error)
         self.logs.clear()
+        self._unlock()
+
+    def _unlock(self) -> None:
         for lock in self._locks.values():
             lock.close()
         self._locks.clear()

@@ -18,7 +18,7 @@ from crc32c import crc32c
 from ottla.log import checkpoints
 from ottla.log.config import LogConfig
 from ottla.log.epochs import EpochCache
-from ottla.log.errors import CorruptCheckpoint, CorruptLog
+from ottla.log.errors import CorruptLog
 from ottla.log.producers import Marker, ProducerState, Snapshots
 from ottla.log.segment import OpenFiles, Segment
 from ottla.records.batch import CRC_START, HEADER_BYTES, Batch, CorruptBatch, read_batch
@@ -133,11 +133,8 @@ class _Loader:
     def _read_epochs(self) -> EpochCache:
         path = f"{self.path}/{checkpoints.LEADER_EPOCHS}"
         if self.disk.exists(path):
-            try:
-                return EpochCache(checkpoints.read_epochs(self.disk, path))
-            except CorruptCheckpoint:
-                # The batches carry the same epochs; only reading them all takes longer.
-                return self._epochs_from_batches(self.segments)
+            return EpochCache(checkpoints.read_epochs(self.disk, path))
+        # A crash may have come before it was first written. The batches carry the same epochs.
         return self._epochs_from_batches(self.segments)
 
     def _epochs_from_batches(self, segments: list[Segment]) -> EpochCache:

@@ -13,13 +13,24 @@ from uuid import UUID
 
 from ottla.log.checkpoints import (
     META_PROPERTIES,
+    RECOVERY_POINTS,
     MetaProperties,
     read_meta_properties,
+    read_offsets,
     write_meta_properties,
 )
 from ottla.metadata.features import DEFAULT_LEVELS
+from ottla.metadata.quorum_state import QuorumStateFile
 from ottla.metadata.records import FeatureLevelRecord, Record
-from ottla.metadata.snapshots import BOOTSTRAP, SnapshotStore, build_snapshot, read_snapshot
+from ottla.metadata.snapshots import (
+    BOOTSTRAP,
+    SUFFIX,
+    SnapshotStore,
+    build_snapshot,
+    check_snapshot,
+    read_snapshot,
+    snapshot_ids,
+)
 from ottla.metadata.voters import VoterSet
 from ottla.runtime.seams import Disk
 
@@ -86,3 +97,18 @@ def load_bootstrap_records(disk: Disk, directory: str) -> list[Record]:
     if not disk.exists(path):
         return feature_records(DEFAULT_LEVELS)
     return read_snapshot(disk.read(path), path).records
+
+
+def check_directory(disk: Disk, directory: str) -> None:
+    """Read what the quorum will rest upon, before it writes anything: a node whose files are damaged stops
+    here and leaves them as they are. CorruptQuorumState, CorruptSnapshot or CorruptCheckpoint."""
+    bootstrap = f"{directory}/{BOOTSTRAP_FILE}"
+    if disk.exists(bootstrap):
+        check_snapshot(disk.read(bootstrap), bootstrap)
+    metadata = f"{directory}/{METADATA_DIRECTORY}"
+    if disk.is_dir(metadata):
+        QuorumStateFile(disk, metadata).read()
+        read_offsets(disk, f"{metadata}/{RECOVERY_POINTS}")
+        for id in snapshot_ids(disk.list_dir(metadata))[-1:]:
+            path = f"{metadata}/{id}{SUFFIX}"
+            check_snapshot(disk.read(path), path)

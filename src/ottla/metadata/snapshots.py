@@ -128,6 +128,18 @@ def read_snapshot(data: bytes, name: str) -> SnapshotContent:
         raise CorruptSnapshot(f"{name}: {error}") from error
 
 
+def check_snapshot(data: bytes, name: str) -> None:
+    """Whether every byte of it is as it was written; quicker than reading it. CorruptSnapshot if not."""
+    last = None
+    try:
+        for last in batches(data):
+            check_crc(data, last)
+    except CorruptBatch as error:
+        raise CorruptSnapshot(f"{name}: {error}") from error
+    if last is None or not last.is_control:
+        raise CorruptSnapshot(f"{name}: has no footer")
+
+
 def _content(records: list[Record], controls: dict[int, bytes | None]) -> SnapshotContent:
     header = control.decode_control(control.SnapshotHeader, controls[ControlType.SNAPSHOT_HEADER])
     kraft_version, voters = 0, None
@@ -174,21 +186,24 @@ class Download:
         self._store.disk.remove(self._path)
 
 
+def snapshot_ids(names: Iterable[str]) -> list[SnapshotId]:
+    """The checkpoints among the files of a directory, oldest first."""
+    found = (_NAME.fullmatch(name) for name in names)
+    return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match is not None)
+
+
 class SnapshotStore:
     """The checkpoints of one directory, oldest first."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
         self.directory = directory
-        self.ids: list[SnapshotId] = []
+        names = disk.list_dir(directory)
+        self.ids = snapshot_ids(names)
         self._reading: tuple[SnapshotId, File] | None = None
-        for name in disk.list_dir(directory):
-            match = _NAME.fullmatch(name)
-            if match is not None:
-                self.ids.append(SnapshotId(int(match[1]), int(match[2])))
-            elif name.endswith((PART_SUFFIX, DELETED_SUFFIX)):
+        for name in names:
+            if name.endswith((PART_SUFFIX, DELETED_SUFFIX)):
                 disk.remove(f"{directory}/{name}")
-        self.ids.sort()
 
     @property
     def latest(self) -> SnapshotId | None:
@@ -206,7 +221,7 @@ class SnapshotStore:
         return self.disk.file_size(self.path(id))
 
     def load(self, id: SnapshotId) -> SnapshotContent:
-        return read_snapshot(self.disk.read(self.path(id)), str(id))
+        return read_snapshot(self.disk.read(self.path(id)), self.path(id))
 
     def timestamp_ms(self, id: SnapshotId) -> int:
         """When the last record in it was appended to the log; reads no more than the header."""

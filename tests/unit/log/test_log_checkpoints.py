@@ -74,12 +74,23 @@ def test_any_bytes_are_a_checkpoint_or_refused(data):
         checkpoints.read_epochs,
         checkpoints.read_meta_properties,
         checkpoints.read_partition_metadata,
+        checkpoints.read_clean_shutdown,
     ):
         try:
             read(disk, PATH)
         except CorruptCheckpoint:
             continue
-    checkpoints.read_clean_shutdown(disk, PATH)
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b'{"version":0}', b'{"brokerEpoch":"7"}', b"\xff"])
+def test_a_marker_that_no_clean_stop_wrote_is_refused_and_an_empty_one_is_older_kafkas(text):
+    disk = sim_disk()
+    assert checkpoints.read_clean_shutdown(disk, PATH) is None
+    disk.replace(PATH, b"")
+    assert checkpoints.read_clean_shutdown(disk, PATH) == -1
+    disk.replace(PATH, text)
+    with pytest.raises(CorruptCheckpoint):
+        checkpoints.read_clean_shutdown(disk, PATH)
 
 
 def test_meta_properties_are_kafkas():

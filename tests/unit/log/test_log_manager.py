@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from logkit import SMALL, append, batch_of, content, sim_disk
 
-from ottla.log.errors import LogDirError, WrongDirectory
+from ottla.log.errors import CorruptCheckpoint, LogDirError, WrongDirectory
 from ottla.log.manager import LogManager
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
@@ -269,16 +269,82 @@ def test_a_directory_that_cannot_be_read_at_the_start_is_offline_and_all_is_too_
         managed(disk, ("/a", "/b"))
 
 
-def test_a_damaged_recovery_point_checkpoint_takes_its_directory_offline():
-    """Without it nobody knows what was flushed, and so what may be cut."""
+@pytest.mark.parametrize(
+    "name",
+    [
+        "meta.properties",
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        ".kafka_cleanshutdown",
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_before_anything_is_written(name):
+    """Without it nobody knows what was flushed, committed or deleted, and so what may be done."""
     disk = sim_disk()
     manager = managed(disk, ("/a", "/b"))
     create(manager)
     manager.close(clean=True)
-    disk.replace("/a/recovery-point-offset-checkpoint", b"0\n7\n")
-    disk.replace("/b/replication-offset-checkpoint", b"garbage")
-    again = managed(disk, ("/a", "/b"))
-    assert list(again.offline_directories) == ["/a"]
+    disk.replace(f"/b/{name}", b"0\n7\n")
+    before = everything(disk)
+    with pytest.raises(CorruptCheckpoint, match=f"/b/{name}, line"):
+        managed(disk, ("/a", "/b"))
+    assert everything(disk) == before
+    with pytest.raises(CorruptCheckpoint):  # and the locks were let go
+        managed(disk, ("/a", "/b"))
+
+
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "partition.metadata"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_damaged_file_of_one_log_keeps_only_that_one_out(name, clean):
+    disk = sim_disk()
+    manager = managed(disk)
+    for partition in range(2):
+        append(create(manager, partition=partition), 3)
+    manager.checkpoint()
+    manager.close(clean=clean)
+    disk.replace(f"/data/t-0/{name}", b"garbage")
+    again = managed(disk)
+    assert list(again.corrupt) == [ZERO] and name in str(again.corrupt[ZERO])
+    assert list(again.logs) == [TopicPartition("t", 1)]
+
+
+def test_logs_that_were_not_all_opened_are_not_closed_as_clean():
+    disk = sim_disk()
+    manager = managed(disk)
+    append(create(manager), 3)
+    manager.logs[ZERO].flush()
+    manager.checkpoint()
+    killed(disk)
+    marks = disk.read("/data/recovery-point-offset-checkpoint")
+    interrupted = managed(disk, start=False)
+    interrupted.take(CLUSTER, 1)
+    interrupted.close(clean=True, broker_epoch=5)
+    assert not disk.exists("/data/.kafka_cleanshutdown")
+    assert disk.read("/data/recovery-point-offset-checkpoint") == marks
+
+
+def everything(disk, path="/"):
+    found = {}
+    for name in disk.list_dir(path):
+        inner = f"{path.rstrip('/')}/{name}"
+        found[inner] = everything(disk, inner) if disk.is_dir(inner) else disk.read(inner)
+    return found
+
+
+def test_whose_log_it_is_survives_a_power_loss_once_the_identity_was_flushed():
+    for seed in range(30):
+        disk = sim_disk(seed)
+        log = create(managed(disk))
+        plan = log.identity_plan()
+        plan()
+        log.identity_flushed()
+        assert log.identity_plan() is None
+        append(log, 3)
+        disk.lose_power()
+        again = managed(disk)
+        assert again.logs[ZERO].topic_id == TOPIC_ID and not again.corrupt
+        assert log.recovery_point == 0, "the data is another matter"
 
 
 def test_the_quorums_log_and_other_files_are_left_alone():
