@@ -318,7 +318,8 @@ class ProcessCluster:
         config: Mapping[str, str] | None = None,
         assignment: list[list[int]] | None = None,
     ) -> str:
-        """A new topic, led and in sync. `assignment` names the brokers of each partition, leader first."""
+        """A new topic, led and in sync, and known to every live broker. `assignment` names the brokers of
+        each partition, leader first."""
         config = dict(config or {})
         if assignment is None:
             topic = NewTopic(name, partitions, replicas or min(3, self.brokers), config=config)
@@ -327,9 +328,10 @@ class ProcessCluster:
             topic = NewTopic(name, partitions, replica_assignment=assignment, config=config)
         self.admin.create_topics([topic], request_timeout=30)[name].result(30)
         wait_until(
-            lambda: (
-                len(states := self.partitions(name)) == partitions
+            lambda: all(
+                len(states := self.partitions_as_seen_by(node, name)) == partitions
                 and all(state.whole for state in states.values())
+                for node in self.up
             ),
             20,
             f"topic {name} led and in sync",
@@ -339,18 +341,19 @@ class ProcessCluster:
     def partitions(self, topic: str) -> dict[int, PartitionState]:
         """Leader, replicas and ISR of each partition, as one of the live brokers knows them."""
         for node in self.up:
-            fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
             try:
-                (answer,) = self.ask(node, ApiKey.METADATA, 12, fields).topics
+                return self.partitions_as_seen_by(node, topic)
             except OSError:
                 continue
-            return {
-                p.partition_index: PartitionState(
-                    p.leader_id, list(p.replica_nodes), list(p.isr_nodes)
-                )
-                for p in answer.partitions
-            }
         raise ClusterNotReady("no broker answers")
+
+    def partitions_as_seen_by(self, node: NodeProcess, topic: str) -> dict[int, PartitionState]:
+        fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+        (answer,) = self.ask(node, ApiKey.METADATA, 12, fields).topics
+        return {
+            p.partition_index: PartitionState(p.leader_id, list(p.replica_nodes), list(p.isr_nodes))
+            for p in answer.partitions
+        }
 
     def leader(self, topic: str, partition: int = 0) -> int:
         def known() -> int:

@@ -16,7 +16,7 @@ from ottla.wire import fetch, produce
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import read_response_header, request_frame
-from support.cluster import HOST, ProcessCluster, receive, wait_until
+from support.cluster import HOST, ClusterNotReady, ProcessCluster, receive, wait_until
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
@@ -167,9 +167,9 @@ def latest_offset(
 def offsets(cluster: ProcessCluster, broker: int, topic: str) -> Offsets:
     """LEO and HW of the replica on this broker, in its own words."""
     leo = latest_offset(cluster, broker, topic, DEBUGGING_REPLICA)
-    assert not isinstance(leo, ErrorCode), leo.name
     answer = read(cluster, broker, topic)
-    assert answer.error == 0, ErrorCode(answer.error).name
+    if isinstance(leo, ErrorCode) or answer.error:
+        raise ClusterNotReady(f"{topic} on {broker}: {leo}, {ErrorCode(answer.error).name}")
     return Offsets(leo, answer.high_watermark)
 
 
