@@ -554,8 +554,9 @@ class Partition:
         return appended
 
     def _truncate(self, diverging: tuple[int, int]) -> None:
+        """Also below our log's start: if none of what is left here is the leader's, we begin anew there."""
         log = self.log
-        target = max(self.config.truncation_rule(log.epochs, log.log_end, diverging), log.log_start)
+        target = self.config.truncation_rule(log.epochs, log.log_end, diverging)
         if target < log.log_end:
             self.observer.truncated(
                 Truncation(

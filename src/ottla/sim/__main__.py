@@ -1,9 +1,10 @@
 """`python -m ottla.sim`: run seeds.
 
     python -m ottla.sim --seed 7 [--trace FILE] [--trouble SECONDS]
-    python -m ottla.sim --seeds 0..100 --jobs 2
+    python -m ottla.sim --seeds 0..100 --jobs 2 [--require-coverage]
 
-Exit codes: 0 all passed, 10 a crash, 20 a broken invariant, 30 no progress (the first that occurred).
+At the end of many seeds stands how often each rare state was met. Exit codes: 0 all passed, 10 a crash, 20 a
+broken invariant, 30 no progress (the first that occurred), 40 something that was to be covered was not.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import os
 import sys
 from collections.abc import Iterable
 
+from ottla.sim.coverage import RARE
 from ottla.sim.scenario import Options, Verdict, run_seed
 from ottla.sim.seeds import HASH_SEED, Tally, outcomes
+
+NOT_COVERED = 40
 
 
 def main() -> int:
@@ -28,6 +32,9 @@ def main() -> int:
     parser.add_argument(
         "--trouble", type=float, metavar="S", help="so long under faults, not what the seed says"
     )
+    parser.add_argument(
+        "--require-coverage", action="store_true", help="fail where something rare never happened"
+    )
     parser.add_argument("--verbose", action="store_true", help="what the nodes log")
     arguments = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
@@ -37,7 +44,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO if arguments.verbose else logging.CRITICAL)
     if arguments.seed is not None:
         return _run_one(arguments.seed, arguments.trouble, arguments.trace)
-    return _run_many(arguments.seeds, arguments.trouble, arguments.jobs)
+    return _run_many(arguments.seeds, arguments.trouble, arguments.jobs, arguments.require_coverage)
 
 
 def _range(text: str) -> range:
@@ -74,7 +81,9 @@ def _run_one(seed: int, trouble_s: float | None, trace: str | None) -> int:
     return outcome.verdict
 
 
-def _run_many(seeds: Iterable[int], trouble_s: float | None, jobs: int) -> int:
+def _run_many(
+    seeds: Iterable[int], trouble_s: float | None, jobs: int, require_coverage: bool
+) -> int:
     tally = Tally()
     for outcome in outcomes([Options.draw(seed, trouble_s) for seed in seeds], jobs):
         tally.add(outcome)
@@ -86,12 +95,19 @@ def _run_many(seeds: Iterable[int], trouble_s: float | None, jobs: int) -> int:
         if outcome.verdict is not Verdict.PASSED:
             print(outcome.problem)
             print(_replay(outcome.seed, trouble_s), flush=True)
-    met = " ".join(f"{kind}:{times}" for kind, times in sorted(tally.faults.items()))
+    for word in RARE:
+        print(f"{tally.marks[word]:>8} {word}")
+    print("met " + " ".join(f"{kind}:{times}" for kind, times in sorted(tally.faults.items())))
+    absent = tally.never_happened
+    if absent:
+        print(f"never happened: {', '.join(absent)}")
+    failed = [outcome.seed for outcome in tally.failed]
     print(
-        f"{tally.count} seeds, {len(tally.failed)} failed "
-        f"{[outcome.seed for outcome in tally.failed]}; {tally.virtual_s:.0f} virtual seconds, "
-        f"{tally.events} events, {tally.losses} recorded losses; met {met}"
+        f"{tally.count} seeds, {len(failed)} failed {failed}; {tally.virtual_s:.0f} virtual seconds, "
+        f"{tally.events} events, {tally.losses} recorded losses"
     )
+    if not failed and require_coverage and absent:
+        return NOT_COVERED
     return tally.verdict
 
 

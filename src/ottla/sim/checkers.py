@@ -13,17 +13,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.broker.node import Node
+from ottla.broker.node import Broker, Node
+from ottla.controller.draft import UNCLEAN_ELECTION
 from ottla.log.log import Log
+from ottla.metadata.conversation import Vote, VoteAnswer
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage
 from ottla.metadata.journal import TOPIC as METADATA_TOPIC
 from ottla.metadata.quorum_state import QuorumState
-from ottla.metadata.records import NO_LEADER, RECOVERING, Record, decode
+from ottla.metadata.raft import Raft
+from ottla.metadata.records import NO_LEADER, RECOVERING, TOPIC_RESOURCE, Record, decode
 from ottla.metadata.roles import Role as RaftRole
 from ottla.records.batch import read_batch
 from ottla.records.record import records as records_of
-from ottla.replica.partition import Partition, Role
+from ottla.replica.partition import Partition, Role, Truncation
 from ottla.sim.cluster import SimCluster, SimNode
+from ottla.sim.coverage import mark
 from ottla.sim.oracle import EMPTY, Copy, Ledger, Violation, content
 from ottla.sim.process import Process
 from ottla.sim.workload import Ack, History
@@ -54,6 +58,8 @@ class _Replica:
         self.under_min_isr = False
         self.is_doubtful = False
         """Its machine lost power, or its disk failed: some of the tail may be gone."""
+        self.lost_in = -1
+        """The registration of its broker when that happened."""
 
 
 class _Watched:
@@ -69,6 +75,8 @@ class _Watched:
         self.raft_flushed = 0
         self.epoch = 0
         self.image: MetadataImage | None = None
+        self.raft: Raft | None = None
+        self.broker: Broker | None = None
 
 
 class Checkers:
@@ -85,7 +93,10 @@ class Checkers:
         self._metadata = Ledger(METADATA)
         self._digests: dict[int, str] = {-1: self.image.digest()}
         self._raft_leaders: dict[int, int] = {}
-        self._votes: dict[tuple[int, int], object] = {}
+        self._votes: dict[tuple[int, int], int] = {}
+        self._votes_granted: list[tuple[int, int, int]] = []
+        """(voter, epoch, candidate) as answered, not looked at yet."""
+        self._truncations: list[tuple[_Watched, Truncation]] = []
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         self._broker_epochs: dict[int, int] = {}
         self._watched = {node.id: _Watched(node) for node in cluster.nodes.values()}
@@ -124,7 +135,24 @@ class Checkers:
     def power_lost(self, node: int) -> None:
         """Told before the machine is started again: what it has unflushed may be gone."""
         for replica in self._watched[node].replicas.values():
-            replica.is_doubtful = True
+            self._doubt(node, replica)
+
+    def _doubt(self, node: int, replica: _Replica) -> None:
+        registered = self.image.brokers.get(node)
+        replica.is_doubtful = True
+        replica.lost_in = -1 if registered is None else registered.epoch
+
+    def _is_excused(self, node: int, replica: _Replica) -> bool:
+        """It may miss what it is taken to hold, because the controller cannot know yet: as soon as its
+        broker has registered anew, it is in no set until it has everything."""
+        registered = self.image.brokers.get(node)
+        return replica.is_doubtful and (registered is None or registered.epoch <= replica.lost_in)
+
+    def _allows_unclean(self, topic: str) -> bool:
+        return (
+            self.allows_unclean_elections
+            or self.image.config(TOPIC_RESOURCE, topic).get(UNCLEAN_ELECTION) == "true"
+        )
 
     def doubtful_nodes(self) -> list[int]:
         """Nodes that may miss something that was committed."""
@@ -162,9 +190,61 @@ class Checkers:
         node = watched.machine.node
         if node is None or node.quorum is None:
             return
+        self._listen(watched, node)
         self._look_at_quorum(watched, node)
         if node.broker is not None and node.broker.is_serving:
             self._look_at_replicas(watched, node.broker.replicas.partitions)
+        if self._truncations:
+            self._check_truncations()
+        if self._votes_granted:
+            self._check_votes_granted()
+
+    def _listen(self, watched: _Watched, node: Node) -> None:
+        """What is over within one event is told, since it cannot be seen afterwards."""
+        assert node.quorum is not None
+        raft, broker = node.quorum.raft, node.broker
+        if watched.raft is not raft:
+            watched.raft = raft
+            handle_vote = raft.handle_vote
+
+            def voted(request: Vote, now: float) -> VoteAnswer:
+                answer = handle_vote(request, now)
+                if answer.granted and not request.pre_vote:
+                    vote = (watched.machine.id, answer.epoch, request.candidate.id)
+                    self._votes_granted.append(vote)
+                return answer
+
+            raft.handle_vote = voted  # type: ignore[method-assign]
+        if broker is not None and watched.broker is not broker:
+            watched.broker = broker
+            broker.replicas.on_truncation.append(
+                lambda truncation: self._truncations.append((watched, truncation))
+            )
+
+    def _check_truncations(self) -> None:
+        """D8: what a replica cuts has not counted as committed there, not even for a moment."""
+        for watched, truncation in self._truncations:
+            key = truncation.partition
+            replica = watched.replicas.get(key)
+            if (
+                truncation.below_high_watermark
+                and not self._ledger(key).losses
+                and (replica is None or not replica.is_doubtful)
+            ):
+                raise self._fail(
+                    "D8", watched.machine.id, key, f"cut what it says is committed: {truncation}"
+                )
+        self._truncations.clear()
+
+    def _check_votes_granted(self) -> None:
+        """M1, by what was answered."""
+        for voter, epoch, candidate in self._votes_granted:
+            given = self._votes.setdefault((voter, epoch), candidate)
+            if given != candidate:
+                raise self._fail(
+                    "M1", voter, METADATA, f"voted for {given} and {candidate} in epoch {epoch}"
+                )
+        self._votes_granted.clear()
 
     # Clients
 
@@ -217,7 +297,8 @@ class Checkers:
             for key, replica in known.items():
                 if key not in partitions and replica.log is not None:
                     self._note(key, watched.machine.id, "no longer serves its replica")
-                    replica.is_doubtful, replica.log, replica.state = True, None, None
+                    self._doubt(watched.machine.id, replica)
+                    replica.log, replica.state = None, None
 
     def _open(self, watched: _Watched, key: TopicPartition, partition: Partition) -> _Replica:
         """A log begins, or is there again after a restart: what was flushed is, and without a power loss
@@ -226,14 +307,16 @@ class Checkers:
         before = watched.replicas.get(key)
         start = partition.log.segment_bases[0]
         ledger = self._ledger(key)
-        replica = _Replica(Copy(start, ledger.copy.hash_at(start) or EMPTY))
+        known = before.copy.hash_at(start) if before is not None else None
+        replica = _Replica(Copy(start, known or ledger.copy.hash_at(start) or EMPTY))
         replica.log = partition.log
         watched.replicas[key] = replica
         replica.copy.follow(watched.machine.host.disk, partition.log)
         if before is not None:
             kept = replica.copy.end
-            lost = [b for b in before.copy.batches if replica.copy.hash_at(b.end) != b.hash]
+            lost = [b for b in before.copy.after(start) if replica.copy.hash_at(b.end) != b.hash]
             replica.is_doubtful = before.is_doubtful and not ledger.holds_all(replica.copy)
+            replica.lost_in = before.lost_in
             if lost and not before.is_doubtful:
                 raise self._fail(
                     "D7",
@@ -249,6 +332,8 @@ class Checkers:
                     key,
                     f"flushed up to {before.recovery_point}, lost {lost[0].base} in a power loss",
                 )
+            if lost:
+                mark("tail lost")
             self._note(
                 key, node, f"opened its log, end {kept}" + (", a tail is lost" if lost else "")
             )
@@ -295,6 +380,10 @@ class Checkers:
         before: _State | None,
     ) -> None:
         node = watched.machine.id
+        start = partition.log.segment_bases[0]
+        if start > replica.copy.end or partition.log.log_end < replica.copy.start:
+            # Begun anew where its leader's log begins, or parts from all that was left here.
+            replica.copy = Copy(start, self._ledger(key).copy.hash_at(start) or EMPTY)
         end_before = replica.copy.end
         gone = replica.copy.follow(watched.machine.host.disk, partition.log)
         if gone:
@@ -314,7 +403,7 @@ class Checkers:
         if replica.copy.end > end_before:
             self._compare_with_others(watched, key, replica)
         told = partition.log.epochs.entries
-        rebuilt = replica.copy.epochs
+        rebuilt = replica.copy.epochs_from(partition.log.log_start)
         if told[: len(rebuilt)] != rebuilt or any(
             start < replica.copy.end for _, start in told[len(rebuilt) :]
         ):
@@ -356,11 +445,13 @@ class Checkers:
             decided is not None
             and decided.leader_epoch == epoch
             and decided.leader_recovery_state == RECOVERING
-            and (replica.is_doubtful or self.allows_unclean_elections)
+            and (replica.is_doubtful or self._allows_unclean(key.topic))
         ):
             self._note(key, node, f"leads, maybe with losses, with end {replica.copy.end}")
             agreed = ledger.copy.floor(replica.copy.end)
-            while ledger.copy.hash_at(agreed) != replica.copy.hash_at(agreed):
+            while agreed > replica.copy.start and ledger.copy.hash_at(
+                agreed
+            ) != replica.copy.hash_at(agreed):
                 agreed = ledger.copy.floor(agreed - 1)
             ledger.lose_from(agreed, epoch)
             for callback in self.on_loss:
@@ -417,7 +508,7 @@ class Checkers:
         partition: Partition,
     ) -> None:
         replica = self._watched[member].replicas.get(key)
-        if replica is leader or (replica is not None and replica.is_doubtful):
+        if replica is leader or (replica is not None and self._is_excused(member, replica)):
             return
         committed = leader.copy.floor(high_watermark)
         if committed == leader.copy.start:
@@ -548,6 +639,14 @@ class Checkers:
             )
         if not led:
             raise self._fail("M4", node, METADATA, f"{end} is committed and its leader is unaware")
+        last = self._metadata.copy.batches[-1]
+        if watched.raft_role is RaftRole.LEADER and last.epoch != watched.epoch:
+            raise self._fail(
+                "M4",
+                node,
+                METADATA,
+                f"{last.base} of epoch {last.epoch} is committed by the leader of {watched.epoch}",
+            )
         self._apply(watched, before)
 
     def _apply(self, watched: _Watched, from_offset: int) -> None:
@@ -616,7 +715,7 @@ class Checkers:
         if now.leader not in (was.leader, NO_LEADER):
             entitled = (*was.isr, *was.elr)
             recovers = now.leader_recovery_state == RECOVERING and (
-                now.leader in was.last_known_elr or self.allows_unclean_elections
+                now.leader in was.last_known_elr or self._allows_unclean(key.topic)
             )
             if now.leader not in entitled and not recovers:
                 raise self._fail(
@@ -628,6 +727,25 @@ class Checkers:
             broker = image.brokers.get(member)
             if member not in was.isr and (broker is None or broker.in_controlled_shutdown):
                 raise self._fail("D10", node, key, f"{member} joined while it leaves: {now}")
+            if member not in was.isr and now.leader_epoch == was.leader_epoch:
+                self._check_joined(member, key, now)
+
+    def _check_joined(self, member: int, key: TopicPartition, now: PartitionImage) -> None:
+        """D10: whoever joins has everything committed, whatever the leader's own high watermark is."""
+        ledger = self._ledger(key)
+        replica = self._watched[member].replicas.get(key)
+        if replica is None:
+            holds = ledger.end == 0
+        else:
+            holds = ledger.holds_all(replica.copy) or self._is_excused(member, replica)
+        if not holds and now.leader_epoch >= ledger.loss_epoch:
+            end = -1 if replica is None else replica.copy.end
+            raise self._fail(
+                "D10",
+                member,
+                key,
+                f"joined the ISR without all that is committed below {ledger.end} (end {end}): {now}",
+            )
 
     def _check_strong_isr(self, key: TopicPartition) -> None:
         for watched in self._watched.values():

@@ -159,7 +159,7 @@ class Nemesis:
         return True
 
     def power_loss(self) -> bool:
-        node = self._pick("up", "starting", "paused")
+        node = self._pick("up", "starting", "paused", "down")
         if node is None or any(id != node.id for id in self._checkers.doubtful_nodes()):
             return False
         self._say(f"cuts the power of node {node.id}")

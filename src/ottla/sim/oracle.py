@@ -97,6 +97,11 @@ class Copy:
             self.epochs.pop()
         return gone
 
+    def epochs_from(self, start: int) -> list[tuple[int, int]]:
+        """Those that have records left when everything below `start` has expired."""
+        at = max(0, bisect_right(self.epochs, start, key=lambda entry: entry[1]) - 1)
+        return [(epoch, max(first, start)) for epoch, first in self.epochs[at:] if start < self.end]
+
     def after(self, offset: int) -> list[Seen]:
         return self.batches[bisect_right(self._ends, offset) :]
 
@@ -124,6 +129,8 @@ class Copy:
         if self.batches:
             segment, position = self.batches[-1].segment, self.batches[-1].position
             position += self.batches[-1].size
+            if segment not in log.segment_bases:  # expired meanwhile
+                segment, position = next(b for b in log.segment_bases if b > segment), 0
         else:
             bases = log.segment_bases
             segment, position = bases[max(0, bisect_right(bases, self.start) - 1)], 0

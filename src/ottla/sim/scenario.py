@@ -18,9 +18,12 @@ from ottla.broker.lifecycle import RegistrationRefused
 from ottla.log.errors import LogDirError, WrongDirectory
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import SimCluster, SimNode
+from ottla.sim.coverage import counted
 from ottla.sim.faults import CLIENTS, FaultPlan, Nemesis
 from ottla.sim.loop import Deadlock, Livelock
+from ottla.sim.observers import observed
 from ottla.sim.oracle import Violation
+from ottla.sim.swallowed import heard
 from ottla.sim.verdict import check_end, unsettled
 from ottla.sim.workload import Workload, create_topic
 from ottla.sim.world import World
@@ -56,6 +59,8 @@ class Options:
     topic_settings: dict[str, str]
     producers: int
     consumers: int
+    careless: int
+    """Producers whose records may be lost"""
     pause_s: float
     patience_s: float
     trouble_s: float
@@ -63,14 +68,14 @@ class Options:
 
     @staticmethod
     def draw(seed: int, trouble_s: float | None = None) -> Options:
-        chance = random.Random(f"{seed}/options")
+        chance, rare = random.Random(f"{seed}/options"), random.Random(f"{seed}/rare")
         nodes = chance.choice((3, 3, 3, 3, 4, 5))
         topics = []
         for number in range(chance.choice((1, 1, 2))):
             factor = chance.choice((3, 3, 3, 2, nodes))
             minimum = chance.choice((2, 2, 1)) if factor > 2 else chance.choice((1, 2))
             topics.append((f"t{number}", chance.choice((1, 2, 3)), factor, minimum))
-        return Options(
+        options = Options(
             seed=seed,
             nodes=nodes,
             topics=topics,
@@ -86,7 +91,10 @@ class Options:
                     ("2000", "20971520")
                 ),
                 "replica.high.watermark.checkpoint.interval.ms": chance.choice(("500", "5000")),
-                "leader.imbalance.check.interval.seconds": chance.choice(("5", "300")),
+                # Every second: leadership moves while everybody stays in sync.
+                "leader.imbalance.check.interval.seconds": rare.choice(
+                    ("1", chance.choice(("5", "300")))
+                ),
                 "log.flush.scheduler.interval.ms": chance.choice(("500", "9223372036854775807")),
                 "max.incremental.fetch.session.cache.slots": chance.choice(("1000", "1000", "2")),
             },
@@ -94,21 +102,27 @@ class Options:
                 "segment.bytes": chance.choice(("2048", "16384", "1073741824")),
                 "flush.ms": chance.choice(("1000", "9223372036854775807")),
                 "index.interval.bytes": chance.choice(("256", "4096")),
+                "unclean.leader.election.enable": rare.choice(("false",) * 5 + ("true",)),
             },
             producers=chance.choice((1, 1, 2)),
             consumers=chance.choice((0, 1)),
+            careless=rare.choice((0, 0, 1)),
             pause_s=chance.choice((0.02, 0.1, 0.5)),
             patience_s=chance.choice((5.0, 60.0)),
             trouble_s=chance.choice((10.0, 20.0, 40.0)) if trouble_s is None else trouble_s,
             faults=FaultPlan.draw(chance),
         )
+        if rare.random() < 0.2:
+            options.settings["log.retention.check.interval.ms"] = "700"
+            options.topic_settings |= {"segment.bytes": "2048", "retention.bytes": "6000"}
+        return options
 
     def lines(self) -> list[str]:
         topics = " ".join(f"{n}:{p}x{f}/{m}" for n, p, f, m in self.topics)
         return [
             f"seed {self.seed}: {self.nodes} nodes, topics {topics}, {self.trouble_s} s of trouble",
-            f"  clients: {self.producers} producers and {self.consumers} consumers a partition, "
-            f"pause {self.pause_s} s, patience {self.patience_s} s",
+            f"  clients: {self.producers} producers, {self.careless} careless ones and "
+            f"{self.consumers} consumers a partition, pause {self.pause_s} s, patience {self.patience_s} s",
             f"  faults: {self.faults.describe()}",
             f"  settings: {_texts(self.settings)}",
             f"  topics: {_texts(self.topic_settings)}",
@@ -138,6 +152,8 @@ class Outcome:
     """The numbers of those faults, for `FaultPlan.only`."""
     story: list[str] = field(default_factory=list)
     """What the nemesis did, and when."""
+    marks: dict[str, int] = field(default_factory=dict)
+    """The rare states that the run met, and how often."""
     trace: list[str] | None = None
 
 
@@ -217,6 +233,7 @@ class Scenario:
             partitions,
             producers=self.options.producers,
             consumers=self.options.consumers,
+            careless=self.options.careless,
             pause_s=self.options.pause_s,
             patience_s=self.options.patience_s,
         )
@@ -252,11 +269,12 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
     """The whole run of a seed. Whatever goes wrong is in the outcome."""
     options = options or Options.draw(seed)
     verdict, problem = Verdict.PASSED, ""
-    with World(seed, keep_trace=keep_trace) as world:
+    with World(seed, keep_trace=keep_trace) as world, counted() as marks:
         began = world.loop.time()
         scenario = Scenario(world, options)
         try:
-            scenario.run()
+            with observed(), heard(scenario.failures.append):
+                scenario.run()
         except _Failed as failed:
             verdict, problem = failed.verdict, str(failed)
         except Violation as violation:
@@ -280,5 +298,6 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
             faults=dict(sorted(scenario.nemesis.counts.items())),
             struck=scenario.nemesis.struck,
             story=scenario.nemesis.story,
+            marks=dict(sorted(marks.items())),
             trace=world.loop.trace.lines,
         )

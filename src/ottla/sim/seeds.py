@@ -12,6 +12,8 @@ from hashlib import blake2b
 from multiprocessing import get_context
 from typing import NamedTuple
 
+from ottla.sim.coverage import missing
+from ottla.sim.faults import KINDS
 from ottla.sim.scenario import Options, Outcome, Verdict, run_seed
 
 HASH_SEED = "0"
@@ -51,6 +53,7 @@ class Tally:
     events: int = 0
     losses: int = 0
     faults: Counter[str] = field(default_factory=Counter)
+    marks: Counter[str] = field(default_factory=Counter)
     failed: list[Outcome] = field(default_factory=list)
     _hash: bytes = b""
 
@@ -60,6 +63,7 @@ class Tally:
         self.events += outcome.events
         self.losses += outcome.losses
         self.faults.update(outcome.faults)
+        self.marks.update(outcome.marks)
         if outcome.verdict is not Verdict.PASSED:
             self.failed.append(outcome)
         line = f"{outcome.seed} {outcome.digest}".encode()
@@ -69,6 +73,11 @@ class Tally:
     def verdict(self) -> Verdict:
         """That of the first run that failed."""
         return self.failed[0].verdict if self.failed else Verdict.PASSED
+
+    @property
+    def never_happened(self) -> list[str]:
+        """Kinds of faults and rare states that none of the runs met."""
+        return missing(self.marks, self.faults, KINDS)
 
     @property
     def digest(self) -> str:

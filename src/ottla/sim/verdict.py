@@ -3,7 +3,7 @@ rules C1 and C2 against what is on the disks."""
 
 from __future__ import annotations
 
-from ottla.records.batch import Batch, read_batch
+from ottla.records.batch import NO_PRODUCER_ID, Batch, read_batch
 from ottla.records.record import records as records_of
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import SimCluster
@@ -54,17 +54,20 @@ def unsettled(cluster: SimCluster, checkers: Checkers, workload: Workload) -> li
 def check_end(cluster: SimCluster, checkers: Checkers, history: History) -> None:
     """The logs are equal, and hold what the clients were told. Violation if not."""
     for key, ledger in sorted(checkers.ledgers.items()):
-        values = _values(cluster, checkers, key)
-        _check_clients(key, values, history, bool(ledger.losses))
+        start, values = _values(cluster, checkers, key)
+        _check_clients(key, start, values, history, bool(ledger.losses))
 
 
 def _fail(rule: str, key: TopicPartition, what: str) -> Violation:
     return Violation(rule, f"{key.topic}-{key.partition}, at the end", what, [])
 
 
-def _values(cluster: SimCluster, checkers: Checkers, key: TopicPartition) -> dict[int, bytes]:
-    """Offset → value, the same on every replica. C1 on the way: sequences without gap or repetition."""
-    values: dict[int, bytes] = {}
+def _values(
+    cluster: SimCluster, checkers: Checkers, key: TopicPartition
+) -> tuple[int, dict[int, bytes]]:
+    """The first offset that has not expired, and offset → value from there on, the same on every replica.
+    C1 on the way: sequences without gap or repetition."""
+    start, values = -1, dict[int, bytes]()
     topic = checkers.image.topics[key.topic]
     ledger = checkers.ledgers[key]
     for id in topic.partitions[key.partition].replicas:
@@ -73,22 +76,26 @@ def _values(cluster: SimCluster, checkers: Checkers, key: TopicPartition) -> dic
         copy, log = checkers.copy_of(id, key), node.node.broker.replicas.partitions[key].log
         if not ledger.holds_all(copy) or copy.end != ledger.end:
             raise _fail("D2", key, f"node {id} differs from what is committed")
-        if values:
+        if start >= 0:
             continue  # equal to the first replica's, as their hashes say
+        start = log.log_start
         sequences: dict[int, int] = {}
-        for seen in copy.batches:
+        for seen in copy.after(start):
             data = content(node.host.disk, log, seen)
             batch = read_batch(data, 0)
-            _check_sequence(key, batch, sequences, bool(ledger.losses))
+            _check_sequence(key, batch, sequences, bool(ledger.losses), start > 0)
             for record in records_of(data, batch):
                 values[record.offset] = record.value or b""
-    return values
+    return start, values
 
 
 def _check_sequence(
-    key: TopicPartition, batch: Batch, sequences: dict[int, int], losses: bool
+    key: TopicPartition, batch: Batch, sequences: dict[int, int], losses: bool, expired: bool
 ) -> None:
-    expected = sequences.get(batch.producer_id, 0)
+    if batch.producer_id == NO_PRODUCER_ID:
+        return
+    # What came first may have expired.
+    expected = sequences.get(batch.producer_id, batch.base_sequence if expired else 0)
     if batch.base_sequence != expected and not losses:
         raise _fail(
             "C1",
@@ -100,7 +107,7 @@ def _check_sequence(
 
 
 def _check_clients(
-    key: TopicPartition, values: dict[int, bytes], history: History, losses: bool
+    key: TopicPartition, start: int, values: dict[int, bytes], history: History, losses: bool
 ) -> None:
     places: dict[bytes, int] = {}
     for offset, value in values.items():
@@ -113,7 +120,8 @@ def _check_clients(
         if ack.batch.partition != key:
             continue
         for number, value in enumerate(ack.batch.values):
-            if places.get(value) != ack.base_offset + number:
+            offset = ack.base_offset + number
+            if offset >= start and places.get(value) != offset:
                 raise _fail(
                     "C2",
                     key,
@@ -121,5 +129,5 @@ def _check_clients(
                     f"{places.get(value)}",
                 )
     for offset, value in history.read.get(key, {}).items():
-        if values.get(offset) != value:
+        if offset >= start and values.get(offset) != value:
             raise _fail("D3", key, f"{value!r} was read at {offset}, now {values.get(offset)!r}")

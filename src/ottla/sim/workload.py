@@ -9,13 +9,14 @@ the end, only the second must not.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from ottla.records.batch import batches, check_crc
+from ottla.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, batches, check_crc
 from ottla.records.record import Record, build
 from ottla.records.record import records as records_of
 from ottla.sim.world import SimHost
@@ -30,7 +31,8 @@ T = TypeVar("T")
 PRODUCE_VERSION = APIS[ApiKey.PRODUCE].max_version
 FETCH_VERSION = APIS[ApiKey.FETCH].max_version
 SESSIONLESS = -1
-LATEST = -1
+LATEST, EARLIEST = -1, -2
+ALL = -1
 REQUEST_TIMEOUT_S = 3.0
 CONNECT_TIMEOUT_S = 1.0
 BACKOFF_S = 0.1
@@ -211,7 +213,7 @@ class Connections:
 
 
 def _produce_call(
-    place: Place, batch: Batch
+    place: Place, batch: Batch, acks: int = ALL
 ) -> tuple[int, bytes, Callable[[memoryview, int], produce.PartitionResult]]:
     data = build(
         [
@@ -219,12 +221,12 @@ def _produce_call(
             for number, value in enumerate(batch.values)
         ],
         producer_id=batch.producer_id,
-        producer_epoch=0,
+        producer_epoch=NO_PRODUCER_ID if batch.producer_id == NO_PRODUCER_ID else 0,
         base_sequence=batch.sequence,
     )
     topic, number = batch.partition
     partition = produce.PartitionData(topic, place.topic_id, number, memoryview(data))
-    request = produce.ProduceRequest(None, -1, int(REQUEST_TIMEOUT_S * 1000), [partition])
+    request = produce.ProduceRequest(None, acks, int(REQUEST_TIMEOUT_S * 1000), [partition])
 
     def read(frame: memoryview, start: int) -> produce.PartitionResult:
         return produce.read_response(PRODUCE_VERSION, frame, start).results[0]
@@ -388,6 +390,44 @@ class Producer:
         return []
 
 
+class CarelessProducer:
+    """acks=1, nothing tried twice, no answer believed: what it writes may be there or not. It leaves
+    records on leaders that nobody else has, also where the ISR is too small for anybody careful."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        partition: TopicPartition,
+        name: str,
+        chance: random.Random,
+        *,
+        pause_s: float,
+    ) -> None:
+        self.stopping = False
+        self._connections = connections
+        self._partition = partition
+        self._name = name
+        self._random = chance
+        self._pause_s = pause_s
+
+    async def run(self) -> None:
+        for number in itertools.count():
+            await asyncio.sleep(self._random.expovariate(1 / self._pause_s))
+            if self.stopping:
+                return
+            value = f"{self._name}:{number}".encode()
+            now = asyncio.get_running_loop().time()
+            batch = Batch(self._partition, NO_PRODUCER_ID, NO_SEQUENCE, (value,), now)
+            try:
+                place, channel = await self._connections.leader(self._partition)
+                call = _produce_call(place, batch, acks=1)
+                result = await self._connections.call(channel, ApiKey.PRODUCE, *call)
+                if result.error != ErrorCode.NONE:
+                    self._connections.forget(self._partition)
+            except (OSError, TimeoutError, InvalidFrame):
+                self._connections.forget(self._partition)
+
+
 class Consumer:
     """Reads one partition from its beginning, from whoever leads it."""
 
@@ -423,6 +463,8 @@ class Consumer:
             place, channel, self.partition, self.position, self._epoch
         )
         code = ErrorCode(answer.error)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and await self._has_expired(place, channel):
+            return
         if code is not ErrorCode.NONE:
             if code not in RETRIABLE and not self.losses_are_allowed:
                 self._report("D4", f"a fetch at {self.position} was refused with {code.name}")
@@ -460,12 +502,27 @@ class Consumer:
             self.position = batch.next_offset
             self._epoch = batch.leader_epoch
 
+    async def _has_expired(self, place: Place, channel: Channel) -> bool:
+        """What we would read next is no longer there: go on with what is."""
+        start = await self._offset(place, channel, EARLIEST)
+        if start is None or start <= self.position:
+            return False
+        self.position, self._epoch = start, -1
+        return True
+
     async def _ask_end(self, place: Place, channel: Channel) -> None:
         """Within one client, whose requests carry the newest epoch it knows, the end never goes back."""
+        end = await self._offset(place, channel, LATEST)
+        if end is not None:
+            if end < self._known_end and not self.losses_are_allowed:
+                self._report("D4", f"the end was {self._known_end} and is {end}")
+            self._known_end = end
+
+    async def _offset(self, place: Place, channel: Channel, which: int) -> int | None:
         asked = {
             "partition_index": self.partition.partition,
             "current_leader_epoch": place.leader_epoch,
-            "timestamp": LATEST,
+            "timestamp": which,
         }
         fields = {
             "replica_id": -1,
@@ -477,10 +534,7 @@ class Consumer:
             channel.request(ApiKey.LIST_OFFSETS, fields, version=9, timeout_s=REQUEST_TIMEOUT_S),
         )
         found = answer.topics[0].partitions[0]
-        if int(found.error_code) == ErrorCode.NONE:
-            if found.offset < self._known_end and not self.losses_are_allowed:
-                self._report("D4", f"the end was {self._known_end} and is {found.offset}")
-            self._known_end = int(found.offset)
+        return int(found.offset) if int(found.error_code) == ErrorCode.NONE else None
 
     def _report(self, rule: str, what: str) -> None:
         self._history.anomalies.append(Anomaly(rule, self.partition, f"{self.name}: {what}"))
@@ -498,6 +552,7 @@ class Workload:
         self.history = History()
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
+        self.careless: list[CarelessProducer] = []
         self._host = host
         self._bootstrap = bootstrap
         self._random = chance
@@ -512,6 +567,7 @@ class Workload:
         *,
         producers: int,
         consumers: int,
+        careless: int,
         pause_s: float,
         patience_s: float,
     ) -> None:
@@ -536,10 +592,19 @@ class Workload:
                 consumer = Consumer(self.connections(name), partition, self.history, name)
                 self.consumers.append(consumer)
                 self._tasks.append(self._host.run(consumer.run(), name=name))
+            for number in range(careless):
+                name = f"{partition.topic}-{partition.partition}-a{number}"
+                chance = random.Random(self._random.getrandbits(64))
+                bold = CarelessProducer(
+                    self.connections(name), partition, name, chance, pause_s=pause_s
+                )
+                self.careless.append(bold)
+                self._tasks.append(self._host.run(bold.run(), name=name))
 
     def stop_producing(self) -> None:
-        for producer in self.producers:
-            producer.stopping = True
+        clients: list[Producer | CarelessProducer] = [*self.producers, *self.careless]
+        for client in clients:
+            client.stopping = True
 
     @property
     def is_settled(self) -> bool:

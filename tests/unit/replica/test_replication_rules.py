@@ -464,6 +464,21 @@ def test_two_round_truncation_across_several_unclean_leaders_ends_equal(tmp_path
     world.assert_identical()
 
 
+def test_a_follower_whose_leader_parts_from_it_below_its_log_start_begins_anew(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.produce(1, "a")
+    world.produce(1, "b")
+    world[1].log.advance_log_start(1)
+    world.decide(leader=2, isr=(2,))  # unclean: it has nothing
+    for value in ("x", "y", "z"):
+        world.produce(2, value)
+    world.settle()
+    world.assert_identical()
+    assert world[1].log.log_start == 0
+
+
 def test_a_leader_of_an_epoch_without_records_can_follow_again(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.produce(1, "a")

@@ -1,0 +1,74 @@
+"""Which rare states a run has met: a thousand seeds prove nothing about what never happened in them.
+
+`mark` counts; `observers` calls it where the product does something rare, the checkers where they see it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+RARE: Mapping[str, str] = {
+    "leader moved in sync": "leadership went to another member of the ISR, which stayed as it was",
+    "leader from the ELR": "nobody of the ISR was left, an eligible leader replica was elected",
+    "last known leader": "ISR and ELR were empty, the last known leader leads again, recovering",
+    "unclean election": "somebody else was elected, with losses, because the topic allows it",
+    "no leader": "nobody who might lead was alive",
+    "in the ELR": "a replica left a too small ISR and stayed eligible",
+    "truncation": "a follower cut records that its leader does not have",
+    "truncation in two rounds": "the first cut ended where agreement only might have ended",
+    "truncation across segments": "a cut removed whole segments",
+    "committed records truncated": "a follower cut what had been committed, and put it on record",
+    "tail lost": "a machine's power loss cost it records",
+    "torn tail cut": "recovery found a damaged or incomplete batch at the end of a log",
+    "log set aside": "a log was unusable after a power loss and is copied anew",
+    "clean stop recognized": "a broker came back from a clean stop and said so",
+    "log directory failed": "a disk failed under a running broker",
+    "fenced and back": "a live broker was fenced, and unfenced without a restart",
+    "ISR expansion refused": "the controller refused a new member",
+    "ISR shrink refused": "the controller refused to let a member go",
+    "restarted member refused": "a proposed member had restarted since its leader saw it (KIP-903)",
+    "retry answered with its offset": "a batch was in the log already",
+    "too few replicas": "acks=all was refused, the ISR being too small",
+    "too few replicas after append": "the ISR shrank while a produce was parked",
+    "parked produce lost its leader": "leadership ended while a produce was parked",
+    "parked produce timed out": "a produce was parked for longer than its client allowed",
+    "end not available": "a new leader could not tell the end of its partition yet",
+    "older epoch refused": "a request named an epoch that is over",
+    "newer epoch refused": "a request named an epoch that its receiver had not heard of",
+    "session evicted": "a fetch session had to make room",
+    "records expired": "retention removed segments",
+    "began anew": "a follower's end lay below its leader's log start",
+    "pre-vote rejected": "a voter kept another from disturbing the quorum",
+    "vote rejected": "a candidate was refused",
+    "quorum leader gave up": "a leader of the quorum heard of no majority any more",
+    "metadata truncated": "a voter cut records that no majority had",
+    "snapshot fetched": "a node was so far behind that it was sent a checkpoint",
+    "decisions lost": "a controller lost its leadership with decisions not committed",
+}
+
+_counts: Counter[str] = Counter()
+
+
+def mark(word: str) -> None:
+    assert word in RARE, word
+    _counts[word] += 1
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """What is marked meanwhile."""
+    global _counts
+    outside, _counts = _counts, Counter()
+    try:
+        yield _counts
+    finally:
+        _counts = outside
+
+
+def missing(marks: Mapping[str, int], faults: Mapping[str, int], kinds: Iterable[str]) -> list[str]:
+    """What never happened: rare states, and kinds of faults."""
+    return [word for word in RARE if not marks.get(word)] + [
+        kind for kind in kinds if not faults.get(kind)
+    ]

@@ -1,0 +1,149 @@
+"""`python -m ottla.sim.mutate`: how many random seeds it takes to notice each known bug.
+
+    python -m ottla.sim.mutate [--only NAME ...] [--seeds-max 200] [--jobs 2] [--write docs/MUTATIONS.md]
+
+Ordinary scenarios, no schedule made for the bug. A bug counts as caught by a broken invariant, by a failed
+assertion of the product or by missing progress; an exception of any other kind does not count, since a
+mutation that only breaks the program proves nothing. Exit code 1 if one was not caught.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from ottla.sim.mutations import MUTATIONS
+from ottla.sim.scenario import Outcome, Verdict, run_seed
+from ottla.sim.seeds import HASH_SEED
+
+SEEDS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one mutation."""
+
+    name: str
+    caught_by: str
+    """The invariant; empty if nothing noticed."""
+    seed: int
+    """The one that did, or the last tried."""
+    seeds: int
+    seconds: float
+    what: str
+
+
+def caught_by(outcome: Outcome) -> str:
+    """The name of the invariant that an outcome breaks; empty if it breaks none."""
+    text = outcome.problem
+    if outcome.verdict is Verdict.LIVENESS:
+        return "liveness"
+    if outcome.verdict is Verdict.SAFETY:
+        rule = text.split(" ", 1)[0]
+        if rule == "M" and "AssertionError" not in text:
+            return ""
+        return f"{rule} (assertion)" if rule == "M" else rule
+    if outcome.verdict is Verdict.CRASH and "AssertionError" in text:
+        rules = re.findall(r"\(([DMC]\d+)", text)
+        return f"{rules[-1]} (assertion)" if rules else "assertion"
+    return ""
+
+
+def hunt(name: str, seeds_max: int, first: int = 0) -> Finding:
+    """Seeds in turn until one notices."""
+    began = time.monotonic()
+    with MUTATIONS[name].applied():
+        for seed in range(first, first + seeds_max):
+            outcome = run_seed(seed)
+            found = caught_by(outcome)
+            if found:
+                break
+    what = next((line for line in outcome.problem.splitlines() if line.strip()), "")
+    return Finding(name, found, seed, seed - first + 1, time.monotonic() - began, what)
+
+
+def findings(names: Sequence[str], seeds_max: int, first: int, jobs: int) -> Iterator[Finding]:
+    if jobs == 1:
+        yield from (hunt(name, seeds_max, first) for name in names)
+        return
+    with ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=logging.disable
+    ) as pool:
+        under_way = [pool.submit(hunt, name, seeds_max, first) for name in names]
+        for done in as_completed(under_way):
+            yield done.result()
+
+
+def table(found: Sequence[Finding], seeds_max: int) -> str:
+    """Markdown, in the order of the registry."""
+    caught = sum(1 for finding in found if finding.caught_by)
+    seeds = sum(finding.seeds for finding in found)
+    lines = [
+        "# Known bugs, and how soon the simulator notices them",
+        "",
+        "Written by `python -m ottla.sim.mutate --write docs/MUTATIONS.md`. Each bug is put back into the",
+        "product (`ottla.sim.mutations`), then ordinary random seeds 0, 1, 2, … run until one fails: by a",
+        "broken invariant (their names are those of the simulator's documentation), by an assertion of the",
+        "product itself, or because the healed cluster does not come to rest.",
+        "",
+        f"Mutation score: {caught} of {len(found)} within {seeds_max} seeds each; {seeds} seeds in all.",
+        "",
+        "| bug | known from | what it breaks | caught by | seeds | seconds |",
+        "|---|---|---|---|---:|---:|",
+    ]
+    order = list(MUTATIONS)
+    for finding in sorted(found, key=lambda each: order.index(each.name)):
+        mutation = MUTATIONS[finding.name]
+        lines.append(
+            f"| `{finding.name}` | {mutation.bug} | {mutation.breaks} | "
+            f"{finding.caught_by or '**not caught**'} | {finding.seeds} | {finding.seconds:.0f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m ottla.sim.mutate", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=sorted(MUTATIONS), metavar="NAME")
+    parser.add_argument("--list", action="store_true", help="the names, and what each breaks")
+    parser.add_argument("--seeds-max", type=int, default=SEEDS_MAX, help="for each mutation")
+    parser.add_argument("--first", type=int, default=0, help="the seed to begin with")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--write", metavar="FILE", help="write the table there as Markdown")
+    arguments = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
+        environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
+        command = [sys.executable, "-m", "ottla.sim.mutate", *sys.argv[1:]]
+        os.execve(sys.executable, command, environment)
+    logging.disable()
+    if arguments.list:
+        for mutation in MUTATIONS.values():
+            print(f"{mutation.name} [{mutation.bug}]: {mutation.breaks}")
+        return 0
+    found = []
+    names = arguments.only or list(MUTATIONS)
+    for finding in findings(names, arguments.seeds_max, arguments.first, arguments.jobs):
+        found.append(finding)
+        print(
+            f"{finding.name}: {finding.caught_by or 'NOT CAUGHT'} after {finding.seeds} seeds, "
+            f"{finding.seconds:.0f} s; seed {finding.seed}: {finding.what[:200]}",
+            flush=True,
+        )
+    text = table(found, arguments.seeds_max)
+    if arguments.write:
+        Path(arguments.write).write_text(text)
+    missed = [finding.name for finding in found if not finding.caught_by]
+    print(f"{len(found) - len(missed)} of {len(found)} caught; not caught: {missed}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Bugs of a log: what it keeps, flushes, recovers and remembers of its producers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from ottla.log import checkpoints, recovery
+from ottla.log.epochs import EpochCache
+from ottla.log.errors import LogDirError
+from ottla.log.log import Log
+from ottla.log.producers import ProducerState, Written
+from ottla.log.segment import Segment
+from ottla.records.batch import Batch, CorruptBatch, read_batch
+from ottla.runtime.seams import Disk, File
+from ottla.sim.cluster import DATA
+from ottla.sim.mutations.base import mutation
+from ottla.sim.patches import Patch
+from ottla.wire.types import TopicPartition
+
+
+@mutation("KAFKA-13194")
+def retention_deletes_above_the_high_watermark() -> list[Patch]:
+    """Old segments are dropped though not everything in them is committed."""
+    original = Log._expired
+
+    def expired(self: Log, now_ms: int) -> list[Segment]:
+        high_watermark, self.high_watermark = self.high_watermark, self.log_end
+        try:
+            return original(self, now_ms)
+        finally:
+            self.high_watermark = high_watermark
+
+    return [Patch(Log, "_expired", expired)]
+
+
+@mutation("own")
+def epochs_survive_truncation() -> list[Patch]:
+    """What was cut from the log stays in the leader-epoch cache."""
+
+    def truncate_from_end(self: EpochCache, offset: int) -> None:
+        return None
+
+    return [Patch(EpochCache, "truncate_from_end", truncate_from_end)]
+
+
+# Producers
+
+
+@mutation("own")
+def accepts_a_sequence_twice() -> list[Patch]:
+    """A retry of a batch that is in the log already is written again."""
+    original = ProducerState.check
+
+    def check(self: ProducerState, batch: Batch) -> Written | None:
+        original(self, batch)
+        return None
+
+    return [Patch(ProducerState, "check", check)]
+
+
+@mutation("own")
+def followers_do_not_learn_of_producers() -> list[Patch]:
+    """Producer state is kept only by the leader that took the batch: the next one takes a retry for new."""
+
+    def note_producer(self: Log, records: memoryview, batch: Batch) -> None:
+        return None
+
+    return [Patch(Log, "_note_producer", note_producer)]
+
+
+@mutation("own")
+def producer_state_survives_truncation() -> list[Patch]:
+    """A batch that was cut is still taken for written: its retry is answered with an offset where it is
+    not."""
+
+    def cut(self: ProducerState, log_end: int) -> bool:
+        return True
+
+    return [Patch(ProducerState, "cut", cut)]
+
+
+# Crashes
+
+
+@mutation("own")
+def recovery_keeps_a_torn_batch() -> list[Patch]:
+    """After a power loss lengths are checked, and CRCs are not."""
+    original = recovery._checked
+
+    def checked(file: File, end: int) -> Iterator[Batch]:
+        if not file.path.startswith(DATA):
+            yield from original(file, end)
+            return
+        content, position = file.read_at(0, end), 0
+        while position < end:
+            batch = read_batch(content, position)
+            if batch.end > end:
+                raise CorruptBatch(position, "the file ends within the batch")
+            yield batch
+            position = batch.end
+
+    return [Patch(recovery, "_checked", checked)]
+
+
+@mutation("own")
+def clean_stop_does_not_flush() -> list[Patch]:
+    """The marker of a clean stop is written though the logs were not flushed: a power loss after it goes
+    unnoticed."""
+    original = Log.close
+
+    def close(self: Log, *, clean: bool) -> None:
+        original(self, clean=clean and not self.path.startswith(DATA))
+
+    return [Patch(Log, "close", close)]
+
+
+@mutation("own")
+def checkpoints_are_written_in_place() -> list[Patch]:
+    """Checkpoint files are overwritten, not replaced as a whole."""
+    original = checkpoints.write_offsets
+
+    def write_offsets(
+        disk: Disk, path: str, offsets: Mapping[TopicPartition, int], *, durable: bool = True
+    ) -> None:
+        if not path.startswith(DATA):
+            original(disk, path, offsets, durable=durable)
+            return
+        lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
+        file = disk.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.append(checkpoints._checkpoint(lines))
+        finally:
+            file.close()
+
+    return [Patch(checkpoints, "write_offsets", write_offsets)]
+
+
+@mutation("own")
+def truncates_below_its_durable_recovery_point() -> list[Patch]:
+    """The recovery point on disk is not lowered before the files are cut: after a crash what was cut looks
+    lost."""
+
+    def lower_recovery_point(self: Log, offset: int) -> None:
+        self.recovery_point = min(self.recovery_point, offset)
+
+    return [Patch(Log, "_lower_recovery_point", lower_recovery_point)]
+
+
+@mutation("own (fsyncgate)")
+def tries_a_failed_flush_again() -> list[Patch]:
+    """fsync failed and is called once more; it succeeds, because the pages count as clean by then."""
+    original = Log.flush_plan
+
+    def flush_plan(self: Log) -> Callable[[], int]:
+        run = original(self)
+
+        def run_until_it_works() -> int:
+            try:
+                return run()
+            except LogDirError:
+                self.failed = None
+                return run()
+
+        return run_until_it_works
+
+    return [Patch(Log, "flush_plan", flush_plan)]

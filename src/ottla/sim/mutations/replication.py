@@ -1,0 +1,242 @@
+"""Bugs between a leader, its followers and their clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.broker.fetch import SessionWatch
+from ottla.broker.produce import ParkedProduce
+from ottla.broker.replicas import News, ReplicaManager
+from ottla.replica.followers import Follower
+from ottla.replica.partition import Decision, Partition, Role
+from ottla.runtime import FileRange
+from ottla.sim.mutations.base import mutation
+from ottla.sim.patches import Patch
+from ottla.wire.errors import ErrorCode
+from ottla.wire.fetch import FetchedPartition, FetchPartition
+
+# Truncation
+
+
+@mutation("S1 (KIP-101)")
+def truncates_to_its_high_watermark() -> list[Patch]:
+    """A new follower cuts its log to its own high watermark, which may lag behind what is committed."""
+    original = Partition.become_follower
+
+    def become_follower(self: Partition, decision: Decision) -> None:
+        epoch = self.leader_epoch
+        original(self, decision)
+        if self.leader_epoch > epoch:
+            self.log.truncate_to(self.log.high_watermark)
+
+    return [Patch(Partition, "become_follower", become_follower)]
+
+
+@mutation("S2 (KIP-101)")
+def compares_only_lengths() -> list[Patch]:
+    """A follower whose log is no longer than the leader's is taken to agree with it, whatever the epochs."""
+    original = Partition._diverging
+
+    def diverging(self: Partition, fetch: FetchPartition) -> tuple[int, int] | None:
+        return None if fetch.fetch_offset <= self.log.log_end else original(self, fetch)
+
+    return [Patch(Partition, "_diverging", diverging)]
+
+
+@mutation("S3 (KIP-279)")
+def answers_with_the_next_epochs_start() -> list[Patch]:
+    """The leader answers where the next larger epoch begins, not which epoch it knows: a follower whose
+    epoch the leader never had keeps records of it."""
+
+    def diverging(self: Partition, fetch: FetchPartition) -> tuple[int, int] | None:
+        if fetch.last_fetched_epoch < 0:
+            return None
+        later = [
+            start for epoch, start in self.log.epochs.entries if epoch > fetch.last_fetched_epoch
+        ]
+        end = later[0] if later else self.log.log_end
+        return (fetch.last_fetched_epoch, end) if end < fetch.fetch_offset else None
+
+    return [Patch(Partition, "_diverging", diverging)]
+
+
+@mutation("KAFKA-14704")
+def moves_its_high_watermark_before_it_truncates() -> list[Patch]:
+    """A diverging answer's high watermark is taken over first: records count as committed that are about
+    to be cut."""
+    original = Partition.follow
+
+    def follow(self: Partition, answer: FetchedPartition, leader_epoch: int) -> int:
+        if (
+            answer.diverging is not None
+            and self.role is Role.FOLLOWER
+            and leader_epoch == self.leader_epoch
+        ):
+            self.log.advance_high_watermark(min(answer.high_watermark, self.log.log_end))
+        return original(self, answer, leader_epoch)
+
+    return [Patch(Partition, "follow", follow)]
+
+
+@mutation("KAFKA-7415")
+def leader_does_not_note_its_epoch() -> list[Patch]:
+    """A new leader notes where its epoch begins only with its first record: until then it cannot tell its
+    followers that they are of an older one."""
+    original = Partition.become_leader
+
+    def become_leader(self: Partition, decision: Decision, now: float) -> None:
+        entries = list(self.log.epochs.entries)
+        original(self, decision, now)
+        self.log.epochs.entries = entries
+
+    return [Patch(Partition, "become_leader", become_leader)]
+
+
+@mutation("own")
+def epochs_are_not_compared() -> list[Patch]:
+    """Requests that name another leader epoch are served all the same."""
+
+    def check_epoch(self: Partition, named_epoch: int) -> ErrorCode | None:
+        return None
+
+    return [Patch(Partition, "_check_epoch", check_epoch)]
+
+
+# In-sync replicas and the high watermark
+
+
+@mutation("KAFKA-7128")
+def joins_the_isr_below_the_epochs_start() -> list[Patch]:
+    """A follower joins with all below the high watermark, which a new leader's own may still lag behind."""
+    original = Partition._maybe_expand_isr
+
+    def maybe_expand_isr(self: Partition, now: float, fetching: Follower | None = None) -> None:
+        start, self.epoch_start = self.epoch_start, 0
+        try:
+            original(self, now, fetching)
+        finally:
+            self.epoch_start = start
+
+    return [Patch(Partition, "_maybe_expand_isr", maybe_expand_isr)]
+
+
+@mutation("KAFKA-15221")
+def proposes_a_newer_life_than_it_saw() -> list[Patch]:
+    """The progress that a broker showed before its restart is proposed with the epoch it has since: two
+    reads where one must do."""
+    original = Partition._maybe_expand_isr
+
+    def maybe_expand_isr(self: Partition, now: float, fetching: Follower | None = None) -> None:
+        for follower in self.followers.values():
+            follower.broker_epoch = self.eligible_broker_epoch(follower.id) or follower.broker_epoch
+        original(self, now, fetching)
+
+    return [Patch(Partition, "_maybe_expand_isr", maybe_expand_isr)]
+
+
+def _commit(self: Partition, waited_for: list[int]) -> None:
+    committed = self.config.commit_rule(self.log.log_end, waited_for)
+    if committed > self.log.high_watermark:
+        self.log.advance_high_watermark(committed)
+        self.observer.high_watermark_advanced(self)
+
+
+@mutation("own")
+def commits_below_min_insync_replicas() -> list[Patch]:
+    """The high watermark moves on though the ISR is smaller than the minimum."""
+
+    def advance(self: Partition, now: float) -> None:
+        members = self.maximal_isr
+        _commit(
+            self,
+            [
+                follower.log_end
+                for follower in self.followers.values()
+                if follower.id in members or self._is_about_to_join(follower, now)
+            ],
+        )
+
+    return [Patch(Partition, "_advance_high_watermark", advance)]
+
+
+@mutation("own")
+def does_not_wait_for_pending_members() -> list[Patch]:
+    """Replicas proposed for the ISR are not counted until the controller's answer is back."""
+
+    def advance(self: Partition, now: float) -> None:
+        if not self.is_under_min_isr:
+            _commit(self, [f.log_end for f in self.followers.values() if f.id in self.isr])
+
+    return [Patch(Partition, "_advance_high_watermark", advance)]
+
+
+@mutation("own")
+def shrinks_before_the_controller_agrees() -> list[Patch]:
+    """A member proposed to leave the ISR is no longer waited for, though the controller may still elect
+    it."""
+
+    def maximal_isr(self: Partition) -> tuple[int, ...]:
+        return self.isr if self.proposal is None else tuple(id for id, _ in self.proposal.isr)
+
+    return [Patch(Partition, "maximal_isr", property(maximal_isr))]
+
+
+# Clients
+
+
+@mutation("own")
+def answers_acks_all_at_append() -> list[Patch]:
+    """acks=all is answered when the leader has the records."""
+
+    def park(self: Any, replicas: ReplicaManager, offsets: dict[int, int], timeout_ms: int) -> None:
+        self._finish(self._results)
+
+    return [Patch(ParkedProduce, "park", park)]
+
+
+@mutation("own")
+def answers_a_produce_of_an_earlier_leadership() -> list[Patch]:
+    """A parked produce outlives its leadership, and is answered when the high watermark passes its offset:
+    somebody else's records may be there."""
+    original = ReplicaManager._complete_awaiting
+
+    def complete_awaiting(self: ReplicaManager, partition: Partition, news: News) -> None:
+        original(self, partition, news & ~News.ROLE)
+
+    return [Patch(ReplicaManager, "_complete_awaiting", complete_awaiting)]
+
+
+@mutation("own")
+def shows_uncommitted_records() -> list[Patch]:
+    """Consumers read up to the log's end."""
+    original = Partition._read
+
+    def read(
+        self: Partition, offset: int, max_bytes: int, at_least_one: bool, end: int
+    ) -> FileRange | None:
+        return original(self, offset, max_bytes, at_least_one, self.log.log_end)
+
+    return [Patch(Partition, "_read", read)]
+
+
+@mutation("own (P26)")
+def new_leader_tells_an_old_end() -> list[Patch]:
+    """A new leader tells its high watermark as the end though it may lag behind what its predecessor
+    told."""
+
+    def latest_offset(self: Partition, read_committed: bool) -> int:
+        return self.log.last_stable_offset if read_committed else self.log.high_watermark
+
+    return [Patch(Partition, "latest_offset", latest_offset)]
+
+
+@mutation("own")
+def session_forgets_news_between_requests() -> list[Patch]:
+    """A fetch session notes a partition's news only while a request is parked."""
+    original = SessionWatch.partition_changed
+
+    def partition_changed(self: SessionWatch, partition: Partition, news: News) -> None:
+        if self._parked is not None or partition.role is Role.OFFLINE:
+            original(self, partition, news)
+
+    return [Patch(SessionWatch, "partition_changed", partition_changed)]

@@ -1,0 +1,289 @@
+"""Ears at the product: whenever it does something rare, it is marked (see `coverage`).
+
+All of it is put in place for the length of a run. Nothing here changes what the product does.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ottla.broker.produce import ParkedProduce
+from ottla.broker.quorum import Quorum
+from ottla.broker.replicas import ReplicaManager
+from ottla.controller import partitions
+from ottla.controller.draft import Draft
+from ottla.controller.partitions import IsrProposal
+from ottla.log.log import Appended, Log
+from ottla.log.manager import LogManager
+from ottla.log.producers import ProducerState, Written
+from ottla.metadata.conversation import Vote
+from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
+from ottla.metadata.journal import Diverges, Journal
+from ottla.metadata.pulling import Puller
+from ottla.metadata.raft import Raft
+from ottla.metadata.records import NO_LEADER, RECOVERING
+from ottla.metadata.roles import Event
+from ottla.metadata.roles import Role as RaftRole
+from ottla.metadata.snapshots import Download
+from ottla.records.batch import Batch
+from ottla.replica.partition import Partition, Proposal
+from ottla.replica.sessions import FetchSession, SessionCache
+from ottla.sim.checkers import Checkers
+from ottla.sim.cluster import DATA
+from ottla.sim.coverage import mark
+from ottla.sim.patches import Patch, patched
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.types import TopicPartition
+
+
+def observed() -> AbstractContextManager[None]:
+    return patched([*_decisions(), *_replicas(), *_clients(), *_logs(), *_quorum(), *_proposals()])
+
+
+def _decisions() -> list[Patch]:
+    """As they are committed."""
+    check_decision, check_decisions = Checkers._check_decision, Checkers._check_decisions
+    fenced: set[tuple[int, int]] = set()
+
+    def decision(
+        self: Checkers,
+        node: int,
+        key: TopicPartition,
+        was: PartitionImage,
+        now: PartitionImage,
+        image: MetadataImage,
+    ) -> None:
+        if now.leader == NO_LEADER != was.leader:
+            mark("no leader")
+        elif now.leader != was.leader:
+            _mark_election(was, now)
+        if set(now.elr) - set(was.elr):
+            mark("in the ELR")
+        check_decision(self, node, key, was, now, image)
+
+    def decisions(
+        self: Checkers, node: int, before: MetadataImage, after: MetadataImage, delta: Delta
+    ) -> None:
+        for id in delta.changed_brokers:
+            was, now = before.brokers.get(id), after.brokers.get(id)
+            if was is None or now is None or was.epoch != now.epoch or was.fenced == now.fenced:
+                continue
+            if now.fenced:
+                fenced.add((id, now.epoch))
+            elif (id, now.epoch) in fenced:
+                mark("fenced and back")
+        check_decisions(self, node, before, after, delta)
+
+    return [
+        Patch(Checkers, "_check_decision", decision),
+        Patch(Checkers, "_check_decisions", decisions),
+    ]
+
+
+def _mark_election(was: PartitionImage, now: PartitionImage) -> None:
+    if now.leader in was.isr:
+        if now.isr == was.isr:
+            mark("leader moved in sync")
+    elif now.leader in was.elr:
+        mark("leader from the ELR")
+    elif now.leader_recovery_state == RECOVERING:
+        mark("last known leader" if now.leader in was.last_known_elr else "unclean election")
+
+
+def _replicas() -> list[Patch]:
+    truncate, restart_at = Partition._truncate, Partition.restart_at
+    check_epoch, set_aside = Partition._check_epoch, LogManager.set_aside
+    mark_offline, start = LogManager.mark_offline, LogManager.start
+    last_cut: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
+
+    def truncated(self: Partition, diverging: tuple[int, int]) -> None:
+        log = self.log
+        end, high_watermark, segments = log.log_end, log.high_watermark, len(log.segment_bases)
+        truncate(self, diverging)
+        if log.log_end == end:
+            return
+        mark("truncation")
+        who = self.config.node_id, self.key
+        if last_cut.get(who) == (self.leader_epoch, end):
+            mark("truncation in two rounds")
+        last_cut[who] = self.leader_epoch, log.log_end
+        if log.log_end < high_watermark:
+            mark("committed records truncated")
+        if len(log.segment_bases) < segments:
+            mark("truncation across segments")
+
+    def restarted(self: Partition, leader_log_start: int) -> None:
+        end = self.log.log_end
+        restart_at(self, leader_log_start)
+        if self.log.log_end != end:
+            mark("began anew")
+
+    def epoch_checked(self: Partition, named_epoch: int) -> ErrorCode | None:
+        error = check_epoch(self, named_epoch)
+        if error is not None:
+            older = error is ErrorCode.FENCED_LEADER_EPOCH
+            mark("older epoch refused" if older else "newer epoch refused")
+        return error
+
+    def aside(self: LogManager, key: TopicPartition) -> None:
+        mark("log set aside")
+        set_aside(self, key)
+
+    def offline(self: LogManager, directory: str, cause: Exception) -> None:
+        if directory not in self.offline_directories:
+            mark("log directory failed")
+        mark_offline(self, directory, cause)
+
+    def started(self: LogManager, *arguments: Any, **named: Any) -> None:
+        start(self, *arguments, **named)
+        if self.previous_broker_epoch >= 0:
+            mark("clean stop recognized")
+
+    return [
+        Patch(Partition, "_truncate", truncated),
+        Patch(Partition, "restart_at", restarted),
+        Patch(Partition, "_check_epoch", epoch_checked),
+        Patch(LogManager, "set_aside", aside),
+        Patch(LogManager, "mark_offline", offline),
+        Patch(LogManager, "start", started),
+    ]
+
+
+def _clients() -> list[Patch]:
+    append, latest_offset = Partition.append, Partition.latest_offset
+    not_committed, time_out = ParkedProduce.not_committed, ParkedProduce._time_out
+    check, create = ProducerState.check, SessionCache.create
+
+    def appended(self: Partition, *arguments: Any) -> Appended:
+        try:
+            return append(self, *arguments)
+        except KafkaError as error:
+            if error.code is ErrorCode.NOT_ENOUGH_REPLICAS:
+                mark("too few replicas")
+            raise
+
+    def latest(self: Partition, read_committed: bool) -> int:
+        try:
+            return latest_offset(self, read_committed)
+        except KafkaError:
+            mark("end not available")
+            raise
+
+    def failed(self: ParkedProduce, partition: Partition, error: ErrorCode) -> None:
+        left = error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        mark("parked produce lost its leader" if left else "too few replicas after append")
+        not_committed(self, partition, error)
+
+    def timed_out(self: ParkedProduce, replicas: ReplicaManager) -> None:
+        mark("parked produce timed out")
+        time_out(self, replicas)
+
+    def checked(self: ProducerState, batch: Batch) -> Written | None:
+        written = check(self, batch)
+        if written is not None:
+            mark("retry answered with its offset")
+        return written
+
+    def created(
+        self: SessionCache, *arguments: Any, **named: Any
+    ) -> tuple[FetchSession, FetchSession | None]:
+        session, evicted = create(self, *arguments, **named)
+        if evicted is not None:
+            mark("session evicted")
+        return session, evicted
+
+    return [
+        Patch(Partition, "append", appended),
+        Patch(Partition, "latest_offset", latest),
+        Patch(ParkedProduce, "not_committed", failed),
+        Patch(ParkedProduce, "_time_out", timed_out),
+        Patch(ProducerState, "check", checked),
+        Patch(SessionCache, "create", created),
+    ]
+
+
+def _logs() -> list[Patch]:
+    initialize, delete_old_segments = Log.__init__, Log.delete_old_segments
+
+    def initialized(self: Log, *arguments: Any, **named: Any) -> None:
+        initialize(self, *arguments, **named)
+        if self.bytes_cut_at_open and self.path.startswith(DATA):
+            mark("torn tail cut")
+
+    def deleted(self: Log, now_ms: int) -> int:
+        count = delete_old_segments(self, now_ms)
+        if count and self.path.startswith(DATA):
+            mark("records expired")
+        return count
+
+    return [Patch(Log, "__init__", initialized), Patch(Log, "delete_old_segments", deleted)]
+
+
+def _quorum() -> list[Patch]:
+    grants, tick, truncate = Raft._grants, Raft.tick, Puller._truncate
+    install, fail_appends = Journal.install, Quorum._fail_appends
+
+    def granted(self: Raft, request: Vote) -> bool:
+        given = grants(self, request)
+        if not given:
+            mark("pre-vote rejected" if request.pre_vote else "vote rejected")
+        return given
+
+    def ticked(self: Raft, now: float) -> None:
+        led = self.role is RaftRole.LEADER
+        tick(self, now)
+        if led and self.role is RaftRole.RESIGNED:
+            mark("quorum leader gave up")
+
+    def truncated(self: Puller, diverges: Diverges) -> list[Event]:
+        events = truncate(self, diverges)
+        if events:
+            mark("metadata truncated")
+        return events
+
+    def installed(self: Journal, download: Download) -> Any:
+        content = install(self, download)
+        mark("snapshot fetched")
+        return content
+
+    def failed(self: Quorum, error: Exception) -> None:
+        if self._appends:
+            mark("decisions lost")
+        fail_appends(self, error)
+
+    return [
+        Patch(Raft, "_grants", granted),
+        Patch(Raft, "tick", ticked),
+        Patch(Puller, "_truncate", truncated),
+        Patch(Journal, "install", installed),
+        Patch(Quorum, "_fail_appends", failed),
+    ]
+
+
+def _proposals() -> list[Patch]:
+    refused, error_of = Partition.proposal_refused, partitions._proposal_error
+
+    def proposal_refused(self: Partition, proposal: Proposal, now: float) -> None:
+        if self.proposal is proposal:
+            grows = len(proposal.isr) > len(self.isr)
+            mark("ISR expansion refused" if grows else "ISR shrink refused")
+        refused(self, proposal, now)
+
+    def proposal_error(
+        draft: Draft, broker_id: int, topic: TopicImage | None, proposal: IsrProposal
+    ) -> ErrorCode:
+        error = error_of(draft, broker_id, topic, proposal)
+        if error is ErrorCode.INELIGIBLE_REPLICA:
+            known = draft.image.brokers
+            if any(
+                draft.image.is_alive(member) and epoch not in (known[member].epoch, -1)
+                for member, epoch in proposal.isr
+            ):
+                mark("restarted member refused")
+        return error
+
+    return [
+        Patch(Partition, "proposal_refused", proposal_refused),
+        Patch(partitions, "_proposal_error", proposal_error),
+    ]

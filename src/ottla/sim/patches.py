@@ -1,0 +1,29 @@
+"""Functions of the product replaced for a while: how the simulator listens to it, and how it breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+
+class Patch(NamedTuple):
+    """A function, method or property of the product, and what stands in its place."""
+
+    owner: Any
+    name: str
+    replacement: Any
+
+
+@contextmanager
+def patched(patches: Iterable[Patch]) -> Iterator[None]:
+    originals: list[Patch] = []
+    try:
+        for owner, name, replacement in patches:
+            # A name that the product no longer has is an error here: the patch is out of date.
+            originals.append(Patch(owner, name, vars(owner)[name]))
+            setattr(owner, name, replacement)
+        yield
+    finally:
+        for owner, name, original in reversed(originals):
+            setattr(owner, name, original)

@@ -1,0 +1,45 @@
+"""Exceptions that the product catches, logs and survives: in a simulation each of them is a failure.
+
+A server keeps its node alive whatever one request does; nobody would ever hear of a broken assertion there.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ottla.broker import controller, housekeeping, server
+from ottla.sim.patches import Patch, patched
+
+MODULES = (controller, housekeeping, server)
+
+
+class _Heard:
+    """A module's logger, with an ear at it."""
+
+    def __init__(self, logger: logging.Logger, tell: Callable[[str], None]) -> None:
+        self._logger = logger
+        self._tell = tell
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._logger, name)
+
+    def exception(self, message: str, *values: object) -> None:
+        self.error(message, *values, exc_info=sys.exception())
+
+    def error(self, message: str, *values: object, exc_info: BaseException | None = None) -> None:
+        self._logger.error(message, *values, exc_info=exc_info)
+        if exc_info is not None:
+            text = "".join(traceback.format_exception(exc_info))
+            self._tell(f"{message % values}\n{text}")
+
+
+def heard(tell: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Tell of each, as long as this lasts."""
+    return patched(
+        [Patch(module, "logger", _Heard(vars(module)["logger"], tell)) for module in MODULES]
+    )
