@@ -1,0 +1,199 @@
+"""Real processes on real disks that fill up, and a log that rots while its node is down."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode
+from support.cluster import ProcessCluster, byte_identical, wait_until
+
+SMALL = 2 << 20
+VALUE = bytes(10_000)
+
+
+@contextmanager
+def tiny_file_system(cluster: ProcessCluster, node_id: int) -> Iterator[Callable[[], None]]:
+    """The node's second disk is a file system of two megabytes."""
+    place = second_disk(cluster, node_id)
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "ottla-test", str(place)]
+    subprocess.run(command, check=True)
+    try:
+        yield lambda: None
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@contextmanager
+def file_size_limit(cluster: ProcessCluster, node_id: int) -> Iterator[Callable[[], None]]:
+    """The node may write no file larger than two megabytes; only one log there grows so large."""
+
+    def limit() -> None:
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(cluster.nodes[node_id].pid, resource.RLIMIT_FSIZE, (SMALL, hard))
+
+    yield limit
+
+
+def _may_mount(tmp: Path = Path("/tmp")) -> bool:
+    """In a name space of its own, so that nothing is left of the attempt."""
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", str(tmp)]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+LIMITS: list[Any] = [file_size_limit] + ([tiny_file_system] if _may_mount() else [])
+
+
+def second_disk(cluster: ProcessCluster, node_id: int) -> Path:
+    return cluster.nodes[node_id].directory / "second"
+
+
+def give_second_disks(cluster: ProcessCluster) -> None:
+    for node in cluster.nodes.values():
+        text = node.config.read_text()
+        line = f"log.dirs={node.data}"
+        assert line in text
+        node.config.write_text(text.replace(line, f"{line},{second_disk(cluster, node.id)}"))
+
+
+def produce(cluster: ProcessCluster, topic: str, partition: int, count: int) -> list[bytes]:
+    """Values that were acknowledged by all: all of them, whatever fails meanwhile."""
+    acknowledged: list[bytes] = []
+    failed: list[Any] = []
+
+    def done(error: Any, message: Any) -> None:
+        if error is None:
+            acknowledged.append(message.value()[:12])
+        else:
+            failed.append(error)
+
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "enable.idempotence": True,
+            "message.timeout.ms": 60_000,
+            "linger.ms": 5,
+            "log_level": 0,
+        }
+    )
+    for number in range(count):
+        value = b"%012d" % number + VALUE
+        producer.produce(topic, value, partition=partition, on_delivery=done)
+        producer.poll(0)
+    assert producer.flush(60) == 0 and not failed, failed
+    return acknowledged
+
+
+def consume(cluster: ProcessCluster, topic: str, partition: int, count: int) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    values: list[bytes] = []
+    try:
+        while len(values) < count:
+            messages = consumer.consume(500, timeout=20)
+            assert messages, f"{len(values)} of {count} came"
+            for message in messages:
+                assert message.error() is None, message.error()
+                values.append(message.value()[:12])
+    finally:
+        consumer.close()
+    return values
+
+
+def log_dirs(cluster: ProcessCluster, node_id: int) -> dict[str, ErrorCode]:
+    answer = cluster.ask(cluster.nodes[node_id], ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})
+    return {row.log_dir: ErrorCode(int(row.error_code)) for row in answer.results}
+
+
+@pytest.mark.parametrize("small", LIMITS, ids=lambda small: small.__name__)
+def test_a_full_disk_goes_offline_its_leaders_move_and_nothing_acknowledged_is_lost(
+    tmp_path: Path, small: Callable[..., Any]
+) -> None:
+    cluster = ProcessCluster(tmp_path / "cluster", 3)
+    give_second_disks(cluster)
+    with small(cluster, 1) as limit, cluster:
+        limit()
+        topic = cluster.create_topic("t", assignment=[[1, 2, 3], [1, 2, 3]])
+        full = second_disk(cluster, 1)
+        assert (full / f"{topic}-1").is_dir(), "the second partition lies on the second disk"
+        acknowledged = produce(cluster, topic, 1, 500)
+        assert len(acknowledged) == 500
+        wait_until(
+            lambda: cluster.partitions(topic)[1].leader in (2, 3), 20, "the leader moves away"
+        )
+        assert 1 not in cluster.partitions(topic)[1].isr
+        assert cluster.nodes[1].running, cluster.logs(1)
+        first = cluster.nodes[1].data
+        assert log_dirs(cluster, 1) == {
+            str(first): ErrorCode.NONE,
+            str(full): ErrorCode.KAFKA_STORAGE_ERROR,
+        }
+        assert f"log directory {full} is offline" in cluster.logs(1)
+        assert cluster.partitions(topic)[0].leader == 1, "its other disk works"
+        assert len(produce(cluster, topic, 0, 20)) == 20
+        assert consume(cluster, topic, 1, 500) == sorted(acknowledged)
+        assert "Traceback" not in cluster.logs(1, 10_000)
+        # With room again the replica catches up.
+        assert cluster.stop(1) == 0
+        subprocess.run(["mount", "-o", "remount,size=50m", str(full)], check=False)
+        cluster.start(1)
+        cluster.wait_whole(topic, 60)
+
+
+def test_a_log_that_rotted_is_copied_anew_and_its_node_says_so(tmp_path: Path) -> None:
+    settings = {"replica.high.watermark.checkpoint.interval.ms": "200"}
+    with ProcessCluster(tmp_path / "cluster", 3, settings) as cluster:
+        topic = cluster.create_topic("t", assignment=[[1, 2, 3]], config={"flush.messages": "1"})
+        acknowledged = produce(cluster, topic, 0, 50)
+        checkpoint = cluster.nodes[1].data / "recovery-point-offset-checkpoint"
+        wait_until(lambda: f"{topic} 0 50" in checkpoint.read_text(), 20, "all is flushed")
+        cluster.kill(1)
+        (segment,) = (cluster.nodes[1].data / f"{topic}-0").glob("*.log")
+        rotten = bytearray(segment.read_bytes())
+        rotten[len(rotten) // 2] ^= 4
+        segment.write_bytes(rotten)
+        cluster.start(1)
+        byte_identical(cluster, topic)
+        log = cluster.logs(1, 10_000)
+        assert f"{topic}-0 is copied anew from broker" in log and str(segment) in log
+        wait_until(lambda: f"{topic}-0 is whole again" in cluster.logs(1), 20, "it is whole again")
+        (kept,) = cluster.nodes[1].data.glob(f"{topic}-0.*-stray")
+        assert (kept / segment.name).read_bytes() == bytes(rotten), "for a human to look at"
+        assert consume(cluster, topic, 0, 50) == sorted(acknowledged)
+
+
+def test_the_only_copy_that_rotted_stays_offline_and_its_node_says_so(tmp_path: Path) -> None:
+    settings = {"replica.high.watermark.checkpoint.interval.ms": "200"}
+    with ProcessCluster(tmp_path / "cluster", 1, settings) as cluster:
+        topic = cluster.create_topic("t", config={"flush.messages": "1"})
+        other = cluster.create_topic("other")
+        produce(cluster, topic, 0, 20)
+        assert cluster.stop(1) == 0
+        (segment,) = (cluster.nodes[1].data / f"{topic}-0").glob("*.log")
+        left = segment.read_bytes()[:-5000]
+        segment.write_bytes(left)
+        cluster.start(1)
+        cluster.wait_ready()
+        cluster.leader(other)
+        assert cluster.partitions(topic)[0].leader == -1
+        assert f"{topic}-0 is offline until another broker leads it" in cluster.logs(1)
+        assert segment.read_bytes() == left, "nothing is cut"
