@@ -177,8 +177,7 @@ class Node:
     def _unless_metadata(self, place: str, cause: Exception) -> None:
         """A broker can live without one of several log directories, no node without its metadata."""
         if place == self.settings.metadata_log_dir:
-            why = "it is not a directory" if _is_no_directory(cause) else str(cause)
-            raise WrongDirectory(place, why) from cause
+            raise WrongDirectory(place, str(cause)) from cause
 
     def _cluster_id(self, found: Mapping[str, MetaProperties]) -> str:
         settings = self.settings
@@ -402,7 +401,3 @@ class Broker:
 
 def new_uuid(runtime: Runtime) -> uuid.UUID:
     return uuid.UUID(int=runtime.random.getrandbits(128), version=4)
-
-
-def _is_no_directory(cause: Exception) -> bool:
-    return isinstance(cause, FileExistsError | NotADirectoryError)

@@ -8,6 +8,7 @@ until the broker has a peer to rebuild it from.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -137,6 +138,8 @@ class LogManager:
             raise
 
     def _take(self, directory: str, cluster_id: str, node_id: int) -> _Found:
+        if self._disk.exists(directory) and not self._disk.is_dir(directory):
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a directory", directory)
         self._disk.make_dirs(directory)
         try:
             self._locks[directory] = self._disk.lock(f"{directory}/{LOCK}")
@@ -253,7 +256,8 @@ class LogManager:
                     files=self._files,
                 )
             except CorruptLog as error:
-                if recovery_points.get(key, 0) or not self._discarded_if_empty(path):
+                promised = found.clean_epoch is not None or recovery_points.get(key, 0) > 0
+                if promised or not self._discarded_if_empty(path):
                     self.corrupt[key] = error
                     self._corrupt_in[key] = directory
                 continue
