@@ -37,7 +37,7 @@ from ottla.config.values import ConfigError, Listener
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import LogConfig
 from ottla.log.errors import WrongDirectory
-from ottla.log.manager import LOCK, LogManager
+from ottla.log.manager import LOCK, LogManager, make_directory
 from ottla.metadata.format import (
     check_directory,
     format_directory,
@@ -143,7 +143,7 @@ class Node:
         try:
             check_directory(disk, metadata)
             if not settings.is_broker or metadata not in settings.log_dirs:
-                disk.make_dirs(metadata)
+                make_directory(disk, metadata)
                 self._lock = disk.lock(f"{metadata}/{LOCK}")
         except BlockingIOError as error:
             raise WrongDirectory(metadata, "another process uses it") from error

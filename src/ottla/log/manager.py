@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from posixpath import dirname
 from typing import NamedTuple
 from uuid import UUID
 
@@ -36,6 +37,18 @@ PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+
+
+def make_directory(disk: Disk, path: str) -> None:
+    """With all directories above it, their names on disk: nothing in them survives a power loss else."""
+    made = []
+    while not disk.is_dir(path):
+        made.append(path)
+        path = dirname(path) or "."
+    if made:
+        disk.make_dirs(made[0])
+    for each in made:
+        disk.flush_dir(dirname(each) or ".")
 
 
 @dataclass(slots=True)
@@ -140,7 +153,7 @@ class LogManager:
     def _take(self, directory: str, cluster_id: str, node_id: int) -> _Found:
         if self._disk.exists(directory) and not self._disk.is_dir(directory):
             raise NotADirectoryError(errno.ENOTDIR, "it is not a directory", directory)
-        self._disk.make_dirs(directory)
+        make_directory(self._disk, directory)
         try:
             self._locks[directory] = self._disk.lock(f"{directory}/{LOCK}")
         except BlockingIOError as error:

@@ -8,7 +8,6 @@ last: a directory without it was not formatted to the end and may be formatted a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from posixpath import dirname
 from uuid import UUID
 
 from ottla.log.checkpoints import (
@@ -19,6 +18,7 @@ from ottla.log.checkpoints import (
     read_offsets,
     write_meta_properties,
 )
+from ottla.log.manager import make_directory
 from ottla.metadata.features import DEFAULT_LEVELS
 from ottla.metadata.quorum_state import QuorumStateFile
 from ottla.metadata.records import FeatureLevelRecord, Record
@@ -58,7 +58,7 @@ def format_directory(
 ) -> None:
     """`voters` are the first voters of a dynamic quorum (kraft.version 1); None leaves them to the
     setting controller.quorum.voters, or to what a node that is no voter learns from the others."""
-    _make_directory(disk, directory)
+    make_directory(disk, directory)
     bootstrap = build_snapshot(feature_records(features), epoch=0, timestamp_ms=0)
     disk.replace(f"{directory}/{BOOTSTRAP_FILE}", bootstrap)
     if voters is not None:
@@ -69,18 +69,6 @@ def format_directory(
     properties = MetaProperties(cluster_id, node_id, directory_id)
     write_meta_properties(disk, f"{directory}/{META_PROPERTIES}", properties)
     disk.flush_dir(directory)
-
-
-def _make_directory(disk: Disk, path: str) -> None:
-    """With all directories above it, their names on disk."""
-    made = []
-    while not disk.is_dir(path):
-        made.append(path)
-        path = dirname(path) or "."
-    if made:
-        disk.make_dirs(made[0])
-    for each in made:
-        disk.flush_dir(dirname(each) or ".")
 
 
 def is_formatted(disk: Disk, directory: str) -> bool:
