@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
+from uuid import UUID
 
 from ottla.client.client import Client
 from ottla.client.producer import Producer
+from ottla.config import Settings
+from ottla.metadata.format import format_directory
 from ottla.metadata.image import PartitionImage
+from ottla.metadata.voters import QuorumEndpoint, Voter, VoterSet
 from ottla.records.record import Record
-from ottla.sim.cluster import SimCluster, SimNode
+from ottla.sim.cluster import CLUSTER_ID, CONTROLLER_PORT, SimCluster, SimNode
 from ottla.sim.world import World
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -32,8 +36,11 @@ SETTINGS = {
 
 
 class DiskCluster:
-    def __init__(self, world: World, nodes: int = 3, **settings: str) -> None:
-        """Settings are given with `_` for `.`."""
+    def __init__(
+        self, world: World, nodes: int = 3, *, dynamic: bool = False, **settings: str
+    ) -> None:
+        """`dynamic`: the voters are in the metadata (kraft.version 1), not in the settings. Settings are
+        given with `_` for `.`."""
         given = {name.replace("_", "."): value for name, value in settings.items()}
         self.world = world
         self.cluster = SimCluster(world, nodes, {**SETTINGS, **given})
@@ -44,8 +51,36 @@ class DiskCluster:
         self.client = Client(self.host.runtime.network, self.cluster.bootstrap, timeout_s=4)
         self.producer = Producer(self.client)
         self.acknowledged: dict[int, list[bytes]] = {}
+        if dynamic:
+            self._format_dynamic()
         self.cluster.start()
         assert self.cluster.wait_ready(30)
+
+    def _format_dynamic(self) -> None:
+        """As an operator does, once, before the first start."""
+        nodes = self.cluster.nodes.values()
+        voters = VoterSet.of(
+            Voter(
+                node.id,
+                UUID(int=1000 + node.id),
+                (QuorumEndpoint("CONTROLLER", node.host.name, CONTROLLER_PORT),),
+            )
+            for node in nodes
+        )
+        servers = ",".join(f"{node.host.name}:{CONTROLLER_PORT}" for node in nodes)
+        for node in nodes:
+            given = {**node.settings.given}
+            del given["controller.quorum.voters"]
+            given["controller.quorum.bootstrap.servers"] = servers
+            node.settings = Settings.of(given)
+            format_directory(
+                node.host.disk,
+                METADATA,
+                cluster_id=CLUSTER_ID,
+                node_id=node.id,
+                directory_id=UUID(int=1000 + node.id),
+                voters=voters,
+            )
 
     # -- doing
 

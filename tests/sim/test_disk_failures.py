@@ -527,10 +527,36 @@ def test_a_machine_that_loses_power_comes_back_without_what_was_not_flushed(seed
         assert cluster.nothing_is_lost() and world.problems() == []
 
 
+def test_a_voter_on_an_empty_disk_does_not_vote_under_its_old_identity() -> None:
+    """With kraft.version 1 a voter is its node id and its directory's: on a new disk it only watches."""
+    with World(31) as world:
+        cluster = DiskCluster(world, dynamic=True)
+        cluster.create(*EVERYWHERE)
+        cluster.produce(0)
+        leader = next(id for id in (1, 2, 3) if cluster.node(id).node.quorum.is_leader)
+        replaced, other = (id for id in (1, 2, 3) if id != leader)
+        cluster.node(replaced).kill()
+        cluster.node(replaced).host.disk.wipe()
+        cluster.restart(replaced)
+        cluster.wait(lambda: cluster.is_whole(0) and cluster.is_whole(1))
+        raft = cluster.node(replaced).node.quorum.raft
+        assert not raft.is_voter and raft.leader == leader
+        # One true voter and the replaced one are no majority.
+        cluster.node(other).kill()
+        epoch = raft.epoch
+        cluster.node(leader).kill()
+        world.run_for(20)
+        assert raft.epoch == epoch and raft.leader in (None, leader)
+        cluster.node(leader).start()
+        cluster.node(other).start()
+        cluster.wait(lambda: cluster.is_whole(0) and cluster.is_whole(1))
+        assert cluster.nothing_is_lost() and world.problems() == []
+
+
 def test_a_static_voter_on_an_empty_disk_is_a_follower_like_any_other() -> None:
     """With controller.quorum.voters (kraft.version 0) a voter is its node id: the others cannot tell that
-    it forgot its votes. It is safe only while the others outnumber it, as here; see the dynamic quorum."""
-    with World(31) as world:
+    it forgot its votes and its log. That is safe only while a majority of the others lives, as here."""
+    with World(32) as world:
         cluster = DiskCluster(world)
         cluster.create(*EVERYWHERE)
         cluster.produce(0)
