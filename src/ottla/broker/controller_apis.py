@@ -15,6 +15,7 @@ from ottla.controller.configs import ConfigChange, ConfigChanges, Operation
 from ottla.controller.controller import Controller
 from ottla.controller.draft import Decision
 from ottla.controller.partitions import NO_EPOCH, ElectionType, IsrProposal
+from ottla.controller.reassignments import WishedReplicas
 from ottla.controller.topics import MorePartitions, NewTopic
 from ottla.metadata.records import Endpoint, FeatureRange
 from ottla.wire.apis import ApiKey
@@ -171,6 +172,31 @@ def _refuse_election(message: Any, error: KafkaError) -> Fields:
     return {"error_code": error.code, "replica_election_results": rows}
 
 
+def _alter_reassignments(controller: Controller, message: Any, now: float) -> Decision:
+    """AlterPartitionReassignments 0-1. Version 0 always allows another replication factor."""
+    wanted = [
+        WishedReplicas(
+            topic.name,
+            partition.partition_index,
+            None if partition.replicas is None else tuple(partition.replicas),
+        )
+        for topic in message.topics
+        for partition in topic.partitions
+    ]
+    allowed = field(message, "allow_replication_factor_change", True)
+    return controller.alter_reassignments(wanted, allow_factor_change=allowed)
+
+
+def _list_reassignments(controller: Controller, message: Any, now: float) -> Decision:
+    """ListPartitionReassignments 0."""
+    wanted = None
+    if message.topics is not None:
+        wanted = [
+            (topic.name, index) for topic in message.topics for index in topic.partition_indexes
+        ]
+    return controller.list_reassignments(wanted)
+
+
 # Topics
 
 
@@ -314,6 +340,8 @@ CONTROLLER_APIS: Mapping[ApiKey, ControllerApi] = {
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: ControllerApi(_assign_replicas_to_dirs, _refuse_by_code),
     ApiKey.ALTER_PARTITION: ControllerApi(_alter_partition, _refuse_by_code),
     ApiKey.ELECT_LEADERS: ControllerApi(_elect_leaders, _refuse_election),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ControllerApi(_alter_reassignments, _refuse_with_message),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: ControllerApi(_list_reassignments, _refuse_with_message),
     ApiKey.CREATE_TOPICS: ControllerApi(_create_topics, _refuse_topics),
     ApiKey.DELETE_TOPICS: ControllerApi(_delete_topics, _refuse_deletion),
     ApiKey.CREATE_PARTITIONS: ControllerApi(_create_partitions, _refuse_partitions),

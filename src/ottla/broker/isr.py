@@ -22,6 +22,20 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 0.05
 
+NOT_APPLIED = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
+"""The controller's knowledge is ours and it did not do it: no controller has done it or ever will."""
+OVERTAKEN = (
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.NEW_LEADER_ELECTED,
+)
+"""The partition was changed, perhaps by this very proposal in a request whose answer was lost, or to
+complete a reassignment. The proposed members may be in the ISR, so the high watermark waits for them until
+the metadata says what became of the partition."""
+
 
 class Controller(Protocol):
     """How to reach the active controller, wherever it is."""
@@ -103,11 +117,17 @@ class IsrProposals:
             await asyncio.sleep(RETRY_S)
             return
         now = self._replicas.clock.monotonic()
+        undecided = {}
         for topic in answer.topics:
             for result in topic.partitions:
-                partition, proposal = proposals.pop((topic.topic_id, result.partition_index))
-                self._decided(partition, proposal, result, now)
+                key = topic.topic_id, result.partition_index
+                partition, proposal = proposals.pop(key)
+                if not self._decided(partition, proposal, result, now):
+                    undecided[key] = partition, proposal
         assert not proposals, "every proposal is answered"
+        if undecided:
+            self._propose_again(undecided)
+            await asyncio.sleep(RETRY_S)
 
     def _propose_again(self, proposals: dict[tuple[UUID, int], tuple[Partition, Proposal]]) -> None:
         """The outcome is unknown: the proposal stands until the controller says yes or no."""
@@ -115,7 +135,8 @@ class IsrProposals:
             if partition.proposal is proposal:
                 self._waiting[partition] = None
 
-    def _decided(self, partition: Partition, proposal: Proposal, result: Any, now: float) -> None:
+    def _decided(self, partition: Partition, proposal: Proposal, result: Any, now: float) -> bool:
+        """False if another controller must be asked."""
         error = ErrorCode(int(result.error_code))
         if error != ErrorCode.NONE:
             logger.info(
@@ -125,8 +146,9 @@ class IsrProposals:
                 proposal.cause,
                 error.name,
             )
-            partition.proposal_refused(proposal, now)
-            return
+            if error in NOT_APPLIED:
+                partition.proposal_refused(proposal, now)
+            return error in NOT_APPLIED or error in OVERTAKEN
         logger.info("%s-%d: ISR %s: %s", *partition.key, list(result.isr), proposal.cause)
         partition.proposal_accepted(
             Decided(
@@ -138,6 +160,7 @@ class IsrProposals:
             ),
             now,
         )
+        return True
 
     def _request(
         self, proposals: dict[tuple[UUID, int], tuple[Partition, Proposal]]

@@ -55,6 +55,7 @@ def explain(error: Exception) -> tuple[int, str] | None:
             ErrorCode.INVALID_TOPIC_EXCEPTION: USAGE,
             ErrorCode.INVALID_PARTITIONS: USAGE,
             ErrorCode.INVALID_REPLICATION_FACTOR: USAGE,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT: USAGE,
         }
         return codes.get(error.code, FAILED), str(error)
     return None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ottla.client.model import Partition, Replica, Topic
 
 app = typer.Typer(
-    help="Create, list, describe, delete or alter topics, and elect their leaders.",
+    help="Create, list, describe, delete, alter or reassign topics, and elect their leaders.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -238,6 +238,64 @@ def elect(
     if refused:
         number, why = next(iter(refused.items()))
         raise Failure(f"{len(refused)} could not be elected; {topic}-{number}: {why}")
+
+
+@app.command()
+def reassign(
+    topic: TopicArgument,
+    partition: Annotated[
+        int | None, typer.Option("-p", "--partition", help="The partition to move.", min=0)
+    ] = None,
+    replicas: Annotated[
+        str | None,
+        typer.Option("--replicas", metavar="BROKER,…", help="Who shall hold it, preferred first."),
+    ] = None,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Back to the brokers that held it before.")
+    ] = False,
+    list_only: Annotated[bool, typer.Option("--list", help="Only show what is under way.")] = False,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Move a partition to other brokers, cancel that, or show which partitions are being moved.
+
+    Answers when it is decided; the copying goes on. It is done when --list shows it no longer.
+    """
+    wishes = (replicas is not None, cancel, list_only)
+    if sum(wishes) != 1:
+        raise Failure("give one of --replicas, --cancel and --list", USAGE)
+    if partition is None and not list_only:
+        raise Failure("give the --partition to move", USAGE)
+    brokers = None if replicas is None else parse_brokers(replicas)
+    with connect(bootstrap, dir, timeout) as blocking:
+        client = blocking.client
+        blocking.run(client.topic(topic))
+        if partition is not None and not list_only:
+            blocking.run(client.reassign(topic, partition, brokers))
+        under_way = [
+            each
+            for each in blocking.run(client.reassignments())
+            if each.topic == topic and partition in (None, each.partition)
+        ]
+    if format is Format.json:
+        print_json([each._asdict() for each in under_way])
+    elif under_way:
+        print_table(
+            ("partition", "AR", "adding", "removing"),
+            [(each.partition, each.replicas, each.adding, each.removing) for each in under_way],
+        )
+    else:
+        which = topic if partition is None else f"{topic}-{partition}"
+        print(f"{which}: nothing is being moved")
+
+
+def parse_brokers(words: str) -> list[int]:
+    try:
+        return [int(word) for word in words.split(",")]
+    except ValueError as error:
+        raise Failure(f"--replicas {words}: is not a list of broker ids", USAGE) from error
 
 
 def replicas(

@@ -20,6 +20,7 @@ from ottla.client.model import (
     Partition,
     Quorum,
     QuorumReplica,
+    Reassignment,
     Replica,
     Topic,
 )
@@ -238,6 +239,50 @@ class Client:
         outcome = await self.connections.retrying(attempt)
         self._topics.pop(name, None)
         return outcome
+
+    async def reassign(self, name: str, partition: int, replicas: Sequence[int] | None) -> None:
+        """Have these brokers hold the partition, the preferred one first; None cancels what is under way.
+        Returns when it is decided, not when it is done."""
+        wanted = {
+            "partition_index": partition,
+            "replicas": None if replicas is None else list(replicas),
+        }
+        fields = {
+            "topics": [{"name": name, "partitions": [wanted]}],
+            "allow_replication_factor_change": True,
+            "timeout": self._timeout_ms,
+        }
+
+        async def attempt() -> None:
+            answer = await self.connections.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, fields)
+            check(answer.error_code, answer.error_message)
+            for topic in answer.responses:
+                for each in topic.partitions:
+                    check(each.error_code, each.error_message or f"{name}-{partition}")
+
+        await self.connections.retrying(attempt, final=ABSENT)
+        self._topics.pop(name, None)
+
+    async def reassignments(self) -> list[Reassignment]:
+        """All that are under way."""
+
+        async def attempt() -> list[Reassignment]:
+            fields = {"topics": None, "timeout": self._timeout_ms}
+            answer = await self.connections.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, fields)
+            check(answer.error_code, answer.error_message)
+            return sorted(
+                Reassignment(
+                    topic.name,
+                    int(each.partition_index),
+                    tuple(int(id) for id in each.replicas),
+                    tuple(int(id) for id in each.adding_replicas),
+                    tuple(int(id) for id in each.removing_replicas),
+                )
+                for topic in answer.topics
+                for each in topic.partitions
+            )
+
+        return await self.connections.retrying(attempt)
 
     async def topic_configs(self, name: str) -> list[Config]:
         resource = {

@@ -38,6 +38,17 @@ class Topic(NamedTuple):
     partitions: tuple[Partition, ...]
 
 
+class Reassignment(NamedTuple):
+    """A partition on its way to other brokers."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    """All that hold it meanwhile: the target's, then those that leave at the end."""
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
 class Metadata(NamedTuple):
     cluster_id: str | None
     brokers: tuple[Broker, ...]

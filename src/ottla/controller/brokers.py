@@ -13,12 +13,12 @@ from typing import Any
 from uuid import UUID
 
 from ottla.controller.draft import Draft
+from ottla.controller.elections import PartitionAssignment
 from ottla.controller.states import BrokerState, broker_state
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import (
     DIRECTORY_LOST,
     DIRECTORY_UNASSIGNED,
-    NO_LEADER,
     BrokerRegistrationChangeRecord,
     Endpoint,
     FeatureRange,
@@ -187,15 +187,14 @@ def _leave_previous_life(draft: Draft, request: Registration, existing: BrokerIm
     for topic, index, partition in draft.partitions():
         if broker not in partition.replicas:
             continue
-        place = partition.replicas.index(broker)
-        directory = partition.directories[place]
+        directory = _directory_of(partition, broker)
         if (
             disk_replaced
             and directory != DIRECTORY_UNASSIGNED
             and directory not in request.log_dirs
         ):
-            moved = (*partition.directories[:place], home, *partition.directories[place + 1 :])
-            changes.append(draft.change(topic, index, emptied=[broker], directories=moved))
+            moved = PartitionAssignment.of(partition).moved(broker, home)
+            changes.append(draft.change(topic, index, emptied=[broker], assignment=moved))
         elif broker in partition.isr or (broker in partition.elr and not clean):
             leaving, lost = ([broker], []) if clean else ([], [broker])
             changes.append(draft.change(topic, index, leaving=leaving, lost=lost))
@@ -283,7 +282,8 @@ def heartbeat(draft: Draft, beat: Heartbeat, sessions: Sessions, now: float) -> 
     match broker_state(broker):
         case BrokerState.FENCED:
             may_stop = beat.want_shutdown
-            if not beat.want_fence and not beat.want_shutdown and caught_up and has_a_disk:
+            stays = not (beat.want_fence or beat.want_shutdown or broker.in_controlled_shutdown)
+            if stays and caught_up and has_a_disk:
                 _unfence(draft, broker)
         case BrokerState.ACTIVE:
             may_stop = beat.want_shutdown and (beat.want_fence or not draft.leads_any(broker.id))
@@ -356,7 +356,7 @@ def assign_directories(
 ) -> dict[str, Any]:
     """A broker with several disks says where each replica lies. On a disk that is not online (any more) it
     leaves the ISR; LOST says that what was there is gone, so it leaves the ELR too and may not lead
-    before the broker, in sync again, names another directory."""
+    before the broker, in sync again, names another directory. One that was nowhere may lead now."""
     broker = draft.broker(broker_id, broker_epoch)
     answers: dict[UUID, dict[UUID, list[dict[str, Any]]]] = {}
     changes: dict[tuple[UUID, int], Record | None] = {}
@@ -371,12 +371,6 @@ def assign_directories(
         if topic is not None and not error:
             changes[key] = _assigned(draft, topic, assigned, broker)
     draft.add([record for record in changes.values() if record is not None])
-    elected = [  # a replica that was nowhere may be one to lead now
-        draft.change(topic, index)
-        for topic_id, index in changes
-        if (topic := draft.image.topics_by_id[topic_id]).partitions[index].leader == NO_LEADER
-    ]
-    draft.add([record for record in elected if record is not None])
     return {
         "error_code": 0,
         "directories": [
@@ -395,16 +389,14 @@ def _assigned(
     draft: Draft, topic: TopicImage, assigned: Assignment, broker: BrokerImage
 ) -> Record | None:
     partition = topic.partitions[assigned.index]
-    place = partition.replicas.index(broker.id)
-    before, after = partition.directories[:place], partition.directories[place + 1 :]
     leaving: Collection[int] = ()
     lost: Collection[int] = ()
     if assigned.directory == DIRECTORY_LOST:
         lost = [broker.id]
     elif assigned.directory not in broker.directories and broker.id in partition.isr:
         leaving = [broker.id]
-    moved = (*before, assigned.directory, *after)
-    return draft.change(topic, assigned.index, leaving=leaving, lost=lost, directories=moved)
+    moved = PartitionAssignment.of(partition).moved(broker.id, assigned.directory)
+    return draft.change(topic, assigned.index, leaving=leaving, lost=lost, assignment=moved)
 
 
 def _assignment_error(topic: TopicImage | None, index: int, broker_id: int) -> ErrorCode:

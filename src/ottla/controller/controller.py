@@ -4,7 +4,7 @@
 yet*, so that commands may follow each other without waiting for the log. Each command is decided in one
 go and returns a `Decision`: the records to append as one atomic batch, and the answer to give once that
 batch is committed (P34). The commands themselves stand in modules by theme: `brokers`, `partitions`,
-`topics`, `configs`.
+`reassignments`, `topics`, `configs`.
 
 It is pure: no clock, no log, no network. Whoever owns it appends the records in the order of the
 decisions, at the offsets it was told; if that fails, leadership is lost and `deactivate` forgets
@@ -19,11 +19,12 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from ottla.controller import brokers, configs, partitions, topics
+from ottla.controller import brokers, configs, partitions, reassignments, topics
 from ottla.controller.brokers import Assignment, Heartbeat, Registration, Sessions
 from ottla.controller.configs import ConfigChanges
 from ottla.controller.draft import ControllerConfig, Decision, Draft
 from ottla.controller.partitions import ElectionType, IsrProposal
+from ottla.controller.reassignments import WishedReplicas
 from ottla.controller.topics import MorePartitions, NewTopic
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import (
@@ -181,6 +182,18 @@ class Controller:
         self, kind: ElectionType, wanted: Sequence[tuple[str, int]] | None
     ) -> Decision:
         return self._decide(lambda draft: partitions.elect_leaders(draft, kind, wanted))
+
+    def alter_reassignments(
+        self, wanted: Sequence[WishedReplicas], *, allow_factor_change: bool = True
+    ) -> Decision:
+        return self._decide(
+            lambda draft: reassignments.alter(
+                draft, wanted, allow_factor_change=allow_factor_change
+            )
+        )
+
+    def list_reassignments(self, wanted: Sequence[tuple[str, int]] | None) -> Decision:
+        return self._decide(lambda draft: reassignments.ongoing(draft, wanted))
 
     # Topics
 

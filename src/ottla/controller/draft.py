@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from ottla.controller.elections import Election, Rules, change
+from ottla.controller.elections import Election, PartitionAssignment, Rules, change
 from ottla.controller.placement import PlaceableBroker
 from ottla.controller.states import check_edges
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
@@ -167,12 +167,14 @@ class Draft:
         lost: Collection[int] = (),
         emptied: Collection[int] = (),
         recovery: int | None = None,
-        directories: tuple[UUID, ...] | None = None,
+        assignment: PartitionAssignment | None = None,
     ) -> PartitionChangeRecord | None:
         """The change of one partition (see `elections.change`), by the rules that hold for its topic now.
         `leaving` brokers leave the ISR and may not lead. Not added: the caller gathers changes and adds
         them together."""
         partition = topic.partitions[index]
+        assignment = assignment or PartitionAssignment.of(partition)
+        places = dict(zip(assignment.replicas, assignment.directories, strict=True))
         away = {*leaving, *lost, *emptied}
         if isr is None and leaving:
             isr = [replica for replica in partition.isr if replica not in away]
@@ -184,8 +186,8 @@ class Draft:
             index,
             partition,
             Rules(
-                may_lead=lambda replica: replica not in away and self._alive(partition, replica),
-                min_isr=self.image.min_insync_replicas(topic, partition),
+                may_lead=lambda r: r not in away and self._alive(r, places[r]),
+                min_isr=self.image.configured_min_isr(topic),
                 election=election,
                 leads=self._leads,
             ),
@@ -193,7 +195,7 @@ class Draft:
             lost=lost,
             emptied=emptied,
             recovery=recovery,
-            directories=directories,
+            assignment=assignment,
         )
         if record is not None and record.leader != LEADER_UNCHANGED:
             self._leader_moves[partition.leader] -= 1
@@ -225,10 +227,9 @@ class Draft:
             self._leaders = Counter(partition.leader for _, _, partition in self.partitions())
         return self._leaders[broker_id] + self._leader_moves[broker_id]
 
-    def _alive(self, partition: PartitionImage, replica: int) -> bool:
+    def _alive(self, replica: int, directory: UUID) -> bool:
         if not self.image.is_alive(replica):
             return False
-        directory = partition.directories[partition.replicas.index(replica)]
         if directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
             return True
         return directory != DIRECTORY_LOST and directory in self.image.brokers[replica].directories

@@ -12,6 +12,10 @@ All the rules of leadership stand here and nowhere else (compare Kafka's Partiti
   to hold everything; `RECOVERING` marks that something may be lost. Nobody else may, unless the election
   is unclean (`unclean.leader.election.enable`, or asked for by an operator).
 - A new leader is always alive (KAFKA-19522: an absent last known leader is never elected).
+- Reassignment (P33): while it goes on, the replicas are the target's and those being removed. As soon as
+  all of the target are in the ISR, whatever change brought that about, the others leave in the same
+  record. The leader stays if it is of the target, else one of the target takes over; its epoch rises
+  either way, so that nobody takes those who left for followers any more.
 
 The minimum is min(`min.insync.replicas`, number of replicas). ELR is always on: the feature
 `eligible.leader.replicas.version` is finalized at 1 in every cluster of ours.
@@ -20,8 +24,9 @@ The minimum is min(`min.insync.replicas`, number of replicas). ELR is always on:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeVar
 from uuid import UUID
 
 from ottla.metadata.image import PartitionImage
@@ -31,6 +36,8 @@ from ottla.metadata.records import (
     RECOVERING,
     PartitionChangeRecord,
 )
+
+T = TypeVar("T")
 
 
 class Election(Enum):
@@ -52,10 +59,54 @@ class Rules:
     """How many partitions a broker leads now."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionAssignment:
+    """Who holds a partition, and in which directory of its broker; and, while a reassignment goes on, who
+    comes and who goes. One that came and shall go again, since another reassignment took the place of
+    the one that brought it, does both: it is neither of the target nor of the original replicas."""
+
+    replicas: tuple[int, ...]
+    directories: tuple[UUID, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, partition: PartitionImage) -> PartitionAssignment:
+        return cls(partition.replicas, partition.directories, partition.adding, partition.removing)
+
+    @property
+    def is_reassignment(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas when the reassignment is complete."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    @property
+    def original(self) -> tuple[int, ...]:
+        """The replicas when the reassignment is cancelled."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    def moved(self, replica: int, directory: UUID) -> PartitionAssignment:
+        """This replica lies in another directory."""
+        place = self.replicas.index(replica)
+        return replace(
+            self,
+            directories=(*self.directories[:place], directory, *self.directories[place + 1 :]),
+        )
+
+    def settled(self, replicas: tuple[int, ...]) -> PartitionAssignment:
+        """Only these are left, and nobody comes or goes."""
+        places = dict(zip(self.replicas, self.directories, strict=True))
+        return PartitionAssignment(replicas, tuple(places[replica] for replica in replicas))
+
+
 @dataclass(slots=True)
 class _State:
     """The part of a partition that an election may change."""
 
+    assignment: PartitionAssignment
     isr: tuple[int, ...]
     elr: tuple[int, ...]
     last_known: tuple[int, ...]
@@ -73,45 +124,58 @@ def change(
     lost: Collection[int] = (),
     emptied: Collection[int] = (),
     recovery: int | None = None,
-    directories: tuple[UUID, ...] | None = None,
+    assignment: PartitionAssignment | None = None,
 ) -> PartitionChangeRecord | None:
     """The record that brings the partition to the wished state, or None if it is there already.
 
     `isr` is the ISR to have (default: the present one). `lost` came back from an unclean shutdown and may
     miss a tail: they leave ISR and ELR. `emptied` came back on another disk and have nothing: they may
-    not even be the last known leader. `recovery` is the leader recovery state that the leader reports."""
+    not even be the last known leader. `recovery` is the leader recovery state that the leader reports.
+    `assignment` is who shall hold the partition, and where (default: as it is)."""
     gone = {*lost, *emptied}
-    target = tuple(isr if isr is not None else partition.isr)
-    target = tuple(replica for replica in target if replica not in gone)
-    assert set(target) <= set(partition.replicas), "the ISR is part of the assigned replicas"
-    minimum = min(rules.min_isr, len(partition.replicas))
-
+    members = tuple(isr if isr is not None else partition.isr)
     after = _State(
-        isr=target,
-        elr=_outside(partition, target, gone),
+        assignment=assignment or PartitionAssignment.of(partition),
+        isr=tuple(replica for replica in members if replica not in gone),
+        elr=(),
         last_known=tuple(r for r in partition.last_known_elr if r not in emptied),
         leader=partition.leader,
         recovery=partition.leader_recovery_state if recovery is None else recovery,
     )
+    _complete_reassignment(rules, after)
+    replicas = after.assignment.replicas
+    assert set(after.isr) <= set(replicas), "the ISR is part of the assigned replicas"
+    after.elr = _outside(partition, after, gone)
     _elect(partition, rules, after)
-    if len(after.isr) >= minimum:
+    if len(after.isr) >= min(rules.min_isr, len(replicas)):
         after.elr = ()
     if after.leader != NO_LEADER:
         after.last_known = ()
     elif partition.leader != NO_LEADER and partition.leader not in emptied:
         after.last_known = (partition.leader,)
-    return _record(topic_id, index, partition, after, directories)
+    after.last_known = tuple(replica for replica in after.last_known if replica in replicas)
+    return _record(topic_id, index, partition, after)
 
 
-def _outside(
-    partition: PartitionImage, isr: tuple[int, ...], gone: Collection[int]
-) -> tuple[int, ...]:
+def _complete_reassignment(rules: Rules, after: _State) -> None:
+    """All of the target hold everything, and one of them may lead: the others are needed no longer."""
+    target = after.assignment.target
+    if (
+        after.assignment.is_reassignment
+        and set(target) <= set(after.isr)
+        and any(rules.may_lead(replica) for replica in target)
+    ):
+        after.assignment = after.assignment.settled(target)
+        after.isr = tuple(replica for replica in after.isr if replica in target)
+
+
+def _outside(partition: PartitionImage, after: _State, gone: Collection[int]) -> tuple[int, ...]:
     """Those who are or were in ISR or ELR and are not in the new ISR: the ELR, should that be too small."""
     return tuple(
         replica
-        for replica in partition.replicas
+        for replica in after.assignment.replicas
         if (replica in partition.elr or replica in partition.isr)
-        and replica not in isr
+        and replica not in after.isr
         and replica not in gone
     )
 
@@ -119,20 +183,20 @@ def _outside(
 def _elect(partition: PartitionImage, rules: Rules, after: _State) -> None:
     """Set the leader, and with it ISR, ELR and recovery state where the leader is not of the ISR."""
     entitled = after.isr or after.elr
-    candidates = [r for r in partition.replicas if r in entitled and rules.may_lead(r)]
+    candidates = [r for r in after.assignment.replicas if r in entitled and rules.may_lead(r)]
     if candidates:
-        after.leader = _best(partition, rules, candidates)
+        after.leader = _best(partition, rules, after, candidates)
         if after.leader not in after.isr:
             after.isr = (after.leader,)
             after.elr = tuple(replica for replica in after.elr if replica != after.leader)
         return
-    after.leader = _leader_that_may_lack_records(partition, rules, after)
+    after.leader = _leader_that_may_lack_records(rules, after)
     if after.leader != NO_LEADER:
         after.isr, after.elr, after.recovery = (after.leader,), (), RECOVERING
 
 
-def _best(partition: PartitionImage, rules: Rules, candidates: list[int]) -> int:
-    preferred = partition.replicas[0]
+def _best(partition: PartitionImage, rules: Rules, after: _State, candidates: list[int]) -> int:
+    preferred = after.assignment.replicas[0]
     if rules.election is Election.PREFERRED and preferred in candidates:
         return preferred
     if partition.leader in candidates:
@@ -142,35 +206,45 @@ def _best(partition: PartitionImage, rules: Rules, candidates: list[int]) -> int
     return min(candidates, key=rules.leads)
 
 
-def _leader_that_may_lack_records(partition: PartitionImage, rules: Rules, after: _State) -> int:
+def _leader_that_may_lack_records(rules: Rules, after: _State) -> int:
+    replicas, adding = after.assignment.replicas, after.assignment.adding
     if not after.isr and not after.elr and len(after.last_known) == 1:
         last = after.last_known[0]
-        if last in partition.replicas and rules.may_lead(last):
+        if last in replicas and rules.may_lead(last):
             return last
     if rules.election is Election.UNCLEAN:
-        return next((r for r in partition.replicas if rules.may_lead(r)), NO_LEADER)
+        # One that has just been added may have nothing at all.
+        likeliest_first = sorted(replicas, key=lambda replica: replica in adding)
+        return next((r for r in likeliest_first if rules.may_lead(r)), NO_LEADER)
     return NO_LEADER
 
 
 def _record(
-    topic_id: UUID,
-    index: int,
-    partition: PartitionImage,
-    after: _State,
-    directories: tuple[UUID, ...] | None,
+    topic_id: UUID, index: int, partition: PartitionImage, after: _State
 ) -> PartitionChangeRecord | None:
-    """Only what differs, so that a leader that stays keeps its epoch."""
+    """Only what differs, so that a leader that stays keeps its epoch, unless a replica leaves for good."""
+    before, assignment = PartitionAssignment.of(partition), after.assignment
+    same_epoch = after.leader == partition.leader and set(before.replicas) <= set(
+        assignment.replicas
+    )
     record = PartitionChangeRecord(
         partition_id=index,
         topic_id=topic_id,
-        isr=after.isr if after.isr != partition.isr else None,
-        leader=after.leader if after.leader != partition.leader else LEADER_UNCHANGED,
+        isr=_if_new(after.isr, partition.isr),
+        leader=LEADER_UNCHANGED if same_epoch else after.leader,
+        replicas=_if_new(assignment.replicas, before.replicas),
+        removing_replicas=_if_new(assignment.removing, before.removing),
+        adding_replicas=_if_new(assignment.adding, before.adding),
         leader_recovery_state=(
             after.recovery if after.recovery != partition.leader_recovery_state else -1
         ),
-        eligible_leader_replicas=after.elr if after.elr != partition.elr else None,
-        last_known_elr=after.last_known if after.last_known != partition.last_known_elr else None,
-        directories=directories if directories not in (None, partition.directories) else None,
+        eligible_leader_replicas=_if_new(after.elr, partition.elr),
+        last_known_elr=_if_new(after.last_known, partition.last_known_elr),
+        directories=_if_new(assignment.directories, before.directories),
     )
     unchanged = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
     return None if record == unchanged else record
+
+
+def _if_new(after: tuple[T, ...], before: tuple[T, ...]) -> tuple[T, ...] | None:
+    return None if after == before else after

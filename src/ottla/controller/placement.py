@@ -12,7 +12,7 @@ gives the same answer for the same history.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -78,7 +78,13 @@ def check_assignment(
         if index not in assignment:
             raise _bad_assignment("partitions should be a consecutive 0-based integer sequence")
         replicas = tuple(assignment[index])
-        _check_replicas(replicas, known, factor)
+        check_replicas(replicas, known)
+        if factor is not None and len(replicas) != factor:
+            raise _bad_assignment(
+                f"The manual partition assignment includes a partition with {len(replicas)} "
+                "replica(s), but this is not consistent with previous partitions, which have "
+                f"{factor} replica(s)."
+            )
         if not any(known[replica].alive for replica in replicas):
             raise _bad_assignment(
                 "All brokers specified in the manual partition assignment for partition "
@@ -89,9 +95,8 @@ def check_assignment(
     return checked
 
 
-def _check_replicas(
-    replicas: Replicas, known: Mapping[int, PlaceableBroker], factor: int | None
-) -> None:
+def check_replicas(replicas: Replicas, known: Container[int]) -> None:
+    """INVALID_REPLICA_ASSIGNMENT if a partition cannot lie on these brokers."""
     if not replicas:
         raise _bad_assignment("The manual partition assignment includes an empty replica list.")
     for replica in sorted(replicas):
@@ -104,12 +109,6 @@ def _check_replicas(
             raise _bad_assignment(
                 f"The manual partition assignment includes the broker {replica} more than once."
             )
-    if factor is not None and len(replicas) != factor:
-        raise _bad_assignment(
-            f"The manual partition assignment includes a partition with {len(replicas)} "
-            "replica(s), but this is not consistent with previous partitions, which have "
-            f"{factor} replica(s)."
-        )
 
 
 def _check_factor(brokers: Sequence[PlaceableBroker], factor: int) -> None:

@@ -70,7 +70,10 @@ PARTITION_EDGES: Mapping[tuple[PartitionState, PartitionState], str] = {
 
 REPLICA_EDGES: Mapping[tuple[ReplicaState, ReplicaState], str] = {
     (_R.UNASSIGNED, _R.IN_SYNC): "the partition is created",
-    (_R.UNASSIGNED, _R.OUT_OF_SYNC): "the partition is created while the broker is away",
+    (
+        _R.UNASSIGNED,
+        _R.OUT_OF_SYNC,
+    ): "the partition is created while the broker is away, or a reassignment adds it",
     (_R.IN_SYNC, _R.OUT_OF_SYNC): "it lags or its broker is gone, and enough others stay in sync",
     (_R.IN_SYNC, _R.ELIGIBLE): "it leaves, and the ISR is then below the minimum",
     (_R.IN_SYNC, _R.LAST_LEADER): "it led alone and is back from an unclean shutdown",
@@ -80,10 +83,10 @@ REPLICA_EDGES: Mapping[tuple[ReplicaState, ReplicaState], str] = {
     (_R.LAST_LEADER, _R.IN_SYNC): "nobody better is left: it leads again, recovering",
     (_R.LAST_LEADER, _R.OUT_OF_SYNC): "another replica leads, or its disk was replaced",
     (_R.OUT_OF_SYNC, _R.IN_SYNC): "it has caught up, or was elected uncleanly",
-    (_R.IN_SYNC, _R.UNASSIGNED): "the topic is deleted",
-    (_R.ELIGIBLE, _R.UNASSIGNED): "the topic is deleted",
-    (_R.LAST_LEADER, _R.UNASSIGNED): "the topic is deleted",
-    (_R.OUT_OF_SYNC, _R.UNASSIGNED): "the topic is deleted",
+    (_R.IN_SYNC, _R.UNASSIGNED): "a reassignment ends without it, or the topic is deleted",
+    (_R.ELIGIBLE, _R.UNASSIGNED): "a reassignment ends without it, or the topic is deleted",
+    (_R.LAST_LEADER, _R.UNASSIGNED): "a reassignment ends without it, or the topic is deleted",
+    (_R.OUT_OF_SYNC, _R.UNASSIGNED): "a reassignment ends without it, or the topic is deleted",
 }
 
 
@@ -132,8 +135,8 @@ def check_edges(
         states = partition_state(old), partition_state(new)
         assert states[0] is states[1] or states in PARTITION_EDGES, f"{topic_id}-{index}: {states}"
         assert old is None or new is None or old.leader_epoch <= new.leader_epoch
-        present = new or old
-        for replica in present.replicas if present else ():
+        assigned = [*(old.replicas if old else ()), *(new.replicas if new else ())]
+        for replica in dict.fromkeys(assigned):
             move = replica_state(old, replica), replica_state(new, replica)
             assert move[0] is move[1] or move in REPLICA_EDGES, (
                 f"{topic_id}-{index} on {replica}: {move}"

@@ -249,10 +249,13 @@ class MetadataImage:
 
     def min_insync_replicas(self, topic: TopicImage, partition: PartitionImage) -> int:
         """What the metadata itself says, never more than there are replicas."""
+        return min(self.configured_min_isr(topic), len(partition.replicas))
+
+    def configured_min_isr(self, topic: TopicImage) -> int:
         for resource in ((r.TOPIC_RESOURCE, topic.name), (r.BROKER_RESOURCE, "")):
             value = self.config(*resource).get("min.insync.replicas")
             if value is not None:
-                return min(int(value), len(partition.replicas))
+                return int(value)
         return 1
 
     def records(self) -> list[Record]:

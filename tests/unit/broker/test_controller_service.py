@@ -174,6 +174,12 @@ def test_a_controller_that_is_not_active_says_so_in_each_apis_shape() -> None:
                 {"topic_partitions": [{"topic": "t", "partitions": [0]}]},
                 lambda a: a.replica_election_results[0].partition_result[0].error_code,
             ),
+            (
+                ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+                {"topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]},
+                lambda a: a.error_code,
+            ),
+            (ApiKey.LIST_PARTITION_REASSIGNMENTS, {"topics": None}, lambda a: a.error_code),
             (ApiKey.ENVELOPE, {"request_data": FORWARDED}, lambda a: a.error_code),
         ]
         for key, fields, code in cases:

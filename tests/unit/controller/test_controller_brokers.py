@@ -212,6 +212,17 @@ def test_a_broker_that_leads_nothing_may_stop_at_once() -> None:
     assert world.beat(1, want_shutdown=True).response["should_shut_down"], "and asks in vain never"
 
 
+def test_one_that_was_fenced_while_it_shut_down_is_not_taken_back_in_this_life() -> None:
+    world = World(1, 2)
+    world.topic()
+    world.beat(1, want_shutdown=True)
+    assert world.image.brokers[1].in_controlled_shutdown
+    world.kill(1)
+    assert world.beat(1).response["is_fenced"]
+    world.kill(1)
+    world.start(1)
+
+
 def test_the_only_replica_shuts_down_cleanly_and_leads_again_when_back() -> None:
     world = World(1)
     world.topic()

@@ -15,8 +15,10 @@ from controller_world import World
 
 from ottla.controller.configs import ConfigChange, ConfigChanges
 from ottla.controller.partitions import ElectionType
+from ottla.controller.reassignments import WishedReplicas
 from ottla.metadata.image import PartitionImage
 from ottla.metadata.records import NO_LEADER, RECOVERED, RECOVERING, TOPIC_RESOURCE
+from ottla.wire.errors import ErrorCode
 
 BROKERS = (1, 2, 3, 4)
 STEPS = 120
@@ -43,11 +45,14 @@ class Walk:
         move = self.random.choice(
             (self.append, self.append, self.fetch, self.fetch, self.shrink, self.grow, self.kill,
              self.kill_all, self.stop_cleanly, self.start, self.start, self.isolate, self.heal,
-             self.fail_over, self.prefer, self.change_nothing_in_the_minimum)
+             self.fail_over, self.prefer, self.change_nothing_in_the_minimum, self.reassign,
+             self.cancel)
         )  # fmt: skip
         before = self.world.partition()
         self.returned_uncleanly.clear()
         move()
+        for broker in {*before.replicas} - {*self.world.partition().replicas}:
+            self.held[broker] = 0  # it deletes its log, now or when it is back
         self.check(before)
 
     def check(self, before: PartitionImage) -> None:
@@ -86,7 +91,7 @@ class Walk:
     def commit(self) -> None:
         """The high watermark: all of the ISR, and frozen below the minimum."""
         partition = self.world.partition()
-        if len(partition.isr) >= self.minimum:
+        if len(partition.isr) >= min(self.minimum, len(partition.replicas)):
             self.committed = max(self.committed, min(self.held[r] for r in partition.isr))
 
     def shrink(self) -> None:
@@ -182,6 +187,22 @@ class Walk:
         for broker in sorted(self.up):
             self.world.beat(broker)
 
+    def reassign(self) -> None:
+        target = self.random.sample(BROKERS, self.random.randint(1, len(BROKERS)))
+        wish = WishedReplicas("t", 0, tuple(target))
+        answer = self.world.controller.alter_reassignments([wish]).response
+        assert answer["responses"][0]["partitions"][0]["error_code"] == 0
+
+    def cancel(self) -> None:
+        before = self.world.partition()
+        answer = self.world.controller.alter_reassignments([WishedReplicas("t", 0, None)]).response
+        code = answer["responses"][0]["partitions"][0]["error_code"]
+        if not before.adding and not before.removing:
+            assert code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        elif code:
+            assert code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+            assert self.world.partition() == before
+
     def prefer(self) -> None:
         self.world.controller.elect_leaders(ElectionType.PREFERRED, None)
 
@@ -201,14 +222,20 @@ def test_D3_D12_no_clean_election_ever_loses_a_committed_record(seed: int) -> No
 
 def test_the_walk_reaches_the_rare_states() -> None:
     """Otherwise the test above would prove little."""
-    seen: dict[str, int] = dict.fromkeys(("offline", "elr", "recovering", "isr below minimum"), 0)
+    names = ("offline", "elr", "recovering", "isr below minimum", "reassigned", "leader removed")
+    seen: dict[str, int] = dict.fromkeys(names, 0)
     for seed in range(40):
         walk = Walk(seed)
         for _ in range(STEPS):
+            before = walk.world.partition()
             walk.step()
             partition = walk.world.partition()
+            seen["reassigned"] += bool(before.adding) and not partition.adding
+            gone = partition.leader != NO_LEADER and before.leader not in partition.replicas
+            seen["leader removed"] += before.leader != NO_LEADER and gone
             seen["offline"] += partition.leader == NO_LEADER
             seen["elr"] += bool(partition.elr)
-            seen["isr below minimum"] += 0 < len(partition.isr) < walk.minimum
+            minimum = min(walk.minimum, len(partition.replicas))
+            seen["isr below minimum"] += 0 < len(partition.isr) < minimum
         seen["recovering"] += walk.may_have_lost
     assert all(count >= 5 for count in seen.values()), seen

@@ -1,0 +1,115 @@
+"""What a leader makes of the controller's answer to its proposal of an ISR."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ottla.broker.isr import IsrProposals
+from ottla.replica.partition import Proposal
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.types import TopicPartition
+
+TOPIC_ID = UUID(int=7)
+
+
+class Partition:
+    """As much of a leader as its proposal concerns."""
+
+    key = TopicPartition("t", 0)
+    topic_id = TOPIC_ID
+    partition = 0
+    replicas = (1, 2)
+
+    def __init__(self) -> None:
+        self.proposal: Proposal | None = Proposal(3, 9, ((1, -1), (2, 20)), "broker 2 caught up")
+        self.accepted: Any = None
+
+    def proposal_refused(self, proposal: Proposal, now: float) -> None:
+        self.proposal = None
+
+    def proposal_accepted(self, decision: Any, now: float) -> None:
+        self.accepted, self.proposal = decision, None
+
+
+@dataclass
+class Answering:
+    """A controller with prepared answers, one for each request."""
+
+    errors: list[ErrorCode]
+    requests: list[Mapping[str, Any]] = field(default_factory=list)
+
+    async def request(self, api_key: ApiKey, fields: Mapping[str, Any], *, timeout_s: float) -> Any:
+        assert api_key is ApiKey.ALTER_PARTITION
+        self.requests.append(fields)
+        row = SimpleNamespace(
+            partition_index=0,
+            error_code=self.errors.pop(0),
+            isr=(1, 2),
+            leader_id=1,
+            leader_epoch=3,
+            partition_epoch=10,
+        )
+        topic = SimpleNamespace(topic_id=TOPIC_ID, partitions=[row])
+        return SimpleNamespace(error_code=0, topics=[topic])
+
+
+def proposed(*errors: ErrorCode) -> tuple[Partition, Answering]:
+    """The partition after the controller gave these answers, and what it was asked."""
+    partition, controller = Partition(), Answering(list(errors))
+    clock = SimpleNamespace(monotonic=lambda: 5.0)
+    replicas: Any = SimpleNamespace(on_proposal=[], clock=clock)
+
+    async def run() -> None:
+        proposals = IsrProposals(1, replicas, controller, lambda: 10, 1.0)
+        (tell,) = replicas.on_proposal
+        tell(partition)
+        assert proposals._sender is not None
+        await proposals._sender
+
+    asyncio.run(run())
+    assert not controller.errors
+    return partition, controller
+
+
+def test_P13_an_accepted_proposal_is_what_the_controller_made_of_it() -> None:
+    partition, _ = proposed(ErrorCode.NONE)
+    assert (partition.accepted.isr, partition.accepted.partition_epoch) == ((1, 2), 10)
+
+
+@pytest.mark.parametrize("error", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
+def test_P13_what_was_surely_not_done_is_forgotten(error: ErrorCode) -> None:
+    partition, _ = proposed(error)
+    assert partition.proposal is None and partition.accepted is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ],
+)
+def test_P13_P33_what_may_have_been_done_stands_until_the_metadata_says_what_became_of_it(
+    error: ErrorCode,
+) -> None:
+    """A reassignment that this proposal completed may have given the leadership to the new member: what
+    that one has not got must not be committed by the old members alone."""
+    partition, controller = proposed(error)
+    assert partition.proposal is not None and partition.accepted is None
+    assert len(controller.requests) == 1
+
+
+def test_P35_a_controller_that_is_none_any_more_is_not_the_last_that_is_asked() -> None:
+    partition, controller = proposed(ErrorCode.NOT_CONTROLLER, ErrorCode.NONE)
+    assert partition.accepted is not None
+    assert controller.requests[0] == controller.requests[1]
