@@ -21,6 +21,7 @@ REGRESSIONS = {
     177: "three followers and two session slots: none was ever answered",
     259: "a flush that failed while the broker stopped left a clean-shutdown marker",
     354: "a high watermark told with a diverging answer was never told again",
+    734: "a follower went on with a session that did not know its partition",
 }
 """What a seed found when it was new. Its course changes with the code, so each has a unit test too."""
 

@@ -86,6 +86,9 @@ class FetchHandler:
                 self._end(self._cache.close(fetch.session_id))
             if fetch.session_epoch == FINAL_EPOCH:
                 return SessionWatch(self, FetchSession(NO_SESSION, is_follower, now))
+            # One that begins anew has left its last session, also if it gets no other: else it would go on
+            # with the last, which does not know what is named only now.
+            self._end(self._cache.close(self._of_connection.get(request.connection, NO_SESSION)))
             session, evicted = self._cache.create(is_follower, now)
             self._end(evicted)
             watch = SessionWatch(self, session)
@@ -97,12 +100,9 @@ class FetchHandler:
 
     def _belongs_to(self, connection: ServerConnection, session: FetchSession) -> None:
         """A fetcher that lost its connection begins anew, so its session goes with it: what nobody fetches
-        must not be kept informed. One that begins anew on the same connection has left its last one."""
-        former = self._of_connection.get(connection)
-        if former is None:
+        must not be kept informed."""
+        if connection not in self._of_connection:
             connection.on_close.append(lambda: self._end_of(connection))
-        else:
-            self._end(self._cache.close(former))
         self._of_connection[connection] = session.id
 
     def _end_of(self, connection: ServerConnection) -> None:

@@ -1,0 +1,45 @@
+"""Which session a fetch goes on with, where there are fewer slots than fetchers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from ottla.broker.fetch import FetchHandler
+from ottla.config import Settings
+from ottla.replica.sessions import INITIAL_EPOCH, NO_SESSION
+from ottla.sim.world import World
+from ottla.wire.fetch import FetchRequest
+
+
+class Connection:
+    def __init__(self) -> None:
+        self.on_close: list[Any] = []
+
+
+def test_a_fetcher_that_begins_anew_leaves_its_session_though_every_slot_is_taken() -> None:
+    """Seed 734: a second full fetch overtook the first and got no slot; the follower went on with the first
+    session, which did not know the partition that only the second named, and was never sent its records."""
+    settings = Settings.of(
+        {
+            "node.id": "1",
+            "process.roles": "broker,controller",
+            "listeners": "PLAINTEXT://a:9092,CONTROLLER://a:9093",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": "1@a:9093",
+            "log.dirs": "/data",
+            "max.incremental.fetch.session.cache.slots": "1",
+        }
+    )
+    with World(1) as world:
+        replicas: Any = SimpleNamespace(unwatch=lambda *_: None)
+        cluster: Any = SimpleNamespace()
+        handler = FetchHandler(settings, world.node("a").runtime, replicas, cluster)
+        follower: Any = SimpleNamespace(connection=Connection())
+        other: Any = SimpleNamespace(connection=Connection())
+        anew = FetchRequest(replica_id=2, session_epoch=INITIAL_EPOCH)
+        first = handler._session(follower, anew)._session.id
+        assert first != NO_SESSION
+        assert handler._session(other, anew)._session.id == NO_SESSION
+        second = handler._session(follower, anew)._session.id
+        assert second not in (NO_SESSION, first) and list(handler._live) == [second]
