@@ -325,6 +325,11 @@ class Checkers:
                     f"had offsets up to {before.copy.end}, after a restart without power loss "
                     f"it agrees with that only below {lost[0].base} and ends at {kept}",
                 )
+            broker = watched.machine.node.broker if watched.machine.node else None
+            if lost and broker is not None and broker.logs.previous_broker_epoch >= 0:
+                raise self._fail(
+                    "D7", node, key, f"says that it stopped cleanly, and lost {lost[0].base}"
+                )
             if lost and lost[0].base < before.recovery_point:
                 raise self._fail(
                     "D7",

@@ -12,6 +12,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import DATA, SimCluster, SimNode
@@ -33,10 +34,10 @@ class FaultPlan:
     @staticmethod
     def draw(chance: random.Random) -> FaultPlan:
         """Some kinds are left out of a run, so that others are seen undisturbed."""
-        weights = {kind: chance.choice((0, 1, 1, 2, 4)) for kind in KINDS}
+        weights = {kind: chance.choice((0, 1, 1, 2, 4)) for kind in KINDS if kind not in LONG}
         if not any(weights.values()):
             weights["kill"] = 1
-        return FaultPlan(
+        plan = FaultPlan(
             every_s=chance.choice((0.3, 1.0, 2.0, 5.0)),
             weights=weights,
             conditions=NetworkConditions(
@@ -48,6 +49,8 @@ class FaultPlan:
                 refuse_rate=chance.choice((0.0, 0.0, 0.02)),
             ),
         )
+        weights |= {kind: chance.choice((0, 0, 0, 1, 2)) for kind in LONG}
+        return plan
 
     def describe(self) -> str:
         kinds = " ".join(f"{kind}:{weight}" for kind, weight in self.weights.items() if weight)
@@ -74,6 +77,8 @@ class Nemesis:
         self._dice = chance
         self._random = random.Random(chance.getrandbits(64))
         self._is_over = False
+        self._to_unplug: set[int] = set()
+        """Nodes whose machines lose their power when they have stopped."""
         self._network = cluster.world.network
         cluster.on_end.append(self._node_left)
 
@@ -115,7 +120,7 @@ class Nemesis:
 
     # Machines
 
-    def _later(self, shortest_s: float, longest_s: float, work: Callable[[], None]) -> None:
+    def _later(self, shortest_s: float, longest_s: float, work: Callable[[], object]) -> None:
         def due() -> None:
             if not self._is_over:
                 work()
@@ -147,26 +152,86 @@ class Nemesis:
         if node.has_failed_disk:
             self._cluster.world.loop.after_s(0, self._replace_disk, node)
         else:
+            if node.id in self._to_unplug:
+                self._later(0, 0, partial(self._cut_power, node))
             self._start_later(node)
+        self._to_unplug.discard(node.id)
 
     def kill(self) -> bool:
         node = self._pick("up", "up", "starting", "paused", "stopping")
         if node is None:
             return False
-        self._say(f"kills node {node.id}")
-        node.kill()
+        self._kill(node)
         self._start_later(node)
         return True
 
     def power_loss(self) -> bool:
         node = self._pick("up", "starting", "paused", "down")
-        if node is None or any(id != node.id for id in self._checkers.doubtful_nodes()):
+        if node is None or not self._cut_power(node):
+            return False
+        self._start_later(node)
+        return True
+
+    def _cut_power(self, node: SimNode) -> bool:
+        """Unless another may lack something already."""
+        if any(id != node.id for id in self._checkers.doubtful_nodes()):
             return False
         self._say(f"cuts the power of node {node.id}")
         self._checkers.power_lost(node.id)
         node.kill(power_loss=True)
-        self._start_later(node)
         return True
+
+    def power_off(self) -> bool:
+        """A planned one: the process stops in good order first, so nothing is lost."""
+        if not self.stop():
+            return False
+        self._to_unplug.update(n.id for n in self._cluster.nodes.values() if n.is_stopping)
+        return True
+
+    def relapse(self) -> bool:
+        """A machine that loses its power again and again, each time when it is just back."""
+        node = self._pick("up")
+        if node is None or not self._cut_power(node):
+            return False
+        at = 0.0
+        for _ in range(self._random.randint(1, 3)):
+            at += self._random.uniform(0.02, 0.5)
+            self._later(at, at, lambda: self._start(node))
+            at += self._random.uniform(0.1, 3.0)
+            self._later(at, at, lambda: self._cut_power(node))
+        at += self._random.uniform(0.02, 3.0)
+        self._later(at, at, lambda: self._start(node))
+        return True
+
+    def blackout(self) -> bool:
+        """All processes are killed at once."""
+        self._say("kills all nodes")
+        for node in self._cluster.up:
+            node.kill()
+            self._start_later(node)
+        return True
+
+    def seesaw(self) -> bool:
+        """Two machines that are not up together: each comes back when the other is just gone."""
+        up = [node for node in self._cluster.nodes.values() if node.state == "up"]
+        if len(up) < 2:
+            return False
+        one, other = self._random.sample(up, 2)
+        at = 0.0
+        for _ in range(self._random.randint(2, 5)):
+            self._later(at, at, partial(self._kill, one))
+            back = at + self._random.uniform(0.02, 0.5)
+            self._later(back, back, partial(self._start, other))
+            at += self._random.uniform(0.5, 4.0)
+            one, other = other, one
+        for node in (one, other):
+            self._later(at, at + 2.0, partial(self._start, node))
+        return True
+
+    def _kill(self, node: SimNode) -> None:
+        if node.is_up:
+            self._say(f"kills node {node.id}")
+            node.kill()
 
     def stop(self) -> bool:
         node = self._pick("up")
@@ -323,4 +388,11 @@ KINDS: dict[str, Callable[[Nemesis], bool]] = {
     "slow_line": Nemesis.slow_line,
     "slow_disk": Nemesis.slow_disk,
     "disk_fault": Nemesis.disk_fault,
+    "power_off": Nemesis.power_off,
+    "relapse": Nemesis.relapse,
+    "blackout": Nemesis.blackout,
+    "seesaw": Nemesis.seesaw,
 }
+
+LONG = ("power_off", "relapse", "blackout", "seesaw")
+"""Kinds that trouble the whole cluster for a while: most runs do without."""

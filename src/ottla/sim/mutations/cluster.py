@@ -49,8 +49,8 @@ def elects_an_absent_last_known_leader() -> list[Patch]:
     """The last known leader is elected before it is back."""
     original = elections._leader_that_may_lack_records
 
-    def leader_that_may_lack_records(partition: PartitionImage, rules: Rules, after: Any) -> int:
-        return original(partition, replace(rules, may_lead=lambda replica: True), after)
+    def leader_that_may_lack_records(rules: Rules, after: Any) -> int:
+        return original(replace(rules, may_lead=lambda replica: True), after)
 
     return [Patch(elections, "_leader_that_may_lack_records", leader_that_may_lack_records)]
 
