@@ -106,6 +106,7 @@ class ReplicaManager:
         self._config = ReplicaConfig(
             node_id=settings.node_id, lag_time_max_s=settings.replica_lag_time_max_ms / 1000
         )
+        self._topic_defaults = settings.topic_defaults()
         self._news: dict[Partition, News] = {}
         self._watchers: dict[Partition, dict[Watcher, None]] = {}
         self._awaiting: dict[Partition, deque[tuple[int, AwaitedCommit]]] = {}
@@ -149,7 +150,7 @@ class ReplicaManager:
 
     def log_config(self, topic: str) -> LogConfig:
         """The topic's own settings over the cluster's dynamic ones over this node's."""
-        texts = dict(self.settings.topic_defaults())
+        texts = dict(self._topic_defaults)
         server = dict(self.image.config(BROKER_RESOURCE, ""))
         server.update(self.image.config(BROKER_RESOURCE, str(self.settings.node_id)))
         texts.update(
