@@ -324,7 +324,8 @@ class RandomRequests:
             return self._fields(field.struct)
         match kind:
             case "bool":
-                return random.random() < 0.5
+                # A broker that says it stops is believed, here as in Kafka, and must be started anew.
+                return field.name != "want_shut_down" and random.random() < 0.5
             case "string":
                 return random.choice(TEXTS)
             case "bytes" | "records":
@@ -344,6 +345,8 @@ class RandomRequests:
             numbers = (quorum.epoch, quorum.epoch + 1, broker.epoch if broker else 0)
         elif "offset" in name and random.random() < 0.5:
             numbers = (quorum.next_offset,)
+        elif name in ("count", "num_partitions"):
+            numbers = NUMBERS[:8]  # a thousand partitions are right, and only take time
         most = EXTREMES[kind][0]
         return random.choice([number for number in numbers if -most <= number <= most] or [most])
 
