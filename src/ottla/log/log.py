@@ -99,8 +99,9 @@ class Log:
         self._files = files
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
-        self._doomed: list[tuple[int, str]] = []
-        """(when, path) of files that wait for their removal."""
+        self._doomed: dict[str, int] = {}
+        """Files that wait for their removal, and when it is due. A segment cut away, begun anew and cut
+        away again has taken the place of the first."""
         self._names_unflushed = not clean
         """Files were created, renamed or removed since the directory was flushed last."""
         self._metadata_unflushed = not clean
@@ -674,16 +675,16 @@ class Log:
                 if not self._disk.exists(source):
                     continue  # an empty segment has no indexes yet
                 self._disk.rename(source, target)
-                self._doomed.append((now_ms + self.config.file_delete_delay_ms, target))
+                self._doomed[target] = now_ms + self.config.file_delete_delay_ms
 
     def _remove_doomed(self, now_ms: int) -> None:
         try:
-            for due, path in self._doomed:
+            for path, due in self._doomed.items():
                 if due <= now_ms:
                     self._disk.remove(path)
         except OSError as error:
             self._fail(error)
-        self._doomed = [(due, path) for due, path in self._doomed if due > now_ms]
+        self._doomed = {path: due for path, due in self._doomed.items() if due > now_ms}
 
     # Flushing
 

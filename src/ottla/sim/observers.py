@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
+from ottla.broker.isr import IsrProposals
 from ottla.broker.produce import ParkedProduce
 from ottla.broker.quorum import Quorum
 from ottla.broker.replicas import ReplicaManager
@@ -262,13 +263,15 @@ def _quorum() -> list[Patch]:
 
 
 def _proposals() -> list[Patch]:
-    refused, error_of = Partition.proposal_refused, partitions._proposal_error
+    decided, error_of = IsrProposals._decided, partitions._proposal_error
 
-    def proposal_refused(self: Partition, proposal: Proposal, now: float) -> None:
-        if self.proposal is proposal:
-            grows = len(proposal.isr) > len(self.isr)
+    def answered(
+        self: IsrProposals, partition: Partition, proposal: Proposal, result: Any, now: float
+    ) -> bool:
+        if int(result.error_code) != ErrorCode.NONE:
+            grows = len(proposal.isr) > len(partition.isr)
             mark("ISR expansion refused" if grows else "ISR shrink refused")
-        refused(self, proposal, now)
+        return decided(self, partition, proposal, result, now)
 
     def proposal_error(
         draft: Draft, broker_id: int, topic: TopicImage | None, proposal: IsrProposal
@@ -284,6 +287,6 @@ def _proposals() -> list[Patch]:
         return error
 
     return [
-        Patch(Partition, "proposal_refused", proposal_refused),
+        Patch(IsrProposals, "_decided", answered),
         Patch(partitions, "_proposal_error", proposal_error),
     ]

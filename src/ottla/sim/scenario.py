@@ -115,6 +115,8 @@ class Options:
         if rare.random() < 0.2:
             options.settings["log.retention.check.interval.ms"] = "700"
             options.topic_settings |= {"segment.bytes": "2048", "retention.bytes": "6000"}
+        if rare.random() < 0.5:
+            options.settings["metadata.max.retention.bytes"] = "4000"
         return options
 
     def lines(self) -> list[str]:

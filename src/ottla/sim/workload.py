@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 PRODUCE_VERSION = APIS[ApiKey.PRODUCE].max_version
 FETCH_VERSION = APIS[ApiKey.FETCH].max_version
-SESSIONLESS = -1
+SESSIONLESS, NEW_SESSION = -1, 0
 LATEST, EARLIEST = -1, -2
 ALL = -1
 REQUEST_TIMEOUT_S = 3.0
@@ -155,7 +155,13 @@ class Connections:
                         self._places[key] = Place(found.topic_id, int(each.leader_id), epoch)
 
     async def fetch(
-        self, place: Place, channel: Channel, partition: TopicPartition, offset: int, epoch: int
+        self,
+        place: Place,
+        channel: Channel,
+        partition: TopicPartition,
+        offset: int,
+        epoch: int,
+        session_epoch: int = SESSIONLESS,
     ) -> tuple[fetch.FetchedPartition, bytes]:
         """The answer, and a copy of the records in it."""
         asked = fetch.FetchPartition(
@@ -172,7 +178,7 @@ class Connections:
             max_wait_ms=500,
             min_bytes=1,
             max_bytes=1 << 20,
-            session_epoch=SESSIONLESS,
+            session_epoch=session_epoch,
             partitions=[asked],
         )
 
@@ -457,10 +463,12 @@ class Consumer:
     async def _poll(self) -> None:
         place, channel = await self._connections.leader(self.partition)
         self._rounds += 1
-        if self._rounds % 10 == 0:
+        if self._rounds % 3 == 0:
             await self._ask_end(place, channel)
+        # Now and then a session that is never used again, as clients leave behind.
+        session_epoch = NEW_SESSION if self._rounds % 7 == 0 else SESSIONLESS
         answer, data = await self._connections.fetch(
-            place, channel, self.partition, self.position, self._epoch
+            place, channel, self.partition, self.position, self._epoch, session_epoch
         )
         code = ErrorCode(answer.error)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and await self._has_expired(place, channel):

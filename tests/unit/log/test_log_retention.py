@@ -50,6 +50,17 @@ def test_nothing_at_or_above_the_high_watermark_goes():
     assert log.segment_bases == [2, 4]
 
 
+def test_a_segment_that_was_cut_away_twice_is_removed_once():
+    log = segments_at([1, 2, 3])
+    log.truncate_to(2)
+    append(log, 2, timestamp=4, value=b"v" * 20)
+    append(log, 2, timestamp=5, value=b"v" * 20)
+    log.truncate_to(2)
+    assert log.delete_old_segments(10**9) == 0
+    assert log.failed is None
+    assert not [name for name in log._disk.list_dir(PATH) if name.endswith(".deleted")]
+
+
 def test_when_everything_is_old_an_empty_segment_stays():
     log = segments_at([1, 2], replace(ONE_PER_SEGMENT, retention_ms=0))
     assert log.delete_old_segments(10**6) == 2
