@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -97,7 +98,7 @@ def test_status_names_every_node_and_one_active_controller(run: Run) -> None:
 
 
 def test_a_second_up_on_a_directory_in_use_is_refused(directory: Path) -> None:
-    assert "is in use" in fails(directory, errors.CONFLICT, "up", "--detach")
+    assert "nodes 1, 2, 3 run" in fails(directory, errors.CONFLICT, "up", "--detach")
 
 
 def test_P06_replicas_shows_ar_isr_osr_leo_and_hw(run: Run) -> None:
@@ -156,8 +157,28 @@ def test_wrong_wishes_are_refused_with_their_reason(run: Run, directory: Path) -
     fails(directory, errors.USAGE, "topics", "create", "x", "-r", "9")
     fails(directory, errors.USAGE, "topics", "create", "a/b")
     fails(directory, errors.NOT_FOUND, "topics", "describe", "nowhere")
-    fails(directory, errors.NOT_FOUND, "consume", "nowhere", "-e")
+    run("topics", "create", "wishes")
+    for words in (("topics", "describe"), ("topics", "delete"), ("topics", "elect"), ("replicas",)):
+        line = fails(directory, errors.NOT_FOUND, *words, "wishs")
+        assert "no topic wishs; did you mean wishes? (ottla topics list)" in line
+    assert "no topic wishs" in fails(directory, errors.NOT_FOUND, "consume", "wishs", "-e")
+    assert "no topic wishs" in fails(directory, errors.NOT_FOUND, "produce", "wishs", "x")
+    line = fails(directory, errors.USAGE, "topics", "alter", "wishes", "--unset", "retention.m")
+    assert "did you mean retention.ms?" in line
     assert as_json(run("topics", "list", "--format", "json")) is not None
+
+
+def test_what_is_accepted_and_has_no_effect_is_said_beside_the_output(
+    run: Run, directory: Path
+) -> None:
+    words = ("--dir", str(directory))
+    done = command("topics", "create", "tables", "-c", "cleanup.policy=compact", *words)
+    assert done.stdout == "created topic tables: 1 partition, 3 replicas each\n"
+    assert "does not compact yet" in done.stderr
+    assert run("produce", "tables", "-k", "a", "x") == "1 record written (tables-0: 1)\n"
+    done = command("consume", "tables", "-o", "999999999", "--exit", *words)
+    assert (done.returncode, done.stdout) == (errors.OK, "")
+    assert "--offset 999999999 is beyond the end: tables-0 ends at 1" in done.stderr
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -201,6 +222,7 @@ def test_a_node_is_killed_and_comes_back(run: Run, directory: Path) -> None:
     run("produce", "survivor", "meanwhile")
     status = as_json(run("status", "--format", "json"))["nodes"]
     assert [node["id"] for node in status if node["state"] == "stopped"] == [leader]
+    assert [node["id"] for node in status if node["controller"] is None] == [leader]
     run("nodes", "start", str(leader))
     run("nodes", "stop", str(leader))
     run("nodes", "start", str(leader))
@@ -294,11 +316,11 @@ def snapshot(directory: Path) -> dict[str, bytes]:
     }
 
 
-def node_fails(path: Path, *expected: str) -> None:
+def node_fails(path: Path, code: int, *expected: str) -> None:
     data = path / "node-1" / "data"
     before = snapshot(data)
     done = command("node", "--config", str(path / "node-1" / "server.properties"))
-    assert done.returncode not in (0, -signal.SIGTERM), done.stderr
+    assert done.returncode == code, done.stderr
     line = done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr, done.stderr
     for part in expected:
@@ -313,13 +335,14 @@ def test_a_directory_of_another_cluster_is_refused(stopped: Path) -> None:
         for line in config.read_text().splitlines()
     ]
     config.write_text("\n".join(lines))
-    node_fails(stopped, "cluster", "AAAAAAAAAAAAAAAAAAAAAA", str(stopped / "node-1" / "data"))
+    data = str(stopped / "node-1" / "data")
+    node_fails(stopped, errors.CONFLICT, "cluster", "AAAAAAAAAAAAAAAAAAAAAA", data)
 
 
 def test_a_corrupted_checkpoint_is_refused(stopped: Path) -> None:
     checkpoint = stopped / "node-1" / "data" / "recovery-point-offset-checkpoint"
     checkpoint.write_text("0\nnonsense\n")
-    node_fails(stopped, str(checkpoint), "line 2")
+    node_fails(stopped, errors.FAILED, str(checkpoint), "line 2")
 
 
 def test_a_used_port_is_refused(stopped: Path) -> None:
@@ -328,7 +351,46 @@ def test_a_used_port_is_refused(stopped: Path) -> None:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", port))
         taken.listen()
-        node_fails(stopped, f"127.0.0.1:{port}", "in use")
+        node_fails(stopped, errors.CONFLICT, f"127.0.0.1:{port}", "in use")
+
+
+def test_a_directory_that_another_process_uses_is_refused(stopped: Path) -> None:
+    with open(stopped / "node-1" / "data" / ".lock", "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        node_fails(stopped, errors.CONFLICT, "another process uses it")
+
+
+# -- a majority of the controllers is down
+
+
+def test_without_a_majority_of_controllers_every_command_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "lame"
+    words = ("--dir", str(path))
+    assert command("up", "--port", "0", "--detach", *words).returncode == errors.OK
+    try:
+        for id in ("2", "3"):
+            assert command("nodes", "kill", id, *words).returncode == errors.OK
+        status = command("status", *words)
+        lack = "1 of 3 controllers runs, 2 are needed"
+        assert f"no active controller: {lack}" in status.stdout
+        assert "standby" not in status.stdout
+        line = fails(path, errors.UNREACHABLE, "topics", "create", "q", "--timeout", "1")
+        assert "no active controller answered" in line
+        assert "may still be carried out" in line
+        assert command("down", *words).returncode == errors.OK
+        # One alone is started and left waiting; the rest of the cluster makes it ready.
+        alone = command("nodes", "start", "1", "--format", "json", *words)
+        assert alone.returncode == errors.OK, alone.stderr
+        assert lack in alone.stderr
+        assert (as_json(alone.stdout)["ready"], as_json(alone.stdout)["running"]) == (False, 1)
+        rest = command("up", "--detach", "--format", "json", *words)
+        assert rest.returncode == errors.OK, rest.stderr
+        pids = {node["id"]: node["pid"] for node in as_json(rest.stdout)["nodes"]}
+        assert pids[1] == as_json(alone.stdout)["pid"]
+        assert None not in pids.values()
+        assert "no active controller" not in command("status", *words).stdout
+    finally:
+        command("purge", *words)
 
 
 def test_P15_the_demo_loses_nothing() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.cli import sim
-from ottla.cli.errors import Failure
+from ottla.cli.errors import USAGE, Failure
 from ottla.replica.partition import Decision, Partition
 from ottla.sim import scenario, seeds
 from ottla.sim.scenario import Options, Outcome, Verdict
@@ -93,6 +93,24 @@ def test_each_way_to_fail_has_an_exit_code_and_the_seed_its_command(
     assert sim._one(7, 5.0, frozenset({3, 1}), None) == verdict
     assert "again: ottla sim --seed 7 --trouble 5 --faults 1,3" in capsys.readouterr().out
     assert {int(each) for each in Verdict} == {0, 10, 20, 30}
+
+
+def test_a_fault_that_a_seed_does_not_have_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(scenario, "run_seed", lambda seed, **_: outcome(seed, struck=[3]))
+    with pytest.raises(Failure, match="seed 7 has no fault 99") as failure:
+        sim._one(7, None, frozenset({3, 99}), None)
+    assert failure.value.code == USAGE
+    assert capsys.readouterr().out.splitlines()[-1] == "c0ffee"
+    assert sim._one(7, None, frozenset({3}), None) == Verdict.PASSED
+
+
+def test_what_has_no_limit_is_shown_as_none(capsys: pytest.CaptureFixture[str]) -> None:
+    options = Options.draw(7)
+    options.settings["log.flush.scheduler.interval.ms"] = str(2**63 - 1)
+    sim._print_options(options)
+    assert "log.flush.scheduler.interval.ms=none" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

@@ -29,7 +29,14 @@ def checkpoints(
     dir: DirOption = None,
     format: FormatOption = Format.table,
 ) -> None:
-    """Show the checkpointed high watermark, recovery point and log start of every node's replicas."""
+    """Show the offsets that each node has on disk.
+
+    Read from the nodes' checkpoint files, so it works while they are down; what runs is a few seconds
+    ahead of it. HW: the records below it were committed. Recovery point: the records below it are
+    flushed to disk; after a crash the log is checked from there on. Log start: the first record that
+    still counts. "-": the node has not written it; a log start it only writes where that is not simply
+    the beginning of the first file.
+    """
     from ottla.cli.cluster import LocalCluster
 
     cluster = LocalCluster.load(directory_of(dir))

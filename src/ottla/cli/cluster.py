@@ -15,18 +15,19 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
+from ottla.cli.errors import CONFLICT, FAILED, NOT_FOUND, USAGE, Failure
 from ottla.cli.ports import free_ports
 from ottla.cli.processes import Process, Starting, stop_all, wait_gone
 
 HOST = "127.0.0.1"
 CONTROLLERS_MAX = 3  # a larger quorum would only be slower on one machine
 READY_TIMEOUT_S = 60.0
+NEWS_EVERY_S = 5.0
 STOP_PATIENCE_S = 20.0
 
 
@@ -99,7 +100,7 @@ class LocalCluster:
         )
         if max(ports) > 65535:
             raise Failure(f"--port {port}: {len(ports)} ports are needed from there on", USAGE)
-        _require_free(ports)
+        _require_free(ports, "choose another --port, or 0 for free ones")
         nodes = [
             Node(id, ports[id - 1], ports[count + id - 1] if id <= controllers else None)
             for id in range(1, count + 1)
@@ -176,28 +177,84 @@ class LocalCluster:
             raise Failure(f"{self.directory}: no node {id}; there are {known}", NOT_FOUND)
         return self.nodes[id]
 
-    def start(self, ids: list[int]) -> dict[int, Starting]:
+    @property
+    def lack_of_controllers(self) -> str:
+        """Why nobody can be the active controller; empty if a majority of them runs."""
+        controllers = [node for node in self.nodes.values() if node.controller_port is not None]
+        running = sum(node.running for node in controllers)
+        needed = len(controllers) // 2 + 1
+        if running >= needed:
+            return ""
+        return (
+            f"{running} of {len(controllers)} controllers run{'s' if running == 1 else ''},"
+            f" {needed} {'is' if needed == 1 else 'are'} needed"
+        )
+
+    def start(
+        self,
+        ids: list[int],
+        timeout_s: float = READY_TIMEOUT_S,
+        tell: Callable[[str], None] | None = None,
+    ) -> dict[int, Starting]:
         """Start these nodes together and return when all are ready; none is left running if one fails."""
-        _require_free([port for id in ids for port in self.nodes[id].ports])
+        starting = self.launch(ids)
+        self.wait_ready(starting, timeout_s, tell)
+        return starting
+
+    def launch(self, ids: list[int]) -> dict[int, Starting]:
+        """Start these nodes and wait for nothing."""
+        for id in ids:
+            _require_free(self.nodes[id].ports, f"node {id} needs it")
         starting = {}
         for id in ids:
             starting[id] = Starting(self.config_file(id), self.log_file(id))
             process = starting[id].process
             self.nodes[id] = replace(self.nodes[id], pid=process.pid, started=process.started)
         self.save()
-        deadline = time.monotonic() + READY_TIMEOUT_S
-        faults = []
+        return starting
+
+    def wait_ready(
+        self,
+        starting: Mapping[int, Starting],
+        timeout_s: float,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        """Until all are, with news for `tell` where that takes long. All are stopped if one is not."""
+        began = time.monotonic()
+        news_at = began + NEWS_EVERY_S
         try:
             for id, node in starting.items():
-                if (fault := node.wait(deadline)) is not None:
-                    faults.append(f"node {id}: {fault}")
-                    break
+                while (ready := node.wait(min(began + timeout_s, news_at))) is None:
+                    now = time.monotonic()
+                    if now >= began + timeout_s:
+                        break
+                    if tell is not None and now >= news_at:
+                        tell(
+                            f"node {id} is not ready after {now - began:.0f} s: {node.last_words()}"
+                        )
+                    news_at = max(news_at, now + NEWS_EVERY_S)
+                if ready is None:
+                    said = f"its last words: {words}; " if (words := node.last_words()) else ""
+                    raise Failure(
+                        f"node {id} was not ready after {timeout_s:g} s (--timeout) and is stopped"
+                        f" again; {said}see {node.log}"
+                    )
+                if not ready:
+                    raise self.end_of(id, node)
         except KeyboardInterrupt:
-            faults.append("interrupted")
-        if faults:
             self.stop(list(starting), patience_s=1.0)
-            raise Failure(faults[0])
-        return starting
+            raise Failure("interrupted") from None
+        except Failure:
+            self.stop(list(starting), patience_s=1.0)
+            raise
+
+    def end_of(self, id: int, node: Starting) -> Failure:
+        """Why the node ended, in its own words and with its own code where that says more than "failed"."""
+        code = node.exit_code()
+        why = f"gave up: {words}" if (words := node.last_words()) else f"ended with code {code}"
+        return Failure(
+            f"node {id} {why}; see {node.log}", code if code in (USAGE, CONFLICT) else FAILED
+        )
 
     def stop(self, ids: list[int], patience_s: float = STOP_PATIENCE_S) -> list[int]:
         """Controlled shutdown of these nodes; returns those that had to be killed."""
@@ -251,7 +308,7 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def _require_free(ports: list[int]) -> None:
+def _require_free(ports: list[int], advice: str) -> None:
     """A node would say so too; saying it here leaves nothing half started."""
     for port in ports:
         with socket.socket() as probe:
@@ -259,10 +316,7 @@ def _require_free(ports: list[int]) -> None:
             try:
                 probe.bind((HOST, port))
             except OSError as error:
-                raise Failure(
-                    f"{HOST}:{port}: {error.strerror}; choose another --port, or 0 for free ones",
-                    CONFLICT,
-                ) from None
+                raise Failure(f"{HOST}:{port}: {error.strerror}; {advice}", CONFLICT) from None
 
 
 def _new_cluster_id() -> str:

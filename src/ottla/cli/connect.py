@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.errors import USAGE, Failure
+from ottla.cli.errors import NOT_FOUND, UNREACHABLE, USAGE, Failure
 
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
@@ -37,10 +38,44 @@ TimeoutOption = Annotated[
 ]
 
 
-def connect(bootstrap: str | None, directory: Path | None, timeout_s: float) -> BlockingClient:
+@contextmanager
+def connect(
+    bootstrap: str | None,
+    directory: Path | None,
+    timeout_s: float,
+    *,
+    topic: str | None = None,
+    by_controller: bool = False,
+) -> Iterator[BlockingClient]:
+    """A client for a command: if it is about a topic that does not exist, it fails with the name of one
+    that does; if only the active controller can do it, a missing answer leaves open what became of it."""
     from ottla.client import BlockingClient
+    from ottla.wire.errors import ErrorCode, KafkaError
 
-    return BlockingClient(addresses(bootstrap, directory), timeout_s=timeout_s)
+    with BlockingClient(addresses(bootstrap, directory), timeout_s=timeout_s) as blocking:
+        try:
+            yield blocking
+        except KafkaError as error:
+            unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+            if topic is not None and error.code in unknown:
+                _require_topic(blocking, topic)
+            raise
+        except TimeoutError:
+            if not by_controller:
+                raise
+            raise Failure(
+                "no active controller answered in time (--timeout); the request may still be carried"
+                " out (ottla status shows who runs)",
+                UNREACHABLE,
+            ) from None
+
+
+def _require_topic(blocking: BlockingClient, topic: str) -> None:
+    from ottla.config.names import nearest
+
+    names = [each.name for each in blocking.run(blocking.client.metadata()).topics]
+    if topic not in names:
+        raise Failure(f"no topic {topic}{nearest(topic, names)} (ottla topics list)", NOT_FOUND)
 
 
 def addresses(bootstrap: str | None, directory: Path | None) -> Sequence[tuple[str, int]]:

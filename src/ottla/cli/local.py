@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from ottla.cli.errors import CONFLICT, Failure
-from ottla.cli.output import Format, FormatOption, print_json, print_table
+from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, warn
 
 if TYPE_CHECKING:
     from ottla.cli.cluster import LocalCluster, Node
@@ -25,6 +25,13 @@ DirOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+ReadyOption = Annotated[
+    float, typer.Option("--timeout", help="Seconds that a node may take to be ready.", min=0.1)
+]
+GLANCE_S = 2.0
+"""In which a node that cannot run at all has said so."""
 
 
 def directory_of(given: Path | None) -> Path:
@@ -44,12 +51,13 @@ def up(
         typer.Option(help="First port; 0 takes free ones. [default: 9092]", min=0, max=65535),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return, and leave it running.")] = False,
+    timeout: ReadyOption = 60.0,
     format: FormatOption = Format.table,
 ) -> None:
     """Start a cluster and report when every broker is ready.
 
-    Without --detach it runs until Ctrl-C. A directory that holds a stopped cluster is started again
-    as it was.
+    Without --detach it runs until Ctrl-C. A directory that holds a cluster is started again as it
+    was: all of its nodes that do not run.
     """
     from ottla.cli.cluster import LocalCluster, locked
 
@@ -64,7 +72,8 @@ def up(
             cluster = LocalCluster.create(
                 directory, 3 if count is None else count, 9092 if port is None else port
             )
-        starting = cluster.start(list(cluster.nodes))
+        waiting = [node.id for node in cluster.nodes.values() if not node.running]
+        starting = cluster.start(waiting, timeout, warn)
     seconds = time.monotonic() - began
     if detach:
         _announce(cluster, seconds, format, "ottla down{} stops it.")
@@ -80,20 +89,24 @@ def up(
 
 
 def _require_same(cluster: LocalCluster, count: int | None, port: int | None) -> None:
-    if cluster.running:
-        ids = ", ".join(str(node.id) for node in cluster.running)
+    advice = "another --dir is another cluster"
+    if len(cluster.running) == len(cluster.nodes):
+        ids = ", ".join(str(id) for id in cluster.nodes)
+        run, them = ("node {} runs", "it") if len(cluster.nodes) == 1 else ("nodes {} run", "them")
         raise Failure(
-            f"{cluster.directory}: is in use: node {ids} runs (ottla down stops it)", CONFLICT
+            f"{cluster.directory}: {run.format(ids)} (ottla down stops {them}); {advice}", CONFLICT
         )
-    advice = "ottla purge removes it, another --dir keeps it"
     if count is not None and count != len(cluster.nodes):
         raise Failure(
-            f"{cluster.directory}: has {len(cluster.nodes)} nodes, not {count}; {advice}", CONFLICT
+            f"{cluster.directory}: has {count_of(len(cluster.nodes), 'node')}, not {count}; leave out"
+            f" --nodes; {advice}",
+            CONFLICT,
         )
     first = min(node.port for node in cluster.nodes.values())
     if port is not None and port != 0 and port != first:
         raise Failure(
-            f"{cluster.directory}: begins at port {first}, not {port}; {advice}", CONFLICT
+            f"{cluster.directory}: its ports are fixed, from {first} on; leave out --port; {advice}",
+            CONFLICT,
         )
 
 
@@ -117,17 +130,18 @@ def _announce(cluster: LocalCluster, seconds: float, format: Format, ending: str
     print(f"\nbootstrap.servers={cluster.bootstrap}")
     print(f'\nPython:  Producer({{"bootstrap.servers": "{cluster.bootstrap}"}})')
     option = _dir_option(cluster)
-    print(
-        f"""
-Try next:
-  ottla topics create demo -p 3{option}
-  seq 1000 | ottla produce demo{option}
-  ottla replicas demo{option}
-  ottla nodes kill 1{option}
-  ottla consume demo --exit{option}
-"""
-    )
-    print(ending.format(option), flush=True)
+    commands = [
+        "ottla topics create demo -p 3",
+        "seq 1000 | ottla produce demo",
+        "ottla replicas demo",
+        # With fewer than three, nobody could go on without it.
+        *(["ottla nodes kill 1"] if len(nodes) >= 3 else []),
+        "ottla consume demo --exit",
+    ]
+    print("\nTry next:")
+    for command in commands:
+        print(f"  {command}{option}")
+    print("\n" + ending.format(option), flush=True)
 
 
 def _dir_option(cluster: LocalCluster) -> str:
@@ -177,13 +191,19 @@ def down(dir: DirOption = None, format: FormatOption = Format.table) -> None:
     if format is Format.json:
         print_json({"stopped": running, "killed": killed})
         return
-    print(f"stopped {len(running)} of {len(cluster.nodes)} nodes")
+    if running:
+        print(f"stopped {len(running)} of {count_of(len(cluster.nodes), 'node')}")
+    else:
+        print("nothing was running")
     for id in killed:
         print(f"node {id} did not stop in time and was killed; see {cluster.log_file(id)}")
 
 
 def purge(dir: DirOption = None, format: FormatOption = Format.table) -> None:
-    """Kill every node and remove the cluster's directory with all its data."""
+    """Kill every node and remove all its data, unasked.
+
+    The cluster's directory goes with everything in it; nothing asks whether that is meant.
+    """
     from ottla.cli.cluster import LocalCluster, locked
 
     directory = directory_of(dir)
@@ -197,10 +217,15 @@ def purge(dir: DirOption = None, format: FormatOption = Format.table) -> None:
 
 
 def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
-    """Show the nodes: which run, which are fenced, who leads how many partitions, who is controller."""
+    """Show who runs, who leads and who is controller.
+
+    A node is running, fenced (alive, but not yet or no longer part of the cluster), not answering, or
+    stopped. The active controller decides; the standby ones would follow it.
+    """
     from ottla.cli.cluster import LocalCluster
 
     cluster = LocalCluster.load(directory_of(dir))
+    lack = cluster.lack_of_controllers
     live = _ask(cluster) if cluster.running else {}
     rows = []
     for node in cluster.nodes.values():
@@ -212,7 +237,7 @@ def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
                 "address": node.address,
                 "pid": node.pid if node.running else None,
                 "state": state,
-                "controller": told.get("controller"),
+                "controller": told.get("controller") if node.running else None,
                 "leaders": told.get("leaders"),
                 "replicas": told.get("replicas"),
                 "dir": str(cluster.node_directory(node.id)),
@@ -234,6 +259,10 @@ def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
             for row in rows
         ],
     )
+    if lack:
+        print(f"\nno active controller: {lack}")
+    elif not any(row["controller"] == "active" for row in rows):
+        print("\nno active controller: none is elected yet, or it does not answer")
 
 
 def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
@@ -244,12 +273,14 @@ def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
 
     addresses = [(HOST, node.port) for node in cluster.running]
     quorum = None
+    lacks_controllers = bool(cluster.lack_of_controllers)
     try:
-        with BlockingClient(addresses, timeout_s=3) as blocking:
+        with BlockingClient(addresses, timeout_s=1 if lacks_controllers else 3) as blocking:
             brokers = blocking.run(blocking.client.describe_cluster())
             metadata = blocking.run(blocking.client.metadata())
-            with suppress(KafkaError, OSError):  # without a quorum there still are brokers
-                quorum = blocking.run(blocking.client.describe_quorum())
+            if not lacks_controllers:
+                with suppress(KafkaError, OSError):  # without a quorum there still are brokers
+                    quorum = blocking.run(blocking.client.describe_quorum())
     except (Unreachable, KafkaError, OSError):
         return {}
     partitions = [partition for topic in metadata.topics for partition in topic.partitions]
@@ -275,8 +306,17 @@ IdArgument = Annotated[int, typer.Argument(metavar="ID", help="The node's id.")]
 
 
 @nodes.command("start")
-def nodes_start(id: IdArgument, dir: DirOption = None, format: FormatOption = Format.table) -> None:
-    """Start one node and wait until it is ready."""
+def nodes_start(
+    id: IdArgument,
+    dir: DirOption = None,
+    timeout: ReadyOption = 60.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Start one node and wait until it is ready.
+
+    While too few controllers run for that, it says so and leaves the node waiting for the others,
+    which it does for a minute (initial.broker.registration.timeout.ms).
+    """
     from ottla.cli.cluster import LocalCluster, locked
 
     directory = directory_of(dir)
@@ -285,8 +325,20 @@ def nodes_start(id: IdArgument, dir: DirOption = None, format: FormatOption = Fo
         cluster = LocalCluster.load(directory)
         if cluster.node(id).running:
             raise Failure(f"node {id} runs already (pid {cluster.nodes[id].pid})", CONFLICT)
-        cluster.start([id])
-    _report(cluster, id, f"is ready (pid {cluster.nodes[id].pid})", format)
+        starting = cluster.launch([id])
+        if lack := cluster.lack_of_controllers:
+            warn(f"{lack}; ottla up{_dir_option(cluster)} starts all")
+            if starting[id].wait(time.monotonic() + min(timeout, GLANCE_S)) is False:
+                failure = cluster.end_of(id, starting[id])
+                cluster.stop([id])
+                raise failure
+        else:
+            cluster.wait_ready(starting, timeout, warn)
+    state = "waits for the others" if lack else "is ready"
+    if format is Format.json:
+        print_json(_as_json(cluster, id) | {"ready": not lack})
+    else:
+        print(f"node {id} {state} (pid {cluster.nodes[id].pid})")
 
 
 @nodes.command("stop")
@@ -307,9 +359,13 @@ def nodes_kill(id: IdArgument, dir: DirOption = None, format: FormatOption = For
 
 def _report(cluster: LocalCluster, id: int, what: str, format: Format) -> None:
     if format is Format.json:
-        print_json({"id": id, "pid": cluster.nodes[id].pid, "running": len(cluster.running)})
+        print_json(_as_json(cluster, id))
     else:
         print(f"node {id} {what}")
+
+
+def _as_json(cluster: LocalCluster, id: int) -> dict[str, Any]:
+    return {"id": id, "pid": cluster.nodes[id].pid, "running": len(cluster.running)}
 
 
 def _end(id: int, dir: Path | None, how: Callable[[LocalCluster], object]) -> LocalCluster:
@@ -332,7 +388,7 @@ def node(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Only check the settings.")] = False,
 ) -> None:
-    """Run one node in the foreground (also configured by KAFKA_… variables)."""
+    """Run one node in the foreground."""
     from ottla.cli.node import main
 
     words = [] if config is None else ["--config", str(config)]

@@ -7,23 +7,29 @@ a node needs: no command-line library, no client.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
-from ottla.cli.errors import FAILED, OK, USAGE
+from ottla.cli.errors import CONFLICT, FAILED, OK, USAGE
 from ottla.config import ConfigError, Settings
 
 USAGE_TEXT = """\
-usage: ottla node [--config FILE] [--check]
+Usage: ottla node [OPTIONS]
 
-Runs one node in the foreground, with Kafka's property names from FILE and from the environment
-(KAFKA_NODE_ID is node.id, and so on; the environment wins).
+  Run one node in the foreground.
 
-  --config FILE   a Java properties file
-  --check         say whether the settings are right, and stop
+  Settings have Kafka's names and come from a properties file and from the
+  environment: KAFKA_NODE_ID is node.id, and so on; the environment wins.
+
+Options:
+  --config <path>  A properties file with Kafka's names.
+  --check          Only check the settings.
+  -h, --help       Show this message and exit.
 """
 
 log = logging.getLogger("ottla.node")
@@ -88,7 +94,8 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
     def ready() -> None:
         log.info("node %d is ready", settings.node_id)
         if ready_fd is not None:
-            os.write(ready_fd, b"ready\n")
+            with suppress(BrokenPipeError):  # whoever started it waits no longer
+                os.write(ready_fd, b"ready\n")
             os.close(ready_fd)
 
     async def until_signalled() -> None:
@@ -113,10 +120,16 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
     try:
         run(until_signalled())
     except ConfigError as error:
-        return _fail(str(error), USAGE)
+        used = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
+        return _fail(str(error), CONFLICT if used else USAGE)
+    except WrongDirectory as error:
+        # Somebody else's, unless the system could not even read it.
+        cause = error.__cause__
+        is_others = cause is None or isinstance(cause, BlockingIOError)
+        return _fail(str(error), CONFLICT if is_others else FAILED)
     except (CorruptCheckpoint, CorruptLog, CorruptQuorumState, CorruptSnapshot) as error:
         return _fail(str(error), FAILED)
-    except (LogDirError, RegistrationRefused, WrongDirectory, OSError) as error:
+    except (LogDirError, RegistrationRefused, OSError) as error:
         return _fail(str(error), FAILED)
     return OK
 

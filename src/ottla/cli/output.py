@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
@@ -20,6 +21,16 @@ FormatOption = Annotated[Format, typer.Option("--format", help="For people or fo
 
 def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def count_of(number: int, noun: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def warn(message: str) -> None:
+    """What is worth knowing though all went well: beside the output, never in it."""
+    print(f"ottla: {message}", file=sys.stderr, flush=True)
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

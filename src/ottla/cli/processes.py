@@ -60,7 +60,7 @@ def _started_at_by_ps(pid: int) -> str | None:
 
 
 class Starting:
-    """A node process on its way: `wait` says when it is ready or why it never will be."""
+    """A node process on its way: `wait` says when it is ready, and when it never will be."""
 
     def __init__(self, config: Path, log: Path) -> None:
         self.log = log
@@ -69,7 +69,7 @@ class Starting:
             name: value for name, value in os.environ.items() if not name.startswith(KEPT_OUT)
         }
         with open(log, "ab") as output:
-            self.log_begins = output.tell()
+            self._log_begins = output.tell()
             # -P: the working directory's files must not stand in for the library's.
             self._child = subprocess.Popen(
                 [
@@ -84,34 +84,32 @@ class Starting:
                 start_new_session=True,
             )
         os.close(writer)
-        self._ready = reader
+        self._ready = open(reader, "rb", buffering=0)  # noqa: SIM115 (closed when it has spoken)
+        self._is_ready = False
         self.process = Process(self._child.pid, started_at(self._child.pid) or "")
 
-    def wait(self, deadline: float) -> str | None:
-        """None when ready; otherwise one line saying what went wrong."""
-        try:
-            readable, _, _ = select.select(
-                [self._ready], [], [], max(0.0, deadline - time.monotonic())
-            )
+    def wait(self, deadline: float) -> bool | None:
+        """True when it is ready, False when it ended before that, None when it is neither by then."""
+        if not self._ready.closed:
+            patience_s = max(0.0, deadline - time.monotonic())
+            readable, _, _ = select.select([self._ready], [], [], patience_s)
             if not readable:
-                return f"is not ready yet; see {self.log}"
-            if os.read(self._ready, 16):
                 return None
-        finally:
-            os.close(self._ready)
-        code = self._child.wait()
-        return last_words(self.log, self.log_begins) or f"ended with code {code}; see {self.log}"
+            self._is_ready = bool(self._ready.read(16))
+            self._ready.close()
+            if not self._is_ready:
+                self._child.wait()
+        return self._is_ready
 
     def exit_code(self) -> int | None:
         return self._child.poll()
 
-
-def last_words(log: Path, begins: int) -> str:
-    """The last line that a node wrote since `begins`, without the command's name."""
-    with open(log, "rb") as file:
-        file.seek(begins)
-        lines = file.read().decode(errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("ottla node: ") if lines else ""
+    def last_words(self) -> str:
+        """The last line that it wrote, without the command's name."""
+        with open(self.log, "rb") as file:
+            file.seek(self._log_begins)
+            lines = file.read().decode(errors="replace").strip().splitlines()
+        return lines[-1].removeprefix("ottla node: ") if lines else ""
 
 
 def stop_all(processes: Mapping[int, Process], patience_s: float) -> list[int]:

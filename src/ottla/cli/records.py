@@ -10,7 +10,7 @@ import typer
 
 from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
 from ottla.cli.errors import NOT_FOUND, USAGE, Failure
-from ottla.cli.output import Format, FormatOption, print_json
+from ottla.cli.output import Format, FormatOption, count_of, print_json, warn
 from ottla.cli.topics import TopicArgument
 
 if TYPE_CHECKING:
@@ -52,7 +52,10 @@ def produce(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Write records. With acks=all (the default) a retry never makes a duplicate."""
+    """Write records: arguments, or lines of stdin.
+
+    With acks=all (the default) a retry never makes a duplicate.
+    """
     from ottla.client import Producer
 
     wanted = {"0": 0, "1": 1, "all": -1, "-1": -1}.get(acks)
@@ -67,7 +70,7 @@ def produce(
     )
     keyed = _with_keys(lines, None if key is None else key.encode(), key_delimiter)
     sent: dict[int, int] = {}
-    with connect(bootstrap, dir, timeout) as blocking:
+    with connect(bootstrap, dir, timeout, topic=topic) as blocking:
         described = blocking.run(blocking.client.topic(topic))
         producer = Producer(blocking.client, acks=wanted, codec=CODECS.index(compression))
         for number, batch in _batches(keyed, described, partition):
@@ -84,7 +87,8 @@ def produce(
                 )
     if format is Format.table:
         spread = ", ".join(f"{topic}-{number}: {count}" for number, count in sorted(sent.items()))
-        print(f"{sum(sent.values())} records written" + (f" ({spread})" if spread else ""))
+        written = count_of(sum(sent.values()), "record")
+        print(f"{written} written" + (f" ({spread})" if spread else ""))
 
 
 def _with_keys(
@@ -153,8 +157,11 @@ def consume(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Read records: one line each, or one JSON object each. Goes on until Ctrl-C, --count or --exit."""
-    with connect(bootstrap, dir, timeout) as blocking:
+    """Read records, a line each.
+
+    With --format json, an object each. Goes on until Ctrl-C, --count or --exit.
+    """
+    with connect(bootstrap, dir, timeout, topic=topic) as blocking:
         blocking.run(_consume(blocking.client, topic, partition, offset, count, exit, keys, format))
 
 
@@ -177,6 +184,10 @@ async def _consume(
             raise Failure(f"topic {topic} has no partition {number}, only {len(known)}", NOT_FOUND)
     positions = {number: await _start(client, topic, number, offset) for number in chosen or known}
     ends = {number: await client.offset(topic, number, -1) for number in positions} if exit else {}
+    beyond = [number for number in ends if positions[number] > ends[number]]
+    if beyond:
+        where = ", ".join(f"{topic}-{number} ends at {ends[number]}" for number in beyond)
+        warn(f"--offset {offset} is beyond the end: {where}")
     left = count
 
     async def fetch(number: int) -> None:

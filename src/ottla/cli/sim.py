@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     from ottla.sim.scenario import Options, Outcome
     from ottla.sim.seeds import Tally
 
-HELP = """Simulate clusters: whole brokers, virtual time, network and disks, faults drawn from a seed.
+UNLIMITED = str(2**63 - 1)
+"""How Kafka writes that there is no limit."""
 
-A seed is replayed exactly by the same Python version. One of --seed, --seeds and --minimize is wanted.
+HELP = """Simulate whole clusters under faults.
+
+Brokers and controllers as they are, on virtual time, network and disks; a seed decides the faults, and is
+replayed exactly by the same Python version. One of --seed, --seeds and --minimize is wanted.
 
 Exit codes: 0 all passed, 10 a crash (an exception nobody expected), 20 safety (something happened that must
 never happen), 30 liveness (something did not happen that must); of many seeds, that of the first that failed.
@@ -126,8 +130,7 @@ def _one(
     from ottla.sim.scenario import Verdict, run_seed
 
     options = _options(seed, trouble, faults)
-    for line in options.lines():
-        print(line, flush=True)
+    _print_options(options)
     outcome = run_seed(seed, keep_trace=trace is not None, options=options)
     if trace is not None:
         with trace.open("w") as file:
@@ -138,8 +141,20 @@ def _one(
         print(f"again: {replay_command(seed, trouble, faults)}")
         if faults is None:
             print(f"smaller: {replay_command(seed, trouble).replace('--seed', '--minimize')}")
-    print(outcome.digest)
+    print(outcome.digest, flush=True)
+    missing = (faults or frozenset()).difference(outcome.struck)
+    if missing and outcome.verdict is Verdict.PASSED:
+        # How many a seed has turns out while it runs.
+        numbers = ", ".join(map(str, sorted(missing)))
+        raise Failure(
+            f"--faults: seed {seed} has no fault {numbers}, or it found nothing to strike", USAGE
+        )
     return outcome.verdict
+
+
+def _print_options(options: Options) -> None:
+    for line in options.lines():
+        print(line.replace(UNLIMITED, "none"), flush=True)
 
 
 def _print_outcome(outcome: Outcome) -> None:
@@ -253,8 +268,7 @@ def _minimize(seed: int, trouble: float | None) -> int:
     from ottla.sim.seeds import minimize, run
 
     options = _options(seed, trouble, None)
-    for line in options.lines():
-        print(line, flush=True)
+    _print_options(options)
     first = run(options)
     if first.verdict is Verdict.PASSED:
         raise Failure(f"seed {seed} passes: there is nothing to minimize")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
 from ottla.cli.errors import NOT_FOUND, USAGE, Failure
-from ottla.cli.output import Format, FormatOption, print_json, print_table
+from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from ottla.client.model import Partition, Replica, Topic
+    from ottla.client.model import Config, Partition, Replica, Topic
 
 app = typer.Typer(
-    help="Create, list, describe, delete, alter or reassign topics, and elect their leaders.",
+    help="Create, show, change and delete topics.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -34,6 +35,11 @@ def parse_configs(words: list[str] | None) -> dict[str, str]:
             raise Failure(f"--config {word}: is not NAME=VALUE", USAGE)
         configs[name.strip()] = value.strip()
     return configs
+
+
+def warn_of_compaction(configs: Mapping[str, str | None]) -> None:
+    if "compact" in (configs.get("cleanup.policy") or ""):
+        warn("cleanup.policy=compact: kept, but an ottla cluster does not compact yet")
 
 
 @app.command()
@@ -58,7 +64,7 @@ def create(
 ) -> None:
     """Create a topic."""
     configs = parse_configs(config)
-    with connect(bootstrap, dir, timeout) as blocking:
+    with connect(bootstrap, dir, timeout, by_controller=True) as blocking:
         client = blocking.client
         blocking.run(
             client.create_topic(
@@ -69,6 +75,7 @@ def create(
             described = None
         else:
             described = blocking.run(client.topic(topic))
+    warn_of_compaction(configs)
     if format is Format.json:
         print_json(
             {"topic": topic, "created": not dry_run} if described is None else as_json(described)
@@ -78,8 +85,8 @@ def create(
     else:
         first = described.partitions[0]
         print(
-            f"created topic {topic}: {len(described.partitions)} partitions,"
-            f" {len(first.replicas)} replicas each"
+            f"created topic {topic}: {count_of(len(described.partitions), 'partition')},"
+            f" {count_of(len(first.replicas), 'replica')} each"
         )
 
 
@@ -123,8 +130,11 @@ def describe(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Show a topic's partitions, with leader, epoch, replicas (AR), ISR and OSR, and its own settings."""
-    with connect(bootstrap, dir, timeout) as blocking:
+    """Show a topic's partitions and its own settings.
+
+    AR: the brokers that hold a partition, the preferred leader first; ISR: those in sync; OSR: the others.
+    """
+    with connect(bootstrap, dir, timeout, topic=topic) as blocking:
         described = blocking.run(blocking.client.topic(topic))
         configs = blocking.run(blocking.client.topic_configs(topic))
     own = {each.name: each.value for each in configs if not each.is_default}
@@ -163,7 +173,7 @@ def delete(
     format: FormatOption = Format.table,
 ) -> None:
     """Delete a topic with its records."""
-    with connect(bootstrap, dir, timeout) as blocking:
+    with connect(bootstrap, dir, timeout, topic=topic, by_controller=True) as blocking:
         blocking.run(blocking.client.delete_topic(topic))
     if format is Format.json:
         print_json({"topic": topic, "deleted": True})
@@ -192,12 +202,15 @@ def alter(
     changes: dict[str, str | None] = {**parse_configs(config), **dict.fromkeys(unset or [])}
     if not changes and partitions is None:
         raise Failure("nothing to change: give --config, --unset or --partitions", USAGE)
-    with connect(bootstrap, dir, timeout) as blocking:
+    with connect(bootstrap, dir, timeout, topic=topic, by_controller=True) as blocking:
         blocking.run(blocking.client.topic(topic))
+        if unset:
+            require_settings(unset, blocking.run(blocking.client.topic_configs(topic)))
         if changes:
             blocking.run(blocking.client.alter_topic_configs(topic, changes))
         if partitions is not None:
             blocking.run(blocking.client.create_partitions(topic, partitions))
+    warn_of_compaction(changes)
     if format is Format.json:
         print_json({"topic": topic, "configs": changes, "partitions": partitions})
         return
@@ -206,7 +219,17 @@ def alter(
             f"{topic}: {name} is the default again" if value is None else f"{topic}: {name}={value}"
         )
     if partitions is not None:
-        print(f"{topic}: {partitions} partitions")
+        print(f"{topic}: {count_of(partitions, 'partition')}")
+
+
+def require_settings(names: list[str], known: list[Config]) -> None:
+    """A cluster takes the removal of any setting, and so of a mistyped one; it lists those it knows."""
+    from ottla.config.names import nearest
+
+    for name in names:
+        if not any(each.name == name for each in known):
+            advice = nearest(name, [each.name for each in known])
+            raise Failure(f"Unknown topic config name: {name}{advice}", USAGE)
 
 
 @app.command()
@@ -224,8 +247,12 @@ def elect(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Give leadership back to the preferred replica (the first of AR) of every partition."""
-    with connect(bootstrap, dir, timeout) as blocking:
+    """Give leadership back to the preferred replicas.
+
+    That is the first of AR, for every partition. The cluster also does so by itself, every
+    leader.imbalance.check.interval.seconds.
+    """
+    with connect(bootstrap, dir, timeout, topic=topic, by_controller=True) as blocking:
         client = blocking.client
         numbers = [each.partition for each in by_number(blocking.run(client.topic(topic)))]
         outcome = blocking.run(client.elect_leaders(topic, numbers, unclean=unclean))
@@ -259,9 +286,9 @@ def reassign(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Move a partition to other brokers, cancel that, or show which partitions are being moved.
+    """Move a partition to other brokers.
 
-    Answers when it is decided; the copying goes on. It is done when --list shows it no longer.
+    Or cancel that, or show which partitions are being moved. Answers when it is decided; the copying goes on. It is done when --list shows it no longer.
     """
     wishes = (replicas is not None, cancel, list_only)
     if sum(wishes) != 1:
@@ -269,7 +296,7 @@ def reassign(
     if partition is None and not list_only:
         raise Failure("give the --partition to move", USAGE)
     brokers = None if replicas is None else parse_brokers(replicas)
-    with connect(bootstrap, dir, timeout) as blocking:
+    with connect(bootstrap, dir, timeout, topic=topic, by_controller=True) as blocking:
         client = blocking.client
         blocking.run(client.topic(topic))
         if partition is not None and not list_only:
@@ -309,11 +336,12 @@ def replicas(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Show every replica of a topic: ISR or OSR, log end offset (LEO), high watermark (HW) and lag.
+    """Show every replica of a topic, asked itself.
 
-    Each replica is asked itself, so a broker that is down leaves its columns empty.
+    Whether it is in the ISR or not (OSR), its log start, log end offset (LEO), high watermark (HW) and
+    lag. A broker that is down leaves its columns empty.
     """
-    with connect(bootstrap, dir, timeout) as blocking:
+    with connect(bootstrap, dir, timeout, topic=topic) as blocking:
         found = blocking.run(blocking.client.replicas(topic))
         described = blocking.run(blocking.client.topic(topic))
     if partition is not None:
@@ -339,6 +367,7 @@ def replicas(
             for each in found
         ],
     )
+    print("\nEach replica is asked in turn: while records arrive, these are different moments.")
 
 
 def by_number(topic: Topic) -> list[Partition]:

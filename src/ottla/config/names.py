@@ -161,6 +161,9 @@ TOPIC_NOT_YET = {
 
 
 def refuse_unknown(entry: Entry, known: Iterable[str]) -> NoReturn:
+    if not entry.marked:
+        words = f"{entry.name} {entry.value}".rstrip()
+        raise ConfigError(f"{entry.where}: '{words}' is not NAME=VALUE")
     for beginning, why in NOT_YET:
         if entry.name.startswith(beginning):
             raise ConfigError(f"{entry.where}: {entry.name}: {why}")

@@ -13,6 +13,8 @@ class Entry(NamedTuple):
     name: str
     value: str
     where: str
+    marked: bool = True
+    """Whether a `=` or `:` stood between them; Java takes a blank, too, and so any words."""
 
 
 def read_properties(path: str) -> list[Entry]:
@@ -36,13 +38,13 @@ def read_properties(path: str) -> list[Entry]:
         while _continues(line) and index < len(lines):
             line = line[:-1] + lines[index].lstrip()
             index += 1
-        match = re.match(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", line)
+        match = re.match(r"((?:\\.|[^\\=:\s])*)\s*([=:]?)\s*(.*)", line)
         assert match is not None, "the pattern matches any line"
-        name, value = (_unescape(part, where) for part in match.groups())
+        name, value = (_unescape(part, where) for part in match.group(1, 3))
         if name in seen:
             raise ConfigError(f"{where}: {name}: was already set at {seen[name]}")
         seen[name] = where
-        entries.append(Entry(name, value.strip(), where))
+        entries.append(Entry(name, value.strip(), where, marked=bool(match[2])))
     return entries
 
 

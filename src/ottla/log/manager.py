@@ -145,7 +145,9 @@ class LogManager:
                     self.mark_offline(directory, error)
             if not self._taken:
                 cause = self.offline_directories[self.directories[0]]
-                raise WrongDirectory(self.directories[0], f"no log directory is usable: {cause}")
+                raise WrongDirectory(
+                    self.directories[0], f"no log directory is usable: {cause}"
+                ) from cause
         except (WrongDirectory, CorruptCheckpoint):
             self._unlock()
             raise
@@ -216,7 +218,9 @@ class LogManager:
                 self.mark_offline(directory, error.cause)
         if len(self.offline_directories) == len(self.directories):
             cause = self.offline_directories[self.directories[0]]
-            raise WrongDirectory(self.directories[0], f"no log directory is usable: {cause}")
+            raise WrongDirectory(
+                self.directories[0], f"no log directory is usable: {cause}"
+            ) from cause
         first = clean_epochs[0]
         if not self.offline_directories and first is not None and set(clean_epochs) == {first}:
             self.previous_broker_epoch = first

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,8 @@ def test_a_node_process_imports_no_command_line_library() -> None:
         ("checkpoints",),
         *(("nodes", name) for name in ("start", "stop", "kill")),
         *(("topics", name) for name in ("create", "list", "describe", "delete", "alter")),
+        *(("topics", name) for name in ("elect", "reassign")),
+        ("sim",),
     ],
 )
 def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
@@ -127,9 +130,10 @@ def test_a_second_command_on_a_directory_is_refused(tmp_path: Path) -> None:
 def test_a_stopped_cluster_keeps_its_size_and_ports(tmp_path: Path) -> None:
     cluster = LocalCluster.create(tmp_path / "c", 3, 0)
     line = refused(ottla("up", "-n", "5", "--dir", str(cluster.directory)), errors.CONFLICT)
-    assert "has 3 nodes, not 5" in line
+    assert "has 3 nodes, not 5; leave out --nodes" in line
     line = refused(ottla("up", "--port", "1", "--dir", str(cluster.directory)), errors.CONFLICT)
-    assert "not 1; ottla purge removes it" in line
+    assert "its ports are fixed" in line
+    assert "leave out --port" in line
 
 
 def test_a_node_with_a_bad_setting_says_where(tmp_path: Path) -> None:
@@ -138,6 +142,58 @@ def test_a_node_with_a_bad_setting_says_where(tmp_path: Path) -> None:
     line = refused(ottla("node", "--config", str(file)), errors.USAGE)
     assert f"{file}:2: process.rules: no such setting; did you mean process.roles?" in line
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_words_in_a_settings_file_are_not_taken_for_a_setting(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("node.id 1\nprocess.roles broker\njust words\n")
+    line = refused(ottla("node", "--config", str(file)), errors.USAGE)
+    assert f"{file}:3: 'just words' is not NAME=VALUE" in line
+
+
+def test_a_cluster_says_how_many_controllers_it_lacks(tmp_path: Path) -> None:
+    cluster = LocalCluster.create(tmp_path / "c", 5, 0)
+    assert cluster.lack_of_controllers == "0 of 3 controllers run, 2 are needed"
+    mine = {"pid": os.getpid(), "started": started_at(os.getpid()) or ""}
+    cluster.nodes[1] = replace(cluster.nodes[1], **mine)
+    cluster.nodes[4] = replace(cluster.nodes[4], **mine)  # a broker only
+    assert cluster.lack_of_controllers == "1 of 3 controllers runs, 2 are needed"
+    cluster.nodes[2] = replace(cluster.nodes[2], **mine)
+    assert cluster.lack_of_controllers == ""
+
+
+def test_down_of_a_stopped_cluster_says_that_nothing_ran(tmp_path: Path) -> None:
+    cluster = LocalCluster.create(tmp_path / "c", 1, 0)
+    done = ottla("down", "--dir", str(cluster.directory))
+    assert (done.returncode, done.stdout) == (errors.OK, "nothing was running\n")
+
+
+def test_a_node_that_ends_is_quoted_and_keeps_its_exit_code(tmp_path: Path) -> None:
+    cluster = LocalCluster.create(tmp_path / "c", 1, 0)
+    config = cluster.config_file(1)
+    config.write_text(config.read_text() + "just words\n")
+    for command in (("up",), ("nodes", "start", "1")):
+        line = refused(ottla(*command, "--dir", str(cluster.directory)), errors.USAGE)
+        assert f"node 1 gave up: {config}:13: 'just words' is not NAME=VALUE" in line
+
+
+def test_a_node_that_is_not_ready_in_time_is_stopped_again(tmp_path: Path) -> None:
+    cluster = LocalCluster.create(tmp_path / "c", 1, 0)
+    line = refused(ottla("up", "--timeout", "0.1", "--dir", str(cluster.directory)), errors.FAILED)
+    assert "node 1 was not ready after 0.1 s (--timeout) and is stopped again" in line
+    assert not LocalCluster.load(cluster.directory).running
+
+
+def test_a_directory_that_cannot_be_used_is_no_conflict(tmp_path: Path) -> None:
+    cluster = LocalCluster.create(tmp_path / "c", 1, 0)
+    (cluster.node_directory(1) / "data").write_text("a file")
+    done = ottla("node", "--config", str(cluster.config_file(1)))
+    assert done.returncode == errors.FAILED, done.stderr
+
+
+@pytest.mark.parametrize("command", [(), ("topics",), ("nodes",)])
+def test_the_lists_of_commands_are_not_cut(command: tuple[str, ...]) -> None:
+    assert "..." not in ottla(*command, "--help").stdout.partition("Commands:")[2]
 
 
 def test_a_node_takes_its_settings_from_the_environment_too(tmp_path: Path) -> None:
