@@ -59,15 +59,21 @@ def connect(
             unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
             if topic is not None and error.code in unknown:
                 _require_topic(blocking, topic)
+            if by_controller and error.code is ErrorCode.REQUEST_TIMED_OUT:
+                raise _no_controller() from None
             raise
         except TimeoutError:
-            if not by_controller:
-                raise
-            raise Failure(
-                "no active controller answered in time (--timeout); the request may still be carried"
-                " out (ottla status shows who runs)",
-                UNREACHABLE,
-            ) from None
+            if by_controller:
+                raise _no_controller() from None
+            raise
+
+
+def _no_controller() -> Failure:
+    return Failure(
+        "no active controller answered in time (--timeout); the request may still be carried out"
+        " (ottla status shows who runs)",
+        UNREACHABLE,
+    )
 
 
 def _require_topic(blocking: BlockingClient, topic: str) -> None:

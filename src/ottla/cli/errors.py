@@ -7,7 +7,7 @@
 | 2 | wrong usage or wrong settings; nothing was done |
 | 3 | what was named does not exist |
 | 4 | nobody answers at that address |
-| 5 | conflict: it exists already, or is in use |
+| 5 | conflict: it exists already, is in use, or belongs to another |
 """
 
 from __future__ import annotations

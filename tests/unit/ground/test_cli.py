@@ -17,7 +17,7 @@ import pytest
 from ottla.cli import errors
 from ottla.cli.cluster import LocalCluster, default_directory, locked
 from ottla.cli.output import print_table
-from ottla.cli.processes import Process, started_at
+from ottla.cli.processes import Process, Starting, started_at
 from ottla.config import Settings
 
 OTTLA = Path(sys.executable).with_name("ottla")
@@ -182,6 +182,30 @@ def test_a_node_that_is_not_ready_in_time_is_stopped_again(tmp_path: Path) -> No
     line = refused(ottla("up", "--timeout", "0.1", "--dir", str(cluster.directory)), errors.FAILED)
     assert "node 1 was not ready after 0.1 s (--timeout) and is stopped again" in line
     assert not LocalCluster.load(cluster.directory).running
+
+
+def test_whoever_waits_for_a_slow_node_hears_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.cli.cluster.NEWS_EVERY_S", 0.02)
+    cluster = LocalCluster.create(tmp_path / "c", 1, 0)
+    news: list[str] = []
+    with pytest.raises(errors.Failure, match=r"was not ready after 0\.1 s"):
+        cluster.wait_ready({1: SlowNode(cluster)}, 0.1, news.append)
+    assert news
+    assert all("node 1 is not ready after 0 s: recovering" in line for line in news)
+
+
+class SlowNode(Starting):
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.log = cluster.log_file(1)
+
+    def wait(self, deadline: float) -> bool | None:
+        time.sleep(max(0.0, deadline - time.monotonic()))
+        return None
+
+    def last_words(self) -> str:
+        return "recovering"
 
 
 def test_a_directory_that_cannot_be_used_is_no_conflict(tmp_path: Path) -> None:
