@@ -30,7 +30,7 @@ from ottla.metadata.records import (
     DIRECTORY_UNASSIGNED,
     TOPIC_RESOURCE,
 )
-from ottla.replica.partition import NO_LEADER, Partition, ReplicaConfig, Truncation
+from ottla.replica.partition import NO_LEADER, Partition, ReplicaConfig, Role, Truncation
 from ottla.runtime import Clock
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
@@ -48,6 +48,8 @@ class News(IntFlag):
     ROLE = 4
     ISR_SHRUNK = 8
     LOG_START = 16
+    DEPOSED = 32
+    """It led, and does not, or did not for a while."""
 
 
 class Watcher(Protocol):
@@ -452,7 +454,8 @@ class ReplicaManager:
 
     def role_changed(self, partition: Partition) -> None:
         logger.info("%r", partition)
-        self._tell(partition, News.ROLE)
+        deposed = News(0) if partition.role is Role.LEADER else News.DEPOSED
+        self._tell(partition, News.ROLE | deposed)
         for callback in self.on_role_change:
             callback(partition)
 
@@ -494,8 +497,9 @@ class ReplicaManager:
         queue = self._awaiting[partition]
         high_watermark = partition.log.high_watermark
         error = None
-        if news & News.ROLE:
-            # What was appended in an earlier epoch may be gone, even if we lead again by now.
+        if news & News.DEPOSED:
+            # What was appended then may be gone, even if we lead again by now. In a new epoch of a leader
+            # that stayed (a reassignment ends) it is still there, and is waited for.
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
             high_watermark = -1
         elif news & News.ISR_SHRUNK and partition.is_under_min_isr:
