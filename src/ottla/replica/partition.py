@@ -230,12 +230,29 @@ class Partition:
         end_before = self.log.log_end
         appended = self.log.append_as_leader(records, self.leader_epoch, now_ms)
         if not appended.duplicate:
-            self._flush_if_asked()
-            for follower in self.followers.values():
-                follower.leader_appended(end_before, now)
-            self.observer.log_end_advanced(self)
-            self._advance_high_watermark(now)
+            self._appended(end_before, now)
         return appended
+
+    def append_own(
+        self, records: memoryview, leader_epoch: int, now: float, now_ms: int
+    ) -> Appended:
+        """Append what this broker itself has to say (a coordinator's records, a transaction's end), with
+        the rules of acks=all, and only in the epoch in which it was decided."""
+        if self.role is not Role.LEADER or self.leader_epoch != leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.is_under_min_isr:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        end_before = self.log.log_end
+        appended = self.log.append_as_leader(records, leader_epoch, now_ms, from_client=False)
+        self._appended(end_before, now)
+        return appended
+
+    def _appended(self, end_before: int, now: float) -> None:
+        self._flush_if_asked()
+        for follower in self.followers.values():
+            follower.leader_appended(end_before, now)
+        self.observer.log_end_advanced(self)
+        self._advance_high_watermark(now)
 
     def _flush_if_asked(self) -> None:
         """flush.messages: who sets it wants the fsync before the record counts, and waits for it. By
