@@ -56,28 +56,42 @@ class InternalTopic:
     refusal: Refusal
 
 
+Reply = Callable[[Mapping[str, Any]], None]
+
+
 class Waiting:
-    """A client's request at a shard: the token that stands for it."""
+    """A question at a shard: the token that stands for it."""
 
-    __slots__ = ("api_key", "is_answered", "message", "request", "shard")
+    __slots__ = ("api_key", "is_answered", "message", "reply", "shard", "version")
 
-    def __init__(self, shard: LiveShard, request: Request, message: Any) -> None:
+    def __init__(
+        self, shard: LiveShard, api_key: ApiKey, version: int, message: Any, reply: Reply
+    ) -> None:
         self.shard = shard
-        self.request = request
+        self.api_key = api_key
+        self.version = version
         self.message = message
-        self.api_key = ApiKey(request.header.api_key)
+        self.reply = reply
         self.is_answered = False
 
     def answer(self, fields: Mapping[str, Any]) -> None:
         assert not self.is_answered, self.api_key
         self.is_answered = True
         self.shard.waiting.pop(self, None)
-        if not self.request.connection.closed:
-            self.request.respond(fields)
+        self.reply(fields)
 
     def refuse(self, error: ErrorCode) -> None:
-        refusal = self.shard.topic.refusal
-        self.answer(refusal(self.api_key, self.request.version, self.message, error))
+        self.answer(self.shard.topic.refusal(self.api_key, self.version, self.message, error))
+
+
+def reply_to(request: Request) -> Reply:
+    """Who hung up needs no reply."""
+
+    def reply(fields: Mapping[str, Any]) -> None:
+        if not request.connection.closed:
+            request.respond(fields)
+
+    return reply
 
 
 class LiveShard:
@@ -149,16 +163,19 @@ class LiveShard:
 
     # -- deciding
 
-    def handle(self, request: Request, message: Any) -> None:
-        waiting = Waiting(self, request, message)
+    def ask(self, api_key: ApiKey, version: int, message: Any, reply: Reply) -> None:
+        waiting = Waiting(self, api_key, version, message, reply)
         self.waiting[waiting] = None
         if not self.is_loaded:
             waiting.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return
         now, now_ms = self._clock.monotonic(), self._clock.wall_ms()
-        self.apply(
-            self.shard.handle(waiting.api_key, request.version, message, waiting, now, now_ms)
-        )
+        try:
+            effects = self.shard.handle(api_key, version, message, waiting, now, now_ms)
+        except Exception:
+            self.waiting.pop(waiting, None)
+            raise
+        self.apply(effects)
 
     def apply(self, effects: Effects) -> None:
         """Append, replay, and reply once all that was appended so far is committed."""
@@ -169,7 +186,7 @@ class LiveShard:
                 self._replicas.directory_failed(error)
                 return
             except KafkaError as error:
-                self._not_appended(error)
+                self._not_appended(error, effects)
                 return
         if effects.replies:
             self._unsent.append((self.partition.log.log_end, effects))
@@ -194,9 +211,18 @@ class LiveShard:
         for index, record in enumerate(effects.records):
             self.shard.replay(appended.base_offset + index, record, stamp, now_ms)
 
-    def _not_appended(self, error: KafkaError) -> None:
-        """The decision did not happen, but the shard may have counted on it: begin again from the log."""
+    def _not_appended(self, error: KafkaError, effects: Effects) -> None:
+        """The decision did not happen. If the shard counted on it, it begins again from the log."""
+        if effects.only_records:
+            for token, _ in effects.replies:
+                assert isinstance(token, Waiting)
+                token.refuse(_told_to_clients(error.code))
+            self._set_timer()
+            return
         logger.warning("%s-%d: %s; loading it anew", *self.partition.key, error)
+        self._begin_again()
+
+    def _begin_again(self) -> None:
         self._refuse_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self.shard = self.topic.new_shard(self.partition.partition)
         self.is_loaded = False
@@ -244,8 +270,24 @@ class LiveShard:
 
     def _tick(self) -> None:
         self._timer = None
-        if self.is_loaded and self.is_current:
-            self.apply(self.shard.tick(self._clock.monotonic(), self._clock.wall_ms()))
+        if not (self.is_loaded and self.is_current):
+            return
+        try:
+            effects = self.shard.tick(self._clock.monotonic(), self._clock.wall_ms())
+        except Exception:
+            logger.exception("%s-%d failed; loading it anew", *self.partition.key)
+            self._begin_again()
+            return
+        self.apply(effects)
+
+
+def _told_to_clients(error: ErrorCode) -> ErrorCode:
+    """Why a coordinator's records could not be written, in words that a client acts upon."""
+    if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return ErrorCode.NOT_COORDINATOR
+    if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def _is_commit(key: bytes) -> bool:
@@ -288,6 +330,9 @@ class Coordination:
     def stop(self) -> None:
         for partition in list(self._live):
             self._drop(partition)
+
+    def serves(self, topic: str) -> bool:
+        return topic in self._topics
 
     def shard(self, topic: str, key: str) -> LiveShard:
         """The shard here that coordinates `key`; KafkaError NOT_COORDINATOR if another broker does."""

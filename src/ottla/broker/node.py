@@ -18,9 +18,11 @@ from ottla.broker.admin import AdminHandlers, ProducerIds
 from ottla.broker.assignments import DirectoryAssignments
 from ottla.broker.configs import ConfigHandlers
 from ottla.broker.controller import ControllerService
+from ottla.broker.coordination import Coordination
 from ottla.broker.describe import DescribeHandlers, api_versions_handler
 from ottla.broker.directory import ClusterView
 from ottla.broker.fetch import FetchHandler
+from ottla.broker.find_coordinator import FindCoordinatorHandler
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.isr import IsrProposals
 from ottla.broker.lifecycle import BrokerLifecycle
@@ -244,6 +246,7 @@ class Broker:
         self.producer_ids = ProducerIds(
             settings.node_id, self.to_controller, self._broker_epoch, request_timeout_s
         )
+        self.coordination = Coordination(self.replicas, self.cluster, self.to_controller, [])
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
         self.is_serving = False
         self._leaving: asyncio.Task[None] | None = None
@@ -309,6 +312,7 @@ class Broker:
             ApiKey.FETCH: FetchHandler(settings, self.runtime, self.replicas, self.cluster),
             **OffsetHandlers(self.replicas).handlers(),
             **describe.handlers(),
+            ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(self.coordination, self.cluster),
             **ConfigHandlers(settings, lambda: self.cluster.image).handlers(),
             **AdminHandlers(
                 self.runtime.disk,
@@ -336,6 +340,7 @@ class Broker:
         the logs are closed cleanly: whatever came after that would be acknowledged and not recovered."""
         await self.lifecycle.controlled_shutdown()
         self.is_serving = False
+        self.coordination.stop()
         stop_serving()
         await self.housekeeping.stop()
         await self.isr_proposals.stop()

@@ -38,6 +38,9 @@ class Effects:
     records: Sequence[CoordinatorRecord] = ()
     """Appended as one batch: all of them count or none."""
     producer: ProducerStamp | None = None
+    only_records: bool = False
+    """Nothing but the replay of the records changes the shard: if they cannot be written, those who wait
+    for these replies are refused and all else goes on."""
     replies: Sequence[tuple[Token, Mapping[str, Any]]] = ()
     """Given after the records are committed, and after all that was decided before."""
 
@@ -59,10 +62,8 @@ class Shard(Protocol):
     def handle(
         self, api_key: int, version: int, message: Any, token: Token, now: float, now_ms: int
     ) -> Effects:
-        """A request for this shard; its reply is among the effects now, or of a later command or tick."""
-
-    def forget(self, token: Token) -> None:
-        """The client that waited is gone; it needs no reply."""
+        """A request for this shard; its reply is among the effects now, or of a later command or tick.
+        Whoever waits may be gone by then; replying is harmless."""
 
     def tick(self, now: float, now_ms: int) -> Effects: ...
 
