@@ -23,6 +23,7 @@ from ottla.broker.describe import DescribeHandlers, api_versions_handler
 from ottla.broker.directory import ClusterView
 from ottla.broker.fetch import FetchHandler
 from ottla.broker.find_coordinator import FindCoordinatorHandler
+from ottla.broker.groups import GroupHandlers, group_topic
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.isr import IsrProposals
 from ottla.broker.lifecycle import BrokerLifecycle
@@ -246,7 +247,13 @@ class Broker:
         self.producer_ids = ProducerIds(
             settings.node_id, self.to_controller, self._broker_epoch, request_timeout_s
         )
-        self.coordination = Coordination(self.replicas, self.cluster, self.to_controller, [])
+        self.coordination = Coordination(
+            self.replicas,
+            self.cluster,
+            self.to_controller,
+            [group_topic(settings, self.cluster, runtime.random)],
+        )
+        self.groups = GroupHandlers(self.coordination, self.cluster)
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
         self.is_serving = False
         self._leaving: asyncio.Task[None] | None = None
@@ -290,6 +297,8 @@ class Broker:
         if self.is_serving:
             self.cluster.update(image, bool(delta))
             self.replicas.apply(image, delta)
+            clock = self.runtime.clock
+            self.groups.topics_changed(delta, clock.monotonic(), clock.wall_ms())
 
     def _handlers(self) -> dict[ApiKey, Handler]:
         settings = self.settings
@@ -313,6 +322,7 @@ class Broker:
             **OffsetHandlers(self.replicas).handlers(),
             **describe.handlers(),
             ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(self.coordination, self.cluster),
+            **self.groups.handlers(),
             **ConfigHandlers(settings, lambda: self.cluster.image).handlers(),
             **AdminHandlers(
                 self.runtime.disk,

@@ -165,24 +165,37 @@ def _row(
     return Api(key, name, *versions, flexible_from, broker, controller, forwarded)
 
 
+NEVER_FLEXIBLE: Final = 1 << 15
+
 _ROWS: Final = (
     _row(ApiKey.PRODUCE, (3, 13), 9, broker=True),
     _row(ApiKey.FETCH, (4, 18), 12, broker=True, controller=True),
     _row(ApiKey.LIST_OFFSETS, (1, 11), 6, broker=True),
     _row(ApiKey.METADATA, (0, 13), 9, broker=True),
+    _row(ApiKey.OFFSET_COMMIT, (2, 10), 8, broker=True),
+    _row(ApiKey.OFFSET_FETCH, (1, 10), 6, broker=True),
     _row(ApiKey.FIND_COORDINATOR, (0, 6), 3, broker=True),
+    _row(ApiKey.JOIN_GROUP, (0, 9), 6, broker=True),
+    _row(ApiKey.HEARTBEAT, (0, 4), 4, broker=True),
+    _row(ApiKey.LEAVE_GROUP, (0, 5), 4, broker=True),
+    _row(ApiKey.SYNC_GROUP, (0, 5), 4, broker=True),
+    _row(ApiKey.DESCRIBE_GROUPS, (0, 6), 5, broker=True),
+    _row(ApiKey.LIST_GROUPS, (0, 5), 3, broker=True),
     _row(ApiKey.API_VERSIONS, (0, 4), 3, broker=True, controller=True),
     _row(ApiKey.CREATE_TOPICS, (2, 7), 5, broker=True, controller=True, forwarded=True),
     _row(ApiKey.DELETE_TOPICS, (1, 6), 4, broker=True, controller=True, forwarded=True),
     _row(ApiKey.DELETE_RECORDS, (0, 2), 2, broker=True),
     _row(ApiKey.INIT_PRODUCER_ID, (0, 5), 2, broker=True),
     _row(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), 4, broker=True),
+    _row(ApiKey.TXN_OFFSET_COMMIT, (0, 5), 3, broker=True),
     _row(ApiKey.DESCRIBE_CONFIGS, (1, 4), 4, broker=True, controller=True),
     _row(ApiKey.ALTER_CONFIGS, (0, 2), 2, broker=True, controller=True, forwarded=True),
     _row(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), 2, broker=True),
     _row(ApiKey.CREATE_PARTITIONS, (0, 3), 2, broker=True, controller=True, forwarded=True),
+    _row(ApiKey.DELETE_GROUPS, (0, 2), 2, broker=True),
     _row(ApiKey.ELECT_LEADERS, (0, 2), 2, broker=True, controller=True, forwarded=True),
     _row(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), 1, broker=True, controller=True, forwarded=True),
+    _row(ApiKey.OFFSET_DELETE, (0, 0), NEVER_FLEXIBLE, broker=True),
     _row(ApiKey.VOTE, (0, 2), 0, controller=True),
     _row(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1), 1, controller=True),
     _row(ApiKey.END_QUORUM_EPOCH, (0, 1), 1, controller=True),
