@@ -54,6 +54,8 @@ class InternalTopic:
     new_shard: Callable[[int], Shard]
     """From the partition's number."""
     refusal: Refusal
+    perform: Callable[[LiveShard, Any], None] | None = None
+    """Does what a shard's `actions` ask for."""
 
 
 Reply = Callable[[Mapping[str, Any]], None]
@@ -188,7 +190,7 @@ class LiveShard:
             except KafkaError as error:
                 self._not_appended(error, effects)
                 return
-        if effects.replies:
+        if effects.replies or effects.actions:
             self._unsent.append((self.partition.log.log_end, effects))
             self._send_committed()
         self._set_timer()
@@ -242,6 +244,9 @@ class LiveShard:
                 assert isinstance(token, Waiting)
                 if not token.is_answered:
                     token.answer(fields)
+            for action in effects.actions:
+                assert self.topic.perform is not None
+                self.topic.perform(self, action)
 
     def drop(self) -> None:
         """Leadership is gone: whoever waits looks for the new coordinator."""

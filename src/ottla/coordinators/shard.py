@@ -43,6 +43,8 @@ class Effects:
     for these replies are refused and all else goes on."""
     replies: Sequence[tuple[Token, Mapping[str, Any]]] = ()
     """Given after the records are committed, and after all that was decided before."""
+    actions: Sequence[Any] = ()
+    """What the broker is to do then besides (send a transaction's markers)."""
 
 
 class Shard(Protocol):

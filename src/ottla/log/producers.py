@@ -200,8 +200,10 @@ class ProducerState:
 
     # Verification
 
-    def has_open_transaction(self, producer_id: int) -> bool:
-        return producer_id in self._ongoing
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """With this epoch: what comes with a later one belongs to the next transaction, also while the end
+        of the last one is still on its way here."""
+        return producer_id in self._ongoing and self.producers[producer_id].epoch == epoch
 
     def begin_verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
         """A batch came that would begin a transaction. The guard to show with it later."""
@@ -224,7 +226,7 @@ class ProducerState:
     def check_verified(self, batch: Batch, guard: int | None) -> None:
         """A transactional batch is part of an open transaction, or verified to begin one, or here already;
         KafkaError if not."""
-        if batch.producer_id in self._ongoing:
+        if self.has_open_transaction(batch.producer_id, batch.producer_epoch):
             return
         found = self._verifying.get(batch.producer_id)
         if found is None or found.guard != guard:

@@ -267,7 +267,9 @@ class Partition:
             return None
         batch = read_batch(records, 0)
         producers = self.log.producers
-        if batch.producer_id < 0 or producers.has_open_transaction(batch.producer_id):
+        if batch.producer_id < 0 or producers.has_open_transaction(
+            batch.producer_id, batch.producer_epoch
+        ):
             return None
         guard = producers.begin_verification(
             batch.producer_id, batch.producer_epoch, batch.base_sequence, now_ms

@@ -124,7 +124,14 @@ def test_C3_a_late_end_of_the_last_transaction_does_not_end_the_next():
         ended(log, 7, commit=False, epoch=4, bumps_epoch=True)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
         sent(log, 7, 1, epoch=3)
-    assert log.producers.has_open_transaction(7)
+    assert log.producers.has_open_transaction(7, 4)
+
+
+def test_C3_the_next_transactions_batch_does_not_join_the_last_whose_end_is_on_its_way():
+    log = new_log(sim_disk())
+    sent(log, 7, 0, epoch=3)
+    with refused(ErrorCode.INVALID_TXN_STATE):
+        log.producers.check_verified(header(7, 0, epoch=4), None)
 
 
 def test_offsets_of_a_fenced_producer_are_refused():
