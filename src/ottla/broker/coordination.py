@@ -96,6 +96,26 @@ def reply_to(request: Request) -> Reply:
     return reply
 
 
+class Gathered:
+    """Answers of several shards, given together when the last one is here."""
+
+    def __init__(self, count: int, done: Callable[[list[Mapping[str, Any]]], None]) -> None:
+        self._answers: list[Mapping[str, Any] | None] = [None] * count
+        self._missing = count
+        self._done = done
+        if count == 0:
+            done([])
+
+    def reply(self, index: int) -> Reply:
+        def give(fields: Mapping[str, Any]) -> None:
+            self._answers[index] = fields
+            self._missing -= 1
+            if self._missing == 0:
+                self._done([answer for answer in self._answers if answer is not None])
+
+        return give
+
+
 class LiveShard:
     """A shard of a partition that we lead in one epoch."""
 
@@ -335,6 +355,15 @@ class Coordination:
     def stop(self) -> None:
         for partition in list(self._live):
             self._drop(partition)
+
+    def marker_appended(
+        self, partition: Partition, producer: ProducerStamp, committed: bool
+    ) -> None:
+        """A transaction that may have written into this partition has ended. A shard that is still being
+        loaded comes to it by itself."""
+        live = self._live.get(partition)
+        if live is not None and live.is_loaded:
+            live.shard.replay_marker(producer, committed)
 
     def serves(self, topic: str) -> bool:
         return topic in self._topics

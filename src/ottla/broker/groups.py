@@ -10,7 +10,14 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from ottla.broker.coordination import Coordination, InternalTopic, LiveShard, Reply, reply_to
+from ottla.broker.coordination import (
+    Coordination,
+    Gathered,
+    InternalTopic,
+    LiveShard,
+    Reply,
+    reply_to,
+)
 from ottla.broker.directory import ClusterView
 from ottla.broker.server import Handler, Request
 from ottla.config.settings import Settings
@@ -119,26 +126,6 @@ def refusal(
             return {"error_code": error}
 
 
-class _Gathered:
-    """Answers about several groups, given together when the last one is here."""
-
-    def __init__(self, count: int, done: Callable[[list[Mapping[str, Any]]], None]) -> None:
-        self._answers: list[Mapping[str, Any] | None] = [None] * count
-        self._missing = count
-        self._done = done
-        if count == 0:
-            done([])
-
-    def reply(self, index: int) -> Reply:
-        def give(fields: Mapping[str, Any]) -> None:
-            self._answers[index] = fields
-            self._missing -= 1
-            if self._missing == 0:
-                self._done([answer for answer in self._answers if answer is not None])
-
-        return give
-
-
 class GroupHandlers:
     def __init__(self, coordination: Coordination, cluster: ClusterView) -> None:
         self._coordination = coordination
@@ -208,7 +195,7 @@ class GroupHandlers:
         """`asked`: (group id, the message about it) of each."""
         if len(asked) > GROUPS_MAX:
             raise InvalidFrame(f"{len(asked)} groups in one request")
-        gathered = _Gathered(len(asked), done)
+        gathered = Gathered(len(asked), done)
         for index, (group_id, message) in enumerate(asked):
             self._ask(request, group_id, message, gathered.reply(index))
 
@@ -249,7 +236,7 @@ class GroupHandlers:
             reply({"error_code": error, "groups": groups})
 
         shards: list[LiveShard] = self._coordination.shards(GROUP_TOPIC)
-        gathered = _Gathered(len(shards), done)
+        gathered = Gathered(len(shards), done)
         asked = Asked(message, request.client_id, request.connection.peer_host)
         for index, live in enumerate(shards):
             live.ask(ApiKey.LIST_GROUPS, request.version, asked, gathered.reply(index))

@@ -35,6 +35,7 @@ from ottla.broker.replicas import ReplicaManager
 from ottla.broker.replication import Replication
 from ottla.broker.server import Handler, Server
 from ottla.broker.to_controller import ToController
+from ottla.broker.transactions import Transactions
 from ottla.config.settings import Settings
 from ottla.config.values import ConfigError, Listener
 from ottla.log.config import LogConfig
@@ -247,11 +248,14 @@ class Broker:
         self.producer_ids = ProducerIds(
             settings.node_id, self.to_controller, self._broker_epoch, request_timeout_s
         )
+        self.transactions = Transactions(
+            settings, runtime, self.cluster, self.replicas, self.producer_ids
+        )
         self.coordination = Coordination(
             self.replicas,
             self.cluster,
             self.to_controller,
-            [group_topic(settings, self.cluster, runtime.random)],
+            [group_topic(settings, self.cluster, runtime.random), self.transactions.topic],
         )
         self.groups = GroupHandlers(self.coordination, self.cluster)
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
@@ -299,6 +303,8 @@ class Broker:
             self.replicas.apply(image, delta)
             clock = self.runtime.clock
             self.groups.topics_changed(delta, clock.monotonic(), clock.wall_ms())
+            if delta.changed_brokers:
+                self.transactions.brokers_changed(image)
 
     def _handlers(self) -> dict[ApiKey, Handler]:
         settings = self.settings
@@ -316,21 +322,23 @@ class Broker:
                 settings.inter_broker_listener_name or "",
             ),
         )
+        admin = AdminHandlers(
+            self.runtime.disk,
+            self.replicas,
+            self.producer_ids,
+            self.to_controller.forward,
+            forwarded,
+        )
         return {
-            ApiKey.PRODUCE: ProduceHandler(self.replicas, self.cluster),
+            ApiKey.PRODUCE: ProduceHandler(self.replicas, self.cluster, self.transactions.verifier),
             ApiKey.FETCH: FetchHandler(settings, self.runtime, self.replicas, self.cluster),
             **OffsetHandlers(self.replicas).handlers(),
             **describe.handlers(),
             ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(self.coordination, self.cluster),
             **self.groups.handlers(),
             **ConfigHandlers(settings, lambda: self.cluster.image).handlers(),
-            **AdminHandlers(
-                self.runtime.disk,
-                self.replicas,
-                self.producer_ids,
-                self.to_controller.forward,
-                forwarded,
-            ).handlers(),
+            **admin.handlers(),
+            **self.transactions.handlers(self.coordination, admin.init_producer_id),
         }
 
     def leave_cluster(self, error: Exception) -> None:
@@ -351,6 +359,7 @@ class Broker:
         await self.lifecycle.controlled_shutdown()
         self.is_serving = False
         self.coordination.stop()
+        self.transactions.stop()
         stop_serving()
         await self.housekeeping.stop()
         await self.isr_proposals.stop()

@@ -64,11 +64,8 @@ _HARMLESS = """
     share.coordinator.threads share.coordinator.write.timeout.ms
     share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
     socket.connection.setup.timeout.ms socket.receive.buffer.bytes socket.send.buffer.bytes
-    transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-    transaction.partition.verification.enable
-    transaction.remove.expired.transaction.cleanup.interval.ms
-    transaction.state.log.load.buffer.size transaction.state.log.segment.bytes
-    transactional.id.expiration.ms unstable.api.versions.enable unstable.feature.versions.enable
+    transaction.partition.verification.enable transaction.state.log.load.buffer.size
+    unstable.api.versions.enable unstable.feature.versions.enable
 """
 HARMLESS = frozenset(_HARMLESS.split())
 

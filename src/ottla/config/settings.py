@@ -483,6 +483,38 @@ class Settings:
         2,
         "min.insync.replicas of __transaction_state.",
     )
+    transaction_state_log_segment_bytes: int = setting(
+        "transaction.state.log.segment.bytes",
+        integer(1),
+        100 << 20,
+        "Segment size of __transaction_state.",
+    )
+
+    # Transactions
+    transaction_max_timeout_ms: int = setting(
+        "transaction.max.timeout.ms",
+        integer(1),
+        15 * 60 * 1000,
+        "The longest transaction.timeout.ms that a producer may ask for.",
+    )
+    transactional_id_expiration_ms: int = setting(
+        "transactional.id.expiration.ms",
+        integer(1),
+        7 * 24 * 60 * 60 * 1000,
+        "A transactional id without any transaction for this time is forgotten.",
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        integer(1),
+        10_000,
+        "How often transactions are looked for that are open beyond their timeout.",
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        integer(1),
+        60 * 60 * 1000,
+        "How often transactional ids are looked for that have expired.",
+    )
 
     # Groups
     group_initial_rebalance_delay_ms: int = setting(

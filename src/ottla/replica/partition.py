@@ -276,6 +276,14 @@ class Partition:
         )
         return Verified(self.leader_epoch, guard, batch.producer_id, batch.producer_epoch)
 
+    def is_verified(self, verified: Verified) -> bool:
+        """Whether a positive answer still counts: no batch or marker of the producer came between."""
+        return (
+            self.role is Role.LEADER
+            and self.leader_epoch == verified.epoch
+            and self.log.producers.is_verified(verified.producer_id, verified.guard)
+        )
+
     def append_marker(
         self, batch: bytearray, now: float, now_ms: int, *, bumps_epoch: bool
     ) -> Appended:
