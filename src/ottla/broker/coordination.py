@@ -312,6 +312,8 @@ def _told_to_clients(error: ErrorCode) -> ErrorCode:
         return ErrorCode.NOT_COORDINATOR
     if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return ErrorCode.UNKNOWN_SERVER_ERROR
+    if error is ErrorCode.INVALID_PRODUCER_EPOCH:
+        return error  # of a transaction's offsets
     return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

@@ -138,7 +138,6 @@ class GroupHandlers:
             ApiKey.HEARTBEAT: self.about_one,
             ApiKey.LEAVE_GROUP: self.about_one,
             ApiKey.OFFSET_COMMIT: self.about_one,
-            ApiKey.TXN_OFFSET_COMMIT: self.about_one,
             ApiKey.OFFSET_DELETE: self.about_one,
             ApiKey.OFFSET_FETCH: self.fetch_offsets,
             ApiKey.LIST_GROUPS: self.list_groups,
@@ -160,8 +159,15 @@ class GroupHandlers:
     # -- one group ----------------------------------------------------------------------------------------
 
     def about_one(self, request: Request) -> None:
-        message = request.message()
+        self.ask(request, request.message())
+
+    def ask(self, request: Request, message: Any) -> None:
         self._ask(request, message.group_id, message, reply_to(request))
+
+    def refuse(self, request: Request, message: Any, error: ErrorCode) -> None:
+        asked = Asked(message, request.client_id, f"/{request.connection.peer_host}")
+        api_key = ApiKey(request.header.api_key)
+        reply_to(request)(refusal(self._topics, api_key, request.version, asked, error))
 
     def join(self, request: Request) -> None:
         message = request.message()

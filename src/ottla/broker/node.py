@@ -36,6 +36,7 @@ from ottla.broker.replication import Replication
 from ottla.broker.server import Handler, Server
 from ottla.broker.to_controller import ToController
 from ottla.broker.transactions import Transactions
+from ottla.broker.txn_offsets import TxnOffsetCommitHandler
 from ottla.config.settings import Settings
 from ottla.config.values import ConfigError, Listener
 from ottla.log.config import LogConfig
@@ -336,6 +337,9 @@ class Broker:
             **describe.handlers(),
             ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(self.coordination, self.cluster),
             **self.groups.handlers(),
+            ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitHandler(
+                self.runtime.clock, self.groups, self.coordination, self.transactions.verifier
+            ),
             **ConfigHandlers(settings, lambda: self.cluster.image).handlers(),
             **admin.handlers(),
             **self.transactions.handlers(self.coordination, admin.init_producer_id),

@@ -11,15 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from ottla.broker.directory import ClusterView
 from ottla.broker.replicas import ReplicaManager
 from ottla.broker.server import Request
-from ottla.broker.verification import Verifier, told_to_producers
+from ottla.broker.verification import Beginning, Verdicts, Verifier, told_to_clients
 from ottla.log.errors import LogDirError
 from ottla.records.batch import CODEC_MASK
-from ottla.replica.partition import Partition, Verified
+from ottla.replica.partition import Partition
 from ottla.wire import produce as codec
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
@@ -36,8 +35,6 @@ ABORTABLE_FROM = 11
 """Clients of this version on know TRANSACTION_ABORTABLE."""
 IMPLICIT_ADD_FROM = 12
 """These leave it to the leader to add the partition to the transaction."""
-QUESTIONS_MAX = 5
-"""How often the coordinator is asked again because the end of the last transaction came between."""
 LEADER_HINTS_FROM = 10
 """From this version on an answer may name the partition's leader and where to find it."""
 
@@ -129,21 +126,6 @@ class FinishProduce:
         return self._cluster.endpoints(leaders, self._request.connection.listener)
 
 
-class Beginning(NamedTuple):
-    """A batch that would begin a transaction in its partition, and the question that stands for it."""
-
-    partition: Partition
-    records: memoryview
-    verified: Verified
-
-
-class Verdicts(NamedTuple):
-    """What the coordinator said, by the place of each partition in the request."""
-
-    verified: dict[int, Verified]
-    refused: dict[int, KafkaError]
-
-
 NOTHING_ASKED = Verdicts({}, {})
 
 
@@ -158,9 +140,9 @@ class ProduceHandler:
         if produce.transactional_id is not None:
             beginnings = self._beginnings(produce)
             if beginnings:
-                produce, beginnings = _kept(produce, beginnings)
                 request.connection.hold()
-                request.connection.server.spawn(self._verify(request, produce, beginnings))
+                work = self._verify(request, _kept(produce), beginnings)
+                request.connection.server.spawn(work)
                 return
         self._append(request, produce, NOTHING_ASKED)
 
@@ -175,7 +157,7 @@ class ProduceHandler:
                 except KafkaError:
                     continue  # no batch at all; the log will say so
                 if verified is not None:
-                    found[index] = Beginning(partition, data.records, verified)
+                    found[index] = Beginning(partition, verified)
         return found
 
     async def _verify(
@@ -183,54 +165,15 @@ class ProduceHandler:
     ) -> None:
         try:
             assert produce.transactional_id is not None
-            verdicts = await self._verdicts(request.version, produce.transactional_id, beginnings)
+            verdicts = await self._verifier.verify(
+                produce.transactional_id, beginnings, add=request.version >= IMPLICIT_ADD_FROM
+            )
             if not request.connection.closed:
                 self._append(request, produce, verdicts)
         except Exception:
             request.connection.fail(request)
         finally:
             request.connection.release()
-
-    async def _verdicts(
-        self, version: int, transactional_id: str, beginnings: Mapping[int, Beginning]
-    ) -> Verdicts:
-        verdicts = Verdicts({}, {})
-        waiting = dict(beginnings)
-        producers = {each.verified[2:] for each in waiting.values()}
-        if len(producers) > 1:
-            mixed = KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "more than one producer")
-            return Verdicts({}, dict.fromkeys(waiting, mixed))
-        for _ in range(QUESTIONS_MAX):
-            errors = await self._verifier.ask(
-                transactional_id,
-                *min(producers),
-                [each.partition.key for each in waiting.values()],
-                add=version >= IMPLICIT_ADD_FROM,
-            )
-            again = {}
-            for index, each in waiting.items():
-                error = errors[each.partition.key]
-                if error is not ErrorCode.NONE:
-                    verdicts.refused[index] = told_to_producers(
-                        error, knows_abortable=version >= ABORTABLE_FROM
-                    )
-                elif each.partition.is_verified(each.verified):
-                    verdicts.verified[index] = each.verified
-                elif (new := self._asked_anew(each)) is not None:
-                    again[index] = each._replace(verified=new)
-            if not again:
-                return verdicts
-            waiting = again
-        late = told_to_producers(ErrorCode.CONCURRENT_TRANSACTIONS, knows_abortable=False)
-        verdicts.refused.update(dict.fromkeys(waiting, late))
-        return verdicts
-
-    def _asked_anew(self, beginning: Beginning) -> Verified | None:
-        """The end of the last transaction was written while we asked, or another leader came: the word
-        that we have may be about the last one."""
-        return beginning.partition.begin_verification(
-            beginning.records, self._replicas.clock.wall_ms()
-        )
 
     def _append(self, request: Request, produce: ProduceRequest, verdicts: Verdicts) -> None:
         acks = produce.acks
@@ -249,7 +192,11 @@ class ProduceHandler:
                 if isinstance(found, ErrorCode):
                     raise KafkaError(found)
                 if index in verdicts.refused:
-                    raise verdicts.refused[index]
+                    raise told_to_clients(
+                        verdicts.refused[index],
+                        knows_abortable=request.version >= ABORTABLE_FROM,
+                        try_again=ErrorCode.NOT_ENOUGH_REPLICAS,
+                    )
                 if data.records is None:
                     raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no records")
                 if request.version < ZSTD_FROM and _is_zstd(data.records):
@@ -304,23 +251,13 @@ class ProduceHandler:
             request.connection.close()
 
 
-def _kept(
-    produce: ProduceRequest, beginnings: Mapping[int, Beginning]
-) -> tuple[ProduceRequest, dict[int, Beginning]]:
+def _kept(produce: ProduceRequest) -> ProduceRequest:
     """The same with memory of its own: the request's is used again."""
     partitions = [
         data if data.records is None else data._replace(records=memoryview(bytearray(data.records)))
         for data in produce.partitions
     ]
-    kept = {}
-    for index, each in beginnings.items():
-        records = partitions[index].records
-        assert records is not None
-        kept[index] = each._replace(records=records)
-    return (
-        ProduceRequest(produce.transactional_id, produce.acks, produce.timeout_ms, partitions),
-        kept,
-    )
+    return ProduceRequest(produce.transactional_id, produce.acks, produce.timeout_ms, partitions)
 
 
 def _is_zstd(records: memoryview) -> bool:

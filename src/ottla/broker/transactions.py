@@ -118,7 +118,7 @@ class Transactions:
             runtime.network, cluster, listener, f"AddPartitionsManager-client-{id}"
         )
         self._sender = MarkerSender(cluster, self._leaders, self._timeout_s)
-        self.verifier = Verifier(cluster, self._coordinators, self._timeout_s)
+        self.verifier = Verifier(runtime.clock, cluster, self._coordinators, self._timeout_s)
         self.topic = transaction_topic(settings, cluster, producer_ids, self._sender)
 
     def handlers(

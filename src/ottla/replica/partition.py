@@ -79,6 +79,7 @@ class Verified(NamedTuple):
     guard: int
     producer_id: int
     producer_epoch: int
+    sequence: int
 
 
 class Truncation(NamedTuple):
@@ -263,18 +264,25 @@ class Partition:
     def begin_verification(self, records: memoryview, now_ms: int) -> Verified | None:
         """None if the batch may be appended (or refused) without asking the coordinator: it is part of a
         transaction that is open here, or of none."""
-        if self.role is not Role.LEADER or not is_transactional(records):
+        if not is_transactional(records):
             return None
         batch = read_batch(records, 0)
-        producers = self.log.producers
-        if batch.producer_id < 0 or producers.has_open_transaction(
-            batch.producer_id, batch.producer_epoch
-        ):
-            return None
-        guard = producers.begin_verification(
+        return self.begin_verification_of(
             batch.producer_id, batch.producer_epoch, batch.base_sequence, now_ms
         )
-        return Verified(self.leader_epoch, guard, batch.producer_id, batch.producer_epoch)
+
+    def begin_verification_of(
+        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int
+    ) -> Verified | None:
+        producers = self.log.producers
+        if (
+            self.role is not Role.LEADER
+            or producer_id < 0
+            or producers.has_open_transaction(producer_id, producer_epoch)
+        ):
+            return None
+        guard = producers.begin_verification(producer_id, producer_epoch, sequence, now_ms)
+        return Verified(self.leader_epoch, guard, producer_id, producer_epoch, sequence)
 
     def is_verified(self, verified: Verified) -> bool:
         """Whether a positive answer still counts: no batch or marker of the producer came between."""
