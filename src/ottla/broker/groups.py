@@ -23,6 +23,7 @@ from ottla.broker.server import Handler, Request
 from ottla.config.settings import Settings
 from ottla.coordinators import offsets
 from ottla.coordinators.classic_protocol import join_failure, sync_failure
+from ottla.coordinators.consumer_protocol import heartbeat_failure
 from ottla.coordinators.group_base import Asked, GroupConfig
 from ottla.coordinators.groups import ALL_GROUP_OPERATIONS, UNKNOWN_OPERATIONS, GroupShard
 from ottla.metadata.image import Delta
@@ -43,7 +44,7 @@ class ImageTopics:
 
     @property
     def version(self) -> int:
-        return self._cluster.image.offset
+        return self._cluster.generation
 
     def names(self) -> Sequence[str]:
         return list(self._cluster.image.topics)
@@ -74,7 +75,6 @@ def group_config(settings: Settings) -> GroupConfig:
         consumer_heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
         consumer_max_size=settings.group_consumer_max_size,
         consumer_assignors=settings.group_consumer_assignors,
-        consumer_regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
     )
 
 
@@ -122,6 +122,8 @@ def refusal(
             return {"group_id": message, "error_code": error}
         case ApiKey.LIST_GROUPS:
             return {"error_code": error, "groups": ()}
+        case ApiKey.CONSUMER_GROUP_HEARTBEAT:
+            return heartbeat_failure(KafkaError(error), message.member_id)
         case _:
             return {"error_code": error}
 
@@ -143,6 +145,8 @@ class GroupHandlers:
             ApiKey.LIST_GROUPS: self.list_groups,
             ApiKey.DESCRIBE_GROUPS: self.describe,
             ApiKey.DELETE_GROUPS: self.delete,
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: self.about_one,
+            ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,
         }
 
     def topics_changed(self, delta: Delta, now: float, now_ms: int) -> None:

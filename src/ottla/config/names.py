@@ -22,7 +22,7 @@ _HARMLESS = """
     group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms
     group.consumer.migration.policy
     group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
-    group.consumer.min.session.timeout.ms
+    group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
     group.coordinator.append.linger.ms
     group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
     group.coordinator.rebalance.protocols group.coordinator.threads

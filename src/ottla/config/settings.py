@@ -553,12 +553,6 @@ class Settings:
         ("uniform", "range"),
         "Server-side assignors of consumer groups, the default one first.",
     )
-    group_consumer_regex_refresh_interval_ms: int = setting(
-        "group.consumer.regex.refresh.interval.ms",
-        integer(10_000),
-        600_000,
-        "How often a subscribed regular expression is matched anew while nothing else calls for it.",
-    )
     offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes", integer(0), 4_096, "Longest note to a committed offset."
     )

@@ -109,6 +109,10 @@ class ClassicGroup:
         return self.state is State.EMPTY
 
     @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
     def uses_consumer_protocol(self) -> bool:
         return self.protocol_type == PROTOCOL_TYPE
 

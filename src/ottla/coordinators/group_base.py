@@ -30,7 +30,6 @@ class GroupConfig:
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
-    consumer_regex_refresh_interval_ms: int = 600_000
 
 
 class Topics(Protocol):

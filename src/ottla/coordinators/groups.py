@@ -1,22 +1,46 @@
 """The coordinator of all groups that hash to one partition of `__consumer_offsets`.
 
-Offsets are what the records say. A classic group's state leads and its record follows: only when the shard is
-loaded do records make groups; from then on a group is changed by what its members do, and written down.
+Offsets and groups of the consumer protocol are what the records say. A classic group's state leads and its
+record follows: only while the shard is loaded do records make classic groups; from then on such a group is changed
+by what its members do, and written down.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from ottla.coordinators import offsets
 from ottla.coordinators.classic import ClassicGroup, State
 from ottla.coordinators.classic_protocol import ClassicProtocol
-from ottla.coordinators.codec import MalformedRecord
+from ottla.coordinators.codec import Key, MalformedRecord, Value
+from ottla.coordinators.consumer import (
+    LEAVING,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    ResolvedPattern,
+    from_record,
+)
+from ottla.coordinators.consumer_protocol import ConsumerProtocol
 from ottla.coordinators.group_base import Asked, Desk, GroupConfig, Outbox, Topics
 from ottla.coordinators.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
@@ -42,6 +66,7 @@ EXPIRED_AT_ONCE_MAX = 1000
 _EXPIRY = ("expiry",)
 
 Command = Callable[[int, Asked, Token], None]
+Group = ClassicGroup | ConsumerGroup
 
 
 class GroupShard:
@@ -49,11 +74,12 @@ class GroupShard:
     id (DescribeGroups, DeleteGroups), or the group's entry (OffsetFetch)."""
 
     def __init__(self, config: GroupConfig, topics: Topics, new_id: Callable[[], str]) -> None:
-        self.groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self._desk = Desk(config, topics, new_id)
         self._is_loaded = False
         self._classic = ClassicProtocol(self._desk, self._classic_group)
+        self._consumer = ConsumerProtocol(self._desk, self._consumer_group)
         classic = self._classic
         self._commands: dict[int, Command] = {
             ApiKey.JOIN_GROUP: classic.join,
@@ -67,6 +93,8 @@ class GroupShard:
             ApiKey.LIST_GROUPS: self._list,
             ApiKey.DESCRIBE_GROUPS: self._describe,
             ApiKey.DELETE_GROUPS: self._delete,
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: self._consumer.heartbeat,
+            ApiKey.CONSUMER_GROUP_DESCRIBE: self._describe_consumers,
         }
 
     # -- records ------------------------------------------------------------------------------------------
@@ -91,14 +119,72 @@ class GroupShard:
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self._replay_classic(key.group, value)
+        elif hasattr(key, "group_id"):
+            self._replay_consumer(key.group_id, key, value)
 
     def _replay_classic(self, id: str, value: GroupMetadataValue | None) -> None:
         if value is None:
-            group = self.groups.pop(id, None)
+            group = self.groups.get(id)
             if isinstance(group, ClassicGroup):
+                del self.groups[id]
                 self._classic.forget(group)
         elif not self._is_loaded:
             self.groups[id] = ClassicGroup.from_record(id, value)
+
+    def _replay_consumer(self, id: str, key: Key, value: Value | None) -> None:
+        group = self.groups.get(id)
+        if not isinstance(group, ConsumerGroup):
+            if value is None:
+                return  # of a group that is gone
+            group = self.groups[id] = ConsumerGroup(id)
+        match key, value:
+            case ConsumerGroupMetadataKey(), None:
+                del self.groups[id]
+            case _, ConsumerGroupMetadataValue():
+                group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+            case ConsumerGroupMemberMetadataKey(), None:
+                group.remove_member(key.member_id)
+            case ConsumerGroupMemberMetadataKey(), ConsumerGroupMemberMetadataValue():
+                member = group.members.get(key.member_id) or ConsumerMember(key.member_id)
+                group.put_member(member.with_metadata(value))
+            case ConsumerGroupTargetAssignmentMetadataKey(), None:
+                group.assignment_epoch = 0
+            case _, ConsumerGroupTargetAssignmentMetadataValue():
+                group.assignment_epoch = value.assignment_epoch
+            case ConsumerGroupTargetAssignmentMemberKey(), None:
+                group.target.pop(key.member_id, None)
+            case (
+                ConsumerGroupTargetAssignmentMemberKey(),
+                ConsumerGroupTargetAssignmentMemberValue(),
+            ):
+                group.target[key.member_id] = from_record(value.topic_partitions)
+            case ConsumerGroupCurrentMemberAssignmentKey(), None:
+                self._replay_released(group, key.member_id)
+            case (
+                ConsumerGroupCurrentMemberAssignmentKey(),
+                ConsumerGroupCurrentMemberAssignmentValue(),
+            ):
+                member = group.members.get(key.member_id) or ConsumerMember(key.member_id)
+                group.put_member(member.with_assignment(value))
+            case ConsumerGroupRegularExpressionKey(), None:
+                group.patterns.pop(key.regular_expression, None)
+            case ConsumerGroupRegularExpressionKey(), ConsumerGroupRegularExpressionValue():
+                group.patterns[key.regular_expression] = ResolvedPattern(
+                    value.topics, value.version, value.timestamp
+                )
+
+    def _replay_released(self, group: ConsumerGroup, member_id: str) -> None:
+        member = group.members.get(member_id)
+        if member is not None:
+            released = replace(
+                member,
+                epoch=LEAVING,
+                previous_epoch=LEAVING,
+                state=MemberState.STABLE,
+                assigned={},
+                revoking={},
+            )
+            group.put_member(released)
 
     def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
         self.offsets.end_transaction(producer.producer_id, committed)
@@ -109,7 +195,10 @@ class GroupShard:
         self._is_loaded = True
         self._desk.out = Outbox(now, -1)
         for group in self.groups.values():
-            self._classic.restart_sessions(group)
+            if isinstance(group, ClassicGroup):
+                self._classic.restart_sessions(group)
+            else:
+                self._consumer.restart_timers(group)
         self._await_expiry(self._desk.config.offsets_retention_check_interval_ms)
         return self._desk.out.effects()
 
@@ -140,7 +229,7 @@ class GroupShard:
 
     # -- groups -------------------------------------------------------------------------------------------
 
-    def _group(self, id: str) -> ClassicGroup:
+    def _group(self, id: str) -> Group:
         group = self.groups.get(id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {id} not found.")
@@ -148,11 +237,40 @@ class GroupShard:
 
     def _classic_group(self, id: str, create: bool) -> ClassicGroup:
         group = self.groups.get(id)
-        if group is None:
-            if not create:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {id} not found.")
-            group = self.groups[id] = ClassicGroup(id)
-        return group
+        if isinstance(group, ClassicGroup):
+            return group
+        if not create:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {id} is not a classic group.")
+        if group is not None:
+            if not group.is_empty:
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            self._consumer.delete(group)
+        created = self.groups[id] = ClassicGroup(id)
+        return created
+
+    def _consumer_group(self, id: str, create: bool) -> ConsumerGroup:
+        """A new one becomes known with the replay of its first record."""
+        group = self.groups.get(id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if group is None and not create:
+            # Its member should join anew, not give up.
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {id} not found.")
+        if group is not None:
+            if not create or not group.is_empty:
+                raise KafkaError(
+                    ErrorCode.GROUP_ID_NOT_FOUND, f"Group {id} is not a consumer group."
+                )
+            self._desk.out.records.append(delete(GroupMetadataKey(group=id)))
+        return ConsumerGroup(id)
+
+    def _reads(self, group: Group) -> Callable[[str], bool]:
+        """Whether some member reads a topic."""
+        if group.is_empty:
+            return lambda _: False
+        if isinstance(group, ClassicGroup):
+            return group.is_subscribed_to
+        return group.subscribed().__contains__
 
     # -- offsets ------------------------------------------------------------------------------------------
 
@@ -171,16 +289,22 @@ class GroupShard:
                         else ErrorCode.ILLEGAL_GENERATION
                     )
             else:
-                instance_id = field(message, "group_instance_id", None)
-                group.check_commit(message.member_id, instance_id, generation, False)
-                member = group.members.get(message.member_id)
-                if member is not None and group.state in (State.STABLE, State.PREPARING):
-                    self._classic.heard_of(group, member)
+                self._check_commit(group, version, message, generation)
         except KafkaError as error:
             desk.out.reply(token, offsets.commit_failure(desk.topics, message, error.code))
             return
         desk.out.only_records = True
         desk.out.reply(token, offsets.commit(desk, message.group_id, message))
+
+    def _check_commit(self, group: Group, version: int, message: Any, generation: int) -> None:
+        if isinstance(group, ConsumerGroup):
+            group.check_commit(message.member_id, generation, version)
+            return
+        instance_id = field(message, "group_instance_id", None)
+        group.check_commit(message.member_id, instance_id, generation, False)
+        member = group.members.get(message.member_id)
+        if member is not None and group.state in (State.STABLE, State.PREPARING):
+            self._classic.heard_of(group, member)
 
     def _commit_in_transaction(self, version: int, asked: Asked, token: Token) -> None:
         """TxnOffsetCommit 0-5. v3: the committing member is checked (KIP-447)."""
@@ -194,10 +318,17 @@ class GroupShard:
             if group is None:
                 if generation >= 0:
                     raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-            else:
+            elif isinstance(group, ClassicGroup):
                 member_id = field(message, "member_id", "")
                 instance_id = field(message, "group_instance_id", None)
                 group.check_commit(member_id, instance_id, generation, True)
+            elif version >= 3 and generation >= 0:
+                try:
+                    group.check_commit(message.member_id, generation, None)
+                except KafkaError as error:
+                    if error.code is not ErrorCode.STALE_MEMBER_EPOCH:
+                        raise
+                    raise KafkaError(ErrorCode.ILLEGAL_GENERATION) from error
         except KafkaError as error:
             desk.out.reply(token, offsets.commit_failure(desk.topics, message, error.code))
             return
@@ -208,6 +339,15 @@ class GroupShard:
     def _fetch(self, version: int, asked: Asked, token: Token) -> None:
         """OffsetFetch 1-10, one group of it; `asked.message` is (the group's entry, require_stable)."""
         entry, stable = asked.message
+        group = self.groups.get(entry.group_id)
+        member_id, epoch = field(entry, "member_id", None), field(entry, "member_epoch", -1)
+        if isinstance(group, ConsumerGroup) and (member_id or epoch >= 0):
+            try:
+                group.check_epoch(member_id or "", epoch)
+            except KafkaError as error:
+                failure = {"group_id": entry.group_id, "topics": (), "error_code": error.code}
+                self._desk.out.reply(token, failure)
+                return
         topics = offsets.fetch(
             self.offsets, self._desk.topics, entry.group_id, entry.topics, version >= 10, stable
         )
@@ -228,6 +368,7 @@ class GroupShard:
             self._desk.out.reply(token, {"error_code": error.code, "topics": ()})
             return
         self._desk.out.only_records = True
+        reads = self._reads(group)
         topics = [
             {
                 "name": topic.name,
@@ -235,7 +376,9 @@ class GroupShard:
                     {
                         "partition_index": partition.partition_index,
                         "error_code": self._delete_offset(
-                            group, offsets.Place(topic.name, partition.partition_index)
+                            group.id,
+                            reads,
+                            offsets.Place(topic.name, partition.partition_index),
                         ),
                     }
                     for partition in topic.partitions
@@ -245,13 +388,15 @@ class GroupShard:
         ]
         self._desk.out.reply(token, {"error_code": ErrorCode.NONE, "topics": topics})
 
-    def _delete_offset(self, group: ClassicGroup, place: offsets.Place) -> ErrorCode:
+    def _delete_offset(
+        self, group_id: str, reads: Callable[[str], bool], place: offsets.Place
+    ) -> ErrorCode:
         if not 0 <= place.partition < self._desk.topics.partitions(place.topic):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if not group.is_empty and group.is_subscribed_to(place.topic):
+        if reads(place.topic):
             return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        if place in self.offsets.of(group.id) or self.offsets.is_pending(group.id, place):
-            offsets.forget(self._desk.out, group.id, place)
+        if place in self.offsets.of(group_id) or self.offsets.is_pending(group_id, place):
+            offsets.forget(self._desk.out, group_id, place)
         return ErrorCode.NONE
 
     # -- expiry -------------------------------------------------------------------------------------------
@@ -269,22 +414,29 @@ class GroupShard:
                 return
         self._await_expiry(self._desk.config.offsets_retention_check_interval_ms)
 
-    def _expire_offsets(self, group: ClassicGroup) -> None:
+    def _expire_offsets(self, group: Group) -> None:
         out, retention_ms = self._desk.out, self._desk.config.offsets_retention_ms
         is_bare = not self.offsets.has_pending(group.id)
+        reads = self._reads(group)
         for place, committed in self.offsets.of(group.id).items():
             base_ms = offsets.expiry_base_ms(group, committed)
             if (
                 base_ms is not None
-                and not (not group.is_empty and group.is_subscribed_to(place.topic))
+                and not reads(place.topic)
                 and offsets.is_expired(committed, base_ms, out.now_ms, retention_ms)
                 and not self.offsets.is_pending(group.id, place)
             ):
                 offsets.forget(out, group.id, place)
             else:
                 is_bare = False
-        if is_bare and group.is_empty and not group.pending:
-            out.records.append(delete(GroupMetadataKey(group=group.id)))
+        if is_bare and group.is_empty and not (isinstance(group, ClassicGroup) and group.pending):
+            self._delete_group(group)
+
+    def _delete_group(self, group: Group) -> None:
+        if isinstance(group, ClassicGroup):
+            self._desk.out.records.append(delete(GroupMetadataKey(group=group.id)))
+        else:
+            self._consumer.delete(group)
 
     # -- about groups -------------------------------------------------------------------------------------
 
@@ -296,12 +448,12 @@ class GroupShard:
             {
                 "group_id": group.id,
                 "protocol_type": group.protocol_type or "",
-                "group_state": group.state.value,
-                "group_type": "classic",
+                "group_state": group.state_name,
+                "group_type": _type_of(group),
             }
             for group in self.groups.values()
-            if (not states or group.state.value.lower() in states)
-            and (not types or "classic" in types)
+            if (not states or group.state_name.lower() in states)
+            and (not types or _type_of(group) in types)
         ]
         self._desk.out.reply(token, {"error_code": ErrorCode.NONE, "groups": groups})
 
@@ -336,6 +488,53 @@ class GroupShard:
             },
         )
 
+    def _describe_consumers(self, version: int, asked: Asked, token: Token) -> None:
+        """ConsumerGroupDescribe 0-1, one group. v1: which protocol each member speaks."""
+        group = self.groups.get(asked.message)
+        if not isinstance(group, ConsumerGroup):
+            failure = {
+                "group_id": asked.message,
+                "error_code": ErrorCode.GROUP_ID_NOT_FOUND,
+                "error_message": f"Group {asked.message} is not a consumer group.",
+            }
+            self._desk.out.reply(token, failure)
+            return
+        self._desk.out.reply(
+            token,
+            {
+                "error_code": ErrorCode.NONE,
+                "error_message": _explanation_of_consumers(group),
+                "group_id": group.id,
+                "group_state": group.state_name,
+                "group_epoch": group.epoch,
+                "assignment_epoch": group.assignment_epoch,
+                "assignor_name": self._consumer.assignor_of(group),
+                "members": [self._described(group, each) for each in group.members.values()],
+            },
+        )
+
+    def _described(self, group: ConsumerGroup, member: ConsumerMember) -> dict[str, Any]:
+        return {
+            "member_id": member.id,
+            "instance_id": member.instance_id,
+            "rack_id": member.rack_id,
+            "member_epoch": member.epoch,
+            "client_id": member.client_id,
+            "client_host": member.client_host,
+            "subscribed_topic_names": member.topics,
+            "subscribed_topic_regex": member.regex,
+            "assignment": {"topic_partitions": self._named(member.assigned)},
+            "target_assignment": {"topic_partitions": self._named(group.target.get(member.id, {}))},
+            "member_type": 1,
+        }
+
+    def _named(self, assignment: Mapping[UUID, frozenset[int]]) -> list[dict[str, Any]]:
+        return [
+            {"topic_id": id, "topic_name": name, "partitions": sorted(numbers)}
+            for id, numbers in sorted(assignment.items())
+            if (name := self._desk.topics.name_of(id)) is not None
+        ]
+
     def _delete(self, version: int, asked: Asked, token: Token) -> None:
         """DeleteGroups 0-2, one group: it must have no members; its offsets go with it."""
         group_id: str = asked.message
@@ -347,10 +546,14 @@ class GroupShard:
             self._desk.out.only_records = True
             for place in self.offsets.places(group_id):
                 offsets.forget(self._desk.out, group_id, place)
-            self._desk.out.records.append(delete(GroupMetadataKey(group=group_id)))
+            self._delete_group(group)
         except KafkaError as failure:
             error = failure.code
         self._desk.out.reply(token, {"group_id": group_id, "error_code": error})
+
+
+def _type_of(group: Group) -> str:
+    return "classic" if isinstance(group, ClassicGroup) else "consumer"
 
 
 def not_described(group_id: str, version: int) -> dict[str, Any]:
@@ -388,5 +591,27 @@ def _explanation(group: ClassicGroup) -> str | None:
                 for member in late
             ],
             "pending": list(group.pending),
+        }
+    )
+
+
+def _explanation_of_consumers(group: ConsumerGroup) -> str | None:
+    """Who holds up the reconciliation, and since when (as far as this coordinator has seen it)."""
+    if group.state_name in ("Empty", "Stable"):
+        return None
+    late = [member for member in group.members.values() if not group.is_reconciled(member)]
+    return json.dumps(
+        {
+            "waits_for": "ConsumerGroupHeartbeat",
+            "since_ms": group.epoch_since_ms,
+            "late": [
+                {
+                    "member_id": member.id,
+                    "client_id": member.client_id,
+                    "state": member.state.name,
+                    "member_epoch": member.epoch,
+                }
+                for member in late
+            ],
         }
     )

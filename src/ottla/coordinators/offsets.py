@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.coordinators.classic import ClassicGroup, State
+from ottla.coordinators.consumer import ConsumerGroup
 from ottla.coordinators.group_base import Desk, Outbox, Topics, milliseconds
 from ottla.coordinators.group_records import OffsetCommitKey, OffsetCommitValue, delete, put
 from ottla.coordinators.shard import ProducerStamp
@@ -265,10 +266,10 @@ def forget(out: Outbox, group_id: str, place: Place) -> None:
     out.records.append(delete(key))
 
 
-def expiry_base_ms(group: ClassicGroup, committed: Committed) -> int | None:
+def expiry_base_ms(group: ClassicGroup | ConsumerGroup, committed: Committed) -> int | None:
     """From when an offset's age counts (KIP-211); None while it cannot expire. Offsets of a group with
     members live on, save those of topics that none of the members reads."""
-    if group.protocol_type is None:
+    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         return committed.commit_ms
     if group.is_empty:
         return group.state_since_ms if group.state_since_ms >= 0 else committed.commit_ms
