@@ -287,9 +287,8 @@ class ConsumerProtocol:
         for regex in sorted({member.regex for member in members.values() if member.regex}):
             known = group.patterns.get(regex)
             if known is None or known.version != topics.version:
-                matches = compiled(regex).matches
-                names = tuple(sorted(name for name in topics.names() if matches(name)))
                 known_names = None if known is None else known.topics
+                names = self._matching(regex, known_names)
                 known = ResolvedPattern(names, topics.version, self._desk.out.now_ms)
                 if names != known_names:
                     self._desk.out.records.append(_pattern_record(group, regex, known))
@@ -299,6 +298,15 @@ class ConsumerProtocol:
                 key = ConsumerGroupRegularExpressionKey(group_id=group.id, regular_expression=regex)
                 self._desk.out.records.append(delete(key))
         return resolved
+
+    def _matching(self, regex: str, known: tuple[str, ...] | None) -> tuple[str, ...]:
+        try:
+            return compiled(regex).select(self._desk.topics.names())
+        except BadPattern as error:
+            if known is None:
+                raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
+            logger.warning("the pattern %.200s is not matched anew: %s", regex, error)
+            return known
 
     def _new_targets(
         self,

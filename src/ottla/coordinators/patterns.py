@@ -8,6 +8,7 @@ are matched, so there are no captures and greed makes no difference.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,6 +19,8 @@ REPEAT_MAX = 1000
 """As in RE2."""
 STATES_MAX = 5_000
 STEPS_KEPT_MAX = 10_000
+WORK_MAX = 3_000_000
+"""States visited to match one pattern against all topics: about a second."""
 DEPTH_MAX = 100
 CACHED_MAX = 256
 
@@ -102,12 +105,22 @@ class _Part:
     end: int
 
 
+_QUOTED = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\.", re.DOTALL)
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    """`\\Q…\\E` with each of its characters escaped; other escapes as they are."""
+    if match[1] is None:
+        return match[0]
+    return "".join(char if _word(char) else "\\" + char for char in match[1])
+
+
 class _Compiler:
     """Reads a pattern by recursive descent; each piece is a function that builds its states, so that a
     counted repetition builds them as often as it needs."""
 
     def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
+        self._pattern = _QUOTED.sub(_unquoted, pattern)
         self._at = 0
         self._depth = 0
         self._ignore_case = False
@@ -314,12 +327,6 @@ class _Compiler:
             return self._passing(lambda position: not position[0])
         if self._try("z"):
             return self._passing(lambda position: not position[1])
-        if self._try("Q"):
-            end = self._pattern.find("\\E", self._at)
-            text = self._pattern[self._at : end if end >= 0 else len(self._pattern)]
-            self._at = end + 2 if end >= 0 else len(self._pattern)
-            pieces = [self._taking(_between(char, char)) for char in text]
-            return lambda: self._sequence([piece() for piece in pieces])
         return self._taking(self._escaped_class())
 
     def _escaped_class(self) -> Accepts:
@@ -397,30 +404,50 @@ class Pattern:
         part = compiler.whole()
         self._states = compiler.states
         self._start, self._end = part.start, part.end
-        self._steps: dict[tuple[_Reached, str, str], _Reached] = {}
+        self._reached: list[_Reached] = []
+        """Sets of states that were reached, each with its number."""
+        self._numbers: dict[_Reached, int] = {}
+        self._steps: dict[tuple[int, str, str], int] = {}
+        self._work = 0
+
+    def select(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those that match, in order. BadPattern if that takes too long."""
+        self._work = 0
+        if len(self._reached) > STEPS_KEPT_MAX // 10:
+            self._reached.clear()
+            self._numbers.clear()
+            self._steps.clear()
+        return tuple(sorted(name for name in names if self.matches(name)))
 
     def matches(self, name: str) -> bool:
-        current = self._reach([self._start], ("", name[:1]))
+        current = self._step(-1, "", name[:1])
         for index, char in enumerate(name):
-            after = name[index + 1 : index + 2]
-            known = self._steps.get((current, char, after))
-            if known is None:
-                known = self._step(current, char, after)
-                if len(self._steps) < STEPS_KEPT_MAX:
-                    self._steps[current, char, after] = known
-            current = known
-            if not current:
-                return False
-        return self._end in current
+            current = self._step(current, char, name[index + 1 : index + 2])
+        return self._end in self._reached[current]
 
-    def _step(self, current: _Reached, char: str, after: str) -> _Reached:
-        taken = [
-            target
-            for number in current
-            if (accepts := self._states[number].accepts) is not None and accepts(char)
-            for target in self._states[number].next
-        ]
-        return self._reach(taken, (char, after))
+    def _step(self, current: int, char: str, after: str) -> int:
+        """The number of the set that is reached with `char`, before `after`; from -1 the name begins."""
+        known = self._steps.get((current, char, after))
+        if known is not None:
+            return known
+        if current < 0:
+            taken = [self._start]
+        else:
+            taken = [
+                target
+                for number in self._reached[current]
+                if (accepts := self._states[number].accepts) is not None and accepts(char)
+                for target in self._states[number].next
+            ]
+        reached = self._reach(taken, (char, after))
+        if len(self._steps) >= STEPS_KEPT_MAX:
+            self._steps.clear()
+        step = self._numbers.get(reached)
+        if step is None:
+            step = self._numbers[reached] = len(self._reached)
+            self._reached.append(reached)
+        self._steps[current, char, after] = step
+        return step
 
     def _reach(self, numbers: Iterable[int], position: Position) -> _Reached:
         """All states that can be reached without a character."""
@@ -434,6 +461,9 @@ class Pattern:
             state = self._states[number]
             if state.accepts is None and (state.holds is None or state.holds(position)):
                 waiting.extend(state.next)
+        self._work += len(reached) + 1
+        if self._work > WORK_MAX:
+            raise BadPattern("the pattern is too costly for this many topics")
         # Only those that take a character, or are the end, make a difference from here on.
         return tuple(
             sorted(
