@@ -40,6 +40,7 @@ class ConfluentTransactions:
                 "transaction.timeout.ms": timeout_ms,
                 "linger.ms": 0,
                 "log_level": 0,
+                "error_cb": lambda _: None,  # what is fatal is told by the next call, too
             }
         )
         self.bootstrap = bootstrap
