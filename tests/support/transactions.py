@@ -21,7 +21,7 @@ class Transactional(Protocol):
 
     def begin(self) -> None: ...
     def send(self, topic: str, value: str, partition: int = 0) -> None:
-        """Returns when the record is in the log."""
+        """Returns when the record is in the log; if it is not, this fails or `commit` does."""
 
     def offsets(self, committed: Mapping[tuple[str, int], int], group: str) -> None: ...
     def commit(self) -> None: ...
@@ -40,7 +40,6 @@ class ConfluentTransactions:
                 "transaction.timeout.ms": timeout_ms,
                 "linger.ms": 0,
                 "log_level": 0,
-                "error_cb": lambda _: None,  # what is fatal is told by the next call, too
             }
         )
         self.bootstrap = bootstrap
@@ -50,16 +49,8 @@ class ConfluentTransactions:
         self.producer.begin_transaction()
 
     def send(self, topic: str, value: str, partition: int = 0) -> None:
-        failed: list[KafkaError] = []
-        self.producer.produce(
-            topic,
-            value.encode(),
-            partition=partition,
-            on_delivery=lambda error, _: failed.append(error) if error else None,
-        )
+        self.producer.produce(topic, value.encode(), partition=partition)
         assert self.producer.flush(TIMEOUT_S) == 0
-        if failed:
-            raise confluent_kafka.KafkaException(failed[0])
 
     def offsets(self, committed: Mapping[tuple[str, int], int], group: str) -> None:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
