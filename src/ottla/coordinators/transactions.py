@@ -541,12 +541,19 @@ def _is_exhausted(epoch: int) -> bool:
 
 
 def _check_expected(expected: tuple[int, int], known: Transaction) -> None:
+    """Only the newest producer of an id may go on after an error: an older one that is told of its epoch
+    takes that for such an error, and must not end the work of its heir."""
     producer_id, epoch = expected
-    if known.producer_epoch == NO_EPOCH or producer_id == known.producer_id:
+    if known.producer_epoch == NO_EPOCH:
         return
-    if producer_id == known.previous_producer_id and _is_exhausted(epoch):
-        return  # asked again: the answer with the new id was lost
-    raise KafkaError(ErrorCode.PRODUCER_FENCED)
+    is_newest = expected == (known.producer_id, known.producer_epoch)
+    # The answer with the next epoch was lost, or with the next id when the epochs were used up.
+    asks_again = epoch == known.last_producer_epoch and producer_id in (
+        known.producer_id,
+        known.previous_producer_id,
+    )
+    if not is_newest and not asks_again:
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
 
 def _repeats_end(command: EndTransaction, known: Transaction) -> bool:

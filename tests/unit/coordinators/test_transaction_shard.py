@@ -193,6 +193,15 @@ def test_a_new_producer_aborts_what_the_last_left_open(v: int):
     assert world.end(old, False, v=v)["error"] is ErrorCode.PRODUCER_FENCED
 
 
+def test_a_zombie_that_takes_its_fencing_for_an_error_does_not_end_its_heirs_work():
+    world = Coordinator()
+    zombie = world.init()
+    heir = world.init()
+    world.add(heir, A)
+    assert world.ask(InitProducerId(ID, 30_000, zombie))["error"] is ErrorCode.PRODUCER_FENCED
+    assert world.state is State.ONGOING and world.transaction.producer_epoch == heir[1]
+
+
 def test_a_new_producer_is_sent_away_if_the_markers_take_long():
     world = Coordinator()
     world.add(world.init(), A)
@@ -503,6 +512,9 @@ def test_C3_one_outcome_whatever_is_repeated_lost_or_late(steps, v):
         if what == "init" or (what == "recover" and producer is not None):
             expected = producer if what == "recover" else None
             answer = world.ask_or_wait(InitProducerId(ID, 30_000, expected))
+            if expected is not None and newest is not None and expected != newest:
+                assert answer["error"] is not ErrorCode.NONE or before.last_producer_epoch >= 0
+                assert before == world.shard.transactions[ID] or answer["error"] is ErrorCode.NONE
             if answer["error"] is ErrorCode.NONE:
                 newest = held[who] = (answer["producer_id"], answer["producer_epoch"])
         elif what == "add" and producer is not None:
