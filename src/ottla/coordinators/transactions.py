@@ -547,10 +547,12 @@ def _check_expected(expected: tuple[int, int], known: Transaction) -> None:
     if known.producer_epoch == NO_EPOCH:
         return
     is_newest = expected == (known.producer_id, known.producer_epoch)
-    # The answer with the next epoch was lost, or with the next id when the epochs were used up.
-    asks_again = epoch == known.last_producer_epoch and producer_id in (
-        known.producer_id,
-        known.previous_producer_id,
+    # The answer with the next epoch was lost, or with the next id when the epochs were used up. (Who has
+    # begun a transaction has got it: then this is only late.)
+    asks_again = (
+        known.state is not State.ONGOING
+        and epoch == known.last_producer_epoch
+        and producer_id in (known.producer_id, known.previous_producer_id)
     )
     if not is_newest and not asks_again:
         raise KafkaError(ErrorCode.PRODUCER_FENCED)

@@ -226,6 +226,11 @@ def test_a_producer_goes_on_after_an_error_with_the_next_epoch_and_may_ask_twice
     bumped = world.init(expected=producer)
     assert bumped == (producer[0], producer[1] + 1)
     assert world.init(expected=producer) == bumped  # the answer was lost
+    world.add(bumped, A)
+    late = world.ask(InitProducerId(ID, 30_000, producer))
+    assert late["error"] is ErrorCode.PRODUCER_FENCED and world.state is State.ONGOING
+    world.end(bumped, True, v=0)
+    world.write_markers()
     assert world.init(expected=bumped) == (bumped[0], bumped[1] + 1)
     stranger = (producer[0] + 5, 0)
     assert world.ask(InitProducerId(ID, 30_000, stranger))["error"] is ErrorCode.PRODUCER_FENCED
