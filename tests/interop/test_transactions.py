@@ -202,11 +202,11 @@ def test_tools_see_transactions_and_their_producers(
         one.send(topic, "open")
         at = cluster.nodes[coordinator(cluster, 1, id)]
         described = cluster.ask(
-            at, ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": [id, "nobody"]}
+            at, ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": [id, ""]}
         )
-        found, missing = described.transaction_states
+        found, nameless = described.transaction_states
         assert found.transaction_state == "Ongoing" and found.topics[0].topic == topic
-        assert int(missing.error_code) == 105
+        assert int(nameless.error_code) == 42
         listed = cluster.ask(
             at,
             ApiKey.LIST_TRANSACTIONS,
@@ -219,6 +219,8 @@ def test_tools_see_transactions_and_their_producers(
         )
         assert [state.transactional_id for state in listed.transaction_states] == [id]
         assert listed.unknown_state_filters == ("Nonsense",)
+        bad = cluster.ask(at, ApiKey.LIST_TRANSACTIONS, 2, {"transactional_id_pattern": "("})
+        assert int(bad.error_code) == 128
         producers = cluster.ask(
             cluster.nodes[cluster.leader(topic)],
             ApiKey.DESCRIBE_PRODUCERS,

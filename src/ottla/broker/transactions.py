@@ -3,7 +3,6 @@ its shape."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -25,6 +24,7 @@ from ottla.broker.replicas import ReplicaManager
 from ottla.broker.server import Handler, Request
 from ottla.broker.verification import TRANSACTION_TOPIC, Verifier
 from ottla.config.settings import Settings
+from ottla.coordinators.patterns import BadPattern, compiled
 from ottla.coordinators.shard import partition_of
 from ottla.coordinators.transaction_records import State, Transaction
 from ottla.coordinators.transactions import (
@@ -48,7 +48,6 @@ from ottla.wire.types import TopicPartition
 GROUP_TOPIC = "__consumer_offsets"
 IDS_MAX = 10_000
 """Transactional ids that one request may name."""
-PATTERN_CHARS_MAX = 1000
 BATCHED_FROM = 4
 """AddPartitionsToTxn of this version on comes from brokers, for several transactions."""
 EPOCH_BUMPS_FROM = 5
@@ -364,24 +363,26 @@ class TransactionHandlers:
         by_label = {state.label: state for state in State}
         unknown = [label for label in message.state_filters if label not in by_label]
         states = frozenset(by_label[label] for label in message.state_filters if label in by_label)
-        try:
-            matches = _pattern(field(message, "transactional_id_pattern", None))
-        except KafkaError as error:
-            respond({"error_code": error.code})
-            return
         shards: list[LiveShard] = self._coordination.shards(TRANSACTION_TOPIC)
         command = ListAll(
             states,
             frozenset(message.producer_id_filters),
             field(message, "duration_filter", -1),
-            matches,
         )
+        pattern = field(message, "transactional_id_pattern", None)
         if unknown and not states:
             shards = []  # nothing is in a state that there is not
 
         def done(replies: list[Mapping[str, Any]]) -> None:
-            errors = [fields["error"] for fields in replies]
-            is_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in errors
+            is_loading = any(
+                fields["error"] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS for fields in replies
+            )
+            listed = dict(each for fields in replies for each in fields.get("transactions", ()))
+            try:
+                ids = compiled(pattern).select(listed) if pattern else tuple(listed)
+            except BadPattern:
+                respond({"error_code": ErrorCode.INVALID_REGULAR_EXPRESSION})
+                return
             respond(
                 {
                     "error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else 0,
@@ -389,11 +390,10 @@ class TransactionHandlers:
                     "transaction_states": [
                         {
                             "transactional_id": id,
-                            "producer_id": each.producer_id,
-                            "transaction_state": each.state.label,
+                            "producer_id": listed[id].producer_id,
+                            "transaction_state": listed[id].state.label,
                         }
-                        for fields in replies
-                        for id, each in fields.get("transactions", ())
+                        for id in ids
                     ],
                 }
             )
@@ -449,16 +449,3 @@ def _results(errors: Mapping[TopicPartition, ErrorCode]) -> list[Mapping[str, An
 
 def _milliseconds(duration: timedelta) -> int:
     return round(duration.total_seconds() * 1000)
-
-
-def _pattern(text: str | None) -> Callable[[str], bool]:
-    """Matches whole ids, as Kafka's does."""
-    if not text:
-        return lambda _: True
-    try:
-        if len(text) > PATTERN_CHARS_MAX:
-            raise re.error("too long")
-        pattern = re.compile(text)
-    except re.error as error:
-        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
-    return lambda id: pattern.fullmatch(id) is not None

@@ -97,7 +97,6 @@ class ListAll:
     states: frozenset[State] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     open_for_ms: int = -1
-    has_matching_id: Callable[[str], bool] = lambda _: True
 
 
 Command: TypeAlias = (
@@ -413,7 +412,6 @@ class TransactionShard:
                 command.open_for_ms < 0
                 or (each.start_ms != NO_TIME and now_ms - each.start_ms > command.open_for_ms)
             )
-            and command.has_matching_id(transactional_id)
         ]
 
     # -- time

@@ -483,7 +483,6 @@ def test_transactions_are_described_and_listed():
     assert listed(producer_ids=frozenset({world.shard.transactions["other"].producer_id})) == [
         "other"
     ]
-    assert listed(has_matching_id=lambda id: id.startswith("my")) == [ID]
     assert listed(open_for_ms=1000) == []
     world.wait(2)
     assert listed(open_for_ms=1000) == [ID]
