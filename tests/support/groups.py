@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
+from queue import Empty, Queue
 from threading import Thread
 from typing import Any, Protocol
 
@@ -83,8 +85,26 @@ class ConfluentNew(ConfluentMember):
     def __init__(self, bootstrap: str, group: str, topics: Sequence[str], **config: Any) -> None:
         super().__init__(bootstrap, group, topics, **{"group.protocol": "consumer"}, **config)
 
+    def commit(self) -> None:
+        """A new epoch may be on its way to the member: then the next heartbeat brings it."""
+
+        def committed() -> bool:
+            self.poll()
+            try:
+                super(ConfluentNew, self).commit()
+            except confluent_kafka.KafkaException as error:
+                if error.args[0].code() != confluent_kafka.KafkaError.STALE_MEMBER_EPOCH:
+                    raise
+                return False
+            return True
+
+        wait_until(committed, 10, "a commit in the current epoch")
+
 
 class KafkaPythonMember:
+    """Polled by a thread of its own: a poll that ends between JoinGroup and SyncGroup never looks at the
+    answer, so it must be long, and the others must not wait for it."""
+
     name = "kafka-python"
 
     def __init__(self, bootstrap: str, group: str, topics: Sequence[str], **config: Any) -> None:
@@ -99,18 +119,34 @@ class KafkaPythonMember:
             heartbeat_interval_ms=500,
             **config,
         )
+        self._work: Queue[Callable[[], None] | None] = Queue()
+        self._thread = Thread(target=self._poll_until_closed, daemon=True)
+        self._thread.start()
+
+    def _poll_until_closed(self) -> None:
+        while True:
+            for records in self.consumer.poll(timeout_ms=2000).values():
+                self.read.extend((record.partition, record.value) for record in records)
+            with suppress(Empty):
+                work = self._work.get_nowait()
+                if work is None:
+                    return
+                work()
 
     def poll(self) -> None:
-        for records in self.consumer.poll(timeout_ms=50).values():
-            self.read.extend((record.partition, record.value) for record in records)
+        time.sleep(0.05)
 
     def assigned(self) -> set[int]:
         return {each.partition for each in self.consumer.assignment()}
 
     def commit(self) -> None:
-        self.consumer.commit()
+        done: Queue[None] = Queue()
+        self._work.put(lambda: (self.consumer.commit(), done.put(None))[1])
+        done.get(timeout=30)
 
     def close(self) -> None:
+        self._work.put(None)
+        self._thread.join(30)
         self.consumer.close(autocommit=False)
 
 
