@@ -39,6 +39,21 @@ LOAD_BYTES = 1 << 20
 """Read at a time while loading; the loop goes round in between."""
 CREATE_TIMEOUT_S = 5.0
 
+WRITES_LITTLE = frozenset(
+    {
+        ApiKey.OFFSET_FETCH,
+        ApiKey.HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.LIST_GROUPS,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+    }
+)
+"""What is asked of a shard also while nothing can be written: it seldom or never leads to a record. All else is
+refused before it changes anything."""
+
 Refusal = Callable[[ApiKey, int, Any, ErrorCode], Mapping[str, Any]]
 """(api, version, request message, error) -> the response that says so in that API's shape."""
 
@@ -190,6 +205,9 @@ class LiveShard:
         self.waiting[waiting] = None
         if not self.is_loaded:
             waiting.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return
+        if self.partition.is_under_min_isr and api_key not in WRITES_LITTLE:
+            waiting.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
         now, now_ms = self._clock.monotonic(), self._clock.wall_ms()
         try:
