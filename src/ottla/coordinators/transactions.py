@@ -16,11 +16,13 @@ written did not happen.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, TypeAlias
 
+from ottla.coordinators.codec import MalformedRecord
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp, Token
 from ottla.coordinators.transaction_records import (
     COMPLETE,
@@ -36,6 +38,8 @@ from ottla.coordinators.transaction_records import (
 )
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 EPOCH_MAX = (1 << 15) - 1
 """Only ever used to end a transaction: no producer is given it."""
@@ -159,7 +163,12 @@ class TransactionShard:
         self, offset: int, record: CoordinatorRecord, producer: ProducerStamp | None, now_ms: int
     ) -> None:
         decided = self._decided.pop(record, None)
-        transactional_id, transaction = decided or read_transaction(record)
+        try:
+            transactional_id, transaction = decided or read_transaction(record)
+        except MalformedRecord as error:
+            # One record that cannot be read must not take all transactional ids away.
+            logger.error("record %d of a transaction coordinator is left out: %s", offset, error)
+            return
         if transaction is None:
             self.transactions.pop(transactional_id, None)
         else:

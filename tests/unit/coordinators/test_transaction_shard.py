@@ -91,6 +91,14 @@ def test_a_tombstone_deletes_and_nonsense_is_refused():
             read_transaction(CoordinatorRecord(key, value))
 
 
+def test_a_record_that_cannot_be_read_takes_no_other_id_away():
+    world = Coordinator()
+    producer = world.init()
+    world.log.insert(0, CoordinatorRecord(b"\x00\x09", b"\x00\x00"))
+    world.fail_over()
+    assert world.add(producer, A) is ErrorCode.NONE
+
+
 # -- the way of a transaction -----------------------------------------------------------------------------
 
 
