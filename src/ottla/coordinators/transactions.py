@@ -249,6 +249,7 @@ class TransactionShard:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if known.state is State.ONGOING:
             # Its producer is gone, or a zombie: the new one gets its epoch when the old work is undone.
+            logger.info("a new producer of %s aborts its transaction", command.transactional_id)
             self._parked.append(_Parked(command, token, now + PATIENCE_S))
             return self._fence_and_abort(command.transactional_id, known, now_ms)
         new = replace(
@@ -482,6 +483,12 @@ class TransactionShard:
     def _abort_overdue(self, now_ms: int) -> Iterable[Effects]:
         for transactional_id, each in self.transactions.items():
             if each.state is State.ONGOING and each.start_ms + each.timeout_ms < now_ms:
+                logger.info(
+                    "aborting the transaction of %s, open for %d ms: transaction.timeout.ms is %d",
+                    transactional_id,
+                    now_ms - each.start_ms,
+                    each.timeout_ms,
+                )
                 yield self._fence_and_abort(transactional_id, each, now_ms)
 
     def _expire_ids(self, now: float, now_ms: int) -> Iterable[Effects]:
