@@ -638,6 +638,8 @@ class Settings:
             wrong("log.dirs", "is empty")
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             wrong("group.min.session.timeout.ms", "is longer than group.max.session.timeout.ms")
+        if not self.group_consumer_assignors:
+            wrong("group.consumer.assignors", "is empty")
         if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
             wrong(
                 "group.consumer.heartbeat.interval.ms",
