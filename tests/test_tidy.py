@@ -24,12 +24,23 @@ ARROWS: dict[str, set[str]] = {
     "replica": {"log", "records", "wire"},
     "metadata": {"log", "records", "wire"},
     "controller": {"metadata", "wire", "config"},
+    "coordinators": {"records", "wire"},
     "client": {"wire", "records", "runtime"},
-    "broker": {"wire", "records", "log", "replica", "metadata", "controller", "config"},
+    "broker": {
+        "wire",
+        "records",
+        "log",
+        "replica",
+        "metadata",
+        "controller",
+        "coordinators",
+        "config",
+    },
     # Its checkers look into every part of a broker.
     "sim": {
         "broker",
         "controller",
+        "coordinators",
         "replica",
         "metadata",
         "log",
@@ -45,6 +56,7 @@ ARROWS: dict[str, set[str]] = {
         "replica",
         "metadata",
         "controller",
+        "coordinators",
         "broker",
         "client",
         "config",
@@ -56,7 +68,7 @@ ARROWS: dict[str, set[str]] = {
 RUNTIME_IMPLEMENTATIONS = {"ottla.runtime.files", "ottla.runtime.real", "ottla.runtime.sockets"}
 
 # What decides must not see the machine: the simulator could not replay it.
-CORES = ("log", "replica", "metadata", "controller")
+CORES = ("log", "replica", "metadata", "controller", "coordinators")
 BANNED_MODULES = {
     "asyncio",
     "concurrent",

@@ -41,6 +41,19 @@ class ProducerIds:
             self._next += 1
             return self._next - 1
 
+    def take_now(self) -> int | None:
+        """None if there is none left; see `fill`."""
+        if self._next == self._end:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    async def fill(self) -> None:
+        """Make sure that there is one to take."""
+        async with self._refill:
+            if self._next == self._end:
+                await self._allocate()
+
     async def _allocate(self) -> None:
         answer = await self._controller.request(
             ApiKey.ALLOCATE_PRODUCER_IDS,
@@ -71,23 +84,13 @@ class AdminHandlers:
     def handlers(self) -> dict[ApiKey, Handler]:
         return {
             ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs,
-            ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
             **dict.fromkeys(self._forwarded, self._forward),
         }
 
     # -- InitProducerId ------------------------------------------------------------------------------
 
     def init_producer_id(self, request: Request) -> None:
-        """InitProducerId 0-5 for idempotent producers. Transactional ones have no coordinator here yet."""
-        message = request.message()
-        if message.transactional_id is not None:
-            error = (
-                ErrorCode.INVALID_REQUEST
-                if message.transactional_id == ""
-                else ErrorCode.COORDINATOR_NOT_AVAILABLE
-            )
-            request.respond({"error_code": error, "producer_id": -1, "producer_epoch": -1})
-            return
+        """InitProducerId 0-5 for producers that are idempotent only: any broker gives them an id."""
         request.run(self._init_producer_id())
 
     async def _init_producer_id(self) -> Mapping[str, Any]:

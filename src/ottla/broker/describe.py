@@ -1,5 +1,4 @@
-"""What the cluster looks like: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions,
-FindCoordinator.
+"""What the cluster looks like: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions.
 
 All of it comes from the newest metadata image. Metadata is asked often and changes rarely: an encoded answer
 is kept until the image changes.
@@ -22,7 +21,7 @@ from ottla.metadata.features import SUPPORTED
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
-from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import ZERO_UUID, is_valid_topic_name
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -36,8 +35,6 @@ CACHED_TOPICS_MAX = 1000
 AUTO_CREATE_TIMEOUT_S = 5.0
 AUTO_CREATE_MAX = 1000
 """Topics that one request makes; a client that names more asks again for those that it lacks."""
-
-COORDINATOR_KEYS_MAX = 10_000
 
 Asked: TypeAlias = tuple[tuple[str | None, UUID | None], ...] | None
 """The topics that a Metadata request names, by name or id; None for all."""
@@ -119,7 +116,6 @@ class DescribeHandlers:
             ApiKey.METADATA: self.metadata,
             ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.describe_topic_partitions,
-            ApiKey.FIND_COORDINATOR: self.find_coordinator,
         }
 
     # -- Metadata ------------------------------------------------------------------------------------
@@ -432,21 +428,6 @@ class DescribeHandlers:
                 next_cursor = {"topic_name": name, "partition_index": first + len(shown)}
                 break
         request.respond({"topics": topics, "next_cursor": next_cursor})
-
-    def find_coordinator(self, request: Request) -> None:
-        """FindCoordinator 0-6. This cluster has no group or transaction coordinators yet, and says so
-        in a way that clients understand and repeat."""
-        message = request.message()
-        if len(messages.field(message, "coordinator_keys", ())) > COORDINATOR_KEYS_MAX:
-            raise InvalidFrame("more coordinators than there are groups")
-        error, why = ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups and transactions are not served"
-        failure = {"error_code": error, "error_message": why, "node_id": -1, "host": "", "port": -1}
-        if request.version >= 4:
-            request.respond(
-                {"coordinators": [{"key": key, **failure} for key in message.coordinator_keys]}
-            )
-        else:
-            request.respond(failure)
 
 
 def _invalid_request(name: str) -> dict[str, Any]:

@@ -18,9 +18,12 @@ from ottla.broker.admin import AdminHandlers, ProducerIds
 from ottla.broker.assignments import DirectoryAssignments
 from ottla.broker.configs import ConfigHandlers
 from ottla.broker.controller import ControllerService
+from ottla.broker.coordination import Coordination
 from ottla.broker.describe import DescribeHandlers, api_versions_handler
 from ottla.broker.directory import ClusterView
 from ottla.broker.fetch import FetchHandler
+from ottla.broker.find_coordinator import FindCoordinatorHandler
+from ottla.broker.groups import GroupHandlers, group_topic
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.isr import IsrProposals
 from ottla.broker.lifecycle import BrokerLifecycle
@@ -32,6 +35,8 @@ from ottla.broker.replicas import ReplicaManager
 from ottla.broker.replication import Replication
 from ottla.broker.server import Handler, Server
 from ottla.broker.to_controller import ToController
+from ottla.broker.transactions import Transactions
+from ottla.broker.txn_offsets import TxnOffsetCommitHandler
 from ottla.config.settings import Settings
 from ottla.config.values import ConfigError, Listener
 from ottla.log.checkpoints import MetaProperties
@@ -292,6 +297,16 @@ class Broker:
         self.producer_ids = ProducerIds(
             settings.node_id, self.to_controller, self._broker_epoch, request_timeout_s
         )
+        self.transactions = Transactions(
+            settings, runtime, self.cluster, self.replicas, self.producer_ids
+        )
+        self.coordination = Coordination(
+            self.replicas,
+            self.cluster,
+            self.to_controller,
+            [group_topic(settings, self.cluster, runtime.random), self.transactions.topic],
+        )
+        self.groups = GroupHandlers(self.coordination, self.cluster)
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
         self.is_serving = False
         self._leaving: asyncio.Task[None] | None = None
@@ -337,6 +352,10 @@ class Broker:
         if self.is_serving:
             self.cluster.update(image, bool(delta))
             self.replicas.apply(image, delta)
+            clock = self.runtime.clock
+            self.groups.topics_changed(delta, clock.monotonic(), clock.wall_ms())
+            if delta.changed_brokers:
+                self.transactions.brokers_changed(image)
 
     def _handlers(self) -> dict[ApiKey, Handler]:
         settings = self.settings
@@ -353,19 +372,26 @@ class Broker:
                 settings.inter_broker_listener_name or "",
             ),
         )
+        admin = AdminHandlers(
+            self.runtime.disk,
+            self.replicas,
+            self.producer_ids,
+            self.to_controller.forward,
+            forwarded,
+        )
         return {
-            ApiKey.PRODUCE: ProduceHandler(self.replicas, self.cluster),
+            ApiKey.PRODUCE: ProduceHandler(self.replicas, self.cluster, self.transactions.verifier),
             ApiKey.FETCH: FetchHandler(settings, self.runtime, self.replicas, self.cluster),
             **OffsetHandlers(self.replicas).handlers(),
             **describe.handlers(),
+            ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(self.coordination, self.cluster),
+            **self.groups.handlers(),
+            ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitHandler(
+                self.runtime.clock, self.groups, self.coordination, self.transactions.verifier
+            ),
             **ConfigHandlers(settings, lambda: self.cluster.image).handlers(),
-            **AdminHandlers(
-                self.runtime.disk,
-                self.replicas,
-                self.producer_ids,
-                self.to_controller.forward,
-                forwarded,
-            ).handlers(),
+            **admin.handlers(),
+            **self.transactions.handlers(self.coordination, admin.init_producer_id),
         }
 
     def leave_cluster(self, error: Exception) -> None:
@@ -385,6 +411,8 @@ class Broker:
         the logs are closed cleanly: whatever came after that would be acknowledged and not recovered."""
         await self.lifecycle.controlled_shutdown()
         self.is_serving = False
+        self.coordination.stop()
+        self.transactions.stop()
         stop_serving()
         await self.housekeeping.stop()
         await self.isr_proposals.stop()

@@ -2,22 +2,26 @@
 
 Nothing here touches a record: the batches in the request's own memory are checked, stamped and written
 by the log. With acks=all the request is parked until the high watermark has passed each of its batches.
+The first batch of a transaction waits for the word of the transaction's coordinator, and all that its
+connection brings waits behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from ottla.broker.directory import ClusterView
 from ottla.broker.replicas import ReplicaManager
 from ottla.broker.server import Request
+from ottla.broker.verification import Beginning, Verdicts, Verifier, told_to_clients
 from ottla.log.errors import LogDirError
-from ottla.records.batch import CODEC_MASK, TRANSACTIONAL_BIT
+from ottla.records.batch import CODEC_MASK
 from ottla.replica.partition import Partition
 from ottla.wire import produce as codec
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.produce import PartitionData, PartitionResult
+from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +31,10 @@ ZSTD_FROM = 7
 ZSTD = 4
 ATTRIBUTES_END = 22
 """Where in a batch the byte with its codec lies."""
+ABORTABLE_FROM = 11
+"""Clients of this version on know TRANSACTION_ABORTABLE."""
+IMPLICIT_ADD_FROM = 12
+"""These leave it to the leader to add the partition to the transaction."""
 LEADER_HINTS_FROM = 10
 """From this version on an answer may name the partition's leader and where to find it."""
 
@@ -118,13 +126,56 @@ class FinishProduce:
         return self._cluster.endpoints(leaders, self._request.connection.listener)
 
 
+NOTHING_ASKED = Verdicts({}, {})
+
+
 class ProduceHandler:
-    def __init__(self, replicas: ReplicaManager, cluster: ClusterView) -> None:
+    def __init__(self, replicas: ReplicaManager, cluster: ClusterView, verifier: Verifier) -> None:
         self._replicas = replicas
         self._cluster = cluster
+        self._verifier = verifier
 
     def __call__(self, request: Request) -> None:
         produce = codec.read_request(request.version, request.frame, request.header.body)
+        if produce.transactional_id is not None:
+            beginnings = self._beginnings(produce)
+            if beginnings:
+                request.connection.hold()
+                work = self._verify(request, _kept(produce), beginnings)
+                request.connection.server.spawn(work)
+                return
+        self._append(request, produce, NOTHING_ASKED)
+
+    def _beginnings(self, produce: ProduceRequest) -> dict[int, Beginning]:
+        now_ms = self._replicas.clock.wall_ms()
+        found = {}
+        for index, data in enumerate(produce.partitions):
+            partition = self._replicas.find(data.topic, data.topic_id, data.partition)
+            if isinstance(partition, Partition) and data.records is not None:
+                try:
+                    verified = partition.begin_verification(data.records, now_ms)
+                except KafkaError:
+                    continue  # no batch at all; the log will say so
+                if verified is not None:
+                    found[index] = Beginning(partition, verified)
+        return found
+
+    async def _verify(
+        self, request: Request, produce: ProduceRequest, beginnings: Mapping[int, Beginning]
+    ) -> None:
+        try:
+            assert produce.transactional_id is not None
+            verdicts = await self._verifier.verify(
+                produce.transactional_id, beginnings, add=request.version >= IMPLICIT_ADD_FROM
+            )
+            if not request.connection.closed:
+                self._append(request, produce, verdicts)
+        except Exception:
+            request.connection.fail(request)
+        finally:
+            request.connection.release()
+
+    def _append(self, request: Request, produce: ProduceRequest, verdicts: Verdicts) -> None:
         acks = produce.acks
         clock = self._replicas.clock
         now, now_ms = clock.monotonic(), clock.wall_ms()
@@ -132,7 +183,7 @@ class ProduceHandler:
         required: dict[int, int] = {}
         parked: ParkedProduce | None = None
         finish = FinishProduce(request, self._cluster)
-        for data in produce.partitions:
+        for index, data in enumerate(produce.partitions):
             if acks not in (-1, 0, 1):
                 results.append(_failure(data, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)))
                 continue
@@ -140,15 +191,19 @@ class ProduceHandler:
             try:
                 if isinstance(found, ErrorCode):
                     raise KafkaError(found)
+                if index in verdicts.refused:
+                    raise told_to_clients(
+                        verdicts.refused[index],
+                        knows_abortable=request.version >= ABORTABLE_FROM,
+                        try_again=ErrorCode.NOT_ENOUGH_REPLICAS,
+                    )
                 if data.records is None:
                     raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no records")
                 if request.version < ZSTD_FROM and _is_zstd(data.records):
                     raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-                if _is_transactional(data.records):
-                    # No coordinator began it (KIP-890), so none would end it: whoever reads committed
-                    # records only would wait for ever.
-                    raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-                appended = found.append(data.records, acks, now, now_ms)
+                appended = found.append(
+                    data.records, acks, now, now_ms, verdicts.verified.get(index)
+                )
             except KafkaError as error:
                 results.append(_failure(data, error))
                 continue
@@ -196,12 +251,17 @@ class ProduceHandler:
             request.connection.close()
 
 
+def _kept(produce: ProduceRequest) -> ProduceRequest:
+    """The same with memory of its own: the request's is used again."""
+    partitions = [
+        data if data.records is None else data._replace(records=memoryview(bytearray(data.records)))
+        for data in produce.partitions
+    ]
+    return ProduceRequest(produce.transactional_id, produce.acks, produce.timeout_ms, partitions)
+
+
 def _is_zstd(records: memoryview) -> bool:
     return len(records) > ATTRIBUTES_END and records[ATTRIBUTES_END] & CODEC_MASK == ZSTD
-
-
-def _is_transactional(records: memoryview) -> bool:
-    return len(records) > ATTRIBUTES_END and bool(records[ATTRIBUTES_END] & TRANSACTIONAL_BIT)
 
 
 def _failure(data: PartitionData, error: KafkaError) -> PartitionResult:

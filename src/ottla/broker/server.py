@@ -116,6 +116,7 @@ class ServerConnection:
         self._connection = connection
         self._unanswered: deque[Request] = deque()
         self._is_paused = False
+        self._is_held = False
 
     @property
     def peer(self) -> str:
@@ -201,6 +202,15 @@ class ServerConnection:
         elif self._is_paused:
             self._resume_when_drained()
 
+    def hold(self) -> None:
+        """Take no more requests until `release`: what follows must not overtake the one at hand."""
+        self._is_held = True
+        self._pause()
+
+    def release(self) -> None:
+        self._is_held = False
+        self._resume_when_drained()
+
     def _pause(self) -> None:
         if not self._is_paused and not self._connection.closed:
             self._is_paused = True
@@ -208,7 +218,7 @@ class ServerConnection:
             self._resume_when_drained()
 
     def _resume_when_drained(self) -> None:
-        if not self._is_paused or self._connection.closed:
+        if not self._is_paused or self._is_held or self._connection.closed:
             return
         if (
             len(self._unanswered) < UNANSWERED_MAX // 2

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import ottla
-from ottla.cli import checkpoints, local, records, sim, topics
+from ottla.cli import checkpoints, groups, local, records, sim, topics, transactions
 
 HELP = """Kafka's replicated log in Python: a real cluster in a second.
 
@@ -50,6 +50,8 @@ app.command()(local.purge)
 app.add_typer(local.nodes, name="nodes")
 app.command()(local.node)
 app.add_typer(topics.app, name="topics")
+app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.command()(records.produce)
 app.command()(records.consume)
 app.command()(topics.replicas)

@@ -17,17 +17,16 @@ _HARMLESS = """
     controller.quorum.fetch.snapshot.max.bytes controller.socket.timeout.ms
     delete.records.purgatory.purge.interval.requests early.start.listeners
     eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests
-    group.consumer.assignment.interval.ms group.consumer.assignors
-    group.consumer.heartbeat.interval.ms group.consumer.max.assignment.interval.ms
+    group.consumer.assignment.interval.ms
+    group.consumer.max.assignment.interval.ms
     group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms
-    group.consumer.max.size group.consumer.migration.policy
+    group.consumer.migration.policy
     group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
     group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
-    group.consumer.session.timeout.ms group.coordinator.append.linger.ms
+    group.coordinator.append.linger.ms
     group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
     group.coordinator.rebalance.protocols group.coordinator.threads
-    group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
-    group.min.session.timeout.ms group.share.assignment.interval.ms group.share.assignors
+    group.share.assignment.interval.ms group.share.assignors
     group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
     group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms
     group.share.max.delivery.count.limit group.share.max.groups
@@ -51,9 +50,9 @@ _HARMLESS = """
     log.initial.task.delay.ms log.message.downconversion.enable log.message.format.version
     message.format.version metadata.log.segment.min.bytes num.io.threads num.network.threads
     num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
-    offset.metadata.max.bytes offsets.commit.timeout.ms offsets.load.buffer.size
-    offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.compression.codec
-    offsets.topic.segment.bytes producer.id.expiration.check.interval.ms
+    offsets.commit.timeout.ms offsets.load.buffer.size
+    offsets.topic.compression.codec
+    producer.id.expiration.check.interval.ms
     producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
     replica.socket.receive.buffer.bytes reserved.broker.max.id server.max.startup.time.ms
     share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes
@@ -65,11 +64,8 @@ _HARMLESS = """
     share.coordinator.threads share.coordinator.write.timeout.ms
     share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
     socket.connection.setup.timeout.ms socket.receive.buffer.bytes socket.send.buffer.bytes
-    transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-    transaction.partition.verification.enable
-    transaction.remove.expired.transaction.cleanup.interval.ms
-    transaction.state.log.load.buffer.size transaction.state.log.segment.bytes
-    transactional.id.expiration.ms unstable.api.versions.enable unstable.feature.versions.enable
+    transaction.partition.verification.enable transaction.state.log.load.buffer.size
+    unstable.api.versions.enable unstable.feature.versions.enable
 """
 HARMLESS = frozenset(_HARMLESS.split())
 

@@ -21,6 +21,7 @@ from ottla.config.names import HARMLESS, TOPIC_TO_SERVER, refuse_unknown
 from ottla.config.sources import Entry, entries_from_environment, read_properties
 from ottla.config.values import (
     ADDRESSES,
+    ASSIGNORS,
     BOOLEAN,
     CODECS,
     HOUR_MS,
@@ -464,6 +465,9 @@ class Settings:
     offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions", integer(1), 50, "Partitions of __consumer_offsets."
     )
+    offsets_topic_segment_bytes: int = setting(
+        "offsets.topic.segment.bytes", integer(1), 100 << 20, "Segments of __consumer_offsets."
+    )
     transaction_state_log_replication_factor: int = setting(
         "transaction.state.log.replication.factor",
         integer(1),
@@ -478,6 +482,88 @@ class Settings:
         integer(1),
         2,
         "min.insync.replicas of __transaction_state.",
+    )
+    transaction_state_log_segment_bytes: int = setting(
+        "transaction.state.log.segment.bytes",
+        integer(1),
+        100 << 20,
+        "Segment size of __transaction_state.",
+    )
+
+    # Transactions
+    transaction_max_timeout_ms: int = setting(
+        "transaction.max.timeout.ms",
+        integer(1),
+        15 * 60 * 1000,
+        "The longest transaction.timeout.ms that a producer may ask for.",
+    )
+    transactional_id_expiration_ms: int = setting(
+        "transactional.id.expiration.ms",
+        integer(1),
+        7 * 24 * 60 * 60 * 1000,
+        "A transactional id without any transaction for this time is forgotten.",
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        integer(1),
+        10_000,
+        "How often transactions are looked for that are open beyond their timeout.",
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        integer(1),
+        60 * 60 * 1000,
+        "How often transactional ids are looked for that have expired.",
+    )
+
+    # Groups
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms",
+        integer(0),
+        3_000,
+        "How long a new group waits for more members.",
+    )
+    group_min_session_timeout_ms: int = setting(
+        "group.min.session.timeout.ms", integer(0), 6_000, "Shortest session a member may ask for."
+    )
+    group_max_session_timeout_ms: int = setting(
+        "group.max.session.timeout.ms", integer(0), 1_800_000, "Longest session it may ask for."
+    )
+    group_max_size: int = setting(
+        "group.max.size", integer(1), INT_MAX, "Members that a group may have."
+    )
+    group_consumer_session_timeout_ms: int = setting(
+        "group.consumer.session.timeout.ms",
+        integer(1),
+        45_000,
+        "Silence after which a member of a consumer group is removed.",
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        "group.consumer.heartbeat.interval.ms",
+        integer(1),
+        5_000,
+        "How often members of consumer groups are told to report.",
+    )
+    group_consumer_max_size: int = setting(
+        "group.consumer.max.size", integer(1), INT_MAX, "Members that a consumer group may have."
+    )
+    group_consumer_assignors: tuple[str, ...] = setting(
+        "group.consumer.assignors",
+        ASSIGNORS,
+        ("uniform", "range"),
+        "Server-side assignors of consumer groups, the default one first.",
+    )
+    offset_metadata_max_bytes: int = setting(
+        "offset.metadata.max.bytes", integer(0), 4_096, "Longest note to a committed offset."
+    )
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes",
+        integer(1),
+        10_080,
+        "How long offsets stay after their group became empty.",
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms", long(1), 600_000, "How often that is checked."
     )
 
     # -- building one
@@ -550,6 +636,15 @@ class Settings:
             wrong("replica.fetch.wait.max.ms", "is longer than replica.lag.time.max.ms")
         if not self.log_dirs:
             wrong("log.dirs", "is empty")
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            wrong("group.min.session.timeout.ms", "is longer than group.max.session.timeout.ms")
+        if not self.group_consumer_assignors:
+            wrong("group.consumer.assignors", "is empty")
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            wrong(
+                "group.consumer.heartbeat.interval.ms",
+                "must be shorter than group.consumer.session.timeout.ms",
+            )
 
     def _listener_faults(self) -> Iterable[tuple[str, str]]:
         names = [listener.name for listener in self.listeners]

@@ -181,6 +181,7 @@ RACK_AWARE = choice("org.apache.kafka.common.replica.RackAwareReplicaSelector")
 SELECTOR: Kind[str | None] = Kind("STRING", lambda text: RACK_AWARE.parse(text) if text else None)
 RATIO: Kind[float] = Kind("DOUBLE", _parse_ratio)
 LIST: Kind[tuple[str, ...]] = Kind("LIST", _split_list)
+ASSIGNORS = choices("uniform", "range")
 LISTENERS: Kind[tuple[Listener, ...]] = Kind("STRING", _parse_listeners)
 VOTERS: Kind[tuple[Voter, ...]] = Kind("LIST", _parse_voters)
 ADDRESSES: Kind[tuple[Address, ...]] = Kind(

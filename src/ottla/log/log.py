@@ -21,6 +21,7 @@ from uuid import UUID
 from zlib import crc32
 
 from ottla.log import checkpoints, recovery, times
+from ottla.log.aborted import AbortedTransaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError
 from ottla.log.producers import ProducerState
@@ -288,10 +289,18 @@ class Log:
         return Appended(offset, batch.last_offset, now_ms if stamps else -1, False)
 
     def append_control(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:
-        """A batch of the broker's own: a transaction's end, raft's control records."""
+        """Raft's control records."""
         return self._append_own(memoryview(batch), leader_epoch, now_ms)
 
-    def _append_own(self, records: memoryview, leader_epoch: int, now_ms: int) -> Appended:
+    def append_marker(
+        self, batch: bytearray, leader_epoch: int, now_ms: int, *, bumps_epoch: bool
+    ) -> Appended:
+        """The end of a transaction. `bumps_epoch`: it has an epoch later than the transaction's own."""
+        return self._append_own(memoryview(batch), leader_epoch, now_ms, bumps_epoch=bumps_epoch)
+
+    def _append_own(
+        self, records: memoryview, leader_epoch: int, now_ms: int, *, bumps_epoch: bool = False
+    ) -> Appended:
         """One or several batches that this broker built: trusted, but still checked for their order."""
         self._check_writable()
         given = []
@@ -300,7 +309,9 @@ class Log:
             if batch.producer_id >= 0 and batch.is_control:
                 marker = recovery.read_marker(records, batch)
                 if marker is not None:
-                    self.producers.check_marker(batch, marker)
+                    self.producers.check_marker(batch, marker, bumps_epoch=bumps_epoch)
+            elif batch.producer_id >= 0:
+                self.producers.check_offsets(batch)
             given.append(assign(records, batch, offset, leader_epoch))
             offset = given[-1].next_offset
         assert given, "nothing to append"
@@ -399,7 +410,7 @@ class Log:
                 self._fail(error)
             self.log_end = segment.next_offset
             for batch in given[at:run]:
-                self._note_producer(records, batch)
+                self._note_producer(records, batch, segment)
             at = run
 
     def _same_age(self, segment: Segment, first: Batch, batch: Batch) -> bool:
@@ -409,7 +420,7 @@ class Log:
             self.config.segment_ms - self._jitter_ms(segment)
         )
 
-    def _note_producer(self, records: memoryview, batch: Batch) -> None:
+    def _note_producer(self, records: memoryview, batch: Batch, segment: Segment) -> None:
         if batch.producer_id < 0:
             return
         if not batch.is_control:
@@ -417,7 +428,9 @@ class Log:
             return
         marker = recovery.read_marker(records, batch)
         if marker is not None:
-            self.producers.add_marker(batch, marker)
+            aborted = self.producers.add_marker(batch, marker)
+            if aborted is not None:
+                segment.aborted.append(aborted)
 
     # Rolling
 
@@ -508,6 +521,17 @@ class Log:
             return times.first_with_largest(self._segments, self.log_start, end_offset)
         except OSError as error:
             self._fail(error)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in [start, end), for who reads only what is committed."""
+        found: list[AbortedTransaction] = []
+        first = max(0, bisect_right(self._segments, start, key=_base) - 1)
+        for segment in self._segments[first:]:
+            overlapping, are_all = segment.aborted.overlapping(start, end)
+            found += overlapping
+            if are_all:
+                break
+        return found
 
     @property
     def last_stable_offset(self) -> int:
@@ -723,6 +747,8 @@ class Log:
             files = [segment.opened() for segment in unflushed]
             for segment in unflushed[:-1]:
                 files += [self._disk.open(index.path) for index in (segment.index, segment.times)]
+                if segment.aborted.is_on_disk:
+                    files.append(self._disk.open(segment.aborted.path))
             if self._metadata_unflushed:
                 files.append(self._disk.open(f"{self.path}/{checkpoints.PARTITION_METADATA}"))
         except OSError as error:

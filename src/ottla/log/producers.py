@@ -5,15 +5,22 @@ already has, KIP-98) and its open transaction. The state follows from the batche
 (`<offset>.snapshot`, Kafka's format) only spare reading the log from its start. A snapshot holds each
 producer's last batch, not all five: so says the format. Whoever loads one looks for the other four in the log
 (`recall`): a producer whose answers were lost in a restart retries all five.
+
+A transaction begins here with its first batch. Before that batch the leader asks the transaction's coordinator
+whether the partition is part of it (KIP-890): what is between the question and the batch is a `Verification`.
+Any batch or marker of the producer ends it, so an answer that was overtaken by the end of the transaction
+opens nothing.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
 
+from ottla.log.aborted import AbortedTransaction
 from ottla.log.segment import file_name
 from ottla.records.batch import NO_SEQUENCE, NO_TIMESTAMP, Batch
 from ottla.runtime.seams import Buffer, Disk
@@ -65,6 +72,27 @@ class Marker(NamedTuple):
     coordinator_epoch: int
 
 
+class Verification:
+    """A transaction's first batch waits here for its coordinator's word."""
+
+    __slots__ = ("epoch", "guard", "lowest_sequence", "since_ms")
+
+    def __init__(self, guard: int, epoch: int, sequence: int, since_ms: int) -> None:
+        self.guard = guard
+        """Whose answer counts; no two verifications of a log have the same."""
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        """Of the batches that waited: none with a higher one may come first, else the lower, which is sent
+        again after an error, would be out of order for ever."""
+        self.since_ms = since_ms
+
+    def also_for(self, epoch: int, sequence: int) -> None:
+        if epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+
+
 class Producer:
     __slots__ = (
         "batches",
@@ -105,9 +133,11 @@ class ProducerState:
         self.producers: dict[int, Producer] = {}
         """By producer id, the one silent for longest first."""
         self._ongoing: dict[int, int] = {}
-        """Open transactions: producer id → first offset."""
+        """Open transactions: producer id → first offset, the oldest first."""
         self._ended: list[tuple[int, int]] = []
         """(first offset, marker's offset) of transactions whose marker may still lie above the HW."""
+        self._verifying: dict[int, Verification] = {}
+        self._next_guard = 1
 
     def check(self, batch: Batch) -> Written | None:
         """May a client append this batch now? A batch that is here already is returned; KafkaError if
@@ -134,12 +164,25 @@ class ProducerState:
             )
         return None
 
-    def check_marker(self, batch: Batch, marker: Marker) -> None:
-        """May a coordinator append this end of a transaction?"""
+    def check_offsets(self, batch: Batch) -> None:
+        """May a group's coordinator append these offsets of a transaction? They have no sequence."""
+        producer = self.producers.get(batch.producer_id)
+        if producer is not None:
+            self._check_epoch(batch, producer)
+
+    def check_marker(self, batch: Batch, marker: Marker, *, bumps_epoch: bool = False) -> None:
+        """May a coordinator append this end of a transaction? If every transaction has an epoch of its own
+        (`bumps_epoch`, transaction.version 2), its end has the next one: a marker that comes late, after
+        its like, must not end the transaction after."""
         producer = self.producers.get(batch.producer_id)
         if producer is None:
             return
         self._check_epoch(batch, producer)
+        if bumps_epoch and batch.producer_epoch == producer.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"epoch {batch.producer_epoch} of producer {batch.producer_id} has begun already",
+            )
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -154,6 +197,65 @@ class ProducerState:
                 f"epoch {batch.producer_epoch} of producer {batch.producer_id} "
                 f"is behind {producer.epoch}",
             )
+
+    # Verification
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """With this epoch: what comes with a later one belongs to the next transaction, also while the end
+        of the last one is still on its way here."""
+        return producer_id in self._ongoing and self.producers[producer_id].epoch == epoch
+
+    def begin_verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
+        """A batch came that would begin a transaction. The guard to show with it later."""
+        found = self._verifying.get(producer_id)
+        if found is None:
+            if len(self._verifying) >= PRODUCERS_MAX:
+                del self._verifying[next(iter(self._verifying))]
+            found = Verification(self._next_guard, epoch, sequence, now_ms)
+            self._next_guard += 1
+            self._verifying[producer_id] = found
+        else:
+            found.also_for(epoch, sequence)
+        return found.guard
+
+    def is_verified(self, producer_id: int, guard: int) -> bool:
+        """Whether a positive answer for `guard` still counts."""
+        found = self._verifying.get(producer_id)
+        return found is not None and found.guard == guard
+
+    def check_verified(self, batch: Batch, guard: int | None) -> None:
+        """A transactional batch is part of an open transaction, or verified to begin one, or here already;
+        KafkaError if not."""
+        if self.has_open_transaction(batch.producer_id, batch.producer_epoch):
+            return
+        found = self._verifying.get(batch.producer_id)
+        if found is None or found.guard != guard:
+            if self._is_here(batch):
+                return
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {batch.producer_id} has no transaction open in this partition",
+            )
+        if found.epoch == batch.producer_epoch and batch.base_sequence > found.lowest_sequence:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {batch.producer_id} sent sequence {batch.base_sequence}; "
+                f"{found.lowest_sequence} has to come before",
+            )
+
+    def _is_here(self, batch: Batch) -> bool:
+        producer = self.producers.get(batch.producer_id)
+        return (
+            producer is not None
+            and producer.epoch == batch.producer_epoch
+            and any(
+                (written.first_sequence, written.last_sequence)
+                == (batch.base_sequence, batch.last_sequence)
+                for written in producer.batches
+            )
+        )
+
+    # What is in the log
 
     def add(self, batch: Batch) -> None:
         """The batch is in the log, with its offsets."""
@@ -180,17 +282,25 @@ class ProducerState:
         ):
             producer.batches.insert(0, Written.from_batch(batch))
 
-    def add_marker(self, batch: Batch, marker: Marker) -> None:
-        """The end of a transaction is in the log."""
+    def add_marker(self, batch: Batch, marker: Marker) -> AbortedTransaction | None:
+        """The end of a transaction is in the log. If it had records here and was aborted: what the index
+        is to say of it."""
         producer = self._touched(batch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = batch.max_timestamp
-        if producer.txn_first_offset is not None:
-            self._ended.append((producer.txn_first_offset, batch.last_offset))
-            del self._ongoing[batch.producer_id]
-            producer.txn_first_offset = None
+        first_offset = producer.txn_first_offset
+        if first_offset is None:
+            return None
+        self._ended.append((first_offset, batch.last_offset))
+        del self._ongoing[batch.producer_id]
+        producer.txn_first_offset = None
+        if marker.committed:
+            return None
+        stable = next(iter(self._ongoing.values()), batch.last_offset + 1)
+        return AbortedTransaction(batch.producer_id, first_offset, batch.last_offset, stable)
 
     def _touched(self, batch: Batch) -> Producer:
+        self._verifying.pop(batch.producer_id, None)
         producer = self.producers.pop(batch.producer_id, None)
         if producer is None:
             if len(self.producers) >= PRODUCERS_MAX:
@@ -213,9 +323,10 @@ class ProducerState:
         """Where the oldest transaction begins whose outcome is not yet below the high watermark."""
         if not self._ongoing and not self._ended:
             return None
-        self._ended = [txn for txn in self._ended if txn[1] >= high_watermark]
+        if self._ended:
+            self._ended = [txn for txn in self._ended if txn[1] >= high_watermark]
         firsts = [first for first, _ in self._ended]
-        firsts += self._ongoing.values()
+        firsts += islice(self._ongoing.values(), 1)
         return min(firsts, default=None)
 
     def expire(self, now_ms: int, after_ms: int) -> None:
@@ -223,6 +334,9 @@ class ProducerState:
         for producer_id, producer in list(self.producers.items()):
             if producer.txn_first_offset is None and now_ms - producer.last_timestamp > after_ms:
                 del self.producers[producer_id]
+        for producer_id, verification in list(self._verifying.items()):
+            if now_ms - verification.since_ms > after_ms:
+                del self._verifying[producer_id]
 
     def cut(self, log_end: int) -> bool:
         """The log now ends at `log_end`. True if the state could be wound back to it; False if it has to
@@ -255,6 +369,7 @@ class ProducerState:
         self.producers.clear()
         self._ongoing.clear()
         self._ended.clear()
+        self._verifying.clear()
 
     def encode(self) -> bytes:
         body = bytearray(_SNAPSHOT_HEAD.pack(SNAPSHOT_VERSION, 0, len(self.producers)))
@@ -288,6 +403,7 @@ class ProducerState:
         state = cls()
         for entry in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEAD.size :]):
             state._restore(*entry)
+        state._ongoing = dict(sorted(state._ongoing.items(), key=lambda txn: txn[1]))
         return state
 
     def _restore(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from ottla.log import checkpoints
+from ottla.log.aborted import AbortedTransaction, AbortIndex
 from ottla.log.config import LogConfig
 from ottla.log.epochs import EpochCache
 from ottla.log.errors import CorruptLog
@@ -28,7 +29,7 @@ from ottla.runtime.seams import Disk, File
 CHUNK_BYTES = 1 << 20
 RECALL_BYTES = 1 << 18
 """How far before a snapshot the batches of its producers are looked for: about what can be under way."""
-SEGMENT_SUFFIXES = (".log", ".index", ".timeindex")
+SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 LEFTOVERS = (".deleted", ".tmp", ".cleaned")
 BASE_DIGITS = 20
 
@@ -70,11 +71,11 @@ def load(
         epochs.dirty = disk.exists(f"{path}/{checkpoints.LEADER_EPOCHS}")
         snapshots.remove_above(-1)
         return Loaded([fresh], epochs, ProducerState(), snapshots, log_start, 0)
-    loader = _Loader(disk, path, config, segments, recovery_point)
+    loader = _Loader(disk, path, config, segments, snapshots, recovery_point)
     if clean:
         loader.trust()
     else:
-        loader.check(snapshots)
+        loader.check()
     newest = loader.segments[-1]
     if newest.next_offset < recovery_point:
         raise CorruptLog(
@@ -119,12 +120,14 @@ class _Loader:
         path: str,
         config: LogConfig,
         segments: list[Segment],
+        snapshots: Snapshots,
         recovery_point: int,
     ) -> None:
         self.disk = disk
         self.path = path
         self.config = config
         self.segments = segments
+        self.snapshots = snapshots
         self.recovery_point = recovery_point
         self.producers: ProducerState | None = None
         self.bytes_cut = 0
@@ -159,8 +162,11 @@ class _Loader:
             last = number == len(segments) - 1
             next_base = end if last else segments[number + 1].base
             try:
+                knows_aborted = segment.load_aborted(self.disk)
                 if not segment.load(self.disk):
                     self._rebuild_indexes(segment)
+                if not knows_aborted:
+                    self._rebuild_aborted(segments[:number], segment)
             except CorruptBatch as error:
                 raise CorruptLog(segment.path, f"byte {error.position}: {error.why}") from error
             if next_base is None:
@@ -180,8 +186,20 @@ class _Loader:
             segment.added(batch, batch.position, self.config.index_interval_bytes)
         segment.seal()
 
-    def check(self, snapshots: Snapshots) -> None:
+    def _rebuild_aborted(self, before: list[Segment], segment: Segment) -> None:
+        """Whose transaction a marker ends is known from the segments before."""
+        producers = rebuild_producers(before, self.snapshots, segment.base)
+        segment.aborted = AbortIndex(self.disk, segment.aborted.path)
+        file = segment.opened()
+        for batch in segment.headers(0):
+            aborted = replay(producers, batch, file)
+            if aborted is not None:
+                segment.aborted.append(aborted)
+        segment.aborted.write()
+
+    def check(self) -> None:
         """The process or the machine died."""
+        snapshots = self.snapshots
         # The segment that ends at the recovery point is among the doubtful: it may have been cut there.
         first = max(0, bisect_left(self.segments, self.recovery_point, key=_base) - 1)
         unchecked, doubtful = self.segments[:first], self.segments[first:]
@@ -215,6 +233,7 @@ class _Loader:
         """Add the batches of the file one by one up to the first bad one, and cut there. Whether all
         were good."""
         segment.start_over(self.disk)
+        segment.aborted = AbortIndex(self.disk, segment.aborted.path)
         file = segment.opened()
         end = segment.size
         segment.size = 0
@@ -224,7 +243,9 @@ class _Loader:
                 self._check_place(segment, batch)
                 if batch.leader_epoch > (-1 if self.epochs.latest is None else self.epochs.latest):
                     self.epochs.assign(batch.leader_epoch, batch.base_offset)
-                replay(self.producers, batch, file)
+                aborted = replay(self.producers, batch, file)
+                if aborted is not None:
+                    segment.aborted.append(aborted)
                 segment.added(batch, batch.position, self.config.index_interval_bytes)
         except CorruptBatch as error:
             if segment.next_offset < self.recovery_point:
@@ -298,17 +319,17 @@ def _checked(file: File, end: int) -> Iterator[Batch]:
         position = batch.end
 
 
-def replay(producers: ProducerState, batch: Batch, file: File) -> None:
-    """Take up what a batch in the log says of its producer. Only the end of a transaction is read."""
+def replay(producers: ProducerState, batch: Batch, file: File) -> AbortedTransaction | None:
+    """Take up what a batch in the log says of its producer. Only the end of a transaction is read; an
+    aborted one is returned."""
     if batch.producer_id < 0:
-        return
+        return None
     if not batch.is_control:
         producers.add(batch)
-        return
+        return None
     content = file.read_at(batch.position, batch.size)
     marker = read_marker(content, Batch(0, *batch[1:]))
-    if marker is not None:
-        producers.add_marker(batch, marker)
+    return None if marker is None else producers.add_marker(batch, marker)
 
 
 def read_marker(buf: bytes | bytearray | memoryview, batch: Batch) -> Marker | None:

@@ -1,4 +1,4 @@
-"""One segment of a log: a file of batches, its two indexes, and what is known of it in memory.
+"""One segment of a log: a file of batches, its indexes, and what is known of it in memory.
 
 Where a batch lies is found in three steps, cheapest first: the last batches appended are remembered, the
 position where the last reader stopped is remembered, and otherwise the offset index leads to within a few
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from ottla.log.aborted import AbortIndex
 from ottla.log.config import LogConfig
 from ottla.log.index import OFFSET_ROW, TIME_ROW, Index
 from ottla.records.batch import (
@@ -88,6 +89,7 @@ class Segment:
         "_recent_offsets",
         "_recent_positions",
         "_resume",
+        "aborted",
         "base",
         "bytes_since_index",
         "created_ms",
@@ -122,6 +124,7 @@ class Segment:
         self.bytes_since_index = 0
         self.index = Index(disk, stem + ".index", OFFSET_ROW)
         self.times = Index(disk, stem + ".timeindex", TIME_ROW)
+        self.aborted = AbortIndex(disk, stem + ".txnindex")
         self._recent_floor = base - 1
         """Last offset before the batches remembered here."""
         self._recent_offsets = array("q")
@@ -212,6 +215,7 @@ class Segment:
     def write_indexes(self) -> None:
         self.index.write()
         self.times.write()
+        self.aborted.write()
 
     # Finding
 
@@ -392,10 +396,19 @@ class Segment:
             self.first_timestamp = read_batch(self._header(0), 0).max_timestamp
         self._forget_places()
 
+    def load_aborted(self, disk: Disk) -> bool:
+        """False if the file holds what cannot be right: it has to be rebuilt from the batches."""
+        loaded = AbortIndex.load(disk, self.aborted.path, self.base)
+        if loaded is None:
+            return False
+        self.aborted = loaded
+        return True
+
     def truncate(self, place: Place) -> None:
         """Cut everything from `place` on."""
         self.opened().truncate(place.position)
         self.size = place.position
+        self.aborted.truncate(place.offset)
         self.index.truncate(1, place.position - 1)
         self.times.truncate(1, place.offset - 1 - self.base)
         last = self.times.last

@@ -14,7 +14,8 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from ottla.log.log import Appended, Log
+from ottla.log.log import Appended, Log, ReadResult
+from ottla.records.batch import CRC_START, HEADER_BYTES, TRANSACTIONAL_BIT, read_batch
 from ottla.replica.followers import UNKNOWN_OFFSET, Follower
 from ottla.replica.rules import (
     CommitRule,
@@ -30,6 +31,11 @@ from ottla.wire.types import TopicPartition
 NO_LEADER = -1
 ANY_EPOCH = -1
 """A client that names no leader epoch is not checked against ours."""
+
+
+def is_transactional(records: memoryview) -> bool:
+    """Whether a batch that came from a client says that it is part of a transaction."""
+    return len(records) >= HEADER_BYTES and bool(records[CRC_START + 1] & TRANSACTIONAL_BIT)
 
 
 class Role(Enum):
@@ -63,6 +69,17 @@ class Proposal(NamedTuple):
     isr: tuple[tuple[int, int], ...]
     """(replica id, broker epoch) pairs, so that a broker that restarted meanwhile is refused (KIP-903)."""
     cause: str
+
+
+class Verified(NamedTuple):
+    """What a batch that begins a transaction shows: whether its coordinator's word still counts."""
+
+    epoch: int
+    """The leader's, when it asked."""
+    guard: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
 
 
 class Truncation(NamedTuple):
@@ -217,11 +234,22 @@ class Partition:
     def is_under_min_isr(self) -> bool:
         return len(self.isr) < self.min_isr
 
-    def append(self, records: memoryview, acks: int, now: float, now_ms: int) -> Appended:
+    def append(
+        self,
+        records: memoryview,
+        acks: int,
+        now: float,
+        now_ms: int,
+        verified: Verified | None = None,
+    ) -> Appended:
         """Append as leader. With acks=all the answer is due once the high watermark has reached
-        `last_offset + 1`, also for a duplicate whose first copy is not committed yet."""
+        `last_offset + 1`, also for a duplicate whose first copy is not committed yet. A batch that begins
+        a transaction must be `verified` by its coordinator."""
         if self.role is not Role.LEADER:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if is_transactional(records):
+            guard = verified.guard if verified and verified.epoch == self.leader_epoch else None
+            self.log.producers.check_verified(read_batch(records, 0), guard)
         if acks == -1 and self.is_under_min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -230,12 +258,72 @@ class Partition:
         end_before = self.log.log_end
         appended = self.log.append_as_leader(records, self.leader_epoch, now_ms)
         if not appended.duplicate:
-            self._flush_if_asked()
-            for follower in self.followers.values():
-                follower.leader_appended(end_before, now)
-            self.observer.log_end_advanced(self)
-            self._advance_high_watermark(now)
+            self._appended(end_before, now)
         return appended
+
+    def begin_verification(self, records: memoryview, now_ms: int) -> Verified | None:
+        """None if the batch may be appended (or refused) without asking the coordinator: it is part of a
+        transaction that is open here, or of none."""
+        if not is_transactional(records):
+            return None
+        batch = read_batch(records, 0)
+        return self.begin_verification_of(
+            batch.producer_id, batch.producer_epoch, batch.base_sequence, now_ms
+        )
+
+    def begin_verification_of(
+        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int
+    ) -> Verified | None:
+        producers = self.log.producers
+        if (
+            self.role is not Role.LEADER
+            or producer_id < 0
+            or producers.has_open_transaction(producer_id, producer_epoch)
+        ):
+            return None
+        guard = producers.begin_verification(producer_id, producer_epoch, sequence, now_ms)
+        return Verified(self.leader_epoch, guard, producer_id, producer_epoch, sequence)
+
+    def is_verified(self, verified: Verified) -> bool:
+        """Whether a positive answer still counts: no batch or marker of the producer came between."""
+        return (
+            self.role is Role.LEADER
+            and self.leader_epoch == verified.epoch
+            and self.log.producers.is_verified(verified.producer_id, verified.guard)
+        )
+
+    def append_marker(
+        self, batch: bytearray, now: float, now_ms: int, *, bumps_epoch: bool
+    ) -> Appended:
+        """Append the end of a transaction, with the rules of acks=all."""
+        self.check_leader()
+        if self.is_under_min_isr:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        end_before = self.log.log_end
+        appended = self.log.append_marker(batch, self.leader_epoch, now_ms, bumps_epoch=bumps_epoch)
+        self._appended(end_before, now)
+        return appended
+
+    def append_own(
+        self, records: memoryview, leader_epoch: int, now: float, now_ms: int
+    ) -> Appended:
+        """Append a coordinator's records, with the rules of acks=all, and only in the epoch in which they
+        were decided."""
+        if self.role is not Role.LEADER or self.leader_epoch != leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.is_under_min_isr:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        end_before = self.log.log_end
+        appended = self.log.append_as_leader(records, leader_epoch, now_ms, from_client=False)
+        self._appended(end_before, now)
+        return appended
+
+    def _appended(self, end_before: int, now: float) -> None:
+        self._flush_if_asked()
+        for follower in self.followers.values():
+            follower.leader_appended(end_before, now)
+        self.observer.log_end_advanced(self)
+        self._advance_high_watermark(now)
 
     def _flush_if_asked(self) -> None:
         """flush.messages: who sets it wants the fsync before the record counts, and waits for it. By
@@ -382,7 +470,7 @@ class Partition:
         log = self.log
         if not log.log_start <= fetch.fetch_offset <= log.log_end:
             return self._failed(ErrorCode.OFFSET_OUT_OF_RANGE)
-        range = self._read(fetch.fetch_offset, max_bytes, at_least_one, log.log_end)
+        range = self._read(fetch.fetch_offset, max_bytes, at_least_one, log.log_end).range
         advanced = fetch.fetch_offset != follower.log_end
         if fetch.log_start_offset != follower.log_start:
             self.observer.log_start_advanced(self)
@@ -429,14 +517,18 @@ class Partition:
                 # The consumer is ahead of this follower, not of the log: it tries again (P26).
                 return self._failed(ErrorCode.OFFSET_NOT_AVAILABLE)
             return self._failed(ErrorCode.OFFSET_OUT_OF_RANGE)
-        end = log.last_stable_offset if read_committed else log.high_watermark
-        return self._answer(self._read(offset, max_bytes, at_least_one, end))
+        if not read_committed:
+            return self._answer(self._read(offset, max_bytes, at_least_one, log.high_watermark)[0])
+        range, next_offset = self._read(offset, max_bytes, at_least_one, log.last_stable_offset)
+        aborted = [] if range is None else log.aborted_transactions(offset, next_offset)
+        return self._answer(range)._replace(
+            aborted=[(each.producer_id, each.first_offset) for each in aborted]
+        )
 
-    def _read(self, offset: int, max_bytes: int, at_least_one: bool, end: int) -> FileRange | None:
+    def _read(self, offset: int, max_bytes: int, at_least_one: bool, end: int) -> ReadResult:
         if offset >= end or (max_bytes <= 0 and not at_least_one):
-            return None
-        read = self.log.read(offset, max_bytes=max_bytes, end_offset=end, at_least_one=at_least_one)
-        return read.range
+            return ReadResult(None, offset)
+        return self.log.read(offset, max_bytes=max_bytes, end_offset=end, at_least_one=at_least_one)
 
     def nearest_replica(
         self, rack: str, offset: int, rack_of: Callable[[int], str | None]

@@ -336,6 +336,8 @@ class RandomRequests:
 
     def _number(self, name: str, kind: str) -> Any:
         random = self._random
+        if name in ("count", "num_partitions"):  # ten thousand are right, and only take time
+            return random.choice((*NUMBERS[:8], 2**31 - 1, -(2**31)))
         if random.random() < 0.3 or kind not in ("int8", "int16", "int32", "int64"):
             return random.choice(EXTREMES[kind])
         quorum = self._node.node.quorum
@@ -345,8 +347,6 @@ class RandomRequests:
             numbers = (quorum.epoch, quorum.epoch + 1, broker.epoch if broker else 0)
         elif "offset" in name and random.random() < 0.5:
             numbers = (quorum.next_offset,)
-        elif name in ("count", "num_partitions"):
-            numbers = NUMBERS[:8]  # a thousand partitions are right, and only take time
         most = EXTREMES[kind][0]
         return random.choice([number for number in numbers if -most <= number <= most] or [most])
 

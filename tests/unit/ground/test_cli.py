@@ -77,6 +77,7 @@ def test_a_node_process_imports_no_command_line_library() -> None:
         *(("topics", name) for name in ("create", "list", "describe", "delete", "alter")),
         *(("topics", name) for name in ("elect", "reassign")),
         ("sim",),
+        *(("groups", name) for name in ("list", "describe", "explain", "reset-offsets", "delete")),
     ],
 )
 def test_every_command_explains_itself(command: tuple[str, ...]) -> None:

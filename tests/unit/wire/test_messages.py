@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import OutOfBoundValue
 
 from ottla.wire import messages, schema
 from ottla.wire.apis import APIS, ApiKey
@@ -132,7 +133,13 @@ def test_every_message_of_every_version_is_read_back_as_written_and_kio_writes_t
         entity = read(direction, key, version, body)
         root = schema.Field("", "struct", struct, False, False, None, None, None)
         assert plain(entity, root) == with_defaults(fields, struct), (key, version, direction)
-        assert entity == entity_reader(struct.entity)(body, 0)[0]
+        try:
+            by_kio = entity_reader(struct.entity)(body, 0)[0]
+        except OutOfBoundValue:
+            # Kafka says -1 where no transaction has begun; kio's schema knows no such time.
+            assert key is ApiKey.DESCRIBE_TRANSACTIONS
+            continue
+        assert entity == by_kio
         kios = io.BytesIO()
         entity_writer(struct.entity)(kios, entity)
         assert kios.getvalue() == body, (key, version, direction)

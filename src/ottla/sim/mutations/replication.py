@@ -7,9 +7,9 @@ from typing import Any
 from ottla.broker.fetch import SessionWatch
 from ottla.broker.produce import ParkedProduce
 from ottla.broker.replicas import News, ReplicaManager
+from ottla.log.log import ReadResult
 from ottla.replica.followers import Follower
 from ottla.replica.partition import Decision, Partition, Role
-from ottla.runtime import FileRange
 from ottla.sim.mutations.base import mutation
 from ottla.sim.patches import Patch
 from ottla.wire.errors import ErrorCode
@@ -201,7 +201,7 @@ def answers_a_produce_of_an_earlier_leadership() -> list[Patch]:
     original = ReplicaManager._complete_awaiting
 
     def complete_awaiting(self: ReplicaManager, partition: Partition, news: News) -> None:
-        original(self, partition, news & ~News.ROLE)
+        original(self, partition, news & ~News.DEPOSED)
 
     return [Patch(ReplicaManager, "_complete_awaiting", complete_awaiting)]
 
@@ -213,7 +213,7 @@ def shows_uncommitted_records() -> list[Patch]:
 
     def read(
         self: Partition, offset: int, max_bytes: int, at_least_one: bool, end: int
-    ) -> FileRange | None:
+    ) -> ReadResult:
         return original(self, offset, max_bytes, at_least_one, self.log.log_end)
 
     return [Patch(Partition, "_read", read)]

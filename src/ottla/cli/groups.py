@@ -1,0 +1,355 @@
+"""`ottla groups …`: who reads, how far behind they are, and what holds a rebalance up."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
+from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
+from ottla.cli.output import Format, FormatOption, print_json, print_table
+
+if TYPE_CHECKING:
+    from ottla.client import BlockingClient
+    from ottla.client.groups import GroupDescription, GroupMember, Groups, PartitionLag, Place
+
+app = typer.Typer(
+    help="List, describe, explain, reset or delete consumer groups.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
+
+
+@app.command("list")
+def list_groups(
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """List the groups of all brokers."""
+    from ottla.client.groups import Groups
+
+    with connect(bootstrap, dir, timeout) as blocking:
+        found = blocking.run(Groups(blocking.client).all())
+    if format is Format.json:
+        print_json([group._asdict() for group in found])
+        return
+    print_table(
+        ("group", "state", "type", "protocol", "coordinator"),
+        [(each.id, each.state, each.type, each.protocol, each.coordinator) for each in found],
+    )
+
+
+@app.command()
+def describe(
+    group: GroupArgument,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Show a group's members and its lag, in records and in seconds.
+
+    The seconds are the age of the next record that the group will read, by its own timestamp.
+    """
+    from ottla.client.groups import Groups
+
+    with connect(bootstrap, dir, timeout) as blocking:
+        groups = Groups(blocking.client)
+        described = _described(blocking, groups, group)
+        assigned = tuple(place for member in described.members for place in member.assigned)
+        lags = blocking.run(groups.lags(group, assigned))
+    now_ms = time.time() * 1000
+    owners = {place: member for member in described.members for place in member.assigned}
+    if format is Format.json:
+        print_json(_as_json(described, lags, owners, now_ms))
+        return
+    print(
+        f"group {described.id}: {described.state}, {described.type} protocol,"
+        f" assignor {described.assignor or '-'}, {len(described.members)} members,"
+        f" coordinator {described.coordinator}"
+    )
+    print_table(
+        ("topic", "partition", "committed", "end", "lag", "seconds", "member", "client", "host"),
+        [
+            (
+                lag.topic,
+                lag.partition,
+                lag.committed,
+                lag.log_end,
+                lag.lag,
+                _shown(_seconds(lag, now_ms)),
+                owner.instance_id or owner.id if owner else None,
+                owner.client_id if owner else None,
+                owner.host if owner else None,
+            )
+            for lag in lags
+            for owner in [owners.get((lag.topic, lag.partition))]
+        ],
+    )
+    idle = [member for member in described.members if not member.assigned]
+    for member in idle:
+        print(f"member {member.instance_id or member.id} ({member.host}) has no partitions")
+
+
+def _described(blocking: BlockingClient, groups: Groups, group: str) -> GroupDescription:
+    from ottla.wire.errors import ErrorCode, KafkaError
+
+    try:
+        return blocking.run(groups.describe(group))
+    except KafkaError as error:
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            raise Failure(f"there is no group {group} (ottla groups list)", NOT_FOUND) from None
+        raise
+
+
+def _seconds(lag: PartitionLag, now_ms: float) -> float | None:
+    """How old the next record to read is; 0 if there is none."""
+    if lag.next_timestamp_ms is None:
+        return 0.0 if lag.lag == 0 else None
+    return max(0.0, (now_ms - lag.next_timestamp_ms) / 1000)
+
+
+def _shown(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds:.1f}"
+
+
+def _as_json(
+    described: GroupDescription,
+    lags: list[PartitionLag],
+    owners: dict[Place, GroupMember],
+    now_ms: float,
+) -> dict[str, Any]:
+    return {
+        "group": described.id,
+        "type": described.type,
+        "state": described.state,
+        "assignor": described.assignor,
+        "coordinator": described.coordinator,
+        "epoch": described.epoch,
+        "members": [
+            {**member._asdict(), "assigned": [list(place) for place in member.assigned]}
+            for member in described.members
+        ],
+        "partitions": [
+            {
+                "topic": lag.topic,
+                "partition": lag.partition,
+                "committed": lag.committed,
+                "log_start": lag.log_start,
+                "log_end": lag.log_end,
+                "lag": lag.lag,
+                "lag_seconds": _seconds(lag, now_ms),
+                "member": owner.id if owner else None,
+            }
+            for lag in lags
+            for owner in [owners.get((lag.topic, lag.partition))]
+        ],
+        "hold_up": described.hold_up,
+    }
+
+
+@app.command()
+def explain(
+    group: GroupArgument,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Say in words how a group is: what a rebalance waits for and since when, who is idle, who is behind."""
+    from ottla.client.groups import Groups
+
+    with connect(bootstrap, dir, timeout) as blocking:
+        groups = Groups(blocking.client)
+        described = _described(blocking, groups, group)
+        assigned = tuple(place for member in described.members for place in member.assigned)
+        lags = blocking.run(groups.lags(group, assigned))
+    lines = explanation(described, lags, time.time() * 1000)
+    if format is Format.json:
+        print_json({"group": group, "state": described.state, "explanation": lines})
+    else:
+        print("\n".join(lines))
+
+
+def explanation(described: GroupDescription, lags: list[PartitionLag], now_ms: float) -> list[str]:
+    name = f"group {described.id}"
+    if not described.members:
+        lines = [f"{name} has no members; its offsets wait for one."]
+    elif described.hold_up is not None:
+        lines = [f"{name} is in {described.state}.", *_held_up(described.hold_up, now_ms)]
+    elif described.state == "Stable":
+        lines = [f"{name} is stable with {len(described.members)} members."]
+    else:
+        lines = [f"{name} is in {described.state}; its coordinator does not say what it waits for."]
+    idle = sum(not member.assigned for member in described.members)
+    if described.state == "Stable" and idle:
+        lines.append(
+            f"{idle} members have nothing to read: there are more members than partitions."
+        )
+    behind = max(lags, key=lambda lag: lag.lag, default=None)
+    if behind is None:
+        lines.append("Nothing was committed and nothing is assigned.")
+    elif behind.lag == 0:
+        lines.append("It has read all there is.")
+    else:
+        age = _shown(_seconds(behind, now_ms))
+        lines.append(
+            f"It is {sum(lag.lag for lag in lags)} records behind, most of all in"
+            f" {behind.topic}-{behind.partition}: {behind.lag} records"
+            + (f", the next one {age} s old." if age is not None else ".")
+        )
+    return lines
+
+
+def _held_up(told: Any, now_ms: float) -> list[str]:
+    lines = []
+    since = told.get("since_ms", -1)
+    waits_for = told.get("waits_for", "an answer")
+    duration = f" for {(now_ms - since) / 1000:.1f} s" if since >= 0 else ""
+    late = told.get("late", [])
+    if told.get("reason"):
+        lines.append(f"The rebalance began because {told['reason']}.")
+    if late:
+        lines.append(f"It has waited{duration} for {waits_for} of {len(late)} members:")
+        for member in late:
+            heard = member.get("heard_ms", 0)
+            silence = f", last heard of {(now_ms - heard) / 1000:.1f} s ago" if heard > 0 else ""
+            state = f", {member['state']}" if "state" in member else ""
+            lines.append(f"  {member['member_id']} (client {member['client_id']}{state}{silence})")
+    else:
+        lines.append(f"It has waited{duration} for more members, or for {waits_for}.")
+    if pending := told.get("pending"):
+        lines.append(f"{len(pending)} members were given an id and have not joined yet.")
+    if limit := told.get("rebalance_timeout_ms"):
+        lines.append(f"Whoever is late is removed after {limit / 1000:g} s.")
+    return lines
+
+
+@app.command("reset-offsets")
+def reset_offsets(
+    group: GroupArgument,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="earliest, latest, an offset, +N or -N (records from where it is), or a time"
+            " (2026-01-31T12:00:00, local unless it says otherwise).",
+        ),
+    ],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-t",
+            "--topic",
+            metavar="TOPIC[:PARTITION]",
+            help="May be repeated. [default: all that the group has committed]",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be.")] = False,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Set where a group without members will read on."""
+    from ottla.client.groups import Groups
+    from ottla.wire.errors import ErrorCode, KafkaError
+
+    with connect(bootstrap, dir, timeout) as blocking:
+        groups = Groups(blocking.client)
+        try:
+            if members := blocking.run(groups.describe(group)).members:
+                raise Failure(
+                    f"group {group} has {len(members)} members; stop them first", CONFLICT
+                )
+        except KafkaError as error:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND or not topic:
+                raise
+        before = blocking.run(groups.offsets(group))
+        places = _places(blocking, topic) if topic else sorted(before)
+        if not places:
+            raise Failure(f"group {group} has committed nothing; name a --topic", NOT_FOUND)
+        after = {place: _new_offset(blocking, to, place, before.get(place)) for place in places}
+        if not dry_run:
+            blocking.run(groups.commit(group, after))
+    rows = [
+        (name, number, before.get((name, number)), after[name, number]) for name, number in places
+    ]
+    if format is Format.json:
+        heads = ("topic", "partition", "before", "after")
+        changes = [dict(zip(heads, row, strict=True)) for row in rows]
+        print_json({"group": group, "done": not dry_run, "partitions": changes})
+    else:
+        print_table(("topic", "partition", "before", "after"), rows)
+
+
+def _places(blocking: BlockingClient, words: list[str]) -> list[Place]:
+    places: list[Place] = []
+    for word in words:
+        name, colon, number = word.partition(":")
+        described = blocking.run(blocking.client.topic(name))
+        if not colon:
+            places.extend((name, each.partition) for each in described.partitions)
+        elif number.isdecimal() and int(number) < len(described.partitions):
+            places.append((name, int(number)))
+        else:
+            raise Failure(f"--topic {word}: topic {name} has no partition {number}", NOT_FOUND)
+    return places
+
+
+def _new_offset(blocking: BlockingClient, to: str, place: Place, current: int | None) -> int:
+    """Within what the partition holds."""
+    from ottla.client.client import EARLIEST, LATEST
+
+    start = blocking.run(blocking.client.offset(*place, EARLIEST))
+    end = blocking.run(blocking.client.offset(*place, LATEST))
+    if to == "earliest":
+        return start
+    if to == "latest":
+        return end
+    if to[:1] in ("+", "-") and to[1:].isdecimal():
+        return min(max((start if current is None else current) + int(to), start), end)
+    if to.isdecimal():
+        return min(max(int(to), start), end)
+    try:
+        moment = datetime.fromisoformat(to)
+    except ValueError:
+        raise Failure(
+            f"--to {to}: is not earliest, latest, an offset, +N, -N or a time", USAGE
+        ) from None
+    return blocking.run(blocking.client.offset(*place, round(moment.timestamp() * 1000)))
+
+
+@app.command()
+def delete(
+    group: GroupArgument,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Delete a group without members, and its offsets."""
+    from ottla.client.groups import Groups
+    from ottla.wire.errors import ErrorCode, KafkaError
+
+    with connect(bootstrap, dir, timeout) as blocking:
+        try:
+            blocking.run(Groups(blocking.client).delete(group))
+        except KafkaError as error:
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                raise Failure(f"there is no group {group} (ottla groups list)", NOT_FOUND) from None
+            if error.code is ErrorCode.NON_EMPTY_GROUP:
+                raise Failure(f"group {group} has members; stop them first", CONFLICT) from None
+            raise
+    if format is Format.json:
+        print_json({"group": group, "deleted": True})
+    else:
+        print(f"deleted group {group}")

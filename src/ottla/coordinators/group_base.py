@@ -1,0 +1,104 @@
+"""What all parts of a group coordinator share: its settings, its view of topics, what it has to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp, Token
+from ottla.coordinators.timers import Timers
+
+NO_MEMBER = ""
+NO_GENERATION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Kafka's settings of groups, with its defaults."""
+
+    initial_rebalance_delay_ms: int = 3_000
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 60 * 60_000
+    offsets_retention_check_interval_ms: int = 600_000
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = 2**31 - 1
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+
+
+class Topics(Protocol):
+    """The cluster's topics as they are now."""
+
+    @property
+    def version(self) -> int:
+        """Rises with each change."""
+
+    def names(self) -> Iterable[str]: ...
+    def id_of(self, name: str) -> UUID | None: ...
+    def name_of(self, id: UUID) -> str | None: ...
+    def partitions(self, name: str) -> int:
+        """How many; 0 if there is no such topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as a group's shard gets it: the message (or, where a request names several groups, the
+    part about one) and who sent it."""
+
+    message: Any
+    client_id: str
+    client_host: str
+
+
+@dataclass(slots=True)
+class Outbox:
+    """What a command has decided so far."""
+
+    now: float
+    now_ms: int
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    replies: list[tuple[Token, Mapping[str, Any]]] = field(default_factory=list)
+    producer: ProducerStamp | None = None
+    only_records: bool = False
+
+    def reply(self, token: Token, fields: Mapping[str, Any]) -> None:
+        self.replies.append((token, fields))
+
+    def effects(self) -> Effects:
+        return Effects(
+            records=self.records,
+            producer=self.producer,
+            only_records=self.only_records,
+            replies=self.replies,
+        )
+
+
+@dataclass(slots=True)
+class Desk:
+    """What the parts of one shard work with."""
+
+    config: GroupConfig
+    topics: Topics
+    new_id: Callable[[], str]
+    """A member id's random part."""
+    timers: Timers = field(default_factory=Timers)
+    out: Outbox = field(default_factory=lambda: Outbox(0.0, 0))
+    """Of the command that is being worked on."""
+
+    @property
+    def now(self) -> float:
+        return self.out.now
+
+    def after(self, key: tuple[str, ...], delay_ms: int, action: Callable[[], None]) -> None:
+        self.timers.set(key, self.out.now + delay_ms / 1000, action)
+
+
+def milliseconds(duration: timedelta) -> int:
+    """As messages have them."""
+    return round(duration.total_seconds() * 1000)

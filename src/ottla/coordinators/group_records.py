@@ -1,0 +1,245 @@
+"""The records of `__consumer_offsets`: committed offsets and groups, in Kafka's schemas.
+
+Every version that Kafka has written is read; what is written is what Kafka 4.3 writes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from uuid import UUID
+
+from ottla.coordinators.codec import (
+    BYTES,
+    INT8,
+    INT32,
+    INT64,
+    NULLABLE_STRING,
+    STRING,
+    UUID_TYPE,
+    Key,
+    Message,
+    Value,
+    array,
+    key_type,
+    message,
+    nullable_struct_of,
+    read_key,
+    read_value,
+    struct_of,
+    wire,
+    write_key,
+    write_value,
+)
+from ottla.coordinators.shard import CoordinatorRecord
+from ottla.wire.types import ZERO_UUID
+
+# -- committed offsets ------------------------------------------------------------------------------------
+
+
+@message
+class OffsetCommitKey(Key):
+    TYPE: ClassVar[int] = 1  # 0, of long ago, has the same body
+    group: str = wire(STRING)
+    topic: str = wire(STRING)
+    partition: int = wire(INT32)
+
+
+@message
+class OffsetCommitValue(Value):
+    VERSION: ClassVar[int] = 4
+    NEWEST: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 4
+    offset: int = wire(INT64)
+    leader_epoch: int = wire(INT32, since=3, default=-1)
+    metadata: str = wire(STRING)
+    commit_timestamp: int = wire(INT64)
+    expire_timestamp: int = wire(INT64, since=1, until=1, default=-1)
+    topic_id: UUID = wire(UUID_TYPE, since=4, tag=0, default=ZERO_UUID)
+
+
+# -- groups of the classic protocol -----------------------------------------------------------------------
+
+
+@message
+class GroupMetadataKey(Key):
+    TYPE: ClassVar[int] = 2
+    group: str = wire(STRING)
+
+
+@message
+class MemberMetadata(Message):
+    member_id: str = wire(STRING)
+    group_instance_id: str | None = wire(NULLABLE_STRING, since=3, default=None)
+    client_id: str = wire(STRING)
+    client_host: str = wire(STRING)
+    rebalance_timeout: int = wire(INT32, since=1, default=-1)
+    session_timeout: int = wire(INT32)
+    subscription: bytes = wire(BYTES)
+    assignment: bytes = wire(BYTES)
+
+
+@message
+class GroupMetadataValue(Value):
+    VERSION: ClassVar[int] = 3
+    NEWEST: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 4
+    protocol_type: str = wire(STRING)
+    generation: int = wire(INT32)
+    protocol: str | None = wire(NULLABLE_STRING)
+    leader: str | None = wire(NULLABLE_STRING)
+    current_state_timestamp: int = wire(INT64, since=2, default=-1)
+    members: tuple[MemberMetadata, ...] = wire(array(struct_of(MemberMetadata)))
+
+
+# -- groups of the consumer protocol (KIP-848) ------------------------------------------------------------
+
+
+@message
+class ConsumerGroupMetadataKey(Key):
+    TYPE: ClassVar[int] = 3
+    group_id: str = wire(STRING)
+
+
+@message
+class ConsumerGroupMetadataValue(Value):
+    epoch: int = wire(INT32)
+    metadata_hash: int = wire(INT64, tag=0, default=0)
+    """Of the topics subscribed to: another one means that the assignment must be made anew."""
+
+
+@message
+class ConsumerGroupPartitionMetadataKey(Key):
+    """Written before Kafka 4.1, where the hash replaced it; read so that it can be deleted."""
+
+    TYPE: ClassVar[int] = 4
+    group_id: str = wire(STRING)
+
+
+@message
+class ConsumerGroupMemberMetadataKey(Key):
+    TYPE: ClassVar[int] = 5
+    group_id: str = wire(STRING)
+    member_id: str = wire(STRING)
+
+
+@message
+class ClassicProtocol(Message):
+    name: str = wire(STRING)
+    metadata: bytes = wire(BYTES)
+
+
+@message
+class ClassicMemberMetadata(Message):
+    session_timeout_ms: int = wire(INT32)
+    supported_protocols: tuple[ClassicProtocol, ...] = wire(array(struct_of(ClassicProtocol)))
+
+
+@message
+class ConsumerGroupMemberMetadataValue(Value):
+    instance_id: str | None = wire(NULLABLE_STRING)
+    rack_id: str | None = wire(NULLABLE_STRING)
+    client_id: str = wire(STRING)
+    client_host: str = wire(STRING)
+    subscribed_topic_names: tuple[str, ...] = wire(array(STRING))
+    subscribed_topic_regex: str | None = wire(NULLABLE_STRING)
+    rebalance_timeout_ms: int = wire(INT32)
+    server_assignor: str | None = wire(NULLABLE_STRING)
+    classic_member_metadata: ClassicMemberMetadata | None = wire(
+        nullable_struct_of(ClassicMemberMetadata), tag=0, default=None
+    )
+
+
+@message
+class ConsumerGroupTargetAssignmentMetadataKey(Key):
+    TYPE: ClassVar[int] = 6
+    group_id: str = wire(STRING)
+
+
+@message
+class ConsumerGroupTargetAssignmentMetadataValue(Value):
+    assignment_epoch: int = wire(INT32)
+
+
+@message
+class TopicPartitions(Message):
+    topic_id: UUID = wire(UUID_TYPE)
+    partitions: tuple[int, ...] = wire(array(INT32))
+
+
+@message
+class ConsumerGroupTargetAssignmentMemberKey(Key):
+    TYPE: ClassVar[int] = 7
+    group_id: str = wire(STRING)
+    member_id: str = wire(STRING)
+
+
+@message
+class ConsumerGroupTargetAssignmentMemberValue(Value):
+    topic_partitions: tuple[TopicPartitions, ...] = wire(array(struct_of(TopicPartitions)))
+
+
+@message
+class ConsumerGroupCurrentMemberAssignmentKey(Key):
+    TYPE: ClassVar[int] = 8
+    group_id: str = wire(STRING)
+    member_id: str = wire(STRING)
+
+
+@message
+class ConsumerGroupCurrentMemberAssignmentValue(Value):
+    member_epoch: int = wire(INT32)
+    previous_member_epoch: int = wire(INT32)
+    state: int = wire(INT8)
+    assigned_partitions: tuple[TopicPartitions, ...] = wire(array(struct_of(TopicPartitions)))
+    partitions_pending_revocation: tuple[TopicPartitions, ...] = wire(
+        array(struct_of(TopicPartitions))
+    )
+
+
+@message
+class ConsumerGroupRegularExpressionKey(Key):
+    TYPE: ClassVar[int] = 16
+    group_id: str = wire(STRING)
+    regular_expression: str = wire(STRING)
+
+
+@message
+class ConsumerGroupRegularExpressionValue(Value):
+    topics: tuple[str, ...] = wire(array(STRING))
+    version: int = wire(INT64)
+    """Offset of the metadata that it was matched against."""
+    timestamp: int = wire(INT64)
+
+
+_SCHEMAS: dict[int, tuple[type[Key], type[Value] | None]] = {
+    0: (OffsetCommitKey, OffsetCommitValue),
+    1: (OffsetCommitKey, OffsetCommitValue),
+    2: (GroupMetadataKey, GroupMetadataValue),
+    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    4: (ConsumerGroupPartitionMetadataKey, None),
+    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+}
+
+
+def read_record(record: CoordinatorRecord) -> tuple[Key, Value | None] | None:
+    """Key and value (None: deleted), or None for a kind of record that is not ours: a share or streams
+    group's, or one of the future. MalformedRecord for bytes that are not what they claim to be."""
+    schemas = _SCHEMAS.get(key_type(record.key))
+    if schemas is None:
+        return None
+    key = read_key(schemas[0], record.key)
+    if record.value is None or schemas[1] is None:
+        return key, None
+    return key, read_value(schemas[1], record.value)
+
+
+def put(key: Key, value: Value, version: int | None = None) -> CoordinatorRecord:
+    return CoordinatorRecord(write_key(key), write_value(value, version))
+
+
+def delete(key: Key) -> CoordinatorRecord:
+    return CoordinatorRecord(write_key(key), None)

@@ -1,0 +1,93 @@
+"""`ottla transactions …` on a cluster of real processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from ottla.cli import errors
+from ottla.wire.errors import ErrorCode
+from support.cluster import OTTLA, ProcessCluster, wait_until
+from support.transactions import read
+from support.txn_wire import Producer
+
+NewTopic = Callable[..., str]
+
+
+def ottla(cluster: ProcessCluster, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(OTTLA), "transactions", *words, "--bootstrap", cluster.bootstrap],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def told(cluster: ProcessCluster, *words: str) -> str:
+    done = ottla(cluster, *words)
+    assert done.returncode == errors.OK, done.stderr
+    return done.stdout
+
+
+def opened(cluster: ProcessCluster, id: str, topic: str) -> Producer:
+    producer = Producer(cluster, id)
+    producer.init()
+    assert producer.send(topic, f"of {id}") is ErrorCode.NONE
+    return producer
+
+
+def test_an_open_transaction_is_listed_described_and_aborted(
+    cluster: ProcessCluster, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    producer = opened(cluster, "cli-open", topic)
+    listed = json.loads(told(cluster, "list", "--state", "Ongoing", "--format", "json"))
+    assert "cli-open" in [each["id"] for each in listed]
+    assert "cli-open" in told(cluster, "list", "--pattern", "cli-.*")
+    assert "cli-open" not in told(cluster, "list", "--open-for", "3600")
+    shown = json.loads(told(cluster, "describe", "cli-open", "--format", "json"))
+    assert shown["state"] == "Ongoing" and shown["partitions"] == [[topic, 0]]
+    assert shown["open_for_s"] >= 0 and shown["producer_id"] == producer.id
+    assert "open for" in told(cluster, "describe", "cli-open")
+    assert "aborted" in told(cluster, "abort", "cli-open")
+    assert producer.end(True) is ErrorCode.PRODUCER_FENCED
+    assert read(cluster.bootstrap, topic) == []
+    again = ottla(cluster, "abort", "cli-open")
+    assert again.returncode == errors.CONFLICT and "no open transaction" in again.stderr
+
+
+def test_a_transaction_is_aborted_in_the_partition_where_it_hangs(
+    cluster: ProcessCluster, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    opened(cluster, "cli-one", topic)
+    second = opened(cluster, "cli-two", topic)
+    several = ottla(cluster, "abort", "--topic", topic)
+    assert several.returncode == errors.CONFLICT and "0, 1" in several.stderr
+    told(cluster, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    assert second.end(True) is ErrorCode.NONE
+    wait_until(lambda: read(cluster.bootstrap, topic) == ["of cli-two"], 10, "it is read")
+    none_left = ottla(cluster, "abort", "--topic", topic)
+    assert none_left.returncode == errors.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("describe", "nobody"), errors.NOT_FOUND),
+        (("abort", "nobody"), errors.NOT_FOUND),
+        (("abort",), errors.USAGE),
+        (("abort", "id", "--topic", "t"), errors.USAGE),
+        (("list", "--state", "Nonsense"), errors.FAILED),
+    ],
+)
+def test_what_is_not_there_or_makes_no_sense_is_said(
+    cluster: ProcessCluster, words: tuple[str, ...], code: int
+) -> None:
+    done = ottla(cluster, *words)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("ottla: ")

@@ -1,0 +1,208 @@
+"""A shard on its partition: replies wait for the high watermark, and what cannot be written never happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from math import inf
+from types import SimpleNamespace
+from typing import Any
+
+from ottla.broker.coordination import InternalTopic, LiveShard
+from ottla.broker.replicas import News
+from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp
+from ottla.records.batch import batches
+from ottla.records.record import records
+from ottla.replica.partition import Role
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+
+
+class FakeRange:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self) -> bytes:
+        return self._data
+
+
+class FakePartition:
+    """A partition whose high watermark is the test's to move."""
+
+    topic, partition, key = "__topic", 0, ("__topic", 0)
+    role, leader_epoch = Role.LEADER, 5
+
+    def __init__(self) -> None:
+        self.log = self
+        self.batches: list[bytes] = []
+        self.log_start = self.log_end = self.high_watermark = 0
+        self.is_under_min_isr = False
+        self.refuses: KafkaError | None = None
+
+    def append_own(self, data: memoryview, leader_epoch: int, now: float, now_ms: int) -> Any:
+        assert leader_epoch == 5
+        if self.refuses is not None:
+            raise self.refuses
+        self.batches.append(bytes(data))
+        base = self.log_end
+        self.log_end += sum(batch.count for batch in batches(data))
+        return SimpleNamespace(base_offset=base)
+
+    def read(self, offset: int, *, max_bytes: int, end_offset: int) -> Any:
+        data = b"".join(self.batches)
+        return SimpleNamespace(range=FakeRange(data), next_offset=self.log_end)
+
+
+class CountingShard:
+    """Counts what was written; says the count."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.promised = 0
+
+    def replay(
+        self, offset: int, record: CoordinatorRecord, producer: ProducerStamp | None, now_ms: int
+    ) -> None:
+        self.count += 1
+
+    def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
+        raise AssertionError("no transactions here")
+
+    def loaded(self, now: float) -> Effects:
+        return Effects()
+
+    def handle(
+        self, api_key: int, version: int, message: Any, token: object, now: float, now_ms: int
+    ) -> Effects:
+        if message == "read":
+            return Effects(replies=[(token, {"count": self.count})])
+        self.promised += 1
+        return Effects(
+            records=[CoordinatorRecord(b"k", b"v")],
+            only_records=message == "write",
+            replies=[(token, {"count": self.count + 1})],
+        )
+
+    def tick(self, now: float, now_ms: int) -> Effects:
+        return Effects()
+
+    def next_deadline(self) -> float:
+        return inf
+
+
+def refusal(key: ApiKey, version: int, message: Any, error: ErrorCode) -> Mapping[str, Any]:
+    return {"error": error}
+
+
+class Shell:
+    def __init__(self) -> None:
+        self.partition = FakePartition()
+        self.replies: list[Mapping[str, Any]] = []
+        clock = SimpleNamespace(monotonic=lambda: 1.0, wall_ms=lambda: 1000)
+        replicas = SimpleNamespace(clock=clock, watch=lambda *_: None, unwatch=lambda *_: None)
+        topic = InternalTopic("__topic", 1, 1, {}, lambda _: CountingShard(), refusal)
+        self.live = LiveShard(topic, self.partition, replicas)  # type: ignore[arg-type]
+
+    def ask(self, message: str, key: ApiKey = ApiKey.OFFSET_COMMIT) -> None:
+        self.live.ask(key, 0, message, self.replies.append)
+
+    def commit(self) -> None:
+        self.partition.high_watermark = self.partition.log_end
+        self.live.partition_changed(self.partition, News.HIGH_WATERMARK)  # type: ignore[arg-type]
+
+
+def with_shell(test: Callable[[Shell], Awaitable[None]]) -> None:
+    async def run() -> None:
+        shell = Shell()
+        await asyncio.sleep(0)  # an empty log is loaded at once
+        await test(shell)
+        shell.live.drop()
+
+    asyncio.run(run())
+
+
+def test_while_it_loads_a_shard_answers_nothing_else() -> None:
+    async def run() -> None:
+        shell = Shell()
+        shell.ask("read")
+        assert shell.replies == [{"error": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}]
+        shell.live.drop()
+
+    asyncio.run(run())
+
+
+def test_C4_a_reply_waits_until_what_was_decided_before_it_is_committed() -> None:
+    async def run(shell: Shell) -> None:
+        shell.ask("write")
+        shell.ask("read")  # sees the write, so it must wait for it
+        assert shell.replies == []
+        shell.commit()
+        assert shell.replies == [{"count": 1}, {"count": 1}]
+        shell.ask("read")
+        assert shell.replies[2:] == [{"count": 1}]
+
+    with_shell(run)
+
+
+def test_a_record_that_cannot_be_written_is_refused_and_all_else_goes_on() -> None:
+    async def run(shell: Shell) -> None:
+        before = shell.live.shard
+        shell.partition.refuses = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        shell.ask("write")
+        assert shell.replies == [{"error": ErrorCode.COORDINATOR_NOT_AVAILABLE}]
+        assert shell.live.shard is before
+        assert shell.live.is_loaded
+
+    with_shell(run)
+
+
+def test_a_shard_that_counted_on_its_records_begins_again_from_the_log() -> None:
+    async def run(shell: Shell) -> None:
+        shell.ask("write")
+        shell.commit()
+        shell.partition.refuses = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        shell.ask("decide")
+        assert shell.replies[1:] == [{"error": ErrorCode.COORDINATOR_NOT_AVAILABLE}]
+        assert not shell.live.is_loaded
+        for _ in range(3):
+            await asyncio.sleep(0)
+        shell.ask("read")
+        assert shell.replies[2:] == [{"count": 1}]
+
+    with_shell(run)
+
+
+def test_below_the_minimum_isr_writes_are_refused_before_they_change_anything() -> None:
+    async def run(shell: Shell) -> None:
+        shell.partition.is_under_min_isr = True
+        shell.ask("decide")
+        assert shell.replies == [{"error": ErrorCode.COORDINATOR_NOT_AVAILABLE}]
+        assert isinstance(shell.live.shard, CountingShard)
+        assert shell.live.shard.promised == 0
+        shell.ask("read", ApiKey.OFFSET_FETCH)
+        assert shell.replies[1:] == [{"count": 0}]
+
+    with_shell(run)
+
+
+def test_who_waits_when_leadership_is_lost_is_sent_to_the_next_coordinator() -> None:
+    async def run(shell: Shell) -> None:
+        shell.ask("write")
+        shell.live.drop()
+        assert shell.replies == [{"error": ErrorCode.NOT_COORDINATOR}]
+        shell.commit()
+        assert len(shell.replies) == 1
+
+    with_shell(run)
+
+
+def test_what_a_shard_writes_is_one_batch_that_can_be_read_again() -> None:
+    async def run(shell: Shell) -> None:
+        shell.ask("write")
+        (raw,) = shell.partition.batches
+        (batch,) = batches(memoryview(raw))
+        (record,) = records(memoryview(raw), batch)
+        assert (record.key, record.value, record.timestamp) == (b"k", b"v", 1000)
+        assert not batch.is_transactional
+
+    with_shell(run)
