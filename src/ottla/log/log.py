@@ -215,6 +215,11 @@ class Log:
             try:
                 self._snapshots.take(self.producers, self.log_end)
                 self._active.write_indexes()
+                for path in (*self._active.index_paths, self._snapshots.path(self.log_end)):
+                    file = self._disk.open(path)
+                    file.flush()
+                    file.close()
+                self._names_unflushed = True
             except OSError as error:
                 self._fail(error)
             self.flush()

@@ -163,7 +163,7 @@ class _Loader:
             next_base = end if last else segments[number + 1].base
             try:
                 knows_aborted = segment.load_aborted(self.disk)
-                if not segment.load(self.disk):
+                if not self._has_usable_indexes(segment):
                     self._rebuild_indexes(segment)
                 if not knows_aborted:
                     self._rebuild_aborted(segments[:number], segment)
@@ -179,6 +179,12 @@ class _Loader:
                     segment.path, f"ends at {segment.next_offset}, the next begins at {next_base}"
                 )
             segment.next_offset = next_base
+
+    def _has_usable_indexes(self, segment: Segment) -> bool:
+        try:
+            return segment.load(self.disk)
+        except CorruptBatch:
+            return False  # where its index led is no batch: the batches themselves decide
 
     def _rebuild_indexes(self, segment: Segment) -> None:
         segment.start_over(self.disk)

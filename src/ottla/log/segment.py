@@ -217,6 +217,12 @@ class Segment:
         self.times.write()
         self.aborted.write()
 
+    @property
+    def index_paths(self) -> list[str]:
+        """Of those that are on disk once they are written."""
+        paths = [self.index.path, self.times.path]
+        return [*paths, self.aborted.path] if self.aborted.is_on_disk else paths
+
     # Finding
 
     def locate(self, offset: int) -> Place:

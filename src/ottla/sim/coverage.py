@@ -28,6 +28,7 @@ RARE: Mapping[str, str] = {
     "fenced and back": "a live broker was fenced, and unfenced without a restart",
     "ISR expansion refused": "the controller refused a new member",
     "ISR shrink refused": "the controller refused to let a member go",
+    "below the epoch's start": "a follower had all below the HW and not all of the epochs before",
     "restarted member refused": "a proposed member had restarted since its leader saw it (KIP-903)",
     "retry answered with its offset": "a batch was in the log already",
     "too few replicas": "acks=all was refused, the ISR being too small",

@@ -49,7 +49,7 @@ class FaultPlan:
                 refuse_rate=chance.choice((0.0, 0.0, 0.02)),
             ),
         )
-        weights |= {kind: chance.choice((0, 0, 0, 1, 2)) for kind in LONG}
+        weights |= {kind: chance.choice((0, 0, 1, 2, 4)) for kind in LONG}
         return plan
 
     def describe(self) -> str:
@@ -189,12 +189,18 @@ class Nemesis:
         return True
 
     def relapse(self) -> bool:
-        """A machine that loses its power again and again, each time when it is just back."""
+        """A machine that loses its power again and again, each time when it is just back; two others may
+        not hear of it from each other meanwhile."""
         node = self._pick("up")
         if node is None or not self._cut_power(node):
             return False
+        if self._random.random() < 0.5:
+            one, other = [name for name in self._names() if name != node.host.name][:2]
+            self._say(f"parts {one} from {other} only")
+            self._network.partition([one], [other])
+            self._heal_later()
         at = 0.0
-        for _ in range(self._random.randint(1, 3)):
+        for _ in range(self._random.randint(2, 5)):
             at += self._random.uniform(0.02, 0.5)
             self._later(at, at, lambda: self._start(node))
             at += self._random.uniform(0.1, 3.0)

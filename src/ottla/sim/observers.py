@@ -28,6 +28,7 @@ from ottla.metadata.roles import Event
 from ottla.metadata.roles import Role as RaftRole
 from ottla.metadata.snapshots import Download
 from ottla.records.batch import Batch
+from ottla.replica.followers import Follower
 from ottla.replica.partition import Partition, Proposal
 from ottla.replica.sessions import FetchSession, SessionCache
 from ottla.sim.checkers import Checkers
@@ -264,6 +265,17 @@ def _quorum() -> list[Patch]:
 
 def _proposals() -> list[Patch]:
     decided, error_of = IsrProposals._decided, partitions._proposal_error
+    maybe_expand_isr = Partition._maybe_expand_isr
+
+    def considered(self: Partition, now: float, fetching: Follower | None = None) -> None:
+        if self.log.high_watermark < self.epoch_start and any(
+            follower.id not in self.isr
+            and self.log.high_watermark <= follower.log_end < self.epoch_start
+            and self.eligible_broker_epoch(follower.id) == follower.broker_epoch
+            for follower in self.followers.values()
+        ):
+            mark("below the epoch's start")
+        maybe_expand_isr(self, now, fetching)
 
     def answered(
         self: IsrProposals, partition: Partition, proposal: Proposal, result: Any, now: float
@@ -287,6 +299,7 @@ def _proposals() -> list[Patch]:
         return error
 
     return [
+        Patch(Partition, "_maybe_expand_isr", considered),
         Patch(IsrProposals, "_decided", answered),
         Patch(partitions, "_proposal_error", proposal_error),
     ]

@@ -348,3 +348,28 @@ def test_a_crash_between_the_steps_leaves_the_old_log_or_the_new(operation, flus
             break
     else:
         pytest.fail("the operation never came to its end")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_clean_stop_survives_a_power_loss_right_after_it(seed: int) -> None:
+    disk = sim_disk(seed)
+    log = new_log(disk)
+    for number in range(9):
+        append(log, 2, timestamp=number, value=b"v" * 50)
+    log.flush()
+    log.close(clean=True)
+    disk.lose_power()
+    again = reopen(disk, recovery_point=18, clean=True)
+    assert (again.log_end, again.bytes_cut_at_open) == (18, 0)
+    assert offsets_in(again) == [(first, first + 1) for first in range(0, 18, 2)]
+
+
+def test_an_index_that_leads_nowhere_is_rebuilt_and_condemns_no_log() -> None:
+    disk = sim_disk()
+    log = new_log(disk)
+    for number in range(4):
+        append(log, 2, timestamp=number, value=b"v" * 50)
+    log.close(clean=True)
+    file = disk.open(f"{DIRECTORY}/t-0/{0:020d}.index")
+    file.write_at(file.size - 4, (7).to_bytes(4, "big"))
+    assert reopen(disk, recovery_point=8, clean=True).log_end == 8
