@@ -1,7 +1,7 @@
 """AlterPartition: the leaders here ask the controller for their new ISRs, many in one request.
 
 One request is under way at a time; what is proposed meanwhile goes with the next. An ISR counts only when
-the controller's decision is back (P13), whichever comes first: its answer, or the metadata record.
+the controller's decision comes with the metadata (P13): the answer alone changes nothing here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -43,17 +42,6 @@ class Controller(Protocol):
     async def request(
         self, api_key: ApiKey, fields: Mapping[str, Any], *, timeout_s: float
     ) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A partition's state as an AlterPartition answer gives it."""
-
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-    partition_epoch: int
 
 
 class IsrProposals:
@@ -150,16 +138,10 @@ class IsrProposals:
                 partition.proposal_refused(proposal, now)
             return error in NOT_APPLIED or error in OVERTAKEN
         logger.info("%s-%d: ISR %s: %s", *partition.key, list(result.isr), proposal.cause)
-        partition.proposal_accepted(
-            Decided(
-                partition.replicas,
-                tuple(result.isr),
-                result.leader_id,
-                result.leader_epoch,
-                result.partition_epoch,
-            ),
-            now,
-        )
+        # It counts when the metadata brings it, in order with everything else that was decided: with a
+        # higher min.insync.replicas, say, that came before it (D9). Until then the larger set counts.
+        if result.partition_epoch <= partition.partition_epoch:
+            partition.proposal_refused(proposal, now)  # it has come already, or nothing changed
         return True
 
     def _request(

@@ -207,16 +207,17 @@ class ReplicaManager:
         for topic in delta.deleted_topics:
             for number in range(len(topic.partitions)):
                 self._remove(TopicPartition(topic.name, number), topic.id)
+        # Settings first: an ISR is judged by the minimum that was decided with it (D9).
+        if delta.changed_configs:
+            self._reconfigure(delta.changed_configs)
         for topic_id, number in delta.changed_partitions:
             changed = image.topics_by_id.get(topic_id)
             if changed is not None:
                 self._apply(changed, number)
-        if delta.changed_configs:
-            self._reconfigure(delta.changed_configs)
-        if delta.changed_brokers:
+        if delta.changed_brokers or delta.changed_configs:
             now = self.clock.monotonic()
             for partition in self.partitions.values():
-                partition.brokers_changed(now)
+                partition.reconsider(now)
 
     def _reconfigure(self, resources: Iterable[tuple[int, str]]) -> None:
         names = {name for kind, name in resources if kind == TOPIC_RESOURCE}

@@ -214,7 +214,7 @@ class LeaderFetcher:
     def _connected(self, channel: Channel) -> None:
         self._channel = channel
         self._under_way = 0
-        self.conversation.reset_session()
+        self.conversation.connected()
         channel.on_close.append(lambda reason: self._disconnected(channel, reason))
         self._soon()
 

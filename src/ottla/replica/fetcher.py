@@ -44,6 +44,9 @@ class Followed:
     leader_epoch: int
     in_session: bool = False
     retry_at: float = 0.0
+    named_in: int | None = None
+    """The request that first named it since it is followed in this epoch. An answer to an earlier one was
+    meant for an earlier epoch, even if the same broker leads again, and must change nothing (D8)."""
 
 
 @dataclass(slots=True)
@@ -70,6 +73,9 @@ class FetchConversation:
         self._forgotten: dict[FollowedKey, None] = {}
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
+        self._requests = 0
+        self._answers = 0
+        """Answers come in the order of the requests."""
 
     def follow(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.partition)
@@ -88,8 +94,13 @@ class FetchConversation:
         if followed is not None and followed.in_session:
             self._forgotten[key] = None
 
+    def connected(self) -> None:
+        """A new connection: what was asked on the last one is never answered."""
+        self._answers = self._requests
+        self.reset_session()
+
     def reset_session(self) -> None:
-        """The connection broke or the leader forgot the session: begin with a full request."""
+        """The leader forgot the session: begin with a full request."""
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         self._forgotten.clear()
@@ -119,10 +130,13 @@ class FetchConversation:
     def next_request(self, broker_epoch: int, now: float) -> FetchRequest:
         """Incremental once the leader gave us a session; it parks the request until there is news."""
         self.wake(now)
+        self._requests += 1
         partitions = []
         for key in self._changed:
             followed = self.followed[key]
             followed.in_session = True
+            if followed.named_in is None:
+                followed.named_in = self._requests
             partitions.append(self._position(followed.partition, followed.leader_epoch))
         forgotten: list[tuple[UUID | str, int]] = list(self._forgotten)
         self._changed.clear()
@@ -160,6 +174,7 @@ class FetchConversation:
 
     def answered(self, response: FetchResponse, now: float) -> Outcome:
         outcome = Outcome()
+        self._answers += 1
         if response.error in SESSION_LOST:
             self.reset_session()
             return outcome
@@ -173,7 +188,11 @@ class FetchConversation:
         for answer in response.partitions:
             assert answer.topic_id is not None
             followed = self.followed.get((answer.topic_id, answer.partition))
-            if followed is not None:
+            if (
+                followed is not None
+                and followed.named_in is not None
+                and followed.named_in <= self._answers
+            ):
                 self._apply(followed, answer, outcome, now)
         return outcome
 
@@ -192,10 +211,10 @@ class FetchConversation:
             return
         before = partition.next_fetch_position()
         start_before = partition.log.log_start
-        if self._is_repeated(answer, before[0]):
-            self._changed[key] = None
-            return
         try:
+            if self._is_repeated(answer, before[0]):
+                self._changed[key] = None
+                return
             outcome.bytes_appended += partition.follow(answer, followed.leader_epoch)
         except KafkaError as error:
             outcome.failed.append((partition, error))
@@ -215,8 +234,7 @@ class FetchConversation:
         if records is None or isinstance(records, list) or not len(records):  # type: ignore[arg-type]
             return False
         assert isinstance(records, memoryview)
-        batch = read_batch(records, 0)
-        return batch.base_offset < log_end
+        return read_batch(records, 0).last_offset < log_end
 
     def _rest(self, key: FollowedKey, followed: Followed, now: float) -> None:
         followed.retry_at = now + self.config.backoff_s

@@ -321,7 +321,8 @@ class Partition:
     def _appended(self, end_before: int, now: float) -> None:
         self._flush_if_asked()
         for follower in self.followers.values():
-            follower.leader_appended(end_before, now)
+            if self.eligible_broker_epoch(follower.id) == follower.broker_epoch:
+                follower.leader_appended(end_before, now)
         self.observer.log_end_advanced(self)
         self._advance_high_watermark(now)
 
@@ -351,9 +352,9 @@ class Partition:
             self.log.advance_high_watermark(committed)
             self.observer.high_watermark_advanced(self)
 
-    def brokers_changed(self, now: float) -> None:
-        """A broker was fenced or came back: one that was about to join may hold nothing back any more,
-        and one that could not be a member may join."""
+    def reconsider(self, now: float) -> None:
+        """A broker was fenced or came back, or a setting changed: one that was about to join may hold
+        nothing back any more, one that could not be a member may join, the minimum may be lower."""
         if self.role is Role.LEADER:
             self._advance_high_watermark(now)
             self._maybe_expand_isr(now)
@@ -431,11 +432,6 @@ class Partition:
         if follower is not None and follower.broker_epoch != -1:
             return follower.broker_epoch
         return -1
-
-    def proposal_accepted(self, decision: Decision, now: float) -> None:
-        """The controller's answer to our AlterPartition; the same decision also comes with the metadata."""
-        if self.role is Role.LEADER and decision.leader == self.config.node_id:
-            self.become_leader(decision, now)
 
     def proposal_refused(self, proposal: Proposal, now: float) -> None:
         """Not accepted: what was proposed is forgotten, and the rules decide anew what to propose."""

@@ -173,3 +173,59 @@ def test_what_a_follower_could_not_use_is_told_again() -> None:
     assert not known.is_news(plain)
     known.asks(known.fetch._replace(current_leader_epoch=9))
     assert known.is_news(plain)
+
+
+def test_D8_an_answer_to_a_fetch_of_an_earlier_epoch_changes_nothing(
+    world: World, conversation: FetchConversation
+) -> None:
+    """Leadership leaves and comes back to the same broker while an answer of its first epoch is late."""
+    conversation.next_request(102, 0.0)
+    world.produce(1, "a")
+    late = world.ask(2, 1)
+    world.decide(leader=2, isr=(2,))
+    world.decide(leader=1, isr=(1,))
+    conversation.follow(world[2])
+    conversation.next_request(102, 0.0)
+    outcome = conversation.answered(response(late), 0.0)
+    assert outcome.bytes_appended == 0 and world[2].log.log_end == 0
+    for _ in range(2):  # the first forgets the epoch in which it led and wrote nothing
+        conversation.answered(response(world.ask(2, 1)), 0.0)
+        conversation.next_request(102, 0.0)
+    assert world.values(2) == ["a"]
+
+
+def test_an_answer_on_a_new_connection_is_not_taken_for_one_of_the_last(
+    world: World, conversation: FetchConversation
+) -> None:
+    conversation.next_request(102, 0.0)
+    conversation.connected()
+    conversation.next_request(102, 0.0)
+    world.produce(1, "a")
+    conversation.answered(response(world.ask(2, 1)), 0.0)
+    assert world.values(2) == ["a"]
+
+
+def test_a_follower_takes_the_batch_into_which_the_leaders_log_start_has_moved(
+    world: World, conversation: FetchConversation
+) -> None:
+    """DeleteRecords cut into a batch while this follower was away."""
+    world.decide(isr=(1,))
+    world.eligible[2] = None
+    world.produce(1, *(f"m{number}" for number in range(10)))
+    world[1].log.advance_log_start(5)
+    world[2].restart_at(5)
+    conversation.next_request(102, 0.0)
+    outcome = conversation.answered(response(world.ask(2, 1)), 0.0)
+    assert not outcome.failed and world[2].log.log_end == 10
+
+
+def test_one_rotten_batch_rests_its_own_partition_only(
+    world: World, conversation: FetchConversation
+) -> None:
+    conversation.next_request(102, 0.0)
+    world.produce(1, "a")
+    rotten = world.ask(2, 1)
+    rotten.records[16] ^= 0xFF  # the magic byte
+    outcome = conversation.answered(response(rotten), 10.0)
+    assert [error.code for _, error in outcome.failed] == [ErrorCode.CORRUPT_MESSAGE]
+    assert conversation.next_retry_at() == 10.5

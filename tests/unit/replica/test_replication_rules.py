@@ -190,7 +190,7 @@ def test_P14_a_replica_that_was_about_to_join_and_died_holds_nothing_back(tmp_pa
     world.produce(1, "a")
     assert world[1].log.high_watermark == 0
     world.eligible[2] = None
-    world[1].brokers_changed(world.now)
+    world[1].reconsider(world.now)
     assert world[1].log.high_watermark == 1
 
 
@@ -203,7 +203,7 @@ def test_P12_a_follower_that_stopped_is_not_taken_back_before_it_fetches_again(
     world.now += LAG_S + 1
     world[1].shrink_isr(world.now)
     world.accept_proposal(1)
-    world[1].brokers_changed(world.now)
+    world[1].reconsider(world.now)
     world[1].shrink_isr(world.now)
     assert world[1].isr == (1,) and world[1].proposal is None
     assert world[1].log.high_watermark == 1
@@ -218,7 +218,7 @@ def test_P14_an_idle_follower_joins_again_when_it_is_unfenced_though_it_says_not
     world.fetch(2, 1)
     assert world[1].proposal is None
     world.eligible[2] = 102
-    world[1].brokers_changed(world.now)
+    world[1].reconsider(world.now)
     assert [id for id, _ in world[1].proposal.isr] == [1, 2]
 
 
@@ -534,3 +534,28 @@ def test_P22_flush_messages_flushes_before_the_record_counts(tmp_path: Path) -> 
     world.produce(1, "a")
     world.settle()
     assert [world[id].log.recovery_point for id in world.ids] == [1, 1]
+
+
+def test_P14_a_dead_follower_that_had_everything_is_not_waited_for(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=3)
+    world.settle()
+    world.eligible[3] = None
+    world.decide(isr=(1, 2))
+    world.produce(1, "a")
+    world.fetch(2, 1, times=2)
+    world.eligible[3] = 103  # registered again, but it has not fetched since
+    world.produce(1, "b")
+    world.now += LAG_S + 1
+    world.fetch(2, 1, times=2)
+    assert world[1].log.high_watermark == 2
+
+
+def test_D9_a_lower_minimum_lets_the_high_watermark_go_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path, brokers=3, min_isr=2)
+    world.eligible[2] = world.eligible[3] = None
+    world.decide(isr=(1,))
+    world.produce(1, "a", acks=1)
+    assert world[1].log.high_watermark == 0
+    world[1].log.config = replace(world.config, min_insync_replicas=1)
+    world[1].reconsider(world.now)
+    assert world[1].log.high_watermark == 1
