@@ -99,6 +99,7 @@ class Producer:
         "coordinator_epoch",
         "epoch",
         "last_timestamp",
+        "silent_since_ms",
         "txn_first_offset",
         "whole",
     )
@@ -110,6 +111,9 @@ class Producer:
         self.whole = True
         """These are all batches it ever wrote here."""
         self.last_timestamp = NO_TIMESTAMP
+        """As the client stamped it: for whoever asks, never compared with our clock."""
+        self.silent_since_ms: int | None = None
+        """When `expire` came by first after its last batch or after loading; None until then."""
         self.coordinator_epoch = -1
         self.txn_first_offset: int | None = None
 
@@ -118,7 +122,7 @@ class Producer:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def state(self) -> tuple[object, ...]:
-        """Everything, to compare."""
+        """Everything that follows from the log, to compare."""
         return (
             self.epoch,
             tuple(self.batches),
@@ -131,7 +135,7 @@ class Producer:
 class ProducerState:
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
-        """By producer id, the one silent for longest first."""
+        """By producer id, the one silent for longest first: in the order of their last appends here."""
         self._ongoing: dict[int, int] = {}
         """Open transactions: producer id → first offset, the oldest first."""
         self._ended: list[tuple[int, int]] = []
@@ -310,6 +314,7 @@ class ProducerState:
             producer.epoch = batch.producer_epoch
             producer.batches.clear()
             producer.whole = False
+        producer.silent_since_ms = None
         self.producers[batch.producer_id] = producer
         return producer
 
@@ -330,9 +335,20 @@ class ProducerState:
         return min(firsts, default=None)
 
     def expire(self, now_ms: int, after_ms: int) -> None:
-        """Forget producers that are silent for so long, unless a transaction of theirs is open."""
+        """Forget producers that are silent for so long, unless a transaction of theirs is open.
+
+        Silence is measured by the clock of whoever calls this from time to time, from call to call: it
+        begins with the first call after a batch came, or after a snapshot or the log was read. So each is
+        remembered for `after_ms` at least, and for one interval between calls more at most. The records'
+        own timestamps say nothing: a mirror's or a backfill's are old when they come, and a producer
+        forgotten for that would have its retry written twice.
+        """
         for producer_id, producer in list(self.producers.items()):
-            if producer.txn_first_offset is None and now_ms - producer.last_timestamp > after_ms:
+            if producer.silent_since_ms is None:
+                producer.silent_since_ms = now_ms
+            elif producer.txn_first_offset is None and (
+                now_ms - producer.silent_since_ms > after_ms
+            ):
                 del self.producers[producer_id]
         for producer_id, verification in list(self._verifying.items()):
             if now_ms - verification.since_ms > after_ms:

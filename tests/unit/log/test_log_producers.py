@@ -91,11 +91,43 @@ def test_a_newer_epoch_fences_the_older_and_begins_at_zero():
 
 def test_silent_producers_are_forgotten_unless_their_transaction_is_open():
     log = new_log(sim_disk())
-    sent(log, 0, timestamp=100, producer=1)
-    sent(log, 0, timestamp=100, producer=2, transactional=True)
-    sent(log, 0, timestamp=900, producer=3)
+    sent(log, 0, producer=1)
+    sent(log, 0, producer=2, transactional=True)
+    sent(log, 0, producer=3)
     log.producers.expire(1000, 500)
+    sent(log, 1, producer=3)
+    log.producers.expire(1500, 500)
+    assert sorted(log.producers.producers) == [1, 2, 3]
+    log.producers.expire(1501, 500)
     assert sorted(log.producers.producers) == [2, 3]
+    log.producers.expire(2001, 500)
+    assert sorted(log.producers.producers) == [2]
+
+
+@pytest.mark.parametrize("timestamp", [-1, 0, 10**15])
+def test_P21_old_or_future_timestamps_neither_hasten_nor_delay_that_a_producer_is_forgotten(
+    timestamp,
+):
+    log = new_log(sim_disk())
+    day = 86_400_000
+    first = sent(log, 0, timestamp=timestamp)
+    log.producers.expire(100 * day, day)
+    assert sent(log, 0, timestamp=timestamp) == first._replace(duplicate=True)
+    log.producers.expire(101 * day + 1, day)
+    assert not log.producers.producers
+
+
+def test_P21_a_producer_is_not_forgotten_for_the_time_that_its_broker_was_down():
+    disk = sim_disk()
+    log = new_log(disk)
+    first = sent(log, 0)
+    log.producers.expire(1000, 500)
+    log.close(clean=True)
+    log = reopen(disk)
+    log.producers.expire(10**12, 500)
+    assert sent(log, 0) == first._replace(duplicate=True)
+    log.producers.expire(10**12 + 501, 500)
+    assert not log.producers.producers
 
 
 def test_the_number_of_producers_is_bounded(monkeypatch):
