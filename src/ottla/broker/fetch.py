@@ -163,6 +163,8 @@ class SessionWatch:
         return found
 
     def close(self) -> None:
+        if self._parked is not None:
+            self._parked.complete()  # while the session still knows what was asked for
         for partition in self._keys:
             self._handler.replicas.unwatch(partition, self)
         self._keys.clear()

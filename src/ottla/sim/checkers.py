@@ -391,6 +391,7 @@ class Checkers:
             replica.copy = Copy(start, self._ledger(key).copy.hash_at(start) or EMPTY)
         end_before = replica.copy.end
         gone = replica.copy.follow(watched.machine.host.disk, partition.log)
+        self._forget_expired(watched, key, partition.log, replica)
         if gone:
             self._note(key, node, f"cut from {gone[-1].end} to {gone[0].base}")
             if before is not None and before.role is partition.role is Role.LEADER:
@@ -413,6 +414,16 @@ class Checkers:
             start < replica.copy.end for _, start in told[len(rebuilt) :]
         ):
             raise self._fail("D6", node, key, f"epochs are {told}, the batches say {rebuilt}")
+
+    def _forget_expired(
+        self, watched: _Watched, key: TopicPartition, log: Log, replica: _Replica
+    ) -> None:
+        """A follower that parts from its leader only below the leader's log start takes that start over."""
+        mine = replica.copy.hash_at(log.log_start)
+        known = self._ledger(key).copy.hash_at(log.log_start)
+        if None not in (mine, known) and mine != known:
+            assert known is not None
+            replica.copy.begin_at(log.log_start, known, watched.machine.host.disk, log)
 
     def _compare_with_others(self, watched: _Watched, key: TopicPartition, mine: _Replica) -> None:
         """D2: where two logs have the same batch end in the same epoch, all before is the same too."""

@@ -114,6 +114,15 @@ class Copy:
             self.add(self._next(disk, log))
         return gone
 
+    def begin_at(self, start: int, base_hash: bytes, disk: SimDisk, log: Log) -> None:
+        """What lies below `start` has expired, whatever it was: it counts as what others had there."""
+        kept = self.after(start)
+        self.start, self._base_hash = start, base_hash
+        self.batches, self._ends, self.epochs = [], [], []
+        for batch in kept:
+            before = self.batches[-1].hash if self.batches else base_hash
+            self.add(batch._replace(hash=_hash(before, content(disk, log, batch))))
+
     def _still_there(self, disk: SimDisk, log: Log, last: Seen) -> bool:
         """Cut and written anew within one event, a log may be as long as before and another."""
         if last.segment not in log.segment_bases:

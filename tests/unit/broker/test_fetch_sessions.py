@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from ottla.broker.fetch import FetchHandler
 from ottla.config import Settings
 from ottla.replica.sessions import INITIAL_EPOCH, NO_SESSION
 from ottla.sim.world import World
 from ottla.wire.fetch import FetchRequest
+
+
+ONE_SLOT = Settings.of(
+    {
+        "node.id": "1",
+        "process.roles": "broker,controller",
+        "listeners": "PLAINTEXT://a:9092,CONTROLLER://a:9093",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "1@a:9093",
+        "log.dirs": "/data",
+        "max.incremental.fetch.session.cache.slots": "1",
+    }
+)
 
 
 class Connection:
@@ -20,21 +33,10 @@ class Connection:
 def test_a_fetcher_that_begins_anew_leaves_its_session_though_every_slot_is_taken() -> None:
     """Seed 734: a second full fetch overtook the first and got no slot; the follower went on with the first
     session, which did not know the partition that only the second named, and was never sent its records."""
-    settings = Settings.of(
-        {
-            "node.id": "1",
-            "process.roles": "broker,controller",
-            "listeners": "PLAINTEXT://a:9092,CONTROLLER://a:9093",
-            "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": "1@a:9093",
-            "log.dirs": "/data",
-            "max.incremental.fetch.session.cache.slots": "1",
-        }
-    )
     with World(1) as world:
         replicas: Any = SimpleNamespace(unwatch=lambda *_: None)
         cluster: Any = SimpleNamespace()
-        handler = FetchHandler(settings, world.node("a").runtime, replicas, cluster)
+        handler = FetchHandler(ONE_SLOT, world.node("a").runtime, replicas, cluster)
         follower: Any = SimpleNamespace(connection=Connection())
         other: Any = SimpleNamespace(connection=Connection())
         anew = FetchRequest(replica_id=2, session_epoch=INITIAL_EPOCH)
@@ -43,3 +45,24 @@ def test_a_fetcher_that_begins_anew_leaves_its_session_though_every_slot_is_take
         assert handler._session(other, anew)._session.id == NO_SESSION
         second = handler._session(follower, anew)._session.id
         assert second not in (NO_SESSION, first) and list(handler._live) == [second]
+
+
+def test_a_session_that_has_to_make_room_answers_its_parked_fetch_first() -> None:
+    """Else a full fetch would be answered without the partitions that it named (seed 37)."""
+    with World(1) as world:
+        replicas: Any = SimpleNamespace(unwatch=lambda *_: None)
+        handler = FetchHandler(
+            ONE_SLOT, world.node("a").runtime, replicas, cast(Any, SimpleNamespace())
+        )
+        consumer: Any = SimpleNamespace(connection=Connection())
+        watch = handler._session(consumer, FetchRequest(session_epoch=INITIAL_EPOCH))
+        known: Any = {("t", 0): "what it asked for"}
+        watch._session.partitions.update(known)
+        answered: list[Any] = []
+        watch._parked = cast(
+            Any,
+            SimpleNamespace(complete=lambda: answered.append(dict(watch._session.partitions))),
+        )
+        follower: Any = SimpleNamespace(connection=Connection())
+        handler._session(follower, FetchRequest(replica_id=2, session_epoch=INITIAL_EPOCH))
+        assert answered == [known]
