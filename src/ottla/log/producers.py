@@ -286,6 +286,19 @@ class ProducerState:
         ):
             producer.batches.insert(0, Written.from_batch(batch))
 
+    def recalled_down_to(self) -> int | None:
+        """Below this offset lies the next batch that `recall` may want; None if it wants none. A producer
+        lacks none that has five, or whose oldest began its epoch with sequence 0."""
+        return max(
+            (
+                producer.batches[0].base_offset
+                for producer in self.producers.values()
+                if 0 < len(producer.batches) < BATCHES_REMEMBERED
+                and producer.batches[0].first_sequence != 0
+            ),
+            default=None,
+        )
+
     def add_marker(self, batch: Batch, marker: Marker) -> AbortedTransaction | None:
         """The end of a transaction is in the log. If it had records here and was aborted: what the index
         is to say of it."""

@@ -4,6 +4,7 @@ cut what was."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from logkit import (
@@ -19,10 +20,11 @@ from logkit import (
     sim_disk,
 )
 
-from ottla.log import checkpoints
+from ottla.log import checkpoints, recovery
 from ottla.log.errors import CorruptLog
 from ottla.records.batch import assign, read_batch
 from ottla.sim.disk import SimDisk
+from ottla.wire.errors import KafkaError
 
 PATH = f"{DIRECTORY}/t-0"
 FIRST = f"{PATH}/00000000000000000000.log"
@@ -270,6 +272,45 @@ def test_a_producer_may_retry_its_last_five_batches_after_a_restart(clean):
         retried = batch_of(3, producer_id=1, producer_epoch=0, base_sequence=3 * number)
         appended = again.append_as_leader(retried, 1, 2000)
         assert appended.duplicate and appended.base_offset == 6 * number
+
+
+def test_P21_large_batches_are_found_again_after_a_restart_however_much_lies_between():
+    disk = sim_disk()
+    config = replace(SMALL, segment_bytes=1 << 20, max_message_bytes=1 << 20)
+    log = new_log(disk, config)
+
+    def write(to, producer: int, sequence: int):
+        batch = batch_of(
+            producer_id=producer, producer_epoch=0, base_sequence=sequence, value=bytes(100_000)
+        )
+        return to.append_as_leader(batch, 0, 1000)
+
+    quiet = [write(log, 1, sequence) for sequence in range(7)]
+    busy = [write(log, 2, sequence) for sequence in range(30)]
+    expected = producers_of(log)
+    log.close(clean=True)
+    again = reopen(disk, recovery_point=log.log_end, clean=True, config=config)
+    assert producers_of(again) == expected
+    for producer, firsts in ((1, quiet), (2, busy)):
+        for sequence in range(len(firsts) - 5, len(firsts)):
+            assert write(again, producer, sequence) == firsts[sequence]._replace(duplicate=True)
+
+
+def test_P21_a_retry_of_a_batch_too_far_back_to_be_found_again_is_refused_not_written_twice(
+    monkeypatch,
+):
+    monkeypatch.setattr(recovery, "RECALL_BATCHES", 20)
+    monkeypatch.setattr(recovery, "RECALL_BYTES", 500)
+    disk = sim_disk()
+    log = new_log(disk)
+    append(log, producer_id=1, producer_epoch=0, base_sequence=7)
+    for _ in range(200):
+        append(log)
+    append(log, producer_id=1, producer_epoch=0, base_sequence=8)
+    log.close(clean=True)
+    again = reopen(disk, recovery_point=log.log_end, clean=True)
+    with pytest.raises(KafkaError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+        append(again, producer_id=1, producer_epoch=0, base_sequence=7)
 
 
 class PowerCut(BaseException):
