@@ -22,12 +22,14 @@ from ottla.runtime import Runtime
 from ottla.wire import fetch as codec
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
-from ottla.wire.errors import InvalidFrame, KafkaError
+from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 
 logger = logging.getLogger(__name__)
 
 FETCH_VERSION = 18
 LIST_OFFSETS_VERSION = 9
+LATEST = -1
+"""To a replica: the end of the leader's log, not the high watermark."""
 EARLIEST = -2
 UNDER_WAY_MAX = 2
 """The fetch that is parked at the leader, and one that overtakes it."""
@@ -273,49 +275,66 @@ class LeaderFetcher:
         for directory_error in outcome.storage_failed:
             self._replicas.directory_failed(directory_error)
         for partition in outcome.out_of_range:
-            self._look_up_start(partition)
+            self._look_up_bounds(partition)
         self._take_turn()
 
-    def _look_up_start(self, partition: Partition) -> None:
-        """What we want next is no longer, or not yet, in the leader's log: begin where its log begins."""
-        task = asyncio.get_running_loop().create_task(self._restart_at_leader_start(partition))
+    def _look_up_bounds(self, partition: Partition) -> None:
+        """What we want next is no longer, or not yet, in the leader's log: ask where that starts and ends."""
+        task = asyncio.get_running_loop().create_task(self._restart_within_bounds(partition))
         self._lookups[task] = None
         task.add_done_callback(lambda done: self._lookups.pop(done, None))
 
-    async def _restart_at_leader_start(self, partition: Partition) -> None:
+    async def _restart_within_bounds(self, partition: Partition) -> None:
         channel = self._channel
         if channel is None:
             return
-        epoch = partition.leader_epoch
+        epoch, position = partition.leader_epoch, partition.next_fetch_position()
         try:
-            answer = await channel.request(
-                ApiKey.LIST_OFFSETS,
-                {
-                    "replica_id": self.conversation.config.node_id,
-                    "isolation_level": 0,
-                    "topics": [
-                        {
-                            "name": partition.topic,
-                            "partitions": [
-                                {
-                                    "partition_index": partition.partition,
-                                    "current_leader_epoch": epoch,
-                                    "timestamp": EARLIEST,
-                                }
-                            ],
-                        }
-                    ],
-                },
-                version=LIST_OFFSETS_VERSION,
-                timeout_s=self._timeout_s,
+            # In two requests: one that names a partition twice is refused.
+            log_end = await self._list_offset(channel, partition, epoch, LATEST)
+            log_start = await self._list_offset(channel, partition, epoch, EARLIEST)
+        except (OSError, TimeoutError, InvalidFrame, KafkaError) as error:
+            logger.info(
+                "the bounds of %s-%d at broker %d are unknown: %s",
+                *partition.key,
+                self._leader,
+                error,
             )
-        except (OSError, TimeoutError, InvalidFrame) as error:
-            logger.info("log start of %s-%d is unknown: %s", *partition.key, error)
             return
-        found = answer.topics[0].partitions[0]
-        if int(found.error_code) == 0 and partition.leader_epoch == epoch:
+        # If a fetch has moved us meanwhile, what we have may come from the leader and be above the end that
+        # it had when we asked: it counts on us to keep that.
+        if (partition.leader_epoch, partition.next_fetch_position()) == (epoch, position):
             try:
-                partition.restart_at(found.offset)
+                partition.restart_within(log_start, log_end)
             except LogDirError as error:
                 self._replicas.directory_failed(error)
             self._soon()
+
+    async def _list_offset(
+        self, channel: Channel, partition: Partition, epoch: int, timestamp: int
+    ) -> int:
+        answer = await channel.request(
+            ApiKey.LIST_OFFSETS,
+            {
+                "replica_id": self.conversation.config.node_id,
+                "isolation_level": 0,
+                "topics": [
+                    {
+                        "name": partition.topic,
+                        "partitions": [
+                            {
+                                "partition_index": partition.partition,
+                                "current_leader_epoch": epoch,
+                                "timestamp": timestamp,
+                            }
+                        ],
+                    }
+                ],
+            },
+            version=LIST_OFFSETS_VERSION,
+            timeout_s=self._timeout_s,
+        )
+        found = answer.topics[0].partitions[0]
+        if int(found.error_code) != 0:
+            raise KafkaError(ErrorCode(int(found.error_code)))
+        return int(found.offset)

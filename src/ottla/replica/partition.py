@@ -31,6 +31,7 @@ from ottla.wire.types import TopicPartition
 NO_LEADER = -1
 ANY_EPOCH = -1
 """A client that names no leader epoch is not checked against ours."""
+NO_EPOCH = -1
 
 
 def is_transactional(records: memoryview) -> bool:
@@ -91,6 +92,7 @@ class Truncation(NamedTuple):
     high_watermark: int
     leader_epoch: int
     diverging: tuple[int, int]
+    """The leader's word: (epoch, its end there); NO_EPOCH and its log's end where no epoch could tell."""
 
     @property
     def below_high_watermark(self) -> bool:
@@ -482,7 +484,8 @@ class Partition:
             return None
         epoch, end = self.log.epochs.end_offset_for(fetch.last_fetched_epoch, self.log.log_end)
         if epoch == -1:
-            # Older than anything here: the follower starts again from our log start.
+            # Newer than any epoch here, or we know none: nothing to compare. An end beyond ours is out of
+            # range, and the follower then asks where our log starts and ends.
             return None
         if epoch < fetch.last_fetched_epoch or end < fetch.fetch_offset:
             return epoch, end
@@ -654,14 +657,32 @@ class Partition:
         # Also when no record goes: an epoch that began at our end and got no record must be forgotten.
         log.truncate_to(target)
 
-    def restart_at(self, leader_log_start: int) -> None:
-        """Our end lies below all that the leader still has: begin again where its log begins."""
+    def restart_within(self, leader_log_start: int, leader_log_end: int) -> None:
+        """Our end lies outside of the leader's log. Above it, we cut what the leader does not have: an
+        emptied log knows no epoch, so no answer to a fetch tells it where it diverges. Where nothing is left
+        to build on, below the leader's start too, we begin again where its log begins."""
         if self.role is not Role.FOLLOWER:
             return
         log = self.log
-        if log.log_end > leader_log_start:
-            return
-        log.truncate_fully(leader_log_start)
+        if log.log_end > leader_log_end:
+            builds_on = log.log_start < leader_log_end
+            target = leader_log_end if builds_on else leader_log_start
+            self.observer.truncated(
+                Truncation(
+                    self.key,
+                    target,
+                    log.log_end,
+                    log.high_watermark,
+                    self.leader_epoch,
+                    (NO_EPOCH, leader_log_end),
+                )
+            )
+            if builds_on:
+                log.truncate_to(target)
+            else:
+                log.truncate_fully(target)
+        elif log.log_end < leader_log_start:
+            log.truncate_fully(leader_log_start)
 
     # -- what must always hold ---------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ def _mark_election(was: PartitionImage, now: PartitionImage) -> None:
 
 
 def _replicas() -> list[Patch]:
-    truncate, restart_at = Partition._truncate, Partition.restart_at
+    truncate, restart_within = Partition._truncate, Partition.restart_within
     check_epoch, set_aside = Partition._check_epoch, LogManager.set_aside
     mark_offline, start = LogManager.mark_offline, LogManager.start
     last_cut: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
@@ -115,10 +115,10 @@ def _replicas() -> list[Patch]:
         if len(log.segment_bases) < segments:
             mark("truncation across segments")
 
-    def restarted(self: Partition, leader_log_start: int) -> None:
+    def restarted(self: Partition, leader_log_start: int, leader_log_end: int) -> None:
         end = self.log.log_end
-        restart_at(self, leader_log_start)
-        if self.log.log_end != end:
+        restart_within(self, leader_log_start, leader_log_end)
+        if self.log.log_end > end:
             mark("began anew")
 
     def epoch_checked(self: Partition, named_epoch: int) -> ErrorCode | None:
@@ -144,7 +144,7 @@ def _replicas() -> list[Patch]:
 
     return [
         Patch(Partition, "_truncate", truncated),
-        Patch(Partition, "restart_at", restarted),
+        Patch(Partition, "restart_within", restarted),
         Patch(Partition, "_check_epoch", epoch_checked),
         Patch(LogManager, "set_aside", aside),
         Patch(LogManager, "mark_offline", offline),

@@ -213,7 +213,7 @@ def test_a_follower_takes_the_batch_into_which_the_leaders_log_start_has_moved(
     world.eligible[2] = None
     world.produce(1, *(f"m{number}" for number in range(10)))
     world[1].log.advance_log_start(5)
-    world[2].restart_at(5)
+    world[2].restart_within(5, world[1].log.log_end)
     conversation.next_request(102, 0.0)
     outcome = conversation.answered(response(world.ask(2, 1)), 0.0)
     assert not outcome.failed and world[2].log.log_end == 10

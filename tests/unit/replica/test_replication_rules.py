@@ -559,3 +559,51 @@ def test_D9_a_lower_minimum_lets_the_high_watermark_go_at_once(tmp_path: Path) -
     world[1].log.config = replace(world.config, min_insync_replicas=1)
     world[1].reconsider(world.now)
     assert world[1].log.high_watermark == 1
+
+
+def test_P25_an_emptied_log_beyond_the_new_leaders_end_begins_anew_with_all_it_has(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    for value in "abcdefghij":
+        world.produce(1, value)
+    world.decide(isr=(1,))
+    world[1].log.advance_log_start(10)
+    world[1].log.epochs.truncate_from_end(10)  # as a restart leaves it: no record, no epoch
+    world.decide(leader=2, isr=(2,))  # unclean: it has nothing of that
+    world.produce(2, "x", "y")
+    assert world.ask(1, 2).error == ErrorCode.OFFSET_OUT_OF_RANGE
+    world[1].restart_within(world[2].log.log_start, world[2].log.log_end)
+    (lost,) = world.seen[1].truncations
+    assert (lost.first_offset, lost.end_offset, lost.diverging) == (0, 10, (-1, 2))
+    assert lost.below_high_watermark
+    world.settle()
+    assert world.values(1) == ["x", "y"]
+    world.assert_identical()
+
+
+def test_P25_a_follower_above_its_leaders_end_cuts_only_what_lies_beyond(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.produce(1, "a")
+    world.produce(1, "b")
+    world.settle()
+    world.decide(isr=(1,))
+    world.produce(1, "c")
+    world[1].log.epochs.clear()  # nothing tells where it diverges
+    world.decide(leader=2, isr=(2,))
+    assert world.ask(1, 2).error == ErrorCode.OFFSET_OUT_OF_RANGE
+    world[1].restart_within(0, 2)
+    assert [(lost.first_offset, lost.end_offset) for lost in world.seen[1].truncations] == [(2, 3)]
+    assert world.values(1) == ["a", "b"]
+    world.produce(2, "d")
+    world.settle()
+    assert world.values(1) == ["a", "b", "d"]
+
+
+def test_a_follower_within_its_leaders_log_is_left_alone(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.produce(1, "a")
+    world.settle()
+    for start, end in ((0, 1), (1, 1), (0, 5)):
+        world[2].restart_within(start, end)
+        assert world.values(2) == ["a"] and not world.seen[2].truncations
