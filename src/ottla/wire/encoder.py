@@ -14,6 +14,7 @@ from operator import itemgetter
 from struct import Struct as Packing
 from typing import Any, Final
 
+from ottla.wire.errors import MESSAGE_LENGTH_MAX
 from ottla.wire.primitives import STRING_BYTES_MAX, uvarint
 from ottla.wire.schema import (
     FORMATS,
@@ -171,6 +172,7 @@ def _encode_uuid(out: bytearray, value: Any) -> None:
 def _sized_encoder(field: Field, flexible: bool) -> Encode:
     """Strings, bytes and records."""
     is_text, nullable = field.kind == "string", field.nullable
+    is_message = field.name == "error_message"  # may repeat what a stranger wrote
     pack_length = _INT16 if is_text else _INT32
 
     def encode(out: bytearray, value: Any) -> None:
@@ -179,6 +181,8 @@ def _sized_encoder(field: Field, flexible: bool) -> Encode:
                 raise ValueError(f"{field.name} may not be null in this version")
             out += b"\x00" if flexible else pack_length(-1)
             return
+        if is_message and len(value) > MESSAGE_LENGTH_MAX:
+            value = value[: MESSAGE_LENGTH_MAX - 1] + "…"
         data = value.encode() if is_text else value
         if is_text and len(data) > STRING_BYTES_MAX:
             raise ValueError(f"a string of {len(data)} bytes is longer than {STRING_BYTES_MAX}")

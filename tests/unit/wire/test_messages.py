@@ -250,3 +250,13 @@ def test_importing_wire_loads_nothing_of_kio() -> None:
     script = "import sys\n" + "".join(f"import ottla.wire.{name}\n" for name in modules)
     script += "assert not [name for name in sys.modules if name.startswith('kio')]"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_an_error_message_is_cut_where_a_name_would_be_refused() -> None:
+    row = {"name": "t", "error_code": 17, "error_message": "é" * 40_000}
+    body = messages.write_response(ApiKey.CREATE_TOPICS, 7, {"topics": [row]})
+    (topic,) = messages.read_response(ApiKey.CREATE_TOPICS, 7, memoryview(body), 0).topics
+    assert topic.error_message is not None
+    assert len(topic.error_message) == 1000
+    with pytest.raises(ValueError, match="longer than 32767"):
+        messages.write_response(ApiKey.CREATE_TOPICS, 7, {"topics": [{"name": "x" * 40_000}]})
