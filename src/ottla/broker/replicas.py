@@ -173,12 +173,10 @@ class ReplicaManager:
                 self._find_lost(topic, number)
                 self._apply(topic, number)
         self.is_started = True
-        for key in [key for key in self.logs.logs if key not in self.partitions]:
-            logger.info("removing the stray log %s-%d: no replica of it is here", *key)
-            self._delete_log(key)
-        for key in [key for key in self.logs.corrupt if key not in self.lost]:
-            logger.info("setting the stray log %s-%d aside: no replica of it is here", *key)
-            self._set_aside(key)
+        # Never deleted: metadata that has forgotten a partition may be what is wrong.
+        strays = [key for key in self.logs.logs if key not in self.partitions]
+        for key in strays + [key for key in self.logs.corrupt if key not in self.lost]:
+            self._set_aside(key, "no replica of it is here by the metadata")
         for key, why in self.lost.items():
             logger.error("%s-%d is offline until another broker leads it: %s", *key, why)
 
@@ -283,8 +281,7 @@ class ReplicaManager:
         log = self.logs.logs.get(key)
         if log is not None and log.topic_id != topic.id:
             # A topic of the same name, deleted while we were down and made anew.
-            logger.info("replacing the log of a former topic %s-%d", *key)
-            self.logs.delete(key, self.clock.wall_ms())
+            self._set_aside(key, "it is of a former topic of that name")
             log = None
         config = self.log_config(topic.name)
         if log is None:
@@ -350,7 +347,7 @@ class ReplicaManager:
         self.failed.pop(key, None)
         self.rebuilding.pop(key, None)
         if self.lost.pop(key, None) is not None and key in self.logs.corrupt:
-            self._set_aside(key)
+            self._set_aside(key, "it is damaged, and its replica was removed")
         partition = self.partitions.get(key)
         if partition is None or partition.topic_id != topic_id:
             return
@@ -367,11 +364,15 @@ class ReplicaManager:
         except LogDirError as error:
             logger.error("the log of %s-%d was not deleted: %s", *key, error)
 
-    def _set_aside(self, key: TopicPartition) -> None:
+    def _set_aside(self, key: TopicPartition, why: str) -> None:
         try:
-            self.logs.set_aside(key)
+            path = self.logs.set_aside(key)
         except LogDirError as error:
             logger.error("what is left of %s-%d was not set aside: %s", *key, error)
+        else:
+            logger.warning(
+                "the stray log %s-%d is kept as %s, for you to remove: %s", *key, path, why
+            )
 
     def directory_failed(self, error: LogDirError) -> None:
         self.logs.mark_offline(error.directory, error.cause)

@@ -402,10 +402,16 @@ class LogManager:
         counts = Counter(log.directory for log in self.logs.values())
         return min(online, key=lambda directory: counts[directory])
 
-    def set_aside(self, key: TopicPartition) -> None:
-        """Keep what is left of a corrupt log under another name, for a human to look at."""
-        directory = self._corrupt_in.pop(key)
-        del self.corrupt[key]
+    def set_aside(self, key: TopicPartition) -> str:
+        """Keep a log that is of no use here, corrupt or not, under another name for a human to look at.
+        Its new path."""
+        log = self.logs.pop(key, None)
+        if log is None:
+            directory = self._corrupt_in.pop(key)
+            del self.corrupt[key]
+        else:
+            directory = log.directory
+            log.close(clean=False)
         name = directory_name(key.topic, key.partition)
         suffix = f".{self._new_id().hex}{STRAY_SUFFIX}"
         target = f"{directory}/{name[: NAME_BYTES_MAX - len(suffix)]}{suffix}"
@@ -415,6 +421,7 @@ class LogManager:
         except OSError as error:
             self.mark_offline(directory, error)
             raise LogDirError(directory, error) from error
+        return target
 
     # Failing
 
