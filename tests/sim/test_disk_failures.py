@@ -11,6 +11,7 @@ from disk_cluster import FIRST, METADATA, SECOND, SETTINGS, TOPIC, DiskCluster, 
 from ottla.metadata.records import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, NO_LEADER
 from ottla.sim.cluster import SimCluster
 from ottla.sim.world import World
+from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 
 EVERYWHERE = ([1, 2, 3], [1, 2, 3])
@@ -568,3 +569,44 @@ def test_a_static_voter_on_an_empty_disk_is_a_follower_like_any_other() -> None:
         cluster.wait(lambda: len({quorum.image.offset for quorum in images}) == 1)
         assert len({quorum.image.digest() for quorum in images}) == 1
         assert cluster.nothing_is_lost() and world.problems() == []
+
+
+# -- a static voter whose disk was replaced
+
+
+def test_a_replaced_disk_and_a_node_that_was_away_do_not_make_the_cluster_forget() -> None:
+    with World(31) as world:
+        cluster = DiskCluster(world)
+        cluster.stop(3)
+        cluster.create([1, 2], min_insync_replicas="2")
+        cluster.produce(0)
+        cluster.stop(2)
+        cluster.stop(1)
+        cluster.node(2).host.disk.wipe()
+        cluster.restart(2, wait=False)
+        cluster.restart(3, wait=False)
+        assert not world.run_until(lambda: cluster.node(3).is_ready, 30), "they know too little"
+        cluster.restart(1)
+        cluster.wait(cluster.is_whole)
+        assert cluster.nothing_is_lost() and world.problems() == []
+        node = cluster.node(2).node
+        assert node is not None and node.quorum is not None
+        assert node.quorum.raft.has_vote, "it has caught up"
+
+
+def test_a_log_of_which_the_metadata_knows_nothing_is_set_aside_and_not_deleted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with World(32) as world:
+        cluster = DiskCluster(world)
+        cluster.create(*EVERYWHERE)
+        cluster.produce(0)
+        kept = cluster.log_bytes(1, FIRST)
+        cluster.stop(1)
+        fields = {"topics": [{"name": TOPIC}], "timeout": 3000}
+        cluster.do(cluster.client.connections.ask(ApiKey.DELETE_TOPICS, fields))
+        cluster.restart(1)
+        disk = cluster.node(1).host.disk
+        (stray,) = [name for name in disk.list_dir(FIRST) if name.endswith("-stray")]
+        assert disk.read(f"{FIRST}/{stray}/00000000000000000000.log") == kept
+        assert f"the stray log t-0 is kept as {FIRST}/{stray}" in caplog.text

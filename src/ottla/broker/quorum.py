@@ -32,6 +32,7 @@ from ottla.metadata.records import Record, decode, encode
 from ottla.metadata.roles import (
     BadRecords,
     BecameLeader,
+    CameOfAge,
     LeaderChanged,
     LostLeadership,
     Replica,
@@ -179,6 +180,12 @@ class Quorum:
         self._load_snapshot()
         self._is_running = True
         self._snapshots.began(self._now())
+        if self._raft.is_newborn:
+            logger.info(
+                "node %d has no vote in the quorum yet: its metadata directory was empty, so it waits for "
+                "a leader to catch up with, or for all other voters to be as new",
+                self.node_id,
+            )
         self._step(lambda: self._raft.start(self._now()))
 
     async def stop(self) -> None:
@@ -342,6 +349,8 @@ class Quorum:
                         epoch,
                         known,
                     )
+                case CameOfAge():
+                    logger.info("node %d has its vote in the quorum", self.node_id)
                 case BadRecords(why=why):
                     logger.warning("node %d: refused what the leader sent: %s", self.node_id, why)
 

@@ -15,6 +15,7 @@ from ottla.runtime.seams import Disk
 from ottla.wire.types import ZERO_UUID, uuid_from_text, uuid_to_text
 
 FILE_NAME = "quorum-state"
+NEWBORN = "ottlaNewborn"
 
 
 class CorruptQuorumState(Exception):
@@ -25,6 +26,9 @@ class QuorumState(NamedTuple):
     epoch: int = 0
     leader: int | None = None
     voted: ReplicaKey | None = None
+    is_newborn: bool = False
+    """A static voter on a disk that was empty: it may have voted and acknowledged on another before, and
+    takes no part in elections until it knows better."""
 
 
 def encode_state(state: QuorumState, *, kraft_version: int, voters: Sequence[int]) -> bytes:
@@ -51,6 +55,8 @@ def encode_state(state: QuorumState, *, kraft_version: int, voters: Sequence[int
             "currentVoters": [{"voterId": voter} for voter in voters],
             "data_version": 0,
         }
+    if state.is_newborn:
+        fields[NEWBORN] = True  # Kafka passes over fields that it does not know
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -65,7 +71,12 @@ def decode_state(data: bytes, path: str) -> QuorumState:
     if version not in (0, 1) or epoch < 0:
         raise CorruptQuorumState(f"{path}: version {version}, epoch {epoch}")
     vote = ReplicaKey(voted, None if directory == ZERO_UUID else directory)
-    return QuorumState(epoch, None if leader < 0 else leader, None if voted < 0 else vote)
+    return QuorumState(
+        epoch,
+        None if leader < 0 else leader,
+        None if voted < 0 else vote,
+        bool(fields.get(NEWBORN, False)),
+    )
 
 
 class QuorumStateFile:
@@ -75,8 +86,12 @@ class QuorumStateFile:
         self._disk = disk
         self.path = f"{directory}/{FILE_NAME}"
 
+    @property
+    def exists(self) -> bool:
+        return self._disk.exists(self.path)
+
     def read(self) -> QuorumState:
-        if not self._disk.exists(self.path):
+        if not self.exists:
             return QuorumState()
         return decode_state(self._disk.read(self.path), self.path)
 

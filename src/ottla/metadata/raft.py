@@ -16,6 +16,12 @@ Beyond Kafka: a voter whose connection to the leader closes begins its pre-vote 
 asked everybody and heard from a majority that they know no leader does not wait for its election timeout
 either. Pre-votes change nothing and are refused by whoever still hears from the leader, so being early costs
 nothing. Of two voters that stand at the same moment one gives way.
+
+Also beyond Kafka: a static voter on an empty disk is *newborn*. Static voters have no directory ids, so that
+nobody can tell a new voter from one whose disk was replaced. The latter, voting at once, could with one that
+was away make a majority that has nothing of what its former self and a third had committed. So a newborn neither votes nor stands until either it has everything up to the high watermark that an established
+leader named, or all other voters have told it that they are in epoch 0: then nothing was ever committed. A
+new cluster's first election thus needs all its voters, every later one a majority.
 """
 
 from __future__ import annotations
@@ -47,6 +53,7 @@ from ottla.metadata.roles import (
     BadRecords,
     Ballot,
     BecameLeader,
+    CameOfAge,
     Event,
     HighWatermarkAdvanced,
     LeaderChanged,
@@ -98,6 +105,11 @@ class Raft:
         self._random = random
         self._wall_ms = wall_ms
         self._state = state_file.read()
+        if not state_file.exists and self._is_static_and_empty():
+            self._state = QuorumState(is_newborn=True)
+        self._caught_up_at: int | None = (
+            None  # where a newborn has all that it could have forgotten
+        )
         # Kafka numbers servers whose ids are not known yet downwards from -2.
         self._addresses = {-2 - i: where for i, where in enumerate(bootstrap)}
         self._bootstrap = list(self._addresses)
@@ -144,6 +156,15 @@ class Raft:
     @property
     def is_voter(self) -> bool:
         return self.journal.voters.has(self.key)
+
+    @property
+    def is_newborn(self) -> bool:
+        return self._state.is_newborn
+
+    @property
+    def has_vote(self) -> bool:
+        """May vote and stand for election."""
+        return self.is_voter and not self.is_newborn
 
     @property
     def high_watermark(self) -> int:
@@ -208,7 +229,7 @@ class Raft:
 
     def _deadline_passed(self, now: float) -> None:
         match self.role:
-            case Role.UNATTACHED | Role.FOLLOWER | Role.CANDIDATE if not self.is_voter:
+            case Role.UNATTACHED | Role.FOLLOWER | Role.CANDIDATE if not self.has_vote:
                 self._deadline = math.inf
             case Role.UNATTACHED | Role.FOLLOWER | Role.CANDIDATE:
                 if self.role is Role.FOLLOWER:
@@ -248,16 +269,13 @@ class Raft:
         """The one place where a role begins. The state is on disk before anything else changes."""
         assert role in TRANSITIONS[self.role], f"{self.role} to {role}"
         old = self._state
+        state = state._replace(is_newborn=old.is_newborn)
         assert state.epoch >= old.epoch, f"{old} to {state} (M2)"
         if state.epoch == old.epoch:
             assert old.voted in (None, state.voted), f"a second vote: {old} to {state} (M1)"
             assert old.leader in (None, state.leader), f"a second leader: {old} to {state} (M1)"
         if state != old:
-            self._state_file.write(
-                state,
-                kraft_version=self.journal.kraft_version,
-                voters=self.journal.voters.ids,
-            )
+            self._write(state)
         if self.role is Role.LEADER:
             self.events.append(LostLeadership(old.epoch))
         self._state = state
@@ -275,20 +293,26 @@ class Raft:
             self._fetch_not_before = now
         self._puller.abandon_download()
 
+    def _write(self, state: QuorumState) -> None:
+        journal = self.journal
+        self._state_file.write(
+            state, kraft_version=journal.kraft_version, voters=journal.voters.ids
+        )
+
     def become_unattached(self, epoch: int, now: float, *, voted: ReplicaKey | None = None) -> None:
         keep = self._state if epoch == self.epoch else QuorumState(epoch)
         self._enter(Role.UNATTACHED, keep._replace(voted=voted or keep.voted), now)
         self._wait_for_leader(now)
 
     def become_prospective(self, now: float) -> None:
-        assert self.is_voter
+        assert self.has_vote
         self._enter(Role.PROSPECTIVE, self._state, now)
         self._deadline = now + self._election_timeout()
         self._ballot = Ballot(granted={self.id})
         self._count_votes(now)
 
     def become_candidate(self, now: float) -> None:
-        assert self.is_voter
+        assert self.has_vote
         self._enter(Role.CANDIDATE, QuorumState(self.epoch + 1, None, self.key), now)
         self._deadline = now + self._election_timeout()
         self._ballot = Ballot(granted={self.id})
@@ -388,6 +412,33 @@ class Raft:
             self._leader_is_gone = True
             self._early(now)
 
+    # Coming of age
+
+    def _is_static_and_empty(self) -> bool:
+        journal = self.journal
+        return (
+            journal.kraft_version == 0
+            and self.is_voter
+            and bool(self._other_voters())
+            and journal.log_end == 0
+            and journal.last_epoch == 0
+        )
+
+    def _come_of_age(self) -> None:
+        """From here on an ordinary voter."""
+        grown = self._state._replace(is_newborn=False)
+        self._write(grown)
+        self._state = grown
+        self.events.append(CameOfAge())
+
+    def _newborn_fetched(self, flushed_end: int, high_watermark: int) -> None:
+        """An established leader named its high watermark. The first one counts: what an earlier life of this
+        node had acknowledged was below it, and a quorum that commits all the time must not outrun us."""
+        if self._caught_up_at is None and high_watermark >= 0:
+            self._caught_up_at = high_watermark
+        if self._caught_up_at is not None and flushed_end >= self._caught_up_at:
+            self._come_of_age()
+
     # Elections
 
     def handle_vote(self, request: Vote, now: float) -> VoteAnswer:
@@ -427,6 +478,8 @@ class Raft:
         return voter == self.key
 
     def _grants(self, request: Vote) -> bool:
+        if self.is_newborn:
+            return False
         up_to_date = request.last >= self.journal.end
         if not request.pre_vote:
             if self._state.voted is not None:
@@ -764,6 +817,8 @@ class Raft:
             events = self._puller.take(answer)
             if answer.diverging is None and answer.snapshot_id is None:  # our log agrees with its
                 self._advance_high_watermark(answer.high_watermark)
+                if self.is_newborn and isinstance(send.request, Fetch):
+                    self._newborn_fetched(send.request.offset, answer.high_watermark)
         self.events += events
         if any(isinstance(event, BadRecords) for event in events):
             self._fetch_not_before = now + self.timing.retry_backoff
@@ -798,6 +853,8 @@ class Raft:
         if self.role is not Role.UNATTACHED or not self.is_voter:
             return
         reason.add(peer)
+        if self.is_newborn and self.epoch == 0 and self._other_voters() <= self._leaderless:
+            self._come_of_age()
         if not self._other_voters() <= self._leaderless | self._out_of_reach:
             self._fetch_not_before = now
         elif len(self._leaderless) + 1 >= self.journal.voters.majority:
@@ -815,5 +872,5 @@ class Raft:
         assert (self.role in (Role.PROSPECTIVE, Role.CANDIDATE)) == (self._ballot is not None)
         if self.role is Role.LEADER:
             assert self._state.leader == self.id and self._state.voted == self.key
-        if not self.is_voter:
+        if not self.has_vote:
             assert self.role not in (Role.PROSPECTIVE, Role.CANDIDATE)

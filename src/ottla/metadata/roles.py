@@ -101,6 +101,10 @@ class BadRecords(NamedTuple):
     why: str
 
 
+class CameOfAge(NamedTuple):
+    """A newborn voter has its vote."""
+
+
 class TwoLeaders(NamedTuple):
     """Somebody named another leader of an epoch than we know, and was not believed. One of the two was
     forged: this node may be of no use to the quorum until the next epoch, but it lives."""
@@ -118,6 +122,7 @@ Event: TypeAlias = (
     | Truncated
     | SnapshotInstalled
     | BadRecords
+    | CameOfAge
     | TwoLeaders
 )
 

@@ -77,7 +77,9 @@ class Host:
             cluster_id="cluster",
             node_id=self.node,
             directory_id=directory_of(self.node, self.directory_life),
-            voters=self.world.voters if self.is_voter and self.directory_life == 0 else None,
+            voters=self.world.voters
+            if self.is_voter and self.directory_life == 0 and not self.world.static
+            else None,
         )
 
     def replace_disk(self) -> None:
@@ -91,7 +93,12 @@ class Host:
         world = self.world
         self.life += 1
         key = ReplicaKey(self.node, directory_of(self.node, self.directory_life))
-        journal = Journal.open(self.disk, ROOT, now_ms=world.wall_ms())
+        journal = Journal.open(
+            self.disk,
+            ROOT,
+            static_voters=world.voters if world.static else None,
+            now_ms=world.wall_ms(),
+        )
         self.raft = Raft(
             key,
             endpoint(self.node) if self.is_voter else None,
@@ -202,7 +209,10 @@ class World:
         replay: float = 0.0,
         delay: float = 0.001,
         timing: Timing | None = None,
+        static: bool = False,
     ) -> None:
+        """`static`: the voters are in the settings (kraft.version 0) and have no directory ids."""
+        self.static = static
         self.random = random.Random(seed)
         self.now = 0.0
         self.timing = timing or Timing()
@@ -210,7 +220,8 @@ class World:
         self.replay = replay
         self.delay = delay
         self.voters = VoterSet.of(
-            Voter(n, directory_of(n), (endpoint(n),)) for n in range(1, voters + 1)
+            Voter(n, None if static else directory_of(n), (endpoint(n),))
+            for n in range(1, voters + 1)
         )
         self.cut: set[tuple[int, int]] = set()
         self.leaders: dict[int, int] = {}
@@ -391,9 +402,11 @@ class World:
         holding = 0
         for voter in self.voters.ids:
             host = self.hosts[voter]
-            if host.raft is not None and host.directory_life == 0:
+            if host.directory_life > 0 and not self.static:
+                continue
+            if host.raft is not None:
                 holding += host.raft.journal.flushed_end >= offset
-            elif host.directory_life == 0:
+            else:
                 holding += self.end_on_disk(host) >= offset
         assert holding >= self.voters.majority, f"{offset} is on {holding} disks only (M4)"
 
