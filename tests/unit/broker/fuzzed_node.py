@@ -29,6 +29,15 @@ from support.damage import BROKER, SERVED
 
 TOPIC = "orders"
 
+GROUP, TRANSACTION = 0, 1
+FEW_COORDINATORS = {
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+
 Frame = tuple[str, bytes]
 """A listener, and what it gets: a frame without its size."""
 
@@ -95,7 +104,8 @@ class FuzzedNode:
 
     def __init__(self, seed: int = 1, nodes: int = 1, **overrides: str) -> None:
         self.world = World(seed)
-        settings = {name.replace("_", "."): value for name, value in overrides.items()}
+        given = {name.replace("_", "."): value for name, value in overrides.items()}
+        settings = {**FEW_COORDINATORS, **given}
         self.cluster = SimCluster(self.world, nodes, settings)
         self.complaints = Complaints()
         logging.getLogger("ottla").addHandler(self.complaints)
@@ -103,6 +113,8 @@ class FuzzedNode:
         assert self.cluster.wait_ready(30), "the node came up"
         self.sim = self.cluster.nodes[1]
         self.create_topic()
+        for key_type in (GROUP, TRANSACTION):
+            self.find_coordinator(key_type)
 
     def __enter__(self) -> Self:
         return self
@@ -127,6 +139,20 @@ class FuzzedNode:
         ]
         answer = self.ask(BROKER, ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout": 5000})
         assert self.world.run_until(self.leads, 10), answer
+
+    def find_coordinator(self, key_type: int) -> None:
+        """Whoever asks first brings the coordinators about."""
+
+        def found() -> bool:
+            fields = {"key_type": key_type, "coordinator_keys": [TOPIC]}
+            answer = self.ask(BROKER, ApiKey.FIND_COORDINATOR, 4, fields)
+            return bool(answer.coordinators[0].error_code == 0)
+
+        for _ in range(100):
+            if found():
+                return
+            self.world.run_for(0.1)
+        raise AssertionError("no coordinator came about")
 
     def leads(self) -> bool:
         topic = self.node.quorum.image.topics.get(TOPIC)
