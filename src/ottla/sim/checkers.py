@@ -618,8 +618,9 @@ class Checkers:
 
     def _metadata_log_changed(self, watched: _Watched, log: Log) -> None:
         node = watched.machine.id
-        if log.segment_bases[0] > watched.metadata.end:
-            watched.metadata = self._copy_from(log)  # begun anew at a checkpoint
+        if log.segment_bases[0] >= watched.metadata.end:
+            # Begun anew at a checkpoint, perhaps one that ends where the log before it ended (seed 13).
+            watched.metadata = self._copy_from(log)
         for batch in watched.metadata.follow(watched.machine.host.disk, log):
             if self._metadata.copy.hash_at(batch.end) == batch.hash:
                 raise self._fail(
