@@ -13,23 +13,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.broker.node import Broker, Node
+from ottla.broker.node import Node
 from ottla.controller.draft import UNCLEAN_ELECTION
 from ottla.log.log import Log
-from ottla.metadata.conversation import Vote, VoteAnswer
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage
 from ottla.metadata.journal import TOPIC as METADATA_TOPIC
 from ottla.metadata.quorum_state import QuorumState
-from ottla.metadata.raft import Raft
 from ottla.metadata.records import NO_LEADER, RECOVERING, TOPIC_RESOURCE, Record, decode
 from ottla.metadata.roles import Role as RaftRole
 from ottla.records.batch import read_batch
 from ottla.records.record import records as records_of
-from ottla.replica.partition import Partition, Role, Truncation
+from ottla.replica.partition import Partition, Proposal, Role, Truncation
 from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.coverage import mark
 from ottla.sim.oracle import EMPTY, Copy, Ledger, Violation, content
 from ottla.sim.process import Process
+from ottla.sim.told import Told
 from ottla.sim.workload import Ack, History
 from ottla.wire.types import TopicPartition
 
@@ -75,8 +74,7 @@ class _Watched:
         self.raft_flushed = 0
         self.epoch = 0
         self.image: MetadataImage | None = None
-        self.raft: Raft | None = None
-        self.broker: Broker | None = None
+        self.has_served = False
 
 
 class Checkers:
@@ -94,9 +92,7 @@ class Checkers:
         self._digests: dict[int, str] = {-1: self.image.digest()}
         self._raft_leaders: dict[int, int] = {}
         self._votes: dict[tuple[int, int], int] = {}
-        self._votes_granted: list[tuple[int, int, int]] = []
-        """(voter, epoch, candidate) as answered, not looked at yet."""
-        self._truncations: list[tuple[_Watched, Truncation]] = []
+        self._told = Told()
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         self._broker_epochs: dict[int, int] = {}
         self._watched = {node.id: _Watched(node) for node in cluster.nodes.values()}
@@ -178,6 +174,7 @@ class Checkers:
             watched.raft_seen = None
             watched.metadata_log = None
             watched.image = None
+            watched.has_served = False
 
     def _after_event(self, process: Process) -> None:
         watched = self._by_process.get(process)
@@ -190,61 +187,47 @@ class Checkers:
         node = watched.machine.node
         if node is None or node.quorum is None:
             return
-        self._listen(watched, node)
+        self._told.listen(watched.machine.id, node)
         self._look_at_quorum(watched, node)
-        if node.broker is not None and node.broker.is_serving:
+        if node.broker is not None and (node.broker.is_serving or watched.has_served):
+            watched.has_served = True  # also while it stops: followers go on until their logs close
             self._look_at_replicas(watched, node.broker.replicas.partitions)
-        if self._truncations:
-            self._check_truncations()
-        if self._votes_granted:
-            self._check_votes_granted()
+        if self._told.truncations or self._told.proposals or self._told.votes:
+            self._check_told()
 
-    def _listen(self, watched: _Watched, node: Node) -> None:
-        """What is over within one event is told, since it cannot be seen afterwards."""
-        assert node.quorum is not None
-        raft, broker = node.quorum.raft, node.broker
-        if watched.raft is not raft:
-            watched.raft = raft
-            handle_vote = raft.handle_vote
+    def _check_told(self) -> None:
+        told = self._told
+        for node, truncation in told.truncations:
+            self._check_truncation(node, truncation)
+        for partition, proposal in told.proposals:
+            self._check_proposal(partition, proposal)
+        for vote in told.votes:
+            given = self._votes.setdefault((vote.voter, vote.epoch), vote.candidate)
+            if given != vote.candidate:
+                what = f"voted for {given} and {vote.candidate} in epoch {vote.epoch}"
+                raise self._fail("M1", vote.voter, METADATA, what)
+        told.truncations.clear()
+        told.proposals.clear()
+        told.votes.clear()
 
-            def voted(request: Vote, now: float) -> VoteAnswer:
-                answer = handle_vote(request, now)
-                if answer.granted and not request.pre_vote:
-                    vote = (watched.machine.id, answer.epoch, request.candidate.id)
-                    self._votes_granted.append(vote)
-                return answer
-
-            raft.handle_vote = voted  # type: ignore[method-assign]
-        if broker is not None and watched.broker is not broker:
-            watched.broker = broker
-            broker.replicas.on_truncation.append(
-                lambda truncation: self._truncations.append((watched, truncation))
-            )
-
-    def _check_truncations(self) -> None:
+    def _check_truncation(self, node: int, truncation: Truncation) -> None:
         """D8: what a replica cuts has not counted as committed there, not even for a moment."""
-        for watched, truncation in self._truncations:
-            key = truncation.partition
-            replica = watched.replicas.get(key)
-            if (
-                truncation.below_high_watermark
-                and not self._ledger(key).losses
-                and (replica is None or not replica.is_doubtful)
-            ):
-                raise self._fail(
-                    "D8", watched.machine.id, key, f"cut what it says is committed: {truncation}"
-                )
-        self._truncations.clear()
+        key = truncation.partition
+        replica = self._watched[node].replicas.get(key)
+        excused = self._ledger(key).losses or (replica is not None and replica.is_doubtful)
+        if truncation.below_high_watermark and not excused:
+            raise self._fail("D8", node, key, f"cut what it says is committed: {truncation}")
 
-    def _check_votes_granted(self) -> None:
-        """M1, by what was answered."""
-        for voter, epoch, candidate in self._votes_granted:
-            given = self._votes.setdefault((voter, epoch), candidate)
-            if given != candidate:
-                raise self._fail(
-                    "M1", voter, METADATA, f"voted for {given} and {candidate} in epoch {epoch}"
-                )
-        self._votes_granted.clear()
+    def _check_proposal(self, partition: Partition, proposal: Proposal) -> None:
+        """D10: a leader proposes nobody who lacks something committed, and of whom it can know that. What
+        a former leader proposes, or of a former life, the controller refuses."""
+        decided = self._partition_image(partition.key)
+        if decided is None or decided.leader_epoch != proposal.leader_epoch:
+            return
+        for member, epoch in proposal.isr:
+            registered = self.image.brokers.get(member)
+            if member not in decided.isr and registered is not None and registered.epoch == epoch:
+                self._check_joined(member, partition.key, decided)
 
     # Clients
 
@@ -312,8 +295,10 @@ class Checkers:
         replica.log = partition.log
         watched.replicas[key] = replica
         replica.copy.follow(watched.machine.host.disk, partition.log)
+        self._forget_expired(watched, key, partition.log, replica)
         if before is not None:
             kept = replica.copy.end
+            start = replica.copy.start
             lost = [b for b in before.copy.after(start) if replica.copy.hash_at(b.end) != b.hash]
             replica.is_doubtful = before.is_doubtful and not ledger.holds_all(replica.copy)
             replica.lost_in = before.lost_in
@@ -469,7 +454,7 @@ class Checkers:
                 agreed
             ) != replica.copy.hash_at(agreed):
                 agreed = ledger.copy.floor(agreed - 1)
-            ledger.lose_from(agreed, epoch)
+            ledger.lose_from(agreed, epoch, replica.copy)
             for callback in self.on_loss:
                 callback(key)
             return
@@ -510,6 +495,12 @@ class Checkers:
     def _strong_isr(self, key: TopicPartition, partition: Partition, leader: _Replica) -> None:
         """D1, against the controller's sets."""
         decided = self._partition_image(key)
+        if (
+            decided is not None
+            and decided.leader_recovery_state == RECOVERING
+            and decided.leader_epoch > partition.leader_epoch
+        ):
+            return  # the records of this former leader may be lost, as the controller says
         if decided is not None and decided.replicas == partition.replicas:
             for member in (*decided.isr, *decided.elr):
                 self._holds(member, key, leader, partition.log.high_watermark, "D1", partition)
@@ -618,7 +609,10 @@ class Checkers:
 
     def _metadata_log_changed(self, watched: _Watched, log: Log) -> None:
         node = watched.machine.id
-        if log.segment_bases[0] >= watched.metadata.end:
+        start, mine = log.segment_bases[0], watched.metadata
+        if start >= mine.end or (
+            start > mine.start and mine.hash_at(start) != self._metadata.copy.hash_at(start)
+        ):
             # Begun anew at a checkpoint, perhaps one that ends where the log before it ended (seed 13).
             watched.metadata = self._copy_from(log)
         for batch in watched.metadata.follow(watched.machine.host.disk, log):
@@ -757,13 +751,15 @@ class Checkers:
             holds = ledger.end == 0
         else:
             holds = ledger.holds_all(replica.copy) or self._is_excused(member, replica)
+        if replica is not None and ledger.losses and replica.copy.start > ledger.losses[-1][0]:
+            holds = True  # it began anew at a leader whose records are lost: nothing to compare
         if not holds and now.leader_epoch >= ledger.loss_epoch:
             end = -1 if replica is None else replica.copy.end
             raise self._fail(
                 "D10",
                 member,
                 key,
-                f"joined the ISR without all that is committed below {ledger.end} (end {end}): {now}",
+                f"is to be in the ISR without all that is committed below {ledger.end} (end {end}): {now}",
             )
 
     def _check_strong_isr(self, key: TopicPartition) -> None:

@@ -40,7 +40,7 @@ RARE: Mapping[str, str] = {
     "newer epoch refused": "a request named an epoch that its receiver had not heard of",
     "session evicted": "a fetch session had to make room",
     "records expired": "retention removed segments",
-    "began anew": "a follower's end lay below its leader's log start",
+    "began anew": "a follower's end lay outside of its leader's log",
     "pre-vote rejected": "a voter kept another from disturbing the quorum",
     "vote rejected": "a candidate was refused",
     "quorum leader gave up": "a leader of the quorum heard of no majority any more",

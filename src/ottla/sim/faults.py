@@ -218,11 +218,17 @@ class Nemesis:
         return True
 
     def seesaw(self) -> bool:
-        """Two machines that are not up together: each comes back when the other is just gone."""
-        up = [node for node in self._cluster.nodes.values() if node.state == "up"]
-        if len(up) < 2:
-            return False
-        one, other = self._random.sample(up, 2)
+        """Two machines that are not up together: each comes back when the other is just gone. If there are
+        partitions with no other replicas, they are those of one of them."""
+        pairs = [
+            [self._cluster.nodes[id] for id in partition.replicas]
+            for topic in self._checkers.image.topics.values()
+            for partition in topic.partitions
+            if len(partition.replicas) == 2
+        ]
+        one, other = self._random.sample(
+            self._random.choice(pairs or [list(self._cluster.nodes.values())]), 2
+        )
         at = 0.0
         for _ in range(self._random.randint(2, 5)):
             self._later(at, at, partial(self._kill, one))

@@ -222,8 +222,10 @@ class Ledger:
     def holds_all(self, copy: Copy) -> bool:
         return copy.hash_at(self.end) == self.copy.hash_at(self.end)
 
-    def lose_from(self, offset: int, epoch: int) -> None:
+    def lose_from(self, offset: int, epoch: int, leader: Copy) -> None:
         gone = self.copy.cut(offset)
+        if leader.start > self.end:  # nothing that was committed is left: it goes on from there
+            self.copy = Copy(leader.start, leader.hash_at(leader.start) or EMPTY)
         if gone:
             self.losses.append((gone[0].base, gone[-1].end))
             self.loss_epoch = epoch

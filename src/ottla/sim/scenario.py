@@ -117,6 +117,11 @@ class Options:
             options.topic_settings |= {"segment.bytes": "2048", "retention.bytes": "6000"}
         if rare.random() < 0.5:
             options.settings["metadata.max.retention.bytes"] = "4000"
+        if rare.random() < 0.15:
+            # Two replicas that take over from each other whatever they lack.
+            name, count, _, _ = topics[0]
+            topics[0] = name, count, 2, 1
+            options.topic_settings["unclean.leader.election.enable"] = "true"
         return options
 
     def lines(self) -> list[str]:

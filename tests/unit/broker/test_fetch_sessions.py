@@ -11,7 +11,6 @@ from ottla.replica.sessions import INITIAL_EPOCH, NO_SESSION
 from ottla.sim.world import World
 from ottla.wire.fetch import FetchRequest
 
-
 ONE_SLOT = Settings.of(
     {
         "node.id": "1",

@@ -1,0 +1,54 @@
+"""What a node does within one event, and what is over or changed again when the event is looked at."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.broker.node import Broker, Node
+from ottla.metadata.conversation import Vote, VoteAnswer
+from ottla.metadata.raft import Raft
+from ottla.replica.partition import Partition, Proposal, Truncation
+
+
+class GrantedVote(NamedTuple):
+    voter: int
+    epoch: int
+    candidate: int
+
+
+class Told:
+    """Listens to nodes; whoever checks empties the lists."""
+
+    def __init__(self) -> None:
+        self.votes: list[GrantedVote] = []
+        self.truncations: list[tuple[int, Truncation]] = []
+        self.proposals: list[tuple[Partition, Proposal]] = []
+        self._rafts: dict[int, Raft] = {}
+        self._brokers: dict[int, Broker] = {}
+
+    def listen(self, id: int, node: Node) -> None:
+        """To the newest life of the node, once."""
+        assert node.quorum is not None
+        if self._rafts.get(id) is not node.quorum.raft:
+            self._rafts[id] = node.quorum.raft
+            self._listen_to_votes(id, node.quorum.raft)
+        if node.broker is not None and self._brokers.get(id) is not node.broker:
+            self._brokers[id] = node.broker
+            replicas = node.broker.replicas
+            replicas.on_truncation.append(lambda cut: self.truncations.append((id, cut)))
+            replicas.on_proposal.append(self._proposed)
+
+    def _listen_to_votes(self, id: int, raft: Raft) -> None:
+        handle_vote = raft.handle_vote
+
+        def voted(request: Vote, now: float) -> VoteAnswer:
+            answer = handle_vote(request, now)
+            if answer.granted and not request.pre_vote:
+                self.votes.append(GrantedVote(id, answer.epoch, request.candidate.id))
+            return answer
+
+        raft.handle_vote = voted  # type: ignore[method-assign]
+
+    def _proposed(self, partition: Partition) -> None:
+        if partition.proposal is not None:
+            self.proposals.append((partition, partition.proposal))
