@@ -183,3 +183,11 @@ def test_creating_a_topic_twice_or_with_too_many_replicas_is_refused(
         with pytest.raises(KafkaException) as refused:
             cluster.create_topic(name, replicas=replicas)
         assert refused.value.args[0].code() == code
+
+
+def test_the_metadata_of_all_topics_is_told(cluster: ProcessCluster, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    told = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0}).list_topics(
+        timeout=20
+    )
+    assert topic in told.topics and set(told.brokers) == set(cluster.nodes)

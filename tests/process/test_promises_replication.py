@@ -249,7 +249,6 @@ def test_P26_a_new_leader_behind_the_old_high_watermark_never_says_out_of_range(
 ) -> None:
     cluster.create_topic("ballast", assignment=[[6]] * 20)  # who leads least is elected: 5
     topic = cluster.create_topic("behind", assignment=[[4, 5, 6]])
-    acknowledged(cluster, topic, "a", "b")
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -271,6 +270,14 @@ def test_P26_a_new_leader_behind_the_old_high_watermark_never_says_out_of_range(
         return len(seen) == len(expected)
 
     try:
+        # Its coordinator's topic is made first: each new partition's first fetch would tell commits, too.
+        wait_until(
+            lambda: "__consumer_offsets" in cluster.admin.list_topics(timeout=5).topics,
+            20,
+            "the consumer has a coordinator",
+        )
+        cluster.wait_whole("__consumer_offsets")
+        acknowledged(cluster, topic, "a", "b")
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         wait_until(lambda: has_seen("a", "b"), 20, "a and b read")
         assert offsets(cluster, 5, topic) == Offsets(2, 1)

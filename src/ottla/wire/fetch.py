@@ -37,7 +37,8 @@ from ottla.wire.layout import (
     string_bytes,
     tags_bytes,
     topic_bytes,
-    whole,
+    whole_request,
+    whole_response,
 )
 from ottla.wire.primitives import read_uvarint, skip_tagged_fields, tagged_fields, uvarint
 from ottla.wire.types import ZERO_UUID
@@ -158,7 +159,7 @@ class FetchResponse:
     throttle_ms: int = 0
 
 
-@whole
+@whole_request
 def read_request(version: int, frame: memoryview, offset: int) -> tuple[FetchRequest, int]:
     flexible = version >= _FLEXIBLE_FROM
     request = FetchRequest()
@@ -544,7 +545,7 @@ def _append_records(parts: Sequence[Chunk], chunks: list[Chunk], out: bytearray)
     return out
 
 
-@whole
+@whole_response
 def read_response(version: int, frame: memoryview, offset: int) -> tuple[FetchResponse, int]:
     flexible = version >= _FLEXIBLE_FROM
     (throttle_ms,) = INT32.unpack_from(frame, offset)

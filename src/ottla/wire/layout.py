@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from struct import Struct
 from struct import error as StructError
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from ottla.wire.errors import InvalidFrame
@@ -40,11 +40,22 @@ class NodeEndpoint(NamedTuple):
     rack: str | None
 
 
-def whole(
-    parse: Callable[[int, memoryview, int], tuple[T, int]],
-) -> Callable[[int, memoryview, int], T]:
-    """Make of a parser (version, frame, offset) → (value, end) one that insists on the whole frame."""
+Parse: TypeAlias = Callable[[int, memoryview, int], tuple[T, int]]
+"""(version, frame, offset) → (value, where it ends)"""
+Read: TypeAlias = Callable[[int, memoryview, int], T]
 
+
+def whole_request(parse: Parse[T]) -> Read[T]:
+    """As Kafka does, nothing behind a request's body is looked at."""
+    return _whole(parse, may_be_longer=True)
+
+
+def whole_response(parse: Parse[T]) -> Read[T]:
+    """A response fills its frame."""
+    return _whole(parse, may_be_longer=False)
+
+
+def _whole(parse: Parse[T], *, may_be_longer: bool) -> Read[T]:
     @wraps(parse)
     def read(version: int, frame: memoryview, offset: int) -> T:
         try:
@@ -53,7 +64,7 @@ def whole(
             raise InvalidFrame("the message is cut short") from error
         except UnicodeDecodeError as error:
             raise InvalidFrame("a string is not UTF-8") from error
-        if end != len(frame):
+        if end != len(frame) and (end > len(frame) or not may_be_longer):
             raise InvalidFrame(f"the message ends at {end}, its frame at {len(frame)}")
         return value
 

@@ -31,7 +31,8 @@ from ottla.wire.layout import (
     string_bytes,
     tags_bytes,
     topic_bytes,
-    whole,
+    whole_request,
+    whole_response,
 )
 from ottla.wire.primitives import skip_tagged_fields, tagged_fields
 
@@ -89,7 +90,7 @@ class ProduceResponse:
     throttle_ms: int = 0
 
 
-@whole
+@whole_request
 def read_request(version: int, frame: memoryview, offset: int) -> tuple[ProduceRequest, int]:
     flexible = version >= _FLEXIBLE_FROM
     transactional_id, position = read_nullable_string(frame, offset, flexible)
@@ -185,7 +186,7 @@ def _result_bytes(version: int, flexible: bool, result: PartitionResult) -> byte
     return fixed + tags_bytes([(_LEADER_TAG, _LEADER_TAGS.pack(*leader, 0))])
 
 
-@whole
+@whole_response
 def read_response(version: int, frame: memoryview, offset: int) -> tuple[ProduceResponse, int]:
     flexible = version >= _FLEXIBLE_FROM
     results: list[PartitionResult] = []
