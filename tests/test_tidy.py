@@ -95,7 +95,10 @@ BANNED_CALLS_IN_CORES = {"open", "print", "input", "id"}
 
 # Outside the seams and the command line nobody reads a clock or draws a number by himself.
 SEAMS = ("runtime", "cli")
-SEAM_MODULES = {"ottla.sim.borrowed_time"}  # gives third-party code the simulator's time and chance
+SEAM_MODULES = {
+    "ottla.sim.borrowed_time",  # gives third-party code the simulator's time and chance
+    "ottla.sim.mutate",  # a command around simulations, which says how many real seconds they took
+}
 BANNED_ATTRIBUTES = {
     ("time", None),
     ("random", None),  # random.Random as a type is fine, see below

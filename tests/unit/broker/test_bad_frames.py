@@ -174,7 +174,6 @@ REFUSED: dict[str, bytes] = {
     + b"\x00"
     + NO_FLAGS
     + b"\x00",
-    "bytes after the end": METADATA_12 + b"\x01" + NO_FLAGS + b"\x00\x00",
     "more than anybody needs to ask": METADATA_1 + bytes(2 * 1024 * 1024),
     "records for more partitions than there are": request_frame(
         ApiKey.PRODUCE,
