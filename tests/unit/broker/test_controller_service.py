@@ -238,7 +238,7 @@ def test_an_envelope_with_anything_else_inside_is_refused() -> None:
     with Cluster() as cluster:
         controller = cluster.controller()
         controller.lead()
-        for data in (b"", b"nonsense", FORWARDED[:-1], FORWARDED + b"x", inner):
+        for data in (b"", b"nonsense", FORWARDED[:-1], inner):
             answer = cluster.ask(
                 controller.host.address, CONTROLLER_PORT, ApiKey.ENVELOPE, {"request_data": data}
             )
