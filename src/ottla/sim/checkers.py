@@ -13,26 +13,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.broker.node import Node
 from ottla.controller.draft import UNCLEAN_ELECTION
 from ottla.log.log import Log
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage
-from ottla.metadata.journal import TOPIC as METADATA_TOPIC
-from ottla.metadata.quorum_state import QuorumState
-from ottla.metadata.records import NO_LEADER, RECOVERING, TOPIC_RESOURCE, Record, decode
-from ottla.metadata.roles import Role as RaftRole
-from ottla.records.batch import read_batch
-from ottla.records.record import records as records_of
+from ottla.metadata.records import NO_LEADER, RECOVERING, TOPIC_RESOURCE
 from ottla.replica.partition import Partition, Proposal, Role, Truncation
 from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.coverage import mark
-from ottla.sim.oracle import EMPTY, Copy, Ledger, Violation, content
+from ottla.sim.oracle import EMPTY, Copy, Ledger, Violation
 from ottla.sim.process import Process
+from ottla.sim.quorum_checker import METADATA, QuorumChecker
 from ottla.sim.told import Told
 from ottla.sim.workload import Ack, History
 from ottla.wire.types import TopicPartition
-
-METADATA = TopicPartition(METADATA_TOPIC, 0)
 
 
 class _State(NamedTuple):
@@ -67,13 +60,6 @@ class _Watched:
     def __init__(self, machine: SimNode) -> None:
         self.machine = machine
         self.replicas: dict[TopicPartition, _Replica] = {}
-        self.metadata = Copy()
-        self.metadata_log: Log | None = None
-        self.raft_seen: object = None
-        self.raft_role = RaftRole.UNATTACHED
-        self.raft_flushed = 0
-        self.epoch = 0
-        self.image: MetadataImage | None = None
         self.has_served = False
 
 
@@ -82,16 +68,12 @@ class Checkers:
         self.cluster = cluster
         self.history = history
         self.ledgers: dict[TopicPartition, Ledger] = {}
-        self.image = MetadataImage()
-        """What the committed metadata adds up to, computed here."""
         self.on_loss: list[Callable[[TopicPartition], None]] = []
         self.checks = 0
         self.allows_unclean_elections = False
         """Whether a leader may be elected that surely lacks records, if the controller says so with it."""
-        self._metadata = Ledger(METADATA)
-        self._digests: dict[int, str] = {-1: self.image.digest()}
-        self._raft_leaders: dict[int, int] = {}
-        self._votes: dict[tuple[int, int], int] = {}
+        self._quorum = QuorumChecker(cluster)
+        self._quorum.on_decisions.append(self._check_decisions)
         self._told = Told()
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         self._broker_epochs: dict[int, int] = {}
@@ -101,6 +83,11 @@ class Checkers:
         self._anomalies_seen = 0
         cluster.on_change.append(self._machine_changed)
         cluster.world.loop.after_event = self._after_event
+
+    @property
+    def image(self) -> MetadataImage:
+        """What the committed metadata adds up to."""
+        return self._quorum.image
 
     # What happens
 
@@ -115,18 +102,19 @@ class Checkers:
 
     def _note(self, key: TopicPartition, who: int | str, what: str) -> None:
         name = f"node {who}" if isinstance(who, int) else who
-        (self._metadata if key == METADATA else self._ledger(key)).note(self._now(), name, what)
+        (self._quorum.ledger if key == METADATA else self._ledger(key)).note(
+            self._now(), name, what
+        )
 
     def note_everywhere(self, what: str) -> None:
         """Something happened to machines or the network."""
-        for ledger in (*self.ledgers.values(), self._metadata):
+        for ledger in (*self.ledgers.values(), self._quorum.ledger):
             ledger.note(self._now(), "nemesis", what)
 
     def _fail(self, rule: str, who: int | str, key: TopicPartition, what: str) -> Violation:
-        ledger = self._metadata if key == METADATA else self._ledger(key)
+        ledger = self._quorum.ledger if key == METADATA else self._ledger(key)
         name = f"node {who}" if isinstance(who, int) else who
-        where = f"{name}, {key.topic}-{key.partition}, at {self._now():.6f}"
-        return Violation(rule, where, what, ledger.notes)
+        return ledger.violation(rule, name, self._now(), what)
 
     def power_lost(self, node: int) -> None:
         """Told before the machine is started again: what it has unflushed may be gone."""
@@ -171,9 +159,7 @@ class Checkers:
         self._by_process = {p: w for p, w in self._by_process.items() if w is not watched}
         if machine.process is not None:
             self._by_process[machine.process] = watched
-            watched.raft_seen = None
-            watched.metadata_log = None
-            watched.image = None
+            self._quorum.voters[machine.id].restarted()
             watched.has_served = False
 
     def _after_event(self, process: Process) -> None:
@@ -188,11 +174,11 @@ class Checkers:
         if node is None or node.quorum is None:
             return
         self._told.listen(watched.machine.id, node)
-        self._look_at_quorum(watched, node)
+        self._quorum.look(watched.machine.id, node)
         if node.broker is not None and (node.broker.is_serving or watched.has_served):
             watched.has_served = True  # also while it stops: followers go on until their logs close
             self._look_at_replicas(watched, node.broker.replicas.partitions)
-        if self._told.truncations or self._told.proposals or self._told.votes:
+        if self._told.has_news:
             self._check_told()
 
     def _check_told(self) -> None:
@@ -202,13 +188,13 @@ class Checkers:
         for partition, proposal in told.proposals:
             self._check_proposal(partition, proposal)
         for vote in told.votes:
-            given = self._votes.setdefault((vote.voter, vote.epoch), vote.candidate)
-            if given != vote.candidate:
-                what = f"voted for {given} and {vote.candidate} in epoch {vote.epoch}"
-                raise self._fail("M1", vote.voter, METADATA, what)
+            self._quorum.check_vote(vote)
+        for node, role in told.installs:
+            self._quorum.check_install(node, role)
         told.truncations.clear()
         told.proposals.clear()
         told.votes.clear()
+        told.installs.clear()
 
     def _check_truncation(self, node: int, truncation: Truncation) -> None:
         """D8: what a replica cuts has not counted as committed there, not even for a moment."""
@@ -538,154 +524,7 @@ class Checkers:
             return None
         return topic.partitions[key.partition]
 
-    # Metadata
-
-    def _look_at_quorum(self, watched: _Watched, node: Node) -> None:
-        quorum = node.quorum
-        assert quorum is not None
-        if quorum.failed is not None:
-            raise self._fail(
-                "M", watched.machine.id, METADATA, f"left the quorum: {quorum.failed!r}"
-            )
-        raft = quorum.raft
-        journal = raft.journal
-        if watched.metadata_log is not journal.log:
-            self._open_metadata(watched, journal.log)
-        watched.raft_flushed = journal.flushed_end
-        seen = (raft.state, raft.role, journal.log_end, journal.high_watermark)
-        if seen != watched.raft_seen:
-            led = RaftRole.LEADER in (raft.role, watched.raft_role)
-            watched.raft_seen, watched.raft_role = seen, raft.role
-            self.checks += 1
-            self._note(
-                METADATA,
-                watched.machine.id,
-                f"{raft.role} {raft.state} end {journal.log_end} HW {journal.high_watermark}",
-            )
-            raft.invariants()
-            self._check_votes(watched, raft.state, raft.role)
-            self._metadata_log_changed(watched, journal.log)
-            self._check_committed_metadata(watched, journal.high_watermark, led)
-        if quorum.image is not watched.image:
-            watched.image = quorum.image
-            self._check_image(watched, quorum.image)
-
-    def _check_votes(self, watched: _Watched, state: QuorumState, role: RaftRole) -> None:
-        """M1, M2."""
-        node = watched.machine.id
-        if state.epoch < watched.epoch:
-            raise self._fail(
-                "M2", node, METADATA, f"epoch fell from {watched.epoch} to {state.epoch}"
-            )
-        watched.epoch = state.epoch
-        if role is RaftRole.LEADER:
-            other = self._raft_leaders.setdefault(state.epoch, node)
-            if other != node:
-                raise self._fail(
-                    "M1", node, METADATA, f"leads epoch {state.epoch}, which node {other} led"
-                )
-        if state.voted is not None:
-            vote = self._votes.setdefault((node, state.epoch), state.voted.id)
-            if vote != state.voted.id:
-                raise self._fail(
-                    "M1",
-                    node,
-                    METADATA,
-                    f"voted for {vote} and {state.voted.id} in epoch {state.epoch}",
-                )
-
-    def _open_metadata(self, watched: _Watched, log: Log) -> None:
-        """M4: what was flushed survives every death."""
-        flushed = watched.raft_flushed
-        watched.metadata_log = log
-        if log.log_end < flushed:
-            raise self._fail(
-                "M4",
-                watched.machine.id,
-                METADATA,
-                f"had flushed up to {flushed}, now ends at {log.log_end}",
-            )
-        watched.metadata = self._copy_from(log)
-
-    def _metadata_log_changed(self, watched: _Watched, log: Log) -> None:
-        node = watched.machine.id
-        start, mine = log.segment_bases[0], watched.metadata
-        if start >= mine.end or (
-            start > mine.start and mine.hash_at(start) != self._metadata.copy.hash_at(start)
-        ):
-            # Begun anew at a checkpoint, perhaps one that ends where the log before it ended (seed 13).
-            watched.metadata = self._copy_from(log)
-        for batch in watched.metadata.follow(watched.machine.host.disk, log):
-            if self._metadata.copy.hash_at(batch.end) == batch.hash:
-                raise self._fail(
-                    "M3", node, METADATA, f"cut {batch.base}/{batch.epoch}, which is committed"
-                )
-
-    def _copy_from(self, log: Log) -> Copy:
-        start = log.segment_bases[0]
-        known = self._metadata.copy.hash_at(start)
-        assert known is not None, f"a checkpoint at {start}, which is not committed (M5)"
-        return Copy(start, known)
-
-    def _check_committed_metadata(self, watched: _Watched, high_watermark: int, led: bool) -> None:
-        """M3, M4."""
-        node = watched.machine.id
-        before = self._metadata.end
-        if high_watermark <= watched.metadata.start:
-            return
-        problem = self._metadata.commit(watched.metadata, high_watermark)
-        if problem is not None:
-            raise self._fail("M3", node, METADATA, f"HW {high_watermark}, but {problem}")
-        if self._metadata.end == before:
-            return
-        end = self._metadata.end
-        voters = [w for w in self._watched.values() if w.machine.settings.is_controller]
-        having = [
-            other.machine.id
-            for other in voters
-            if other.raft_flushed >= end
-            and other.metadata.hash_at(end) == self._metadata.copy.hash_at(end)
-        ]
-        if len(having) <= len(voters) // 2:
-            raise self._fail(
-                "M4", node, METADATA, f"{end} is committed, and flushed only on nodes {having}"
-            )
-        if not led:
-            raise self._fail("M4", node, METADATA, f"{end} is committed and its leader is unaware")
-        last = self._metadata.copy.batches[-1]
-        if watched.raft_role is RaftRole.LEADER and last.epoch != watched.epoch:
-            raise self._fail(
-                "M4",
-                node,
-                METADATA,
-                f"{last.base} of epoch {last.epoch} is committed by the leader of {watched.epoch}",
-            )
-        self._apply(watched, before)
-
-    def _apply(self, watched: _Watched, from_offset: int) -> None:
-        """The oracle's own image, one batch after the other."""
-        log = watched.metadata_log
-        assert log is not None
-        disk = watched.machine.host.disk
-        for seen in watched.metadata.after(from_offset):
-            if seen.end > self._metadata.end:
-                break
-            data = content(disk, log, seen)
-            batch = read_batch(data, 0)
-            records: list[Record] = []
-            if not batch.is_control:
-                records = [decode(r.value or b"") for r in records_of(data, batch)]
-            before = self.image
-            self.image, delta = before.apply(records, seen.end - 1, seen.epoch)
-            self._digests[seen.end - 1] = self.image.digest()
-            self._check_decisions(watched.machine.id, before, self.image, delta)
-
-    def _check_image(self, watched: _Watched, image: MetadataImage) -> None:
-        """M6: what a node made of the log up to an offset is what anybody makes of it."""
-        if image.offset >= 0 and self._digests.get(image.offset) != image.digest():
-            raise self._fail(
-                "M6", watched.machine.id, METADATA, f"its image at {image.offset} is another"
-            )
+    # Decisions of the controller
 
     def _check_decisions(
         self, node: int, before: MetadataImage, after: MetadataImage, delta: Delta

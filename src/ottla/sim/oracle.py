@@ -202,6 +202,10 @@ class Ledger:
     def notes(self) -> list[str]:
         return list(self._notes)
 
+    def violation(self, rule: str, who: str, now: float, what: str) -> Violation:
+        topic, partition = self.partition
+        return Violation(rule, f"{who}, {topic}-{partition}, at {now:.6f}", what, self.notes)
+
     def commit(self, copy: Copy, offset: int) -> str | None:
         """A replica takes everything below `offset` for committed. Why it cannot be, if it cannot."""
         offset = copy.floor(offset)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from ottla.broker.node import Broker, Node
 from ottla.metadata.conversation import Vote, VoteAnswer
 from ottla.metadata.raft import Raft
+from ottla.metadata.roles import Role
+from ottla.metadata.snapshots import Download, SnapshotContent
 from ottla.replica.partition import Partition, Proposal, Truncation
 
 
@@ -21,10 +23,16 @@ class Told:
 
     def __init__(self) -> None:
         self.votes: list[GrantedVote] = []
+        self.installs: list[tuple[int, Role]] = []
+        """Which node took over a checkpoint, and in which role."""
         self.truncations: list[tuple[int, Truncation]] = []
         self.proposals: list[tuple[Partition, Proposal]] = []
         self._rafts: dict[int, Raft] = {}
         self._brokers: dict[int, Broker] = {}
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self.truncations or self.proposals or self.votes or self.installs)
 
     def listen(self, id: int, node: Node) -> None:
         """To the newest life of the node, once."""
@@ -32,6 +40,7 @@ class Told:
         if self._rafts.get(id) is not node.quorum.raft:
             self._rafts[id] = node.quorum.raft
             self._listen_to_votes(id, node.quorum.raft)
+            self._listen_to_installs(id, node.quorum.raft)
         if node.broker is not None and self._brokers.get(id) is not node.broker:
             self._brokers[id] = node.broker
             replicas = node.broker.replicas
@@ -48,6 +57,15 @@ class Told:
             return answer
 
         raft.handle_vote = voted  # type: ignore[method-assign]
+
+    def _listen_to_installs(self, id: int, raft: Raft) -> None:
+        install = raft.journal.install
+
+        def installed(download: Download) -> SnapshotContent:
+            self.installs.append((id, raft.role))
+            return install(download)
+
+        raft.journal.install = installed  # type: ignore[method-assign]
 
     def _proposed(self, partition: Partition) -> None:
         if partition.proposal is not None:
