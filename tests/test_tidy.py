@@ -63,6 +63,7 @@ ARROWS: dict[str, set[str]] = {
         "runtime",
         "sim",
     },
+    "testing": {"cli", "client"},
 }
 
 RUNTIME_IMPLEMENTATIONS = {"ottla.runtime.files", "ottla.runtime.real", "ottla.runtime.sockets"}
@@ -94,7 +95,7 @@ BANNED_MODULES = {
 BANNED_CALLS_IN_CORES = {"open", "print", "input", "id"}
 
 # Outside the seams and the command line nobody reads a clock or draws a number by himself.
-SEAMS = ("runtime", "cli")
+SEAMS = ("runtime", "cli", "testing")
 SEAM_MODULES = {
     "ottla.sim.borrowed_time",  # gives third-party code the simulator's time and chance
     "ottla.sim.mutate",  # a command around simulations, which says how many real seconds they took
@@ -232,7 +233,13 @@ def test_every_module_says_why_it_exists() -> None:
 
 def test_every_module_is_used() -> None:
     """By another module, by a test, or as an entry point."""
-    used = {"ottla", "ottla.cli.main", "ottla.cli.node"}
+    used = {
+        "ottla",
+        "ottla.cli.main",
+        "ottla.cli.node",
+        "ottla.testing.plugin",
+        "ottla.testing.warden",
+    }
     trees = [(name, tree) for name, (_, tree) in modules().items()]
     for path in (ROOT / "tests").rglob("*.py"):
         trees.append(("", ast.parse(path.read_text(), str(path))))

@@ -241,10 +241,7 @@ class LocalCluster:
                     )
                 if not ready:
                     raise self.end_of(id, node)
-        except KeyboardInterrupt:
-            self.stop(list(starting), patience_s=1.0)
-            raise Failure("interrupted") from None
-        except Failure:
+        except (Failure, KeyboardInterrupt):
             self.stop(list(starting), patience_s=1.0)
             raise
 
@@ -264,11 +261,11 @@ class LocalCluster:
         return killed
 
     def kill(self, ids: list[int] | None = None) -> None:
-        """SIGKILL: what a crash is."""
+        """SIGKILL: what a crash is. All before waiting for any, so that several die at the same moment."""
         ids = list(self.nodes) if ids is None else ids
-        for id in ids:
-            if (process := self.nodes[id].process) is not None and process.signal(signal.SIGKILL):
-                wait_gone(process)
+        processes = [process for id in ids if (process := self.nodes[id].process) is not None]
+        for process in [each for each in processes if each.signal(signal.SIGKILL)]:
+            wait_gone(process)
         self._forget(ids)
 
     def _forget(self, ids: list[int]) -> None:

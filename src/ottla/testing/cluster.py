@@ -1,0 +1,415 @@
+"""A cluster of real broker processes that lives as long as a test wants it to."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ottla.cli.cluster import HOST, READY_TIMEOUT_S, LocalCluster
+from ottla.cli.ports import free_ports
+from ottla.testing.network import CLIENT, End, Network
+
+if TYPE_CHECKING:
+    from ottla.client import Client
+    from ottla.client.model import Partition
+
+__all__ = ["CLIENT", "Cluster", "ExistingCluster", "Node"]
+
+SETTINGS: Mapping[str, str] = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+}
+"""What differs from `ottla up`: tests have few groups and do not like to wait for them."""
+
+LOG_LINES = 60
+ASK_TIMEOUT_S = 30.0
+LOOK_EVERY_S = 0.02
+T = TypeVar("T")
+
+
+class Node:
+    """One of the cluster's nodes: a broker and, if it is one of the first three, a controller too."""
+
+    def __init__(self, cluster: LocalCluster, id: int) -> None:
+        self._cluster = cluster
+        self.id = id
+        self.paused = False
+
+    @property
+    def running(self) -> bool:
+        return self._cluster.nodes[self.id].running
+
+    @property
+    def pid(self) -> int | None:
+        return self._cluster.nodes[self.id].pid
+
+    @property
+    def port(self) -> int:
+        """Where it listens itself; what it advertises is another port in a cluster that can be cut."""
+        return self._cluster.nodes[self.id].port
+
+    @property
+    def controller_port(self) -> int | None:
+        return self._cluster.nodes[self.id].controller_port
+
+    @property
+    def directory(self) -> Path:
+        return self._cluster.node_directory(self.id)
+
+    @property
+    def config(self) -> Path:
+        return self._cluster.config_file(self.id)
+
+    @property
+    def log(self) -> Path:
+        """What it printed."""
+        return self._cluster.log_file(self.id)
+
+    def last_lines(self, count: int = LOG_LINES) -> str:
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-count:])
+
+
+class Cluster:
+    """`brokers` of them on free ports of this machine, ready when the `with` block begins and gone when it ends.
+
+    settings  Kafka's names and values, for every node, over those of `SETTINGS`
+    seed      decides what `any_broker` picks; drawn if it is not given, and told when a test fails
+    directory where the nodes keep their files; a temporary one that is removed, unless it is given
+    proxied   whether nodes can be cut off (`partition`, `isolate`, `cut`): their traffic then goes through this process
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        settings: Mapping[str, str] | None = None,
+        *,
+        seed: int | None = None,
+        directory: Path | None = None,
+        proxied: bool = False,
+    ) -> None:
+        self.brokers = brokers
+        self.settings = {**SETTINGS, **(settings or {})}
+        self.seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
+        self.directory = directory
+        self.nodes: dict[int, Node] = {}
+        self._chance = random.Random(self.seed)
+        self._is_proxied = proxied
+        self._network: Network | None = None
+        self._advertised: dict[int, int] = {}
+        self._is_ours = directory is None
+        self._warden: subprocess.Popen[bytes] | None = None
+
+    # -- its life
+
+    def __enter__(self) -> Self:
+        atexit.register(self.close)
+        try:
+            self._create()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        starting = asyncio.ensure_future(asyncio.to_thread(self.__enter__))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with suppress(Exception):
+                await starting
+            await asyncio.to_thread(self.close)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _create(self) -> None:
+        if self.directory is None:
+            self.directory = Path(tempfile.mkdtemp(prefix="ottla-"))
+        self._local = LocalCluster.create(self.directory, self.brokers, 0)
+        self.nodes = {id: Node(self._local, id) for id in self._local.nodes}
+        more = dict(self.settings)
+        if self._is_proxied:
+            more |= self._wire()
+        for node in self.nodes.values():
+            own = dict(more)
+            if self._is_proxied:
+                own["advertised.listeners"] = f"PLAINTEXT://{HOST}:{self._advertised[node.id]}"
+            lines = (line.partition("=") for line in node.config.read_text().splitlines())
+            settings = {name: value for name, _, value in lines} | own
+            node.config.write_text("".join(f"{name}={it}\n" for name, it in settings.items()))
+        self._warden = subprocess.Popen(
+            [
+                *(sys.executable, "-P", "-m", "ottla.testing.warden"),
+                *(str(os.getpid()), str(self.directory), "remove" if self._is_ours else "keep"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the tests
+        )
+
+    def _wire(self) -> dict[str, str]:
+        """Ports of ours before those of the nodes; the settings that make the nodes use them."""
+        self._network = Network(
+            lambda: {id: node.pid for id, node in self._local.nodes.items() if node.pid is not None}
+        )
+        ports = iter(free_ports(2 * self.brokers))
+        voters = []
+        for id, node in self._local.nodes.items():
+            self._advertised[id] = next(ports)
+            self._network.add(id, self._advertised[id], node.port)
+            if node.controller_port is not None:
+                port = next(ports)
+                self._network.add(id, port, node.controller_port)
+                voters.append(f"{id}@{HOST}:{port}")
+        return {"controller.quorum.voters": ",".join(voters)}
+
+    def close(self) -> None:
+        """Kill all nodes and remove what they wrote (but for a directory that was given)."""
+        atexit.unregister(self.close)
+        if self.nodes:
+            self._local.kill()
+        if self._network is not None:
+            self._network.close()
+            self._network = None
+        if self._warden is not None:
+            self._warden.kill()
+            self._warden.wait()
+            self._warden = None
+        if self._is_ours and self.directory is not None:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    # -- its nodes
+
+    def get_bootstrap_server(self) -> str:
+        if self._is_proxied:
+            return ",".join(f"{HOST}:{port}" for port in self._advertised.values())
+        return self._local.bootstrap
+
+    @property
+    def up(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.running and not node.paused]
+
+    def any_broker(self) -> int:
+        """One of those that are up; the seed decides which."""
+        return self._chance.choice([node.id for node in self.up])
+
+    def start(self, *ids: int, timeout: float = READY_TIMEOUT_S) -> None:
+        """Start these nodes (or all that do not run), and wait until they are ready."""
+        waiting = list(ids) or [id for id, node in self.nodes.items() if not node.running]
+        if self._network is not None:
+            for id in waiting:
+                self._network.up(id)
+        self._local.start(waiting, timeout)
+
+    def kill(self, *ids: int) -> None:
+        """SIGKILL, as a crash would: no goodbye, nothing flushed."""
+        self._refuse(ids)
+        self._local.kill(list(ids))
+        self._are_awake(ids)
+
+    def stop(self, *ids: int) -> None:
+        """A controlled shutdown: leaderships move first."""
+        self.resume(*(id for id in ids if self.nodes[id].paused))
+        self._local.stop(list(ids))
+        self._refuse(ids)
+
+    def restart(self, *ids: int) -> None:
+        """Stop and start, one after the other."""
+        for id in ids:
+            if self.nodes[id].running:
+                self.stop(id)
+            self.start(id)
+
+    def pause(self, *ids: int) -> None:
+        """SIGSTOP: its connections stay, it says nothing, as in a long pause for garbage collection."""
+        self._signal(ids, signal.SIGSTOP)
+        for id in ids:
+            self.nodes[id].paused = True
+
+    def resume(self, *ids: int) -> None:
+        self._signal(ids, signal.SIGCONT)
+        self._are_awake(ids)
+
+    def _are_awake(self, ids: Collection[int]) -> None:
+        for id in ids:
+            self.nodes[id].paused = False
+
+    def _signal(self, ids: Collection[int], number: signal.Signals) -> None:
+        for id in ids:
+            process = self._local.node(id).process
+            if process is None or not process.signal(number):
+                raise RuntimeError(f"node {id} does not run")
+
+    def _refuse(self, ids: Collection[int]) -> None:
+        if self._network is not None:
+            for id in ids:
+                self._network.down(id)
+
+    # -- its network
+
+    @property
+    def _wires(self) -> Network:
+        if self._network is None:
+            raise RuntimeError("this cluster cannot be cut: make it with proxied=True")
+        return self._network
+
+    def partition(self, *groups: Collection[End]) -> None:
+        """Only within a group can they talk; nodes that are not named are a group of their own. Clients reach all,
+        unless one group has CLIENT in it. A partition replaces the one before."""
+        named = {end for group in groups for end in group}
+        rest = [id for id in self.nodes if id not in named]
+        parts: list[Collection[End]] = [*groups, rest]
+        ways = [
+            (source, target)
+            for one, other in permutations(parts, 2)
+            for source in one
+            for target in other
+        ]
+        self._wires.heal()
+        self._wires.cut(ways)
+
+    def isolate(self, id: int) -> None:
+        """Nobody can talk to it, clients neither."""
+        others: list[End] = [CLIENT, *(other for other in self.nodes if other != id)]
+        self.partition([id], others)
+
+    def cut(self, source: End, target: End) -> None:
+        """One way only: what the first sends no longer reaches the second."""
+        self._wires.cut([(source, target)])
+
+    def heal(self) -> None:
+        """Everybody can talk to everybody; what was on its way arrives."""
+        self._wires.heal()
+
+    # -- its topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replicas: int | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> str:
+        """Returns when each partition has its leader and all its in-sync replicas."""
+        factor = min(3, self.brokers) if replicas is None else replicas
+        self._ask(lambda client: client.create_topic(name, partitions, factor, dict(config or {})))
+        self.wait_in_sync(name)
+        return name
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The broker that leads the partition, once there is one."""
+        found = self._until(
+            lambda partitions: (
+                partitions if len(partitions) > partition and _is_led(partitions[partition]) else []
+            ),
+            topic,
+            f"{topic}-{partition} has a leader",
+        )
+        return found[partition].leader
+
+    def wait_in_sync(self, topic: str, timeout: float = ASK_TIMEOUT_S) -> None:
+        """Until every partition has a leader, and every replica in its ISR."""
+        self._until(
+            lambda partitions: (
+                partitions if all(_is_led(p) and not p.out_of_sync for p in partitions) else []
+            ),
+            topic,
+            f"all replicas of {topic} are in sync",
+            timeout,
+        )
+
+    def _until(
+        self,
+        wanted: Callable[[list[Partition]], list[Partition]],
+        topic: str,
+        what: str,
+        timeout: float = ASK_TIMEOUT_S,
+    ) -> list[Partition]:
+        deadline = time.monotonic() + timeout
+
+        async def ask(client: Client) -> list[Partition]:
+            while True:
+                found = list((await client.topic(topic, fresh=True)).partitions)
+                if good := wanted(found):
+                    return good
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not within {timeout:g} s: {what} (last: {found})")
+                await asyncio.sleep(LOOK_EVERY_S)
+
+        return self._ask(ask)
+
+    def _ask(self, question: Callable[[Client], Awaitable[T]]) -> T:
+        """In a thread of its own: the caller may have an event loop at work in this one."""
+        from ottla.client import BlockingClient
+
+        addresses = []
+        for address in self.get_bootstrap_server().split(","):
+            host, _, port = address.rpartition(":")
+            addresses.append((host, int(port)))
+        result: list[T] = []
+        failure: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                with BlockingClient(addresses, timeout_s=ASK_TIMEOUT_S) as blocking:
+
+                    async def asked() -> T:
+                        return await question(blocking.client)
+
+                    result.append(blocking.run(asked()))
+            except BaseException as error:
+                failure.append(error)
+
+        thread = threading.Thread(target=work, name="ottla question")
+        thread.start()
+        thread.join()
+        if failure:
+            raise failure[0]
+        return result[0]
+
+    # -- for a failed test
+
+    def report(self, lines: int = LOG_LINES) -> str:
+        """Who runs, the seed, and the end of what each node printed."""
+        parts = [f"{self.brokers} brokers, seed {self.seed}"]
+        for node in self.nodes.values():
+            state = "paused" if node.paused else "running" if node.running else "down"
+            parts.append(f"--- node {node.id} ({state})\n{node.last_lines(lines)}")
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True)
+class ExistingCluster:
+    """Somebody else's: it can be used, not broken."""
+
+    bootstrap: str
+
+    def get_bootstrap_server(self) -> str:
+        return self.bootstrap
+
+
+def _is_led(partition: Any) -> bool:
+    return bool(partition.leader >= 0)

@@ -1,0 +1,100 @@
+"""The pytest plugin: fixtures for real clusters, and their brokers' logs in the report of a test that fails.
+
+Under pytest-xdist every worker has a cluster of its own: a test that kills a broker disturbs only itself. To share
+one among all, start it before (`ottla up`) and name it in OTTLA_TEST_BOOTSTRAP.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ottla.testing.cluster import Cluster, ExistingCluster
+
+EXISTING = "OTTLA_TEST_BOOTSTRAP"
+NAME_CHARACTERS_MAX = 80
+
+SHARED = pytest.StashKey["Cluster"]()
+OWN = pytest.StashKey["list[Cluster]"]()
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster_options() -> dict[str, Any]:
+    """Arguments of the session's `Cluster`; override this fixture to change them."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(
+    request: pytest.FixtureRequest, kafka_cluster_options: dict[str, Any]
+) -> Iterator[Cluster | ExistingCluster]:
+    """Three brokers for all tests that leave them whole; or what OTTLA_TEST_BOOTSTRAP names."""
+    from ottla.testing.cluster import Cluster, ExistingCluster
+
+    if address := os.environ.get(EXISTING):
+        yield ExistingCluster(address)
+        return
+    cluster = Cluster(**kafka_cluster_options)
+    request.config.stash[SHARED] = cluster
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_cluster_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Cluster]]:
+    """Starts clusters for this test alone, which may do to them what it likes; takes what `Cluster` takes."""
+    from ottla.testing.cluster import Cluster
+
+    own = request.node.stash.setdefault(OWN, [])
+    with ExitStack() as stack:
+
+        def start(brokers: int = 3, **options: Any) -> Cluster:
+            cluster = Cluster(brokers, **options)
+            own.append(cluster)
+            return stack.enter_context(cluster)
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(kafka_cluster: Cluster | ExistingCluster) -> str:
+    """`bootstrap.servers` of `kafka_cluster`."""
+    return kafka_cluster.get_bootstrap_server()
+
+
+@pytest.fixture
+def unique_topic(request: pytest.FixtureRequest) -> str:
+    """A name that no other test has, nor another run; the topic is created when a client first names it."""
+    return _unique(request)
+
+
+@pytest.fixture
+def unique_group(request: pytest.FixtureRequest) -> str:
+    return _unique(request)
+
+
+def _unique(request: pytest.FixtureRequest) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", request.node.name)[:NAME_CHARACTERS_MAX]
+    return f"{name}-{os.urandom(4).hex()}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        nothing: list[Cluster] = []
+        involved = [*item.stash.get(OWN, nothing)]
+        shared = item.config.stash.get(SHARED, None)
+        if shared is not None and "kafka_cluster" in getattr(item, "fixturenames", ()):
+            involved.append(shared)
+        for cluster in involved:
+            report.sections.append(("Kafka brokers", cluster.report()))
+    return report

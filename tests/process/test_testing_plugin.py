@@ -1,0 +1,214 @@
+"""`ottla.testing` as others use it: small suites of their own, in pytest processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.cli.processes import Process, started_at
+from ottla.testing import CLIENT, Cluster
+from support.cluster import wait_until
+
+pytest_plugins = ["pytester"]
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "TESTING.md"
+IMPORT_S_MAX = 0.05
+READY_S_MAX = 1.5
+
+NOTES = """
+import json, os
+from pathlib import Path
+
+def note(cluster, name):
+    Path(__file__).with_name(name + ".json").write_text(json.dumps({
+        "bootstrap": cluster.get_bootstrap_server(),
+        "directory": str(cluster.directory),
+        "pids": [node.pid for node in cluster.nodes.values()],
+    }))
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTTLA_TEST_BOOTSTRAP", raising=False)
+
+
+def noted(pytester: pytest.Pytester, name: str) -> Any:
+    return json.loads((pytester.path / f"{name}.json").read_text())
+
+
+def assert_gone(noted: Any) -> None:
+    wait_until(lambda: not Path(noted["directory"]).exists(), 10, "the directory is removed")
+    assert [pid for pid in noted["pids"] if started_at(pid) is not None] == []
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments, timeout=110)
+
+
+def test_every_example_of_the_document_runs(pytester: pytest.Pytester) -> None:
+    examples = dict(re.findall(r"```python\n# (test_\w+\.py)\n(.*?)```", DOCUMENT.read_text(), re.S))
+    assert len(examples) >= 5
+    for name, text in examples.items():
+        (pytester.path / name).write_text(text)
+    run(pytester).assert_outcomes(passed=len(examples))
+
+
+def test_each_worker_has_its_own_cluster_and_leaves_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(NOTES)
+    pytester.makepyfile(
+        """
+        import os
+        import pytest
+        from conftest import note
+
+        @pytest.mark.parametrize("number", range(2))
+        def test_it(kafka_cluster, number):
+            note(kafka_cluster, os.environ["PYTEST_XDIST_WORKER"])
+            assert len(kafka_cluster.nodes) == 3
+        """
+    )
+    run(pytester, "-n", "2", "--dist", "each").assert_outcomes(passed=4)
+    one, other = noted(pytester, "gw0"), noted(pytester, "gw1")
+    assert set(one["bootstrap"].split(",")).isdisjoint(other["bootstrap"].split(","))
+    assert_gone(one)
+    assert_gone(other)
+
+
+def test_a_failed_test_shows_the_brokers_logs_and_the_seed(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_own(kafka_cluster_factory):
+            kafka_cluster_factory(1, seed=4711)
+            assert False
+
+        def test_without(unique_topic, unique_group):
+            assert unique_topic != unique_group
+            assert False
+        """
+    )
+    result = run(pytester)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*Kafka brokers*", "1 brokers, seed 4711", "*node 1 is ready*"])
+    assert str(result.stdout).count("Kafka brokers") == 1
+
+
+def test_an_existing_cluster_is_used_where_one_is_named(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTTLA_TEST_BOOTSTRAP", "kafka.example:9092")
+    pytester.makepyfile(
+        """
+        def test_it(kafka_cluster, kafka_bootstrap):
+            assert kafka_bootstrap == kafka_cluster.get_bootstrap_server() == "kafka.example:9092"
+        """
+    )
+    run(pytester).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("end", ["raise KeyboardInterrupt", "os.kill(os.getpid(), 9)"])
+def test_nothing_is_left_when_the_tests_are_interrupted_or_killed(
+    pytester: pytest.Pytester, end: str
+) -> None:
+    pytester.makeconftest(NOTES)
+    pytester.makepyfile(
+        f"""
+        import os
+        from conftest import note
+
+        def test_it(kafka_cluster_factory):
+            note(kafka_cluster_factory(2, proxied=True), "noted")
+            {end}
+        """
+    )
+    assert run(pytester).ret != 0
+    assert_gone(noted(pytester, "noted"))
+
+
+def test_nothing_is_left_when_the_start_is_interrupted(tmp_path: Path) -> None:
+    """Ctrl-C goes to the whole group of processes; the nodes are in others."""
+    program = "from ottla.testing import Cluster\nwith Cluster(3): print('ready')"
+    child = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_until(lambda: list(tmp_path.glob("*/cluster.json")), 20, "the nodes are on their way")
+    (file,) = tmp_path.glob("*/cluster.json")
+    nodes = wait_until(
+        lambda: [n for n in json.loads(file.read_text())["nodes"] if n["pid"]], 20, "pids"
+    )
+    os.killpg(child.pid, signal.SIGINT)
+    output, errors = child.communicate(timeout=30)
+    assert "KeyboardInterrupt" in errors and "ready" not in output
+    assert list(tmp_path.iterdir()) == []
+    assert not any(Process(node["pid"], node["started"]).alive for node in nodes)
+
+
+def test_the_plugin_costs_nothing_where_it_is_not_used() -> None:
+    """The best of three, as this machine does other things too."""
+    program = (
+        "import pytest, time; began = time.perf_counter(); import ottla.testing.plugin;"
+        "print(time.perf_counter() - began)"
+    )
+    taken = [float(subprocess.check_output([sys.executable, "-c", program])) for _ in range(3)]
+    assert min(taken) < IMPORT_S_MAX, taken
+
+
+def test_a_partition_is_silence_that_ends() -> None:
+    """Produced to a leader that hears nobody: not acknowledged, not refused, and acknowledged once healed."""
+    from confluent_kafka import Producer
+
+    with Cluster(3, proxied=True) as cluster:
+        topic = cluster.create_topic("t")
+        leader = cluster.leader(topic)
+        acknowledged: list[object] = []
+        producer = Producer({"bootstrap.servers": cluster.get_bootstrap_server(), "log_level": 0})
+
+        def send() -> None:
+            producer.produce(topic, b"x", on_delivery=lambda error, _: acknowledged.append(error))
+            producer.poll(0)
+
+        send()
+        assert producer.flush(20) == 0 and acknowledged == [None]
+        for other in cluster.nodes:
+            if other != leader:
+                cluster.cut(leader, other)  # they no longer get what they fetch
+        send()
+        assert producer.flush(1) == 1
+        cluster.heal()
+        assert producer.flush(20) == 0 and acknowledged == [None, None]
+
+        cluster.isolate(leader)
+        wait_until(lambda: cluster.leader(topic) != leader, 60, "another leads")
+        send()
+        assert producer.flush(60) == 0 and acknowledged == [None] * 3
+        cluster.heal()
+        cluster.wait_in_sync(topic, 60)
+
+
+def test_clients_can_be_put_on_one_side() -> None:
+    with Cluster(3, proxied=True) as cluster:
+        topic = cluster.create_topic("t", replicas=1)
+        alone = cluster.leader(topic)
+        cluster.partition([alone, CLIENT])
+        assert cluster.leader(topic) == alone  # nobody else can be asked
+        began = time.monotonic()
+        with pytest.raises(Exception, match=r"time|reach|answer"):
+            cluster.partition([CLIENT])
+            cluster.create_topic("u")
+        assert time.monotonic() - began < 60
+        with pytest.raises(RuntimeError, match="proxied=True"):
+            Cluster(1).heal()
