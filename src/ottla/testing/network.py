@@ -111,7 +111,7 @@ class Network:
 
     # -- connections
 
-    async def _accepted(
+    def _accepted(
         self,
         node: int,
         ours: int,
@@ -119,28 +119,30 @@ class Network:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+        self._begin(self._connect(node, ours, theirs, reader, writer))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(
+        self,
+        node: int,
+        ours: int,
+        theirs: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         try:
             dialler = who_dials(writer.get_extra_info("peername")[1], ours, self._pids())
             await self._passable(dialler, node)
             onward = await asyncio.open_connection(HOST, theirs)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             writer.transport.abort()
             return
-        except asyncio.CancelledError:
-            writer.transport.abort()
-            raise
-        finally:
-            self._tasks.discard(task)
-        for work in (
-            self._pump(reader, onward[1], dialler, node),
-            self._pump(onward[0], writer, node, dialler),
-        ):
-            pump = asyncio.ensure_future(work)
-            self._tasks.add(pump)
-            pump.add_done_callback(self._tasks.discard)
+        self._begin(self._pump(reader, onward[1], dialler, node))
+        self._begin(self._pump(onward[0], writer, node, dialler))
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: End, target: End
