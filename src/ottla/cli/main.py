@@ -16,6 +16,11 @@ def main() -> None:
 
         sys.exit(run_node(sys.argv[2:]))
 
+    if sys.argv[1:2] == ["up"] and "--help" not in sys.argv:
+        from ottla.cli.processes import Launcher
+
+        Launcher.get()  # it imports what nodes need while we import what commands need
+
     from ottla.cli.commands import app
 
     try:

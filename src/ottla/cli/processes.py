@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from ottla.cli import launcher
+from ottla.cli.errors import Failure
 
 # Settings in our own environment must not reach the nodes: their files say all.
 KEPT_OUT = ("KAFKA_", "CLUSTER_ID")
@@ -59,50 +65,91 @@ def _started_at_by_ps(pid: int) -> str | None:
     return started.strip() if started and not state.startswith("Z") else None
 
 
-class Starting:
-    """A node process on its way: `wait` says when it is ready, and when it never will be."""
+class Launcher:
+    """The process that forks our nodes (see `launcher`); one serves all that this process starts."""
 
-    def __init__(self, config: Path, log: Path) -> None:
-        self.log = log
-        reader, writer = os.pipe()
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(KEPT_OUT)
         }
-        with open(log, "ab") as output:
-            self._log_begins = output.tell()
+        with theirs:
             # -P: the working directory's files must not stand in for the library's.
-            self._child = subprocess.Popen(
-                [
-                    *(sys.executable, "-P", "-m", "ottla.cli.node"),
-                    *("--config", str(config), "--ready-fd", str(writer)),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", launcher.__name__],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
                 env=environment,
-                pass_fds=(writer,),
                 start_new_session=True,
             )
-        os.close(writer)
-        self._ready = open(reader, "rb", buffering=0)  # noqa: SIM115 (closed when it has spoken)
-        self._is_ready = False
-        self.process = Process(self._child.pid, started_at(self._child.pid) or "")
+        self._socket = ours
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def get() -> Launcher:
+        """The one of this process; a fork of it needs another, and so does one whose launcher died."""
+        ours = _launchers.get(os.getpid())
+        if ours is None or ours._process.poll() is not None:
+            ours = _launchers[os.getpid()] = Launcher()
+        return ours
+
+    def fork(self, config: Path, log: Path, *, outlives: bool, told: int) -> int:
+        """Start a node and return its process id; `told` is where it and the launcher tell how it fares."""
+        request = {
+            "config": str(config),
+            "log": str(log),
+            "cwd": os.getcwd(),
+            "outlives": outlives,
+        }
+        with self._lock:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], [told])
+            answer = self._socket.recv(32)
+        if not answer:
+            raise Failure("the process that starts the nodes ended; what it said is above")
+        return int(answer)
+
+
+_launchers: dict[int, Launcher] = {}
+
+
+class Starting:
+    """A node process on its way: `wait` says when it is ready, and when it never will be."""
+
+    def __init__(self, config: Path, log: Path, *, outlives: bool = True) -> None:
+        self.log = log
+        self._log_begins = log.stat().st_size if log.exists() else 0
+        self._news, told = os.pipe()
+        try:
+            pid = Launcher.get().fork(config, log, outlives=outlives, told=told)
+        finally:
+            os.close(told)
+        self._heard = b""
+        self._silent = False
+        self.process = Process(pid, started_at(pid) or "")
 
     def wait(self, deadline: float) -> bool | None:
         """True when it is ready, False when it ended before that, None when it is neither by then."""
-        if not self._ready.closed:
-            patience_s = max(0.0, deadline - time.monotonic())
-            readable, _, _ = select.select([self._ready], [], [], patience_s)
-            if not readable:
+        while not self._heard and not self._silent:
+            if not self._listen(max(0.0, deadline - time.monotonic())):
                 return None
-            self._is_ready = bool(self._ready.read(16))
-            self._ready.close()
-            if not self._is_ready:
-                self._child.wait()
-        return self._is_ready
+        return self._heard.startswith(b"ready")
 
     def exit_code(self) -> int | None:
-        return self._child.poll()
+        """None while it runs; -N if signal N ended it."""
+        while self._listen(0.0):
+            pass
+        _, ended, code = self._heard.partition(b"ended ")
+        return int(code) if ended else None
+
+    def _listen(self, patience_s: float) -> bool:
+        if self._silent or not select.select([self._news], [], [], patience_s)[0]:
+            return False
+        heard = os.read(self._news, 64)
+        self._heard += heard
+        if not heard:
+            self._silent = True
+            os.close(self._news)
+        return True
 
     def last_words(self) -> str:
         """The last line that it wrote, without the command's name."""
