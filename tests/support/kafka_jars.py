@@ -57,7 +57,7 @@ def run_tool(main_class: str, *args: str | Path, timeout_s: float = TOOL_TIMEOUT
 
 
 def java_command(main_class: str, *args: str | Path) -> list[str]:
-    return ["java", *JVM_OPTIONS, "-cp", f"{_installed()}/*", main_class, *map(str, args)]
+    return ["java", *JVM_OPTIONS, "-cp", f"{installed()}/*", main_class, *map(str, args)]
 
 
 def metadata_tree(path: Path) -> list[str]:
@@ -98,7 +98,7 @@ def _flattened(tree: str) -> list[str]:
 
 
 @cache
-def _installed() -> Path:
+def installed() -> Path:
     missing = [name for name in ("java", "mvn") if shutil.which(name) is None]
     if missing:
         pytest.fail(

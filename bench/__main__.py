@@ -1,0 +1,131 @@
+"""`scripts/bench`: which cases, how often, and what to do with the figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from contextlib import ExitStack
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bench import report
+from bench.cases import CASES, Case, Figures, produce
+from bench.targets import Kafka, Ottla, Target
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "BENCHMARKS.md"
+CHART = DOCUMENT.with_name("benchmarks.svg")
+BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
+WARM_UP_MB = 300
+
+Rounds = dict[str, dict[str, dict[str, list[float]]]]
+
+
+def main() -> int:
+    options = parse()
+    chosen = choose(options.cases, options.long)
+    targets: list[type[Target]] = [Ottla, Kafka]
+    if options.only:
+        targets = [each for each in targets if each.name.lower() == options.only]
+    rounds: Rounds = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as progress, ExitStack() as stack:
+        task = progress.add_task("", total=len(chosen) * len(targets) * options.rounds)
+        warm: dict[str, Target] = {}
+        for case in chosen:
+            for round in range(options.rounds):
+                # In turns, and each first as often as the other.
+                for make in targets if round % 2 == 0 else reversed(targets):
+                    progress.update(
+                        task, description=f"{case.name}: {make.name}, round {round + 1}"
+                    )
+                    figures = run(case, make, warm, stack, options.scale)
+                    for name, value in figures.items():
+                        rounds[case.name][make.name][name].append(value)
+                    progress.advance(task)
+    if options.json:
+        print(json.dumps(rounds, indent=1))
+    else:
+        show(rounds)
+    if options.write:
+        write(rounds)
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=sys.modules["bench"].__doc__)
+    parser.add_argument(
+        "cases", nargs="*", help="names of cases; all of the short ones if none is given"
+    )
+    parser.add_argument("--only", choices=["ottla", "kafka"], help="ottla alone needs no Java")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="how much of the load; 0.1 for a quick look"
+    )
+    parser.add_argument("--long", action="store_true", help="also the cases that take many minutes")
+    parser.add_argument("--json", action="store_true", help="every round's figures")
+    parser.add_argument(
+        "--write", action="store_true", help=f"put table and chart into docs/{DOCUMENT.name}"
+    )
+    parser.add_argument("--list", action="store_true", help="name the cases")
+    options = parser.parse_args()
+    if options.list:
+        for case in CASES:
+            print(f"{case.name:22} {case.about}{' (long)' if case.long else ''}")
+        sys.exit(0)
+    if options.rounds < 1 or options.scale <= 0:
+        parser.error("--rounds is at least 1, --scale above 0")
+    unknown = sorted(set(options.cases) - {case.name for case in CASES})
+    if unknown:
+        parser.error(f"no such case: {', '.join(unknown)} (--list names them)")
+    return options
+
+
+def choose(names: list[str], long: bool) -> list[Case]:
+    return [case for case in CASES if case.name in names or (not names and (long or not case.long))]
+
+
+def run(
+    case: Case, make: type[Target], warm: dict[str, Target], stack: ExitStack, scale: float
+) -> Figures:
+    if case.own_cluster:
+        with make(brokers=case.brokers) as target:
+            return case.run(target, scale)
+    if make.name not in warm:
+        warm[make.name] = stack.enter_context(make())
+        # A JVM compiles what it does often; the first rounds must not pay for that.
+        produce(total_mb=WARM_UP_MB)(warm[make.name], scale)
+    return case.run(warm[make.name], scale)
+
+
+def show(rounds: Rounds) -> None:
+    table = Table("case", "figure", "ottla", "Apache Kafka", "ottla ÷ Kafka")
+    before = ""
+    for row in report.rows(rounds):
+        if row[0] != before:
+            table.add_section()
+        table.add_row(row[0] if row[0] != before else "", *row[1:])
+        before = row[0]
+    Console().print(table)
+
+
+def write(rounds: Rounds) -> None:
+    text = DOCUMENT.read_text()
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    DOCUMENT.write_text(f"{head}{BEGIN}\n{report.markdown(rounds)}\n{END}{tail}")
+    CHART.write_text(report.chart(rounds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,372 @@
+"""The cases: what is done to a cluster, and which figures come out of it.
+
+A case runs once a round against each target in turn. Most share one warm cluster per target; those that are about
+starting, dying or many partitions have one of their own (`own_cluster`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+
+from bench import clients
+from bench.targets import QUIET, Target, wait_until
+
+Figures = dict[str, float]
+MB = 1_000_000
+GB = 1_000_000_000
+_numbers = count(1)
+
+
+@dataclass(frozen=True)
+class Figure:
+    unit: str
+    more_is_better: bool = False
+
+
+FIGURES: dict[str, Figure] = {
+    "throughput": Figure("MB/s", more_is_better=True),
+    "rate": Figure("requests/s", more_is_better=True),
+    "broker CPU": Figure("s/GB"),
+    "broker CPU per request": Figure("µs"),
+    "idle CPU": Figure("% of a core"),
+    "PSS per broker": Figure("MB"),
+    "p50": Figure("ms"),
+    "p99": Figure("ms"),
+    "p99.9": Figure("ms"),
+    "ready": Figure("s"),
+    "clean start": Figure("s"),
+    "start after kill -9": Figure("s"),
+    "without an acknowledgement": Figure("ms"),
+    "caught up": Figure("s"),
+    "all created": Figure("s"),
+    "election of all": Figure("s"),
+    "metadata log": Figure("MB"),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    about: str
+    run: Callable[[Target, float], Figures]
+    own_cluster: bool = False
+    brokers: int = 3
+    long: bool = False  # left out unless it is named, or --long
+
+
+def topic_name() -> str:
+    return f"bench-{next(_numbers)}"
+
+
+def burned(target: Target, work: Callable[[], Any]) -> tuple[Any, float]:
+    """What the work gave, and how many seconds of processors the brokers spent meanwhile."""
+    before = target.cpu_s()
+    done = work()
+    return done, target.cpu_s() - before
+
+
+# -- writing and reading --------------------------------------------------------------------------
+
+
+def produce(
+    size: int = 1024,
+    total_mb: int = 600,
+    partitions: int = 6,
+    producers: int = 1,
+    compression: str = "none",
+) -> Callable[[Target, float], Figures]:
+    def run(target: Target, scale: float) -> Figures:
+        topic = target.create_topic(topic_name(), partitions)
+        share = int(total_mb * MB * scale / producers)
+
+        def work() -> float:
+            began = time.monotonic()
+            each = [
+                clients.start(
+                    "produce",
+                    bootstrap=target.bootstrap,
+                    topic=topic,
+                    partitions=partitions,
+                    size=size,
+                    total=share,
+                    compression=compression,
+                )
+                for _ in range(producers)
+            ]
+            results = [clients.result(client) for client in each]
+            # One client measures itself, without its own start; several overlap.
+            return float(results[0]["seconds"]) if producers == 1 else time.monotonic() - began
+
+        seconds, cpu = burned(target, work)
+        moved = share * producers
+        return {
+            "throughput": moved / MB / seconds,
+            "broker CPU": cpu / (moved / GB),
+            "PSS per broker": target.pss_mb(),
+        }
+
+    return run
+
+
+def unbatched(target: Target, scale: float) -> Figures:
+    partitions, size = 6, 100
+    records = int(60_000 * scale)
+    topic = target.create_topic(topic_name(), partitions)
+    work = clients.start(
+        "produce",
+        bootstrap=target.bootstrap,
+        topic=topic,
+        partitions=partitions,
+        size=size,
+        total=records * size,
+        batched=False,
+    )
+    done, cpu = burned(target, lambda: clients.result(work))
+    return {
+        "rate": done["records"] / done["seconds"],
+        "broker CPU per request": cpu / done["records"] * 1e6,
+    }
+
+
+def consume(consumers: int) -> Callable[[Target, float], Figures]:
+    def run(target: Target, scale: float) -> Figures:
+        partitions = 6
+        topic = target.create_topic(topic_name(), partitions)
+        total = int(400 * MB * scale / (1 if consumers == 1 else 4))
+        _fill(target, topic, partitions, total)
+        options = {"bootstrap": target.bootstrap, "topic": topic, "partitions": partitions}
+
+        def work() -> list[dict[str, Any]]:
+            each = [clients.start("consume", **options, total=total) for _ in range(consumers)]
+            return [clients.result(client) for client in each]
+
+        results, cpu = burned(target, work)
+        return {
+            "throughput": sum(each["bytes"] / MB / each["seconds"] for each in results),
+            "broker CPU": cpu / (total * consumers / GB),
+        }
+
+    return run
+
+
+def consume_tail(target: Target, scale: float) -> Figures:
+    """A consumer that keeps up with a producer."""
+    partitions, total = 6, int(200 * MB * scale)
+    topic = target.create_topic(topic_name(), partitions)
+    options = {"bootstrap": target.bootstrap, "topic": topic, "partitions": partitions}
+    reader = clients.start("consume", **options, total=total)
+    done, cpu = burned(
+        target,
+        lambda: (
+            clients.result(clients.start("produce", **options, size=1024, total=total + MB)),
+            clients.result(reader),
+        ),
+    )
+    return {
+        "throughput": done[1]["bytes"] / MB / done[1]["seconds"],
+        "broker CPU": cpu / (total / GB),
+    }
+
+
+def _fill(target: Target, topic: str, partitions: int, total: int, size: int = 1024) -> None:
+    clients.result(
+        clients.start(
+            "produce",
+            bootstrap=target.bootstrap,
+            topic=topic,
+            partitions=partitions,
+            size=size,
+            total=total + size,
+        )
+    )
+
+
+# -- latency --------------------------------------------------------------------------------------
+
+
+def acknowledged(rate: float) -> Callable[[Target, float], Figures]:
+    def run(target: Target, scale: float) -> Figures:
+        topic = target.create_topic(topic_name(), 6)
+        options = {"bootstrap": target.bootstrap, "topic": topic, "partitions": 6}
+        clients.result(clients.start("paced", **options, rate=rate, seconds=2))
+        done = clients.result(clients.start("paced", **options, rate=rate, seconds=20 * scale))
+        return {"p50": done["p50_ms"], "p99": done["p99_ms"], "p99.9": done["p999_ms"]}
+
+    return run
+
+
+def end_to_end(target: Target, scale: float) -> Figures:
+    topic = target.create_topic(topic_name(), 1)
+    options = {"bootstrap": target.bootstrap, "topic": topic, "rate": 250}
+    clients.result(clients.start("end_to_end", **options, seconds=2))
+    done = clients.result(clients.start("end_to_end", **options, seconds=20 * scale))
+    return {"p50": done["p50_ms"], "p99": done["p99_ms"], "p99.9": done["p999_ms"]}
+
+
+# -- starting, dying, coming back -----------------------------------------------------------------
+
+
+def start_up(target: Target, scale: float) -> Figures:
+    return {"ready": target.ready_s, **idle(target, 10 * scale)}
+
+
+def idle(target: Target, seconds: float) -> Figures:
+    _, cpu = burned(target, lambda: time.sleep(seconds))
+    return {"idle CPU": 100 * cpu / seconds, "PSS per broker": target.pss_mb()}
+
+
+def failover(role: str) -> Callable[[Target, float], Figures]:
+    """The longest time that a producer at 250 records a second waits for an acknowledgement."""
+
+    def run(target: Target, scale: float) -> Figures:
+        topic = target.create_topic(topic_name(), 1)
+        leader = target.leader(topic)
+        victim = leader if role == "leader" else active_controller(target)
+        options = {"bootstrap": target.bootstrap, "topic": topic, "partitions": 1}
+        writer = clients.start("paced", **options, rate=250, seconds=25)
+        time.sleep(5)  # into the middle of the measurement
+        target.kill(victim)
+        done = clients.result(writer)
+        target.start(victim)
+        target.wait_ready()
+        target.wait_in_sync(AdminClient({"bootstrap.servers": target.bootstrap, **QUIET}), topic, 1)
+        return {"without an acknowledgement": done["silence_ms"]}
+
+    return run
+
+
+def rolling_restart(target: Target, scale: float) -> Figures:
+    topic = target.create_topic(topic_name(), 6)
+    admin = AdminClient({"bootstrap.servers": target.bootstrap, **QUIET})
+    options = {"bootstrap": target.bootstrap, "topic": topic, "partitions": 6}
+    writer = clients.start("paced", **options, rate=250, seconds=75)
+    for id in list(target.pids):
+        target.stop(id)
+        target.start(id)
+        target.wait_ready()
+        target.wait_in_sync(admin, topic, 6)
+    done = clients.result(writer)
+    return {"without an acknowledgement": done["silence_ms"], "p99": done["p99_ms"]}
+
+
+def catch_up(target: Target, scale: float) -> Figures:
+    """A follower comes back with nothing and fetches everything."""
+    total = int(600 * MB * scale)
+    topic = target.create_topic(topic_name(), 6)
+    _fill(target, topic, 6, total)
+    victim = next(id for id in target.pids if id != active_controller(target))
+    admin = AdminClient({"bootstrap.servers": target.bootstrap, **QUIET})
+    target.stop(victim)
+    data = target.cluster.node_directory(victim) / "data"
+    for directory in data.glob("bench-*"):
+        shutil.rmtree(directory)
+    for file in data.glob("*checkpoint*"):
+        file.unlink()
+    before, began = target.cpu_s(), time.monotonic()
+    target.start(victim)
+    target.wait_ready()
+    target.wait_in_sync(admin, topic, 6)
+    seconds = time.monotonic() - began
+    return {"caught up": seconds, "broker CPU": (target.cpu_s() - before) / (total / GB)}
+
+
+def one_broker_with_much(target: Target, scale: float) -> Figures:
+    """1,000 partitions and 10 GB of log (times the scale) on one broker."""
+    partitions = max(10, int(1000 * scale))
+    topic = target.create_topic(topic_name(), partitions)
+    _fill(target, topic, partitions, int(10 * GB * scale), size=10_000)
+    (id,) = target.pids
+
+    def started() -> float:
+        began = time.monotonic()
+        target.start(id)
+        target.wait_ready()
+        return time.monotonic() - began
+
+    target.stop(id)
+    clean = started()
+    target.kill(id)
+    return {"clean start": clean, "start after kill -9": started()}
+
+
+# -- many partitions ------------------------------------------------------------------------------
+
+
+def many_partitions(partitions: int) -> Callable[[Target, float], Figures]:
+    def run(target: Target, scale: float) -> Figures:
+        began = time.monotonic()
+        topic = target.create_topic(topic_name(), partitions)
+        created = time.monotonic() - began
+        figures = {"all created": created, **idle(target, 20 * scale)}
+        options = {"bootstrap": target.bootstrap, "topic": topic, "partitions": partitions}
+        rate = clients.result(
+            clients.start("produce", **options, size=1024, total=int(200 * MB * scale))
+        )
+        figures["throughput"] = rate["bytes"] / MB / rate["seconds"]
+        data = target.cluster.node_directory(1) / "data" / "__cluster_metadata-0"
+        figures["metadata log"] = sum(each.stat().st_size for each in data.glob("*.log")) / MB
+        victim = next(id for id in target.pids if id != active_controller(target))
+        survivor = next(id for id in target.pids if id != victim)
+        admin = AdminClient({"bootstrap.servers": target.cluster.nodes[survivor].address, **QUIET})
+        target.kill(victim)
+        began = time.monotonic()
+
+        def all_led() -> bool:
+            found = admin.list_topics(topic, timeout=30).topics[topic].partitions.values()
+            return all(p.leader not in (-1, victim) for p in found)
+
+        wait_until(all_led, 120, f"{target.name}: others lead what {victim} led")
+        figures["election of all"] = time.monotonic() - began
+        return figures
+
+    return run
+
+
+def steady_hour(target: Target, scale: float) -> Figures:
+    """Memory after an hour of 2,000 records a second."""
+    topic = target.create_topic(topic_name(), 6, {"retention.bytes": str(256 * 1024 * 1024)})
+    options = {"bootstrap": target.bootstrap, "topic": topic, "partitions": 6}
+    for _ in range(60):
+        clients.result(clients.start("paced", **options, rate=2000, seconds=60 * scale))
+    return {"PSS per broker": target.pss_mb()}
+
+
+def active_controller(target: Target) -> int:
+    admin = AdminClient({"bootstrap.servers": target.bootstrap, **QUIET})
+    return int(admin.list_topics(timeout=10).controller_id)
+
+
+CASES = (
+    Case("start", "three brokers from nothing to ready; idle for a while", start_up, True),
+    Case("cold", "1 KiB records, the first thing after the start", produce(total_mb=200), True),
+    Case("produce-1k", "1 KiB records, 6 partitions", produce()),
+    Case("produce-100b", "100 B records, 6 partitions", produce(size=100, total_mb=100)),
+    Case("produce-1-partition", "1 KiB records, 1 partition", produce(partitions=1)),
+    Case("produce-50-partitions", "1 KiB records, 50 partitions", produce(partitions=50)),
+    Case("produce-lz4", "1 KiB records, lz4", produce(compression="lz4")),
+    Case("produce-4-producers", "1 KiB records, 4 producers", produce(producers=4)),
+    Case("produce-16-producers", "1 KiB records, 16 producers", produce(producers=16)),
+    Case("unbatched", "one record of 100 B in each request, 200 in flight", unbatched),
+    Case("consume", "from the beginning, out of the page cache", consume(1)),
+    Case("consume-10", "the same, 10 consumers", consume(10)),
+    Case("consume-tail", "a consumer that keeps up with a producer", consume_tail),
+    Case("ack-250", "acknowledgement at 250 records/s", acknowledged(250)),
+    Case("ack-2000", "acknowledgement at 2,000 records/s", acknowledged(2000)),
+    Case("end-to-end", "from due to consumed at 250 records/s", end_to_end),
+    Case("catch-up", "a follower comes back with nothing", catch_up, True),
+    Case("failover-leader", "kill -9 of a leader", failover("leader"), True),
+    Case("failover-controller", "kill -9 of the active controller", failover("controller"), True),
+    Case("rolling-restart", "each broker restarted in turn", rolling_restart, True),
+    Case("partitions-100", "100 partitions", many_partitions(100), True),
+    Case("partitions-1000", "1,000 partitions", many_partitions(1000), True),
+    Case("partitions-10000", "10,000 partitions", many_partitions(10_000), True, long=True),
+    Case("much", "one broker: 1,000 partitions, 10 GB", one_broker_with_much, True, 1, long=True),
+    Case("hour", "an hour of 2,000 records/s", steady_hour, True, long=True),
+)

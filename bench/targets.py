@@ -1,0 +1,219 @@
+"""What is measured: three brokers of ottla, and three of Apache Kafka with the same settings.
+
+Both read the same properties files. Kafka's JVM gets what its own start script gives it: one gigabyte of heap and G1.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.cli.cluster import LocalCluster
+from support import kafka_jars
+
+READY_TIMEOUT_S = 90.0
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+QUIET = {"log_level": 0}
+
+KAFKA_JVM = (
+    *("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+    *("-XX:MaxInlineLevel=15", "-Djava.awt.headless=true"),
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
+
+
+class Target:
+    """Three brokers that run, and what the system says about their processes."""
+
+    name: str
+
+    def __init__(self, settings: dict[str, str] | None = None, brokers: int = 3) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
+        self.cluster = LocalCluster.create(self.directory / "cluster", brokers, 0)
+        self.bootstrap = self.cluster.bootstrap
+        self.ready_s = float("nan")
+        for id in self.cluster.nodes:
+            with self.cluster.config_file(id).open("a") as file:
+                file.writelines(f"{name}={value}\n" for name, value in (settings or {}).items())
+
+    def __enter__(self) -> Self:
+        try:
+            self.format()
+            began = time.monotonic()
+            self.start_all()
+            self.wait_ready()
+            self.ready_s = time.monotonic() - began
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for id in list(self.pids):
+            self.kill(id)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    # -- processes: what differs
+
+    pids: dict[int, int]
+
+    def format(self) -> None:
+        """What has to be done once before the first start; not part of a start."""
+
+    def start_all(self) -> None:
+        for id in self.cluster.nodes:
+            self.start(id)
+
+    def start(self, id: int) -> None:
+        raise AssertionError("each target says how")
+
+    def kill(self, id: int) -> None:
+        raise AssertionError("each target says how")
+
+    def stop(self, id: int) -> None:
+        """Controlled shutdown; returns when it is gone."""
+        raise AssertionError("each target says how")
+
+    # -- what is the same
+
+    def wait_ready(self) -> None:
+        """Until a client that asks any of them is told of all that run."""
+        for id in self.pids:
+            wait_until(
+                lambda id=id: brokers_seen_by(self.cluster.nodes[id].address) == set(self.pids),
+                READY_TIMEOUT_S,
+                f"{self.name}: node {id} sees all brokers",
+            )
+
+    def create_topic(self, name: str, partitions: int, config: dict[str, str] | None = None) -> str:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+        topic = NewTopic(name, partitions, min(3, len(self.cluster.nodes)), config=config or {})
+        admin.create_topics([topic])[name].result(60)
+        self.wait_in_sync(admin, name, partitions)
+        return name
+
+    def wait_in_sync(self, admin: AdminClient, topic: str, partitions: int) -> None:
+        def whole() -> bool:
+            found = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+            return len(found) == partitions and all(
+                p.leader >= 0 and len(p.isrs) == len(p.replicas) for p in found
+            )
+
+        wait_until(whole, READY_TIMEOUT_S, f"{self.name}: {topic} is in sync")
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+        return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
+
+    def cpu_s(self) -> float:
+        """Of all its processes together, since they began."""
+        return sum(_cpu_s(pid) for pid in self.pids.values())
+
+    def pss_mb(self) -> float:
+        """Of the largest of them: memory that it has for itself, and its share of what it shares."""
+        return max(_pss_mb(pid) for pid in self.pids.values())
+
+
+class Ottla(Target):
+    name = "ottla"
+
+    @property
+    def pids(self) -> dict[int, int]:  # type: ignore[override]
+        return {node.id: node.pid for node in self.cluster.running if node.pid is not None}
+
+    def start_all(self) -> None:
+        """By the command that users type, import and all."""
+        up = [Path(sys.executable).with_name("ottla"), "up", "--detach"]
+        directory = self.cluster.directory
+        subprocess.run([*up, "--dir", directory], check=True, stdout=subprocess.DEVNULL)
+        self.cluster = LocalCluster.load(directory)
+
+    def start(self, id: int) -> None:
+        self.cluster.launch([id])
+
+    def kill(self, id: int) -> None:
+        self.cluster.kill([id])
+
+    def stop(self, id: int) -> None:
+        self.cluster.stop([id], patience_s=READY_TIMEOUT_S)
+
+
+class Kafka(Target):
+    name = "Kafka"
+
+    def __init__(self, settings: dict[str, str] | None = None, brokers: int = 3) -> None:
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._jars = f"{kafka_jars.installed()}/*"
+        super().__init__(settings, brokers)
+
+    @property
+    def pids(self) -> dict[int, int]:  # type: ignore[override]
+        return {id: each.pid for id, each in self._processes.items() if each.poll() is None}
+
+    def format(self) -> None:
+        for id in self.cluster.nodes:
+            words = ("format", "-t", self.cluster.cluster_id, "-c", self.cluster.config_file(id))
+            kafka_jars.run_tool(kafka_jars.STORAGE, *words)
+
+    def start(self, id: int) -> None:
+        with self.cluster.log_file(id).open("ab") as log:
+            self._processes[id] = subprocess.Popen(
+                [
+                    *("java", *KAFKA_JVM, "-cp", self._jars, "kafka.Kafka"),
+                    self.cluster.config_file(id),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self, id: int) -> None:
+        self._processes[id].kill()
+        self._processes[id].wait()
+
+    def stop(self, id: int) -> None:
+        self._processes[id].send_signal(signal.SIGTERM)
+        self._processes[id].wait(READY_TIMEOUT_S)
+
+
+def brokers_seen_by(address: str) -> set[int]:
+    admin = AdminClient({"bootstrap.servers": address, **QUIET})
+    try:
+        return set(admin.list_topics(timeout=1).brokers)
+    except Exception:  # not there yet, in whatever way
+        return set()
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {timeout_s:g} s: {what}")
+        time.sleep(0.02)
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def _pss_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("smaps_rollup without Pss")
