@@ -40,8 +40,10 @@ STORAGE = "kafka.tools.StorageTool"
 METADATA_SHELL = "org.apache.kafka.shell.MetadataShell"
 
 
-def run_tool(main_class: str, *args: str | Path, timeout_s: float = TOOL_TIMEOUT_S) -> str:
-    """What the tool printed, both streams in order. Fails the test unless it exits with 0."""
+def run_tool(
+    main_class: str, *args: str | Path, timeout_s: float = TOOL_TIMEOUT_S, exits_with: int = 0
+) -> str:
+    """What the tool printed, both streams in order. Fails the test unless it exits as it should."""
     done = subprocess.run(
         java_command(main_class, *args),
         stdin=subprocess.DEVNULL,
@@ -51,7 +53,7 @@ def run_tool(main_class: str, *args: str | Path, timeout_s: float = TOOL_TIMEOUT
         check=False,
     )
     output = done.stdout.decode("utf-8", "replace")
-    if done.returncode != 0:
+    if done.returncode != exits_with:
         pytest.fail(f"{main_class} {args} exited with {done.returncode}:\n{output}", pytrace=False)
     return output
 

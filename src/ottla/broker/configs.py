@@ -1,4 +1,5 @@
-"""DescribeConfigs: every setting of a topic or of this node, where its value comes from, and its kind."""
+"""DescribeConfigs: every setting of a topic, a group or of this node, where its value comes from, and its
+kind; ListConfigResources: what has settings at all."""
 
 from __future__ import annotations
 
@@ -6,10 +7,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ottla.broker.server import Handler, Request
-from ottla.config.settings import TABLE, Setting, Settings
+from ottla.config.dynamic import DYNAMIC, ROWS
+from ottla.config.groups import GROUP_SETTINGS
+from ottla.config.settings import TABLE, Settings
 from ottla.config.topics import TOPIC_SETTINGS
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
+from ottla.metadata.records import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -21,6 +30,7 @@ SOURCE_BROKER = 2
 SOURCE_CLUSTER = 3
 SOURCE_FILE = 4
 SOURCE_DEFAULT = 5
+SOURCE_GROUP = 8
 
 # Kafka's config types.
 TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7}
@@ -33,10 +43,38 @@ class ConfigHandlers:
         self._texts = settings.texts()
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        return {ApiKey.DESCRIBE_CONFIGS: self.describe_configs}
+        return {
+            ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
+            ApiKey.LIST_CONFIG_RESOURCES: self.list_config_resources,
+        }
+
+    def list_config_resources(self, request: Request) -> None:
+        """ListConfigResources 0-1. Version 0 asks for client metrics, of which there are none here."""
+        message = request.message()
+        wanted = dict.fromkeys(messages.field(message, "resource_types", ()))
+        if request.version == 0:
+            wanted = {CLIENT_METRICS_RESOURCE: None}
+        image = self._image()
+        brokers = [str(broker) for broker in sorted(image.brokers)]
+        names: dict[int, list[str]] = {
+            TOPIC_RESOURCE: sorted(image.topics),
+            BROKER_RESOURCE: brokers,
+            BROKER_LOGGER_RESOURCE: brokers,
+            CLIENT_METRICS_RESOURCE: [],
+            GROUP_RESOURCE: sorted(name for kind, name in image.configs if kind == GROUP_RESOURCE),
+        }
+        if not wanted.keys() <= names.keys():
+            request.respond({"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": ()})
+            return
+        resources = [
+            {"resource_name": name, "resource_type": kind}
+            for kind in (wanted or names)
+            for name in names[kind]
+        ]
+        request.respond({"error_code": ErrorCode.NONE, "config_resources": resources})
 
     def describe_configs(self, request: Request) -> None:
-        """DescribeConfigs 1-4 for topics (2) and brokers (4)."""
+        """DescribeConfigs 1-4 for topics (2), brokers (4) and groups (32)."""
         message = request.message()
         with_synonyms = messages.field(message, "include_synonyms", False)
         with_docs = messages.field(message, "include_documentation", False)
@@ -73,6 +111,8 @@ class ConfigHandlers:
             return self._topic(name)
         if kind == BROKER_RESOURCE:
             return self._broker(name)
+        if kind == GROUP_RESOURCE:
+            return self._group(name)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no settings here"
         )
@@ -89,6 +129,22 @@ class ConfigHandlers:
             if row.name in own:
                 synonyms.append((row.name, own[row.name], SOURCE_TOPIC))
             synonyms += self._server_synonyms(row.server_name, row.default)
+            yield {
+                "name": row.name,
+                "synonyms": synonyms,
+                "type": row.kind.type_name,
+                "doc": row.doc,
+                "read_only": False,
+            }
+
+    def _group(self, name: str) -> Iterable[dict[str, Any]]:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        own = self._image().config(GROUP_RESOURCE, name)
+        for row in GROUP_SETTINGS.values():
+            synonyms = self._server_synonyms(row.server_name, row.default)
+            if row.name in own:
+                synonyms.insert(0, (row.name, own[row.name], SOURCE_GROUP))
             yield {
                 "name": row.name,
                 "synonyms": synonyms,
@@ -139,9 +195,6 @@ class ConfigHandlers:
         return found
 
 
-ROWS: Mapping[str, Setting] = {row.name: row for row in TABLE}
-DYNAMIC = frozenset(row.server_name for row in TOPIC_SETTINGS.values())
-"""Settings of the node that may change while it runs: those that are defaults of topics."""
 DEFAULTS: Mapping[str, str] = Settings.defaults()
 
 
@@ -149,12 +202,12 @@ def _entry(entry: Mapping[str, Any], with_synonyms: bool, with_docs: bool) -> Ma
     _, value, source = entry["synonyms"][0]
     return {
         "name": entry["name"],
-        "value": value,
+        "value": _shown(entry, value),
         "read_only": entry["read_only"],
         "config_source": source,
         "is_sensitive": False,
         "synonyms": [
-            {"name": name, "value": text, "source": where}
+            {"name": name, "value": _shown(entry, text), "source": where}
             for name, text, where in entry["synonyms"]
         ]
         if with_synonyms
@@ -162,3 +215,9 @@ def _entry(entry: Mapping[str, Any], with_synonyms: bool, with_docs: bool) -> Ma
         "config_type": TYPES[entry["type"]],
         "documentation": entry["doc"] if with_docs else None,
     }
+
+
+def _shown(entry: Mapping[str, Any], text: str) -> str | None:
+    """A setting that is not set, and has no default, has no value (Kafka's null)."""
+    row = ROWS.get(entry["name"])
+    return None if text == "" and row is not None and row.is_optional else text

@@ -15,15 +15,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
-from ottla.broker.configs import DYNAMIC, ROWS, ConfigHandlers
+from ottla.broker.configs import ConfigHandlers
 from ottla.broker.controller_apis import CONTROLLER_APIS, Fields
+from ottla.broker.quotas import ClientQuotas, Mutations
 from ottla.broker.server import Handler, Request, ServerConnection
 from ottla.broker.to_controller import LeaderInfo, ToController
-from ottla.config import TOPIC_SETTINGS, ConfigError, Settings, validate_topic_config
+from ottla.config import (
+    TOPIC_SETTINGS,
+    ConfigError,
+    Settings,
+    validate_group_config,
+    validate_topic_config,
+)
+from ottla.config.dynamic import DYNAMIC, ROWS
 from ottla.controller.controller import Controller
 from ottla.controller.draft import ControllerConfig, Decision
 from ottla.metadata.features import supported_ranges
@@ -34,7 +43,7 @@ from ottla.runtime import Connection, Runtime
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
-from ottla.wire.headers import read_request_header, response_header
+from ottla.wire.headers import RequestHeader, read_request_header, response_header
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +83,7 @@ class ControllerService:
         self._controller = Controller(
             controller_config(settings, quorum.cluster_id), runtime.random
         )
+        self._quotas = ClientQuotas(settings, runtime.clock.monotonic, lambda: quorum.image)
         self._last_append: asyncio.Future[int] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heartbeats: dict[int, ServerConnection] = {}
@@ -150,15 +160,32 @@ class ControllerService:
         self._set_timer()
         return decision
 
-    def _execute(self, key: ApiKey, message: Any) -> tuple[Fields, asyncio.Future[int] | None]:
+    def _execute(
+        self, key: ApiKey, message: Any, mutations: Mutations | None = None
+    ) -> tuple[Fields, asyncio.Future[int] | None]:
         """The answer to a request, and the append that must be committed before it is given."""
         api = CONTROLLER_APIS[key]
+        limit = {} if mutations is None else {"permit": mutations.permit}
         try:
-            decision = self._run(lambda: api.decide(self._controller, message, self._now()))
+            decision = self._run(
+                lambda: api.decide(self._controller, message, self._now(), **limit)
+            )
         except KafkaError as error:
             logger.info("%s refused: %s", key.name, error)
             return api.refuse(message, error), self._last_append
+        if mutations is not None and mutations.delay > 0.0:
+            throttle = {"throttle_time": math.ceil(mutations.delay * 1000)}
+            return {**decision.response, **throttle}, self._last_append
         return decision.response, self._last_append
+
+    def _mutations(self, key: ApiKey, header: RequestHeader) -> Mutations | None:
+        """The quota that a client's request is charged to, if there is one."""
+        strict_from = CONTROLLER_APIS[key].strict_from if key in CONTROLLER_APIS else None
+        if strict_from is None:
+            return None
+        return self._quotas.mutations(
+            header.client_id or "", is_strict=header.api_version >= strict_from
+        )
 
     async def _committed(
         self, key: ApiKey, message: Any, answer: Fields, append: asyncio.Future[int]
@@ -196,21 +223,21 @@ class ControllerService:
         elif not self._controller.active:
             request.respond({"error_code": ErrorCode.NOT_CONTROLLER})
         else:
-            head = response_header(key, header.api_version, header.correlation_id)
-            request.run(self._answer_envelope(key, header.api_version, head, message))
+            request.run(self._answer_envelope(key, header, message))
 
     async def _answer_envelope(
-        self, key: ApiKey, version: int, head: bytes, message: Any
+        self, key: ApiKey, header: RequestHeader, message: Any
     ) -> Mapping[str, Any]:
         if key is ApiKey.DESCRIBE_QUORUM:
             answer = dict(self._quorum.describe())
         else:
-            answer, append = self._execute(key, message)
+            answer, append = self._execute(key, message, self._mutations(key, header))
             if append is not None:
                 await asyncio.wait([append])
             if not self._controller.active or (append is not None and _failure_of(append)):
                 return {"error_code": ErrorCode.NOT_CONTROLLER}
-        body = messages.write_response(key, version, answer)
+        head = response_header(key, header.api_version, header.correlation_id)
+        body = messages.write_response(key, header.api_version, answer)
         return {"error_code": ErrorCode.NONE, "response_data": head + body}
 
     def _describe_cluster(self, request: Request) -> None:
@@ -403,6 +430,7 @@ def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:
         cluster_id=cluster_id,
         validate_topic_config=_validate_topic_config,
         validate_broker_config=_validate_broker_config,
+        validate_group_config=lambda configs: _validate_group_config(settings, configs),
         topic_defaults=settings.topic_defaults(),
         topic_defaults_given=[
             row.name for row in TOPIC_SETTINGS.values() if row.server_name in settings.given
@@ -424,6 +452,13 @@ def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:
 def _validate_topic_config(configs: Mapping[str, str]) -> None:
     try:
         validate_topic_config(configs)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _validate_group_config(settings: Settings, configs: Mapping[str, str]) -> None:
+    try:
+        validate_group_config(settings, configs)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 

@@ -14,9 +14,11 @@ from ottla.controller.brokers import Assignment, Heartbeat, Registration
 from ottla.controller.configs import ConfigChange, ConfigChanges, Operation
 from ottla.controller.controller import Controller
 from ottla.controller.draft import Decision
+from ottla.controller.features import FeatureUpdate, UpgradeType
 from ottla.controller.partitions import NO_EPOCH, ElectionType, IsrProposal
+from ottla.controller.quotas import QuotaChange, QuotaChanges
 from ottla.controller.reassignments import WishedReplicas
-from ottla.controller.topics import MorePartitions, NewTopic
+from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited
 from ottla.metadata.records import Endpoint, FeatureRange
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -27,9 +29,13 @@ Fields = dict[str, Any]
 
 
 class ControllerApi(NamedTuple):
-    decide: Callable[[Controller, Any, float], Decision]
-    """(controller, message, now). A KafkaError fails the request as a whole."""
+    decide: Callable[..., Decision]
+    """(controller, message, now), and `permit` where `strict_from` says so. A KafkaError fails the request
+    as a whole."""
     refuse: Callable[[Any, KafkaError], Fields]
+    strict_from: int | None = None
+    """Partitions come or go, which clients may have a quota for; those of this version on are refused when
+    they are above it, older ones are delayed (KIP-599)."""
 
 
 # Brokers
@@ -200,7 +206,9 @@ def _list_reassignments(controller: Controller, message: Any, now: float) -> Dec
 # Topics
 
 
-def _create_topics(controller: Controller, message: Any, now: float) -> Decision:
+def _create_topics(
+    controller: Controller, message: Any, now: float, permit: Permit = unlimited
+) -> Decision:
     """CreateTopics 2-7."""
     wanted = [
         NewTopic(
@@ -212,7 +220,7 @@ def _create_topics(controller: Controller, message: Any, now: float) -> Decision
         )
         for topic in message.topics
     ]
-    return controller.create_topics(wanted, validate_only=message.validate_only)
+    return controller.create_topics(wanted, validate_only=message.validate_only, permit=permit)
 
 
 def _refuse_topics(message: Any, error: KafkaError) -> Fields:
@@ -220,10 +228,12 @@ def _refuse_topics(message: Any, error: KafkaError) -> Fields:
     return {"topics": rows}
 
 
-def _delete_topics(controller: Controller, message: Any, now: float) -> Decision:
+def _delete_topics(
+    controller: Controller, message: Any, now: float, permit: Permit = unlimited
+) -> Decision:
     """DeleteTopics 1-6. Only version 6 knows ids."""
     names, ids = _topics_to_delete(message)
-    decision = controller.delete_topics(names, ids)
+    decision = controller.delete_topics(names, ids, permit=permit)
     error = KafkaError(
         ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
     )
@@ -256,7 +266,9 @@ def _topics_to_delete(message: Any) -> tuple[list[str], list[UUID]]:
     return names, [topic.topic_id or ZERO_UUID for topic in topics if topic.name is None]
 
 
-def _create_partitions(controller: Controller, message: Any, now: float) -> Decision:
+def _create_partitions(
+    controller: Controller, message: Any, now: float, permit: Permit = unlimited
+) -> Decision:
     """CreatePartitions 0-3."""
     wanted = [
         MorePartitions(
@@ -268,7 +280,7 @@ def _create_partitions(controller: Controller, message: Any, now: float) -> Deci
         )
         for topic in message.topics
     ]
-    return controller.create_partitions(wanted, validate_only=message.validate_only)
+    return controller.create_partitions(wanted, validate_only=message.validate_only, permit=permit)
 
 
 def _refuse_partitions(message: Any, error: KafkaError) -> Fields:
@@ -316,6 +328,52 @@ def _refuse_configs(message: Any, error: KafkaError) -> Fields:
     return {"responses": rows}
 
 
+# Quotas and features
+
+
+def _alter_client_quotas(controller: Controller, message: Any, now: float) -> Decision:
+    """AlterClientQuotas 0-1."""
+    wanted = [
+        QuotaChanges(
+            _entity(entry),
+            tuple(QuotaChange(op.key, None if op.remove else op.value) for op in entry.ops),
+        )
+        for entry in message.entries
+    ]
+    return controller.alter_client_quotas(wanted, validate_only=message.validate_only)
+
+
+def _entity(entry: Any) -> tuple[tuple[str, str | None], ...]:
+    return tuple((member.entity_type, member.entity_name) for member in entry.entity)
+
+
+def _refuse_quotas(message: Any, error: KafkaError) -> Fields:
+    rows = [
+        {
+            **_failure(error),
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in _entity(entry)],
+        }
+        for entry in message.entries
+    ]
+    return {"entries": rows}
+
+
+def _update_features(controller: Controller, message: Any, now: float) -> Decision:
+    """UpdateFeatures 0-2. Version 0 says only whether a downgrade is allowed."""
+    wanted = []
+    for update in message.feature_updates:
+        kind = field(update, "upgrade_type", None)
+        if kind is None:
+            kind = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE
+        wanted.append(FeatureUpdate(update.feature, update.max_version_level, kind))
+    return controller.update_features(wanted, validate_only=field(message, "validate_only", False))
+
+
+def _refuse_features(message: Any, error: KafkaError) -> Fields:
+    rows = [{"feature": each.feature, **_failure(error)} for each in message.feature_updates]
+    return {**_failure(error), "results": rows}
+
+
 # Refusals
 
 
@@ -342,11 +400,13 @@ CONTROLLER_APIS: Mapping[ApiKey, ControllerApi] = {
     ApiKey.ELECT_LEADERS: ControllerApi(_elect_leaders, _refuse_election),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ControllerApi(_alter_reassignments, _refuse_with_message),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ControllerApi(_list_reassignments, _refuse_with_message),
-    ApiKey.CREATE_TOPICS: ControllerApi(_create_topics, _refuse_topics),
-    ApiKey.DELETE_TOPICS: ControllerApi(_delete_topics, _refuse_deletion),
-    ApiKey.CREATE_PARTITIONS: ControllerApi(_create_partitions, _refuse_partitions),
+    ApiKey.CREATE_TOPICS: ControllerApi(_create_topics, _refuse_topics, strict_from=6),
+    ApiKey.DELETE_TOPICS: ControllerApi(_delete_topics, _refuse_deletion, strict_from=5),
+    ApiKey.CREATE_PARTITIONS: ControllerApi(_create_partitions, _refuse_partitions, strict_from=3),
     ApiKey.ALTER_CONFIGS: ControllerApi(_alter_configs, _refuse_configs),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ControllerApi(_incremental_alter_configs, _refuse_configs),
+    ApiKey.ALTER_CLIENT_QUOTAS: ControllerApi(_alter_client_quotas, _refuse_quotas),
+    ApiKey.UPDATE_FEATURES: ControllerApi(_update_features, _refuse_features),
 }
 
 

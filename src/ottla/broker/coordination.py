@@ -69,6 +69,8 @@ class InternalTopic:
     new_shard: Callable[[int], Shard]
     """From the partition's number."""
     refusal: Refusal
+    write_timeout_s: float
+    """How long a reply waits for its records to be committed; then the client is told to try again."""
     perform: Callable[[LiveShard, Any], None] | None = None
     """Does what a shard's `actions` ask for."""
 
@@ -145,8 +147,9 @@ class LiveShard:
         self._leader_epoch = partition.leader_epoch
         self._replicas = replicas
         self._clock = replicas.clock
-        self._unsent: deque[tuple[int, Effects]] = deque()
-        """(high watermark that the replies wait for, effects), in the order of the decisions."""
+        self._unsent: deque[tuple[int, float, Effects]] = deque()
+        """(high watermark that the replies wait for, until when, effects), in the order of the decisions."""
+        self._patience: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_dropped = False
         replicas.watch(partition, self)
@@ -229,8 +232,11 @@ class LiveShard:
                 self._not_appended(error, effects)
                 return
         if effects.replies or effects.actions:
-            self._unsent.append((self.partition.log.log_end, effects))
+            until = self._clock.monotonic() + self.topic.write_timeout_s
+            self._unsent.append((self.partition.log.log_end, until, effects))
             self._send_committed()
+            if self._unsent and self._patience is None:
+                self._wait_until(until)
         self._set_timer()
 
     def _append(self, effects: Effects) -> None:
@@ -277,7 +283,7 @@ class LiveShard:
     def _send_committed(self) -> None:
         high_watermark = self.partition.log.high_watermark
         while self._unsent and self._unsent[0][0] <= high_watermark:
-            _, effects = self._unsent.popleft()
+            _, _, effects = self._unsent.popleft()
             for token, fields in effects.replies:
                 assert isinstance(token, Waiting)
                 if not token.is_answered:
@@ -286,13 +292,31 @@ class LiveShard:
                 assert self.topic.perform is not None
                 self.topic.perform(self, action)
 
+    def _wait_until(self, until: float) -> None:
+        delay = max(0.0, until - self._clock.monotonic())
+        self._patience = asyncio.get_running_loop().call_later(delay, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        """What was decided stays decided, and may be committed yet; but nobody waits for ever."""
+        self._patience = None
+        now = self._clock.monotonic()
+        for _, until, effects in list(self._unsent):
+            if until > now:
+                self._wait_until(until)
+                break
+            for token, _ in effects.replies:
+                assert isinstance(token, Waiting)
+                if not token.is_answered:
+                    token.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
     def drop(self) -> None:
         """Leadership is gone: whoever waits looks for the new coordinator."""
         self._is_dropped = True
         self._replicas.unwatch(self.partition, self)
         self._loading.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._patience):
+            if timer is not None:
+                timer.cancel()
         self._refuse_all(ErrorCode.NOT_COORDINATOR)
 
     def _refuse_all(self, error: ErrorCode) -> None:

@@ -162,6 +162,9 @@ class DescribeHandlers:
         if self._answers_of != self._cluster.generation or len(self._answers) > CACHED_ANSWERS_MAX:
             self._answers.clear()
             self._answers_of = self._cluster.generation
+        if request.throttle_ms:
+            request.respond(self._metadata(request, asked, with_operations))
+            return
         version = request.version
         key = (version, request.connection.listener, asked, with_operations)
         answer = self._answers.get(key)

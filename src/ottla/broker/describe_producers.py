@@ -30,7 +30,6 @@ class DescribeProducersHandler:
     def _partition(self, topic: str, number: int) -> dict[str, Any]:
         try:
             partition = self._replicas.get(topic, number)
-            partition.check_leader()
         except KafkaError as error:
             return {
                 "partition_index": number,

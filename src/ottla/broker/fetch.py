@@ -12,6 +12,7 @@ import asyncio
 from typing import NamedTuple
 
 from ottla.broker.directory import ClusterView
+from ottla.broker.quotas import ClientQuotas
 from ottla.broker.replicas import News, ReplicaManager
 from ottla.broker.server import Request, ServerConnection
 from ottla.config.settings import Settings
@@ -51,12 +52,18 @@ class Answer(NamedTuple):
 
 class FetchHandler:
     def __init__(
-        self, settings: Settings, runtime: Runtime, replicas: ReplicaManager, cluster: ClusterView
+        self,
+        settings: Settings,
+        runtime: Runtime,
+        replicas: ReplicaManager,
+        cluster: ClusterView,
+        quotas: ClientQuotas,
     ) -> None:
+        self.quotas = quotas
         self.replicas = replicas
         self.cluster = cluster
         self.clock = runtime.clock
-        self.bytes_max = settings.fetch_max_bytes
+        self._bytes_max = settings.fetch_max_bytes
         self.is_rack_aware = settings.replica_selector_class == RACK_AWARE
         self._cache = SessionCache(
             settings.max_incremental_fetch_session_cache_slots,
@@ -81,6 +88,7 @@ class FetchHandler:
     def _session(self, request: Request, fetch: FetchRequest) -> SessionWatch:
         now = self.clock.monotonic()
         is_follower = fetch.replica_id >= 0
+        request.connection.is_follower = is_follower
         if fetch.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if fetch.session_id != NO_SESSION:
                 self._end(self._cache.close(fetch.session_id))
@@ -111,6 +119,16 @@ class FetchHandler:
     def _end(self, session: FetchSession | None) -> None:
         if session is not None:
             self._live.pop(session.id).close()
+
+    def bytes_max(self, request: Request, fetch: FetchRequest) -> int:
+        """The most that one answer holds. Its quota bounds it for a consumer, or a single answer could
+        silence it for minutes."""
+        limit = min(fetch.max_bytes, self._bytes_max)
+        if self.quotas.active and fetch.replica_id < 0:
+            allowed = self.quotas.consumable_bytes(request.client_id)
+            if allowed is not None:
+                return min(limit, allowed)
+        return limit
 
     def keep_within_limit(self, session: FetchSession) -> None:
         """A session that would have the broker remember too much lives for this request only: the client
@@ -183,7 +201,8 @@ class SessionWatch:
             for partition in [p for p, key in self._keys.items() if key in gone]:
                 del self._keys[partition]
                 self._handler.replicas.unwatch(partition, self)
-        parked = ParkedFetch(self, request, fetch, is_full)
+        bytes_max = self._handler.bytes_max(request, fetch)
+        parked = ParkedFetch(self, request, fetch, is_full, bytes_max)
         if not parked.try_complete():
             self._parked = parked
             parked.park()
@@ -195,11 +214,11 @@ class SessionWatch:
             self.close()
 
     def collect(
-        self, request: Request, fetch: FetchRequest, is_full: bool
+        self, request: Request, fetch: FetchRequest, is_full: bool, bytes_max: int
     ) -> tuple[list[Answer], int, bool]:
         """(answers that are news, bytes in them, whether they must go out at once)."""
         session = self._session
-        remaining = min(fetch.max_bytes, self._handler.bytes_max)
+        remaining = bytes_max
         total = 0
         is_urgent = False
         answers: list[Answer] = []
@@ -281,8 +300,18 @@ class SessionWatch:
                 del session.hot[key]
         partitions = [answer.partition for answer in answers]
         endpoints = self._leader_hints(request, partitions)
+        quotas = self._handler.quotas
+        if quotas.active and not session.is_follower:
+            quotas.consumed(request, sum(_size(partition) for partition in partitions))
         request.respond_chunks(
-            codec.write_response(request.version, ErrorCode.NONE, session.id, partitions, endpoints)
+            codec.write_response(
+                request.version,
+                ErrorCode.NONE,
+                session.id,
+                partitions,
+                endpoints,
+                request.throttle_ms,
+            )
         )
 
     def _leader_hints(
@@ -309,11 +338,17 @@ class SessionWatch:
 class ParkedFetch:
     """A fetch that is answered when there is enough to say, or when its time is up."""
 
-    __slots__ = ("_fetch", "_is_full", "_request", "_timer", "_watch")
+    __slots__ = ("_bytes_max", "_fetch", "_is_full", "_request", "_timer", "_watch")
 
     def __init__(
-        self, watch: SessionWatch, request: Request, fetch: FetchRequest, is_full: bool
+        self,
+        watch: SessionWatch,
+        request: Request,
+        fetch: FetchRequest,
+        is_full: bool,
+        bytes_max: int,
     ) -> None:
+        self._bytes_max = bytes_max
         self._watch = watch
         self._request = request
         self._fetch = fetch
@@ -325,8 +360,14 @@ class ParkedFetch:
         if self._request.connection.closed:
             self._end()
             return True
-        answers, size, is_urgent = self._watch.collect(self._request, self._fetch, self._is_full)
-        if size >= self._fetch.min_bytes or is_urgent or self._fetch.max_wait_ms <= 0:
+        answers, size, is_urgent = self._watch.collect(
+            self._request, self._fetch, self._is_full, self._bytes_max
+        )
+        if (
+            size >= min(self._fetch.min_bytes, self._bytes_max)
+            or is_urgent
+            or self._fetch.max_wait_ms <= 0
+        ):
             self._answer(answers)
             return True
         return False
@@ -344,7 +385,9 @@ class ParkedFetch:
         if self._request.connection.closed:
             self._end()
             return
-        answers, _, _ = self._watch.collect(self._request, self._fetch, self._is_full)
+        answers, _, _ = self._watch.collect(
+            self._request, self._fetch, self._is_full, self._bytes_max
+        )
         self._answer(answers)
 
     def _answer(self, answers: list[Answer]) -> None:

@@ -27,11 +27,15 @@ from ottla.coordinators.consumer_protocol import heartbeat_failure
 from ottla.coordinators.group_base import Asked, GroupConfig
 from ottla.coordinators.groups import ALL_GROUP_OPERATIONS, UNKNOWN_OPERATIONS, GroupShard
 from ottla.metadata.image import Delta
+from ottla.metadata.records import GROUP_RESOURCE
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.messages import field
 
 GROUP_TOPIC = "__consumer_offsets"
+GROUP_VERSION = "group.version"
+"""The feature that allows the protocol of KIP-848."""
+CONSUMER_PROTOCOL = "consumer"
 GROUPS_MAX = 10_000
 """Groups that one request may name."""
 
@@ -60,6 +64,10 @@ class ImageTopics:
     def partitions(self, name: str) -> int:
         topic = self._cluster.image.topics.get(name)
         return 0 if topic is None else len(topic.partitions)
+
+    def group_setting(self, group_id: str, name: str) -> int | None:
+        text = self._cluster.image.config(GROUP_RESOURCE, group_id).get(name)
+        return None if text is None else int(text)
 
 
 def group_config(settings: Settings) -> GroupConfig:
@@ -96,6 +104,7 @@ def group_topic(settings: Settings, cluster: ClusterView, random: Random) -> Int
         },
         lambda _: GroupShard(config, topics, new_id),
         lambda api_key, version, asked, error: refusal(topics, api_key, version, asked, error),
+        write_timeout_s=settings.offsets_commit_timeout_ms / 1000,
     )
 
 
@@ -129,7 +138,11 @@ def refusal(
 
 
 class GroupHandlers:
-    def __init__(self, coordination: Coordination, cluster: ClusterView) -> None:
+    def __init__(
+        self, settings: Settings, coordination: Coordination, cluster: ClusterView
+    ) -> None:
+        self._protocols = settings.group_coordinator_rebalance_protocols
+        self._cluster = cluster
         self._coordination = coordination
         self._topics = ImageTopics(cluster)
 
@@ -145,7 +158,7 @@ class GroupHandlers:
             ApiKey.LIST_GROUPS: self.list_groups,
             ApiKey.DESCRIBE_GROUPS: self.describe,
             ApiKey.DELETE_GROUPS: self.delete,
-            ApiKey.CONSUMER_GROUP_HEARTBEAT: self.about_one,
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: self.consumer_heartbeat,
             ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,
         }
 
@@ -164,6 +177,14 @@ class GroupHandlers:
 
     def about_one(self, request: Request) -> None:
         self.ask(request, request.message())
+
+    def consumer_heartbeat(self, request: Request) -> None:
+        message = request.message()
+        is_finalized = self._cluster.image.features.get(GROUP_VERSION, 0) >= 1
+        if is_finalized and CONSUMER_PROTOCOL in self._protocols:
+            self.ask(request, message)
+        else:
+            self.refuse(request, message, ErrorCode.UNSUPPORTED_VERSION)
 
     def ask(self, request: Request, message: Any) -> None:
         self._ask(request, message.group_id, message, reply_to(request))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,12 +31,15 @@ from ottla.broker.liveness import LeaderLiveness
 from ottla.broker.offsets import OffsetHandlers
 from ottla.broker.produce import ProduceHandler
 from ottla.broker.quorum import Quorum
+from ottla.broker.quotas import ClientQuotas, QuotaHandlers
 from ottla.broker.replicas import ReplicaManager
 from ottla.broker.replication import Replication
+from ottla.broker.security import SecurityHandlers
 from ottla.broker.server import Handler, Server
 from ottla.broker.to_controller import ToController
 from ottla.broker.transactions import Transactions
 from ottla.broker.txn_offsets import TxnOffsetCommitHandler
+from ottla.config.dynamic import current
 from ottla.config.settings import Settings
 from ottla.config.values import ConfigError, Listener
 from ottla.log.checkpoints import MetaProperties
@@ -50,6 +53,7 @@ from ottla.metadata.format import (
     load_properties,
 )
 from ottla.metadata.image import Delta, MetadataImage
+from ottla.metadata.records import BROKER_RESOURCE
 from ottla.runtime import File, Runtime
 from ottla.wire.apis import APIS, ApiKey
 
@@ -99,7 +103,13 @@ class Node:
         if settings.is_broker:
             assert self.logs is not None
             self.broker = Broker(
-                settings, self.runtime, self.quorum, self.logs, cluster_id, self.endpoints
+                settings,
+                self.runtime,
+                self.quorum,
+                self.logs,
+                cluster_id,
+                self.endpoints,
+                [self.servers[listener.name] for listener in settings.broker_listeners],
             )
             await self.broker.start(
                 lambda handlers: self._serve(
@@ -264,8 +274,10 @@ class Broker:
         logs: LogManager,
         cluster_id: str,
         endpoints: Mapping[str, Listener],
+        servers: Sequence[Server],
     ) -> None:
         self.settings = settings
+        self._servers = servers
         self.runtime = runtime
         self.quorum = quorum
         self.cluster_id = cluster_id
@@ -306,8 +318,11 @@ class Broker:
             self.to_controller,
             [group_topic(settings, self.cluster, runtime.random), self.transactions.topic],
         )
-        self.groups = GroupHandlers(self.coordination, self.cluster)
+        self.groups = GroupHandlers(settings, self.coordination, self.cluster)
+        self.quotas = ClientQuotas(settings, runtime.clock.monotonic, lambda: self.cluster.image)
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
+        for server in servers:
+            server.quotas = self.quotas
         self.is_serving = False
         self._leaving: asyncio.Task[None] | None = None
         self._opening: asyncio.Future[None] | None = None
@@ -330,6 +345,8 @@ class Broker:
         await self._unless_refused(self.lifecycle.caught_up)
         self.replicas.apply_all(self.quorum.image)
         self.cluster.update(self.quorum.image, True)
+        self.quotas.refresh()
+        self._settings_changed(self.quorum.image)
         self.is_serving = True
         await self._unless_refused(self.assignments.losses_told)
         serve(self._handlers())
@@ -351,11 +368,23 @@ class Broker:
         be leading in the past."""
         if self.is_serving:
             self.cluster.update(image, bool(delta))
+            self.quotas.refresh()
             self.replicas.apply(image, delta)
+            if any(kind == BROKER_RESOURCE for kind, _ in delta.changed_configs):
+                self._settings_changed(image)
             clock = self.runtime.clock
             self.groups.topics_changed(delta, clock.monotonic(), clock.wall_ms())
             if delta.changed_brokers:
                 self.transactions.brokers_changed(image)
+
+    def _settings_changed(self, image: MetadataImage) -> None:
+        """Put into effect what is set in the metadata; the defaults of topics are looked up when needed."""
+        own = image.config(BROKER_RESOURCE, str(self.settings.node_id))
+        value = partial(current, self.settings, own, image.config(BROKER_RESOURCE, ""))
+        self.logs.producer_id_expiration_ms = value("producer.id.expiration.ms")
+        for server in self._servers:
+            server.connections_max = value("max.connections")
+            server.connections_per_ip_max = value("max.connections.per.ip")
 
     def _handlers(self) -> dict[ApiKey, Handler]:
         settings = self.settings
@@ -381,7 +410,9 @@ class Broker:
         )
         return {
             ApiKey.PRODUCE: ProduceHandler(self.replicas, self.cluster, self.transactions.verifier),
-            ApiKey.FETCH: FetchHandler(settings, self.runtime, self.replicas, self.cluster),
+            ApiKey.FETCH: FetchHandler(
+                settings, self.runtime, self.replicas, self.cluster, self.quotas
+            ),
             **OffsetHandlers(self.replicas).handlers(),
             **describe.handlers(),
             ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(self.coordination, self.cluster),
@@ -390,6 +421,8 @@ class Broker:
                 self.runtime.clock, self.groups, self.coordination, self.transactions.verifier
             ),
             **ConfigHandlers(settings, lambda: self.cluster.image).handlers(),
+            **QuotaHandlers(lambda: self.cluster.image).handlers(),
+            **SecurityHandlers(lambda: self.cluster.image).handlers(),
             **admin.handlers(),
             **self.transactions.handlers(self.coordination, admin.init_producer_id),
         }

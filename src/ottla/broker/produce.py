@@ -109,7 +109,9 @@ class FinishProduce:
         endpoints: tuple[tuple[int, str, int, str | None], ...] = ()
         if version >= LEADER_HINTS_FROM:
             endpoints = self._add_leader_hints(results)
-        self._request.respond_chunks([codec.write_response(version, results, endpoints)])
+        self._request.respond_chunks(
+            [codec.write_response(version, results, endpoints, self._request.throttle_ms)]
+        )
 
     def _add_leader_hints(
         self, results: list[PartitionResult]

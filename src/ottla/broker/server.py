@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ottla.runtime import Chunk, Clock, Connection, Listener, Network
-from ottla.wire import messages
+from ottla.wire import messages, schema
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.headers import (
@@ -39,10 +40,19 @@ NO_FRAME = memoryview(b"")
 Handler: TypeAlias = Callable[["Request"], None]
 
 
+class Quotas(Protocol):
+    """Holds clients to what they may (`broker.quotas`)."""
+
+    active: bool
+    """False as long as nobody has a quota: then nothing is measured."""
+
+    def handle(self, request: Request, handler: Handler, size: int) -> None: ...
+
+
 class Request:
     """One request on one connection. `frame` is valid only until the handler returns."""
 
-    __slots__ = ("_answer", "_is_answered", "connection", "frame", "header")
+    __slots__ = ("_answer", "_is_answered", "connection", "frame", "header", "throttle_ms")
 
     def __init__(
         self, connection: ServerConnection, header: RequestHeader, frame: memoryview
@@ -50,6 +60,7 @@ class Request:
         self.connection = connection
         self.header = header
         self.frame = frame
+        self.throttle_ms = 0
         self._answer: Sequence[Chunk] | None = None
         self._is_answered = False
 
@@ -66,8 +77,15 @@ class Request:
         header = self.header
         return messages.read_request(header.api_key, header.api_version, self.frame, header.body)
 
+    def throttle(self, seconds: float) -> None:
+        """The client is above its quota. Its answer says so, and nothing more is read from it for that
+        long (KIP-219)."""
+        self.throttle_ms = max(self.throttle_ms, math.ceil(seconds * 1000))
+
     def respond(self, fields: Mapping[str, Any]) -> None:
         header = self.header
+        if self.throttle_ms and _can_say_throttled(header.api_key):
+            fields = {**fields, "throttle_time": self.throttle_ms}
         self.respond_chunks([messages.write_response(header.api_key, header.api_version, fields)])
 
     def respond_chunks(self, body: Sequence[Chunk]) -> None:
@@ -94,6 +112,8 @@ class Request:
         assert not self._is_answered, f"request {self.header} is answered twice"
         self._is_answered = True
         self._answer = answer
+        if self.throttle_ms:
+            self.connection.mute(self.throttle_ms / 1000)
         self.connection.answered()
 
     def describe(self) -> str:
@@ -102,6 +122,10 @@ class Request:
         return (
             f"{api} v{header.api_version} from {header.client_id or '?'} at {self.connection.peer}"
         )
+
+
+def _can_say_throttled(api_key: int) -> bool:
+    return "throttle_time" in schema.names_of_all_versions(api_key, "response")[()]
 
 
 class ServerConnection:
@@ -115,8 +139,10 @@ class ServerConnection:
         """Completes the fetch that waits on this connection; a following fetch calls it first."""
         self._connection = connection
         self._unanswered: deque[Request] = deque()
+        self.is_follower = False
+        """Whether another broker replicates over it."""
         self._is_paused = False
-        self._is_held = False
+        self._holds = 0
 
     @property
     def peer(self) -> str:
@@ -174,8 +200,12 @@ class ServerConnection:
         self.last_request_at = self.server.clock.monotonic()
         request = Request(self, header, frame)
         self._unanswered.append(request)
+        quotas = self.server.quotas
         try:
-            handler(request)
+            if quotas is None or not quotas.active:
+                handler(request)
+            else:
+                quotas.handle(request, handler, len(frame))
         except InvalidFrame as error:
             logger.info("closing %s: %s: %s", self.peer, request.describe(), error)
             self._connection.abort()
@@ -204,12 +234,17 @@ class ServerConnection:
 
     def hold(self) -> None:
         """Take no more requests until `release`: what follows must not overtake the one at hand."""
-        self._is_held = True
+        self._holds += 1
         self._pause()
 
     def release(self) -> None:
-        self._is_held = False
+        assert self._holds, f"{self.peer} is released without being held"
+        self._holds -= 1
         self._resume_when_drained()
+
+    def mute(self, seconds: float) -> None:
+        self.hold()
+        asyncio.get_running_loop().call_later(seconds, self.release)
 
     def _pause(self) -> None:
         if not self._is_paused and not self._connection.closed:
@@ -218,7 +253,7 @@ class ServerConnection:
             self._resume_when_drained()
 
     def _resume_when_drained(self) -> None:
-        if not self._is_paused or self._is_held or self._connection.closed:
+        if not self._is_paused or self._holds or self._connection.closed:
             return
         if (
             len(self._unanswered) < UNANSWERED_MAX // 2
@@ -261,11 +296,12 @@ class Server:
         self.name = name
         self.clock = clock
         self.handlers: dict[int, Handler] = {int(key): handler for key, handler in handlers.items()}
+        self.quotas: Quotas | None = None
         self.connections: dict[ServerConnection, None] = {}
         self._frame_bytes_max = frame_bytes_max
         self._idle_max_s = idle_max_s
-        self._connections_max = connections_max
-        self._connections_per_ip_max = connections_per_ip_max
+        self.connections_max = connections_max
+        self.connections_per_ip_max = connections_per_ip_max
         self._listener: Listener | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._idle_check: asyncio.TimerHandle | None = None
@@ -281,11 +317,11 @@ class Server:
         accepted = ServerConnection(self, connection)
         host = accepted.peer_host
         from_there = 0
-        if len(self.connections) >= self._connections_per_ip_max:
+        if len(self.connections) >= self.connections_per_ip_max:
             from_there = sum(other.peer_host == host for other in self.connections)
         if (
-            len(self.connections) >= self._connections_max
-            or from_there >= self._connections_per_ip_max
+            len(self.connections) >= self.connections_max
+            or from_there >= self.connections_per_ip_max
         ):
             logger.warning("refusing %s: too many connections on %s", accepted.peer, self.name)
             connection.abort()

@@ -25,6 +25,8 @@ from ottla.wire.headers import read_response_header
 
 logger = logging.getLogger(__name__)
 
+MUTATING = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
+"""What the controller has quotas for; their answers begin with the time to wait."""
 RETRY_S = 0.02
 FORWARD_TIMEOUT_S = 30.0
 
@@ -105,6 +107,8 @@ class ToController:
                 raise KafkaError(ErrorCode(int(answer.error_code)), "the controller refused it")
             inner = memoryview(answer.response_data)
             _, body = read_response_header(header.api_key, header.api_version, inner)
+            if header.api_key in MUTATING:
+                request.throttle(int.from_bytes(inner[body : body + 4]) / 1000)
         except (TimeoutError, InvalidFrame) as error:
             late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error))
             request.respond(refusal(ApiKey(header.api_key), message, late))

@@ -90,7 +90,8 @@ def transaction_topic(
         },
         lambda _: TransactionShard(config, producer_ids.take_now, server_version),
         lambda api_key, version, asked, error: refusal(error),
-        sender.send,
+        write_timeout_s=settings.request_timeout_ms / 1000,
+        perform=sender.send,
     )
 
 

@@ -1,5 +1,6 @@
 """Settings of a node and of a topic: see `settings` for the table."""
 
+from ottla.config.groups import GROUP_SETTINGS, GroupSetting, validate_group_config
 from ottla.config.settings import NAMES, TABLE, Setting, Settings
 from ottla.config.topics import TOPIC_SETTINGS, TopicSetting, validate_topic_config
 from ottla.config.values import (
@@ -13,11 +14,13 @@ from ottla.config.values import (
 )
 
 __all__ = [
+    "GROUP_SETTINGS",
     "NAMES",
     "TABLE",
     "TOPIC_SETTINGS",
     "Address",
     "ConfigError",
+    "GroupSetting",
     "Listener",
     "Setting",
     "Settings",
@@ -26,5 +29,6 @@ __all__ = [
     "join_address",
     "split_address",
     "text_of",
+    "validate_group_config",
     "validate_topic_config",
 ]

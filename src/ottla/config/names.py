@@ -19,13 +19,11 @@ _HARMLESS = """
     eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests
     group.consumer.assignment.interval.ms
     group.consumer.max.assignment.interval.ms
-    group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms
     group.consumer.migration.policy
-    group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
-    group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms
+    group.consumer.min.assignment.interval.ms
     group.coordinator.append.linger.ms
     group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
-    group.coordinator.rebalance.protocols group.coordinator.threads
+    group.coordinator.threads
     group.share.assignment.interval.ms group.share.assignors
     group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
     group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms
@@ -50,7 +48,7 @@ _HARMLESS = """
     log.initial.task.delay.ms log.message.downconversion.enable log.message.format.version
     message.format.version metadata.log.segment.min.bytes num.io.threads num.network.threads
     num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
-    offsets.commit.timeout.ms offsets.load.buffer.size
+    offsets.load.buffer.size
     offsets.topic.compression.codec
     producer.id.expiration.check.interval.ms
     producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
@@ -84,7 +82,6 @@ NOT_YET = (
     ("listener.name.", "settings of one listener are not served yet"),
     ("remote.", "tiered storage is not served"),
     ("follower.fetch.last.tiered", "tiered storage is not served"),
-    ("controller.quota", "quotas are not served yet"),
     ("transaction.two.phase.commit", "two-phase commit is not served"),
     ("internal.", "Kafka's internal settings are not ours"),
     (
@@ -92,10 +89,9 @@ NOT_YET = (
         "ZooKeeper is not used; the controllers are a quorum (controller.quorum.voters)",
     ),
     ("control.plane.", "ZooKeeper is not used; see controller.listener.names"),
-    ("client.quota", "quotas are not served yet"),
-    ("quota.", "quotas are not served yet"),
-    ("replication.quota", "quotas are not served yet"),
-    ("alter.log.dirs.replication", "quotas are not served yet"),
+    ("client.quota", "Java classes cannot be loaded"),
+    ("replication.quota", "throttling is not served yet"),
+    ("alter.log.dirs.replication", "replicas cannot be moved between directories yet"),
     ("leader.replication.throttled", "throttling is not served yet"),
     ("follower.replication.throttled", "throttling is not served yet"),
     ("max.connections.per.ip.overrides", "limits per address are not served yet"),
@@ -106,6 +102,10 @@ NOT_YET = (
     ("auto.include.jmx.reporter", "Java metric reporters are not served"),
     ("kafka.metrics", "Java metric reporters are not served"),
     ("telemetry.", "client telemetry is not served"),
+    (
+        "group.consumer.regex.refresh.interval.ms",
+        "patterns are matched anew whenever topics come or go, never by the clock",
+    ),
     ("log.preallocate", "segments grow as they are written"),
     ("log.local.retention", "tiered storage is not served"),
     ("compression.", "the codec's usual level is used"),

@@ -32,6 +32,7 @@ from ottla.config.values import (
     OPTIONAL_TEXT,
     POLICIES,
     PROTOCOL_MAP,
+    PROTOCOLS,
     RATIO,
     ROLES,
     SELECTOR,
@@ -62,6 +63,11 @@ class Setting:
     doc: str
     also: tuple[tuple[str, int], ...] = ()
     """Older or coarser names, best first, each with the factor that makes it the main unit."""
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it may be left without any value."""
+        return self.kind in (OPTIONAL_TEXT, SELECTOR)
 
     @property
     def attribute(self) -> str:
@@ -339,6 +345,21 @@ class Settings:
         2_000,
         "Most partitions in one answer to DescribeTopicPartitions.",
     )
+    quota_window_num: int = setting(
+        "quota.window.num", integer(1), 11, "Samples over which a client's rate is measured."
+    )
+    quota_window_size_seconds: int = setting(
+        "quota.window.size.seconds", integer(1), 1, "Length of one of these samples."
+    )
+    controller_quota_window_num: int = setting(
+        "controller.quota.window.num",
+        integer(1),
+        11,
+        "Samples over which a client's changes to the cluster are measured.",
+    )
+    controller_quota_window_size_seconds: int = setting(
+        "controller.quota.window.size.seconds", integer(1), 1, "Length of one of these samples."
+    )
     request_timeout_ms: int = setting(
         "request.timeout.ms", integer(1), 30_000, "Limit of a request from this node to another."
     )
@@ -544,6 +565,36 @@ class Settings:
         5_000,
         "How often members of consumer groups are told to report.",
     )
+    group_consumer_min_session_timeout_ms: int = setting(
+        "group.consumer.min.session.timeout.ms",
+        integer(1),
+        45_000,
+        "Shortest session timeout that may be set for one consumer group.",
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        "group.consumer.max.session.timeout.ms",
+        integer(1),
+        60_000,
+        "Longest session timeout that may be set for one consumer group.",
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        integer(1),
+        5_000,
+        "Shortest heartbeat interval that may be set for one consumer group.",
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        "group.consumer.max.heartbeat.interval.ms",
+        integer(1),
+        15_000,
+        "Longest heartbeat interval that may be set for one consumer group.",
+    )
+    group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
+        "group.coordinator.rebalance.protocols",
+        PROTOCOLS,
+        ("classic", "consumer"),
+        "Protocols that groups may use.",
+    )
     group_consumer_max_size: int = setting(
         "group.consumer.max.size", integer(1), INT_MAX, "Members that a consumer group may have."
     )
@@ -555,6 +606,12 @@ class Settings:
     )
     offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes", integer(0), 4_096, "Longest note to a committed offset."
+    )
+    offsets_commit_timeout_ms: int = setting(
+        "offsets.commit.timeout.ms",
+        integer(1),
+        5_000,
+        "How long a group's change may wait for its replicas before the client is told to try again.",
     )
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes",
@@ -638,6 +695,19 @@ class Settings:
             wrong("log.dirs", "is empty")
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             wrong("group.min.session.timeout.ms", "is longer than group.max.session.timeout.ms")
+        for kind in ("session.timeout.ms", "heartbeat.interval.ms"):
+            low, value, high = (
+                getattr(self, f"group.consumer.{bound}{kind}".replace(".", "_"))
+                for bound in ("min.", "", "max.")
+            )
+            if not low <= value <= high:
+                wrong(
+                    f"group.consumer.{kind}",
+                    f"{value} is not between group.consumer.min.{kind}, {low}, and"
+                    f" group.consumer.max.{kind}, {high}",
+                )
+        if "classic" not in self.group_coordinator_rebalance_protocols:
+            wrong("group.coordinator.rebalance.protocols", "must contain classic")
         if not self.group_consumer_assignors:
             wrong("group.consumer.assignors", "is empty")
         if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
@@ -757,9 +827,20 @@ def _derived(values: dict[str, Any]) -> dict[str, Any]:
         if "PLAINTEXT" in brokers
         else next(iter(brokers), None)
     )
+    _widen(values)
     if not values.get("metadata_log_dir"):
         values["metadata_log_dir"] = next(iter(values.get("log_dirs", ("/tmp/kafka-logs",))), "")
     return values
+
+
+def _widen(values: dict[str, Any]) -> None:
+    """Bounds that nobody set do not forbid what somebody set."""
+    defaults = {f.name: f.default for f in fields(Settings) if f.metadata}
+    for kind in ("session_timeout_ms", "heartbeat_interval_ms"):
+        value = values.get(f"group_consumer_{kind}", defaults[f"group_consumer_{kind}"])
+        for bound, choose in (("min", min), ("max", max)):
+            name = f"group_consumer_{bound}_{kind}"
+            values.setdefault(name, choose(value, defaults[name]))
 
 
 def _reachable(listener: Listener) -> Listener:

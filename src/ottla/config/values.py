@@ -182,6 +182,7 @@ SELECTOR: Kind[str | None] = Kind("STRING", lambda text: RACK_AWARE.parse(text) 
 RATIO: Kind[float] = Kind("DOUBLE", _parse_ratio)
 LIST: Kind[tuple[str, ...]] = Kind("LIST", _split_list)
 ASSIGNORS = choices("uniform", "range")
+PROTOCOLS = choices("classic", "consumer")
 LISTENERS: Kind[tuple[Listener, ...]] = Kind("STRING", _parse_listeners)
 VOTERS: Kind[tuple[Voter, ...]] = Kind("LIST", _parse_voters)
 ADDRESSES: Kind[tuple[Address, ...]] = Kind(

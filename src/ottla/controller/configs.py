@@ -16,7 +16,15 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ottla.controller.draft import UNCLEAN_ELECTION, Draft
-from ottla.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord, Record
+from ottla.metadata.records import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    Record,
+)
 from ottla.wire.errors import ErrorCode, KafkaError
 
 MIN_ISR = "min.insync.replicas"
@@ -31,6 +39,11 @@ LIST_SETTINGS = frozenset(
 )
 """The settings that one can append to and subtract from."""
 
+
+_WITHOUT_SETTINGS = {
+    BROKER_LOGGER_RESOURCE: "Log levels cannot be changed while a node runs.",
+    CLIENT_METRICS_RESOURCE: "Client telemetry is not served.",
+}
 
 _BROKER_ID = re.compile(r"[0-9]{1,10}")
 
@@ -123,8 +136,14 @@ def _check_resource(draft: Draft, request: ConfigChanges) -> None:
             raise KafkaError(
                 ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {resource} found."
             )
+    elif kind == GROUP_RESOURCE:
+        if not resource:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     else:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            _WITHOUT_SETTINGS.get(kind, f"Unsupported resource type {kind}"),
+        )
 
 
 def _new_value(draft: Draft, change: ConfigChange, current: Mapping[str, str]) -> str | None:
@@ -161,6 +180,9 @@ def _validate(
     if request.resource_type == TOPIC_RESOURCE:
         draft.config.validate_topic_config(after)
         return
+    if request.resource_type == GROUP_RESOURCE:
+        draft.config.validate_group_config(after)
+        return
     draft.config.validate_broker_config(after)
     if MIN_ISR in wished and (request.resource_name or wished[MIN_ISR] is None):
         # Controllers and leaders must agree on the minimum, or the ELR would not mean what it says.
@@ -171,7 +193,9 @@ def _validate(
 
 
 def _judge_partitions_again(draft: Draft, request: ConfigChanges) -> None:
-    if request.resource_type == BROKER_RESOURCE and request.resource_name:
+    if request.resource_type == GROUP_RESOURCE or (
+        request.resource_type == BROKER_RESOURCE and request.resource_name
+    ):
         return
     if not any(change.name in (MIN_ISR, UNCLEAN_ELECTION) for change in request.changes):
         return

@@ -4,7 +4,7 @@
 yet*, so that commands may follow each other without waiting for the log. Each command is decided in one
 go and returns a `Decision`: the records to append as one atomic batch, and the answer to give once that
 batch is committed (P34). The commands themselves stand in modules by theme: `brokers`, `partitions`,
-`reassignments`, `topics`, `configs`.
+`reassignments`, `topics`, `configs`, `quotas`, `features`.
 
 It is pure: no clock, no log, no network. Whoever owns it appends the records in the order of the
 decisions, at the offsets it was told; if that fails, leadership is lost and `deactivate` forgets
@@ -19,13 +19,23 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from ottla.controller import brokers, configs, partitions, reassignments, topics
+from ottla.controller import (
+    brokers,
+    configs,
+    features,
+    partitions,
+    quotas,
+    reassignments,
+    topics,
+)
 from ottla.controller.brokers import Assignment, Heartbeat, Registration, Sessions
 from ottla.controller.configs import ConfigChanges
 from ottla.controller.draft import ControllerConfig, Decision, Draft
+from ottla.controller.features import FeatureUpdate
 from ottla.controller.partitions import ElectionType, IsrProposal
+from ottla.controller.quotas import QuotaChanges
 from ottla.controller.reassignments import WishedReplicas
-from ottla.controller.topics import MorePartitions, NewTopic
+from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import (
     BROKER_RESOURCE,
@@ -94,7 +104,7 @@ class Controller:
         self._image = None
         self._sessions = Sessions()
 
-    def bootstrap(self, features: Sequence[Record]) -> Decision:
+    def bootstrap(self, levels: Sequence[Record]) -> Decision:
         """The first records of a new cluster: its feature levels, and the cluster-wide minimum ISR that
         every node must agree on."""
         minimum = ConfigRecord(
@@ -106,7 +116,7 @@ class Controller:
 
         def decide(draft: Draft) -> dict[str, Any]:
             begin, end = BeginTransactionRecord(name="Bootstrap records"), EndTransactionRecord()
-            draft.add([begin, *features, minimum, end])
+            draft.add([begin, *levels, minimum, end])
             return {}
 
         return self._decide(decide)
@@ -134,11 +144,11 @@ class Controller:
         controller_id: int,
         incarnation: UUID,
         endpoints: tuple[Endpoint, ...],
-        features: tuple[FeatureRange, ...],
+        ranges: tuple[FeatureRange, ...],
     ) -> Decision:
         return self._decide(
             lambda draft: brokers.register_controller(
-                draft, controller_id, incarnation, endpoints, features
+                draft, controller_id, incarnation, endpoints, ranges
             )
         )
 
@@ -197,20 +207,44 @@ class Controller:
 
     # Topics
 
-    def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> Decision:
+    def create_topics(
+        self,
+        wanted: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        permit: Permit = unlimited,
+    ) -> Decision:
         return self._decide(
-            lambda draft: topics.create_topics(draft, wanted, self._random), validate_only
+            lambda draft: topics.create_topics(draft, wanted, self._random, permit), validate_only
         )
 
-    def delete_topics(self, names: Sequence[str], ids: Sequence[UUID]) -> Decision:
-        return self._decide(lambda draft: topics.delete_topics(draft, names, ids))
+    def delete_topics(
+        self, names: Sequence[str], ids: Sequence[UUID], *, permit: Permit = unlimited
+    ) -> Decision:
+        return self._decide(lambda draft: topics.delete_topics(draft, names, ids, permit))
 
     def create_partitions(
-        self, wanted: Sequence[MorePartitions], *, validate_only: bool = False
+        self,
+        wanted: Sequence[MorePartitions],
+        *,
+        validate_only: bool = False,
+        permit: Permit = unlimited,
     ) -> Decision:
-        return self._decide(lambda draft: topics.create_partitions(draft, wanted), validate_only)
+        return self._decide(
+            lambda draft: topics.create_partitions(draft, wanted, permit), validate_only
+        )
 
-    # Settings and producer ids
+    # Settings, quotas, features and producer ids
+
+    def alter_client_quotas(
+        self, wanted: Sequence[QuotaChanges], *, validate_only: bool = False
+    ) -> Decision:
+        return self._decide(lambda draft: quotas.alter(draft, wanted), validate_only)
+
+    def update_features(
+        self, wanted: Sequence[FeatureUpdate], *, validate_only: bool = False
+    ) -> Decision:
+        return self._decide(lambda draft: features.update(draft, wanted), validate_only)
 
     def alter_configs(
         self, wanted: Sequence[ConfigChanges], *, validate_only: bool = False

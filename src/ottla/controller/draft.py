@@ -53,6 +53,7 @@ class ControllerConfig:
     validate_topic_config: Callable[[Mapping[str, str]], None]
     """KafkaError INVALID_CONFIG for a name or value that no topic may have."""
     validate_broker_config: Callable[[Mapping[str, str]], None]
+    validate_group_config: Callable[[Mapping[str, str]], None]
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Each topic setting's value where no topic or cluster default says otherwise."""
     topic_defaults_given: Collection[str] = ()

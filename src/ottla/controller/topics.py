@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from ottla.controller import placement
@@ -33,6 +33,15 @@ METADATA_TOPIC = "__cluster_metadata"
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
 
 
+Permit: TypeAlias = Callable[[int], None]
+"""Asked before a topic is changed, with the number of its partitions that come or go: whoever made the
+request has a quota of them, and THROTTLING_QUOTA_EXCEEDED refuses this topic (KIP-599)."""
+
+
+def unlimited(partitions: int) -> None:
+    """No quota."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewTopic:
     """`partitions` and `factor` -1 mean the cluster's default; both must be -1 beside an assignment."""
@@ -53,7 +62,9 @@ class MorePartitions:
     assignments: tuple[tuple[int, ...], ...] | None = None
 
 
-def create_topics(draft: Draft, requests: Sequence[NewTopic], random: Random) -> dict[str, Any]:
+def create_topics(
+    draft: Draft, requests: Sequence[NewTopic], random: Random, permit: Permit = unlimited
+) -> dict[str, Any]:
     """Each topic succeeds or fails by itself; those that succeed are created in one batch."""
     doubled = {name for name, count in Counter(r.name for r in requests).items() if count > 1}
     rows: dict[str, dict[str, Any]] = {}
@@ -63,7 +74,7 @@ def create_topics(draft: Draft, requests: Sequence[NewTopic], random: Random) ->
         try:
             if request.name in doubled:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            rows[request.name] = row = _create(draft, request, taken, placed, random)
+            rows[request.name] = row = _create(draft, request, taken, placed, random, permit)
             taken[_unified(request.name)] = request.name
             placed += row["num_partitions"]
         except KafkaError as error:
@@ -78,13 +89,19 @@ def create_topics(draft: Draft, requests: Sequence[NewTopic], random: Random) ->
 
 
 def _create(
-    draft: Draft, request: NewTopic, taken: Mapping[str, str], placed: int, random: Random
+    draft: Draft,
+    request: NewTopic,
+    taken: Mapping[str, str],
+    placed: int,
+    random: Random,
+    permit: Permit,
 ) -> dict[str, Any]:
     """`taken` are the names that exist, unified; `placed` is how many partitions there are so far."""
     check_name(request.name)
     _check_free(draft, request.name, taken)
     configs = _configs(draft, request)
     assigned = _place_new_topic(draft, request, placed)
+    permit(len(assigned))
     topic_id = _new_topic_id(draft, random)
     records: list[Record] = [TopicRecord(name=request.name, topic_id=topic_id)]
     records += [
@@ -237,7 +254,9 @@ def _effective_configs(draft: Draft, configs: Mapping[str, str]) -> list[dict[st
     return rows
 
 
-def delete_topics(draft: Draft, names: Sequence[str], ids: Sequence[UUID]) -> dict[str, Any]:
+def delete_topics(
+    draft: Draft, names: Sequence[str], ids: Sequence[UUID], permit: Permit = unlimited
+) -> dict[str, Any]:
     wanted: list[tuple[str | None, UUID]] = [(name, ZERO_UUID) for name in names]
     wanted += [(None, topic_id) for topic_id in ids]
     doubled = {key for key, count in Counter(wanted).items() if count > 1}
@@ -248,7 +267,7 @@ def delete_topics(draft: Draft, names: Sequence[str], ids: Sequence[UUID]) -> di
         try:
             if key in doubled:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
-            row["name"], row["topic_id"] = _delete(draft, name, topic_id)
+            row["name"], row["topic_id"] = _delete(draft, name, topic_id, permit)
         except KafkaError as error:
             row |= {"error_code": error.code, "error_message": error.message or None}
         rows.append(row)
@@ -256,7 +275,7 @@ def delete_topics(draft: Draft, names: Sequence[str], ids: Sequence[UUID]) -> di
     return {"responses": rows}
 
 
-def _delete(draft: Draft, name: str | None, topic_id: UUID) -> tuple[str, UUID]:
+def _delete(draft: Draft, name: str | None, topic_id: UUID, permit: Permit) -> tuple[str, UUID]:
     if not draft.config.delete_topics:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
     if name is None and topic_id == ZERO_UUID:
@@ -269,11 +288,14 @@ def _delete(draft: Draft, name: str | None, topic_id: UUID) -> tuple[str, UUID]:
         unknown = ErrorCode.UNKNOWN_TOPIC_ID
     if topic is None:
         raise KafkaError(unknown, "There is no such topic.")
+    permit(len(topic.partitions))
     draft.add([RemoveTopicRecord(topic_id=topic.id)])
     return topic.name, topic.id
 
 
-def create_partitions(draft: Draft, requests: Sequence[MorePartitions]) -> dict[str, Any]:
+def create_partitions(
+    draft: Draft, requests: Sequence[MorePartitions], permit: Permit = unlimited
+) -> dict[str, Any]:
     doubled = {name for name, count in Counter(r.name for r in requests).items() if count > 1}
     rows: dict[str, dict[str, Any]] = {}
     for request in requests:
@@ -281,7 +303,7 @@ def create_partitions(draft: Draft, requests: Sequence[MorePartitions]) -> dict[
         try:
             if request.name in doubled:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            _enlarge(draft, request)
+            _enlarge(draft, request, permit)
         except KafkaError as error:
             row |= {"error_code": error.code, "error_message": error.message or None}
         rows[request.name] = row
@@ -289,7 +311,7 @@ def create_partitions(draft: Draft, requests: Sequence[MorePartitions]) -> dict[
     return {"results": list(rows.values())}
 
 
-def _enlarge(draft: Draft, request: MorePartitions) -> None:
+def _enlarge(draft: Draft, request: MorePartitions, permit: Permit) -> None:
     topic = draft.image.topics.get(request.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no such topic.")
@@ -318,4 +340,5 @@ def _enlarge(draft: Draft, request: MorePartitions) -> None:
     else:
         given = dict(enumerate(request.assignments, present))
         assigned = placement.check_assignment(given, brokers, present, factor)
+    permit(additional)
     draft.add(_partition_records(draft, topic.id, present, assigned))

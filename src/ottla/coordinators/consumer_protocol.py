@@ -51,6 +51,10 @@ from ottla.wire.messages import field
 
 logger = logging.getLogger(__name__)
 
+# What may be set for one group.
+SESSION_TIMEOUT = "consumer.session.timeout.ms"
+HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+
 FindGroup = Callable[[str, bool], ConsumerGroup]
 """(group id, make it if it is not there); KafkaError if it is not there or of another kind."""
 
@@ -169,7 +173,8 @@ class ConsumerProtocol:
             "error_code": ErrorCode.NONE,
             "member_id": member_id,
             "member_epoch": member.epoch,
-            "heartbeat_interval": self._desk.config.consumer_heartbeat_interval_ms,
+            "heartbeat_interval": self._desk.topics.group_setting(group.id, HEARTBEAT_INTERVAL)
+            or self._desk.config.consumer_heartbeat_interval_ms,
             "assignment": None,
         }
         is_full = message.member_epoch == JOINING or (
@@ -433,7 +438,8 @@ class ConsumerProtocol:
     def _restart_session(self, group: ConsumerGroup, member_id: str) -> None:
         self._desk.after(
             _session(group, member_id),
-            self._desk.config.consumer_session_timeout_ms,
+            self._desk.topics.group_setting(group.id, SESSION_TIMEOUT)
+            or self._desk.config.consumer_session_timeout_ms,
             partial(self._expired, group.id, member_id, None, "fell silent"),
         )
 

@@ -33,7 +33,7 @@ class GroupConfig:
 
 
 class Topics(Protocol):
-    """The cluster's topics as they are now."""
+    """The cluster's topics as they are now, and what was set for single groups."""
 
     @property
     def version(self) -> int:
@@ -44,6 +44,9 @@ class Topics(Protocol):
     def name_of(self, id: UUID) -> str | None: ...
     def partitions(self, name: str) -> int:
         """How many; 0 if there is no such topic."""
+
+    def group_setting(self, group_id: str, name: str) -> int | None:
+        """What was set for this one group, if anything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Shell:
         self.replies: list[Mapping[str, Any]] = []
         clock = SimpleNamespace(monotonic=lambda: 1.0, wall_ms=lambda: 1000)
         replicas = SimpleNamespace(clock=clock, watch=lambda *_: None, unwatch=lambda *_: None)
-        topic = InternalTopic("__topic", 1, 1, {}, lambda _: CountingShard(), refusal)
+        topic = InternalTopic("__topic", 1, 1, {}, lambda _: CountingShard(), refusal, 5.0)
         self.live = LiveShard(topic, self.partition, replicas)  # type: ignore[arg-type]
 
     def ask(self, message: str, key: ApiKey = ApiKey.OFFSET_COMMIT) -> None:

@@ -23,6 +23,7 @@ START_MS = 1_700_000_000_000
 class FakeTopics:
     def __init__(self, **partitions: int) -> None:
         self.counts = dict(partitions)
+        self.settings: dict[tuple[str, str], int] = {}
         self.version = 1
 
     def names(self) -> Iterable[str]:
@@ -36,6 +37,9 @@ class FakeTopics:
 
     def partitions(self, name: str) -> int:
         return self.counts.get(name, 0)
+
+    def group_setting(self, group_id: str, name: str) -> int | None:
+        return self.settings.get((group_id, name))
 
 
 def topic_id(name: str) -> UUID:

@@ -1,0 +1,167 @@
+"""How long a client must wait: meters, buckets, and which quota holds for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.broker.quotas import ANONYMOUS, Bucket, ClientQuotas, Meter, Window
+from ottla.config import Settings
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+
+SETTINGS = Settings.of(
+    {
+        "node.id": "1",
+        "process.roles": "broker,controller",
+        "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "1@127.0.0.1:9093",
+    }
+)
+Quotas = Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float]]
+
+
+class Clients:
+    def __init__(self, quotas: Quotas) -> None:
+        self.now = 1000.0
+        self.image: Any = SimpleNamespace(client_quotas=quotas)
+        self.quotas = ClientQuotas(SETTINGS, lambda: self.now, lambda: self.image)
+        self.quotas.refresh()
+
+    def rate(self, client_id: str) -> float | None:
+        allowed = self.quotas.allowance("producer_byte_rate", client_id)
+        return None if allowed is None else allowed.rate
+
+    def produce(self, client_id: str, size: int) -> float:
+        return self.handled(client_id, ApiKey.PRODUCE, size, 0.0)
+
+    def handled(self, client_id: str, key: ApiKey, size: int, seconds: float) -> float:
+        """How long the request was told to wait."""
+        waits: list[float] = [0.0]
+        request: Any = SimpleNamespace(
+            client_id=client_id,
+            header=SimpleNamespace(api_key=key),
+            version=1,
+            connection=SimpleNamespace(is_follower=False),
+            throttle=waits.append,
+        )
+
+        def handler(_: Any) -> None:
+            self.now += seconds
+
+        self.quotas.handle(request, handler, size)
+        return max(waits)
+
+
+def test_a_rate_is_measured_over_the_window_and_forgotten_after_it() -> None:
+    meter = Meter(Window(11, 1.0))
+    meter.record(1000, 0.0)
+    assert meter.delay(100.0, 0.0) == 0.0, "ten seconds' worth are free"
+    meter.record(500, 0.5)
+    assert meter.delay(100.0, 0.5) == pytest.approx(5.0)
+    assert meter.delay(100.0, 5.0) == pytest.approx(5.0), "the window is not longer yet"
+    assert meter.delay(100.0, 11.0) == 0.0
+
+
+def test_a_steady_client_under_its_rate_never_waits() -> None:
+    meter = Meter(Window(11, 1.0))
+    for tenth in range(1000):
+        meter.record(9, tenth / 10)
+        assert meter.delay(100.0, tenth / 10) == 0.0
+
+
+def test_who_waits_as_told_gets_its_rate() -> None:
+    meter, now, sent = Meter(Window(11, 1.0)), 0.0, 0
+    while now < 200.0:
+        meter.record(300, now)
+        sent += 300
+        now += 0.01 + meter.delay(100.0, now)
+    assert 95.0 < sent / now < 115.0, "beside the free first seconds"
+
+
+def test_a_bucket_is_overdrawn_once_and_fills_again() -> None:
+    bucket = Bucket(Window(11, 1.0), 2.0, 0.0)
+    assert bucket.delay(2.0, 0.0) == 0.0
+    bucket.take(30)
+    assert bucket.delay(2.0, 0.0) == pytest.approx(4.0)
+    assert bucket.delay(2.0, 3.0) == pytest.approx(1.0)
+    assert bucket.delay(2.0, 1000.0) == 0.0
+    bucket.take(22)
+    assert bucket.delay(2.0, 1000.0) == 0.0, "it holds no more than a window's tokens"
+    bucket.take(1)
+    assert bucket.delay(2.0, 1000.0) == pytest.approx(0.5)
+
+
+def test_the_most_specific_quota_holds() -> None:
+    rates = {
+        (("client-id", None),): 8.0,
+        (("client-id", "c"),): 7.0,
+        (("user", None),): 6.0,
+        (("client-id", None), ("user", None)): 5.0,
+        (("client-id", "c"), ("user", None)): 4.0,
+        (("user", ANONYMOUS),): 3.0,
+        (("client-id", None), ("user", ANONYMOUS)): 2.0,
+        (("client-id", "c"), ("user", ANONYMOUS)): 1.0,
+    }
+    quotas: dict[Any, Any] = {}
+    for entity, rate in rates.items():
+        quotas[entity] = {"producer_byte_rate": rate}
+        assert Clients(dict(quotas)).rate("c") == rate
+    assert Clients({(("user", "ann"),): {"producer_byte_rate": 9.0}}).rate("c") is None
+
+
+def test_clients_of_a_default_wait_each_for_itself_and_those_of_a_user_together() -> None:
+    each = Clients({(("client-id", None),): {"producer_byte_rate": 10.0}})
+    assert each.produce("a", 200) == pytest.approx(10.0)
+    assert each.produce("b", 50) == 0.0
+    together = Clients({(("user", None),): {"producer_byte_rate": 10.0}})
+    together.produce("a", 200)
+    assert together.produce("b", 50) == pytest.approx(15.0)
+
+
+def test_a_quota_that_changes_or_goes_counts_at_once() -> None:
+    clients = Clients({(("client-id", "c"),): {"producer_byte_rate": 10.0}})
+    assert clients.produce("c", 200) > 0.0
+    clients.image = SimpleNamespace(client_quotas={})
+    clients.quotas.refresh()
+    assert not clients.quotas.active
+    clients.image = SimpleNamespace(
+        client_quotas={(("client-id", "c"),): {"producer_byte_rate": 1000.0}}
+    )
+    clients.quotas.refresh()
+    assert clients.quotas.active and clients.produce("c", 200) == 0.0
+
+
+def test_time_of_the_broker_is_charged_to_the_next_request_and_never_for_long() -> None:
+    clients = Clients({(("client-id", "c"),): {"request_percentage": 1.0}})
+    assert clients.handled("c", ApiKey.METADATA, 10, 0.5) == 0.0
+    assert clients.handled("c", ApiKey.METADATA, 10, 0.0) == 1.0
+    assert clients.handled("d", ApiKey.METADATA, 10, 0.0) == 0.0
+    assert clients.handled("c", ApiKey.WRITE_TXN_MARKERS, 10, 0.0) == 0.0, "brokers are exempt"
+
+
+def test_an_answer_holds_no_more_than_a_window_allows() -> None:
+    clients = Clients({(("client-id", "c"),): {"consumer_byte_rate": 1000.0}})
+    assert clients.quotas.consumable_bytes("c") == 10_000
+    assert clients.quotas.consumable_bytes("d") is None
+
+
+def test_changes_beyond_the_quota_are_refused_or_delayed() -> None:
+    clients = Clients({(("client-id", "c"),): {"controller_mutation_rate": 1.0}})
+    strict = clients.quotas.mutations("c", is_strict=True)
+    assert strict is not None
+    strict.permit(15)
+    assert strict.delay == 0.0, "what is begun within the quota is done"
+    with pytest.raises(KafkaError) as refused:
+        strict.permit(1)
+    assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert strict.delay == pytest.approx(4.0)
+    old = clients.quotas.mutations("c", is_strict=False)
+    assert old is not None
+    old.permit(1)
+    assert old.delay == pytest.approx(5.0)
+    assert clients.quotas.mutations("d", is_strict=True) is None
