@@ -1,4 +1,4 @@
-"""What a broker does by the clock: shrink ISRs, checkpoint, flush, apply retention.
+"""What a broker does by the clock: shrink ISRs, checkpoint, flush, apply retention, compact.
 
 fsync and the writing of checkpoint files leave the event loop for a thread. What such a thread works on was
 captured before, so the loop may go on appending meanwhile.
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from ottla.broker.cleaning import Cleaning
 from ottla.broker.replicas import ReplicaManager
 from ottla.config.settings import Settings
 from ottla.log.errors import LogDirError
@@ -23,6 +24,10 @@ FLUSH_CHECK_S = 1.0
 """How often a log that its settings want flushed is looked for (flush.ms, finished segments)."""
 
 
+CLEAN_CHECK_S = 0.01
+"""With log.cleaner.backoff.ms=0: looking at all logs must leave time for everything else."""
+
+
 class Housekeeping:
     def __init__(self, settings: Settings, clock: Clock, replicas: ReplicaManager) -> None:
         self._settings = settings
@@ -30,6 +35,7 @@ class Housekeeping:
         self._replicas = replicas
         self._tasks: list[asyncio.Task[None]] = []
         self._in_threads: dict[asyncio.Future[Any], None] = {}
+        self._cleaning = Cleaning(settings, clock, replicas, self._in_thread)
 
     def start(self) -> None:
         settings = self._settings
@@ -38,6 +44,12 @@ class Housekeeping:
         every(settings.replica_high_watermark_checkpoint_interval_ms / 1000, self._checkpoint)
         every(settings.log_retention_check_interval_ms / 1000, self._retention)
         every(min(settings.log_flush_scheduler_interval_ms / 1000, FLUSH_CHECK_S), self._flush_due)
+        if settings.log_cleaner_enable:
+            for _ in range(settings.log_cleaner_threads):
+                every(
+                    max(settings.log_cleaner_backoff_ms / 1000, CLEAN_CHECK_S),
+                    self._cleaning.clean_all_dirty,
+                )
 
     async def stop(self) -> None:
         """Whatever a thread is writing is written to its end first: the logs are closed next."""

@@ -42,9 +42,8 @@ _HARMLESS = """
     group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
     group.streams.min.session.timeout.ms group.streams.num.standby.replicas
     group.streams.session.timeout.ms inter.broker.protocol.version leader.imbalance.check.threads
-    leader.imbalance.per.broker.percentage log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
-    log.cleaner.enable log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
-    log.cleaner.io.max.bytes.per.second log.cleaner.threads log.dir.failure.timeout.ms
+    leader.imbalance.per.broker.percentage
+    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.dir.failure.timeout.ms
     log.initial.task.delay.ms log.message.downconversion.enable log.message.format.version
     message.format.version metadata.log.segment.min.bytes num.io.threads num.network.threads
     num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers

@@ -24,6 +24,7 @@ from ottla.config.values import (
     ASSIGNORS,
     BOOLEAN,
     CODECS,
+    FLOAT_MAX,
     HOUR_MS,
     INT_MAX,
     LIST,
@@ -33,6 +34,7 @@ from ottla.config.values import (
     POLICIES,
     PROTOCOL_MAP,
     PROTOCOLS,
+    RATE,
     RATIO,
     ROLES,
     SELECTOR,
@@ -391,6 +393,31 @@ class Settings:
         integer(0),
         60_000,
         "How often log start offsets are written to disk.",
+    )
+
+    log_cleaner_enable: bool = setting(
+        "log.cleaner.enable",
+        BOOLEAN,
+        True,
+        "Whether topics with cleanup.policy=compact are compacted.",
+    )
+    log_cleaner_threads: int = setting(
+        "log.cleaner.threads", integer(0), 1, "Logs that are compacted at the same time."
+    )
+    log_cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms", long(0), 15_000, "Pause when no log is dirty enough."
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size",
+        long(0),
+        128 << 20,
+        "Bytes for the keys that compaction remembers, over all threads.",
+    )
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        "log.cleaner.io.max.bytes.per.second",
+        RATE,
+        FLOAT_MAX,
+        "Bytes that compaction reads and writes at most.",
     )
 
     # Defaults of topic settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, cast
@@ -11,6 +12,7 @@ T = TypeVar("T")
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+FLOAT_MAX = sys.float_info.max
 HOUR_MS = 3_600_000
 WEEK_MS = 7 * 24 * HOUR_MS
 
@@ -174,12 +176,20 @@ def _parse_protocol_map(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(result)
 
 
+def _parse_rate(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= FLOAT_MAX:
+        raise ValueError(f"{text} is no rate: a number above 0 is")
+    return value
+
+
 BOOLEAN: Kind[bool] = Kind("BOOLEAN", _parse_boolean)
 TEXT: Kind[str] = Kind("STRING", str)
 OPTIONAL_TEXT: Kind[str | None] = Kind("STRING", lambda text: text or None)
 RACK_AWARE = choice("org.apache.kafka.common.replica.RackAwareReplicaSelector")
 SELECTOR: Kind[str | None] = Kind("STRING", lambda text: RACK_AWARE.parse(text) if text else None)
 RATIO: Kind[float] = Kind("DOUBLE", _parse_ratio)
+RATE: Kind[float] = Kind("DOUBLE", _parse_rate)
 LIST: Kind[tuple[str, ...]] = Kind("LIST", _split_list)
 ASSIGNORS = choices("uniform", "range")
 PROTOCOLS = choices("classic", "consumer")

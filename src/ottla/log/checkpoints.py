@@ -1,7 +1,7 @@
 """The small text files of a log directory, in Kafka's formats.
 
 Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`,
-`log-start-offset-checkpoint`), `leader-epoch-checkpoint`, `meta.properties`, `partition.metadata` and
+`log-start-offset-checkpoint`, `cleaner-offset-checkpoint`), `leader-epoch-checkpoint`, `meta.properties`, `partition.metadata` and
 `.kafka_cleanshutdown`. Each is replaced as a whole, so that a crash leaves the old or the new one.
 """
 
@@ -20,6 +20,7 @@ from ottla.wire.types import TopicPartition, uuid_from_text, uuid_to_text
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+CLEANED_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"

@@ -72,6 +72,14 @@ class LogConfig:
         return self.message_timestamp_type == "LogAppendTime"
 
     @property
+    def roll_ms(self) -> int:
+        """How old a segment gets before the next batch begins another. What has to be compacted within a
+        time has to be closed within it."""
+        return (
+            min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
+        )
+
+    @property
     def compacted(self) -> bool:
         return "compact" in self.cleanup_policy
 

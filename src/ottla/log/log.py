@@ -26,7 +26,7 @@ from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError
 from ottla.log.producers import ProducerState
 from ottla.log.rewriting import as_configured, must_rewrite
-from ottla.log.segment import RELATIVE_MAX, OpenFiles, Segment
+from ottla.log.segment import RELATIVE_MAX, SEGMENT_KINDS, SWAP, OpenFiles, Segment
 from ottla.records.batch import (
     Batch,
     CorruptBatch,
@@ -77,6 +77,7 @@ class Log:
         loaded: recovery.Loaded,
         recovery_point: int,
         clean: bool,
+        cleaned: int | None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -93,6 +94,15 @@ class Log:
         self.producers = loaded.producers
         self.bytes_cut_at_open = loaded.bytes_cut
         self.failed: LogDirError | None = None
+        self.cleaned = cleaned if cleaned is None or cleaned <= self.log_end else self.log_start
+        """Below it compaction has been at work, here or where this was copied from; None: nowhere, and the
+        log has no gap."""
+        self.before_first_gap: Callable[[Log], None] | None = None
+        """Must make `cleaned` durable: without it a gap means corruption."""
+        self.uncleanable: str | None = None
+        """Why compaction leaves this log alone."""
+        self.generation = 0
+        """Rises when closed segments are cut or dropped: what was planned for them is void."""
         self.before_recovery_point_falls: Callable[[Log, int], None] | None = None
         """Must make the lower recovery point durable. Called before the files are shortened, because a
         file shorter than its recovery point means corruption."""
@@ -171,6 +181,7 @@ class Log:
         log_start: int = 0,
         clean: bool,
         now_ms: int,
+        cleaned: int | None = None,
         files: OpenFiles | None = None,
     ) -> Log:
         """The log in `directory`/`topic`-`partition`. CorruptLog if what was flushed is not all there."""
@@ -189,6 +200,7 @@ class Log:
                 log_start=log_start,
                 clean=clean,
                 now_ms=now_ms,
+                may_have_gaps=config.compacted or cleaned is not None,
             )
         except FileNotFoundError as error:
             raise CorruptLog(path, f"a file is missing: {error}") from error
@@ -207,6 +219,7 @@ class Log:
             loaded,
             recovery_point,
             clean,
+            cleaned,
         )
 
     def close(self, *, clean: bool) -> None:
@@ -226,6 +239,7 @@ class Log:
         for segment in self._segments:
             self._files.forget(segment)
         self._gone = True
+        self.generation += 1
 
     def mark_deleted(self) -> str:
         """Rename the directory so that it counts no more; it may be removed at leisure. Its new path.
@@ -234,6 +248,7 @@ class Log:
         name = directory_name(self.topic, self.partition)[: NAME_BYTES_MAX - len(suffix)] + suffix
         target = f"{self.directory}/{name}"
         self._gone = True
+        self.generation += 1
         try:
             if self._disk.exists(target):
                 self._disk.remove_tree(target)
@@ -332,6 +347,7 @@ class Log:
         epoch = self.epochs.latest
         epoch = -1 if epoch is None else epoch
         copied: list[Batch] = []
+        gap = False
         for batch in batches(records, allow_partial=True):
             check_crc(records, batch)
             follows = batch.base_offset >= expected or (not copied and self._begins_within(batch))
@@ -342,6 +358,7 @@ class Log:
                 )
             if batch.leader_epoch < epoch:
                 raise CorruptBatch(batch.position, f"epoch {batch.leader_epoch} after {epoch}")
+            gap = gap or batch.base_offset > expected
             expected = batch.next_offset
             epoch = batch.leader_epoch
             copied.append(batch)
@@ -349,6 +366,8 @@ class Log:
             return Appended(self.log_end, self.log_end - 1, -1, False)
         if copied[0].base_offset < self.log_end:
             self._rebase(copied[0].base_offset)
+        if gap:
+            self._note_gap()
         self._write_all(records, copied, None)
         for batch in copied:
             latest = self.epochs.latest
@@ -365,6 +384,15 @@ class Log:
             and not self.size_bytes
             and batch.base_offset < self.log_end <= batch.last_offset
         )
+
+    def _note_gap(self) -> None:
+        if self.cleaned is None:
+            self.cleaned = self.log_start
+            try:
+                if self.before_first_gap is not None:
+                    self.before_first_gap(self)
+            except OSError as error:
+                self._fail(error)
 
     def _rebase(self, base: int) -> None:
         start, high_watermark = self.log_start, self.high_watermark
@@ -422,7 +450,7 @@ class Log:
         """Whether rolling by time leaves both in one segment."""
         since = segment.first_timestamp if segment.size else first.max_timestamp
         return since < 0 or batch.max_timestamp - since <= (
-            self.config.segment_ms - self._jitter_ms(segment)
+            self.config.roll_ms - self._jitter_ms(segment)
         )
 
     def _note_producer(self, records: memoryview, batch: Batch, segment: Segment) -> None:
@@ -467,7 +495,7 @@ class Log:
 
     def _jitter_ms(self, segment: Segment) -> int:
         """Spreads rolls by time over segment.jitter.ms, the same on every run."""
-        jitter_max = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        jitter_max = min(self.config.segment_jitter_ms, self.config.roll_ms)
         if not jitter_max:
             return 0
         return crc32(f"{self.topic}-{self.partition}-{segment.base}".encode()) % (jitter_max + 1)
@@ -559,6 +587,11 @@ class Log:
         return self._gone
 
     @property
+    def segments(self) -> Sequence[Segment]:
+        """The oldest first; all but the last are closed. For reading only."""
+        return self._segments
+
+    @property
     def segment_bases(self) -> list[int]:
         return [segment.base for segment in self._segments]
 
@@ -599,6 +632,7 @@ class Log:
             return
         keep = bisect_right(self._segments, offset, key=_base)
         segment = self._segments[keep - 1]
+        self.generation += 1
         try:
             place = segment.boundary(offset)
             cut = place.offset
@@ -620,6 +654,7 @@ class Log:
     def truncate_fully(self, new_start: int) -> None:
         """Drop everything and begin anew, empty, at `new_start`."""
         self._check_writable()
+        self.generation += 1
         try:
             self._lower_recovery_point(min(self.log_start, new_start))
             self._retire(self._segments, 0)
@@ -652,6 +687,8 @@ class Log:
     def _lower_recovery_point(self, offset: int) -> None:
         if offset < self.recovery_point:
             self.recovery_point = offset
+            if self.cleaned is not None:
+                self.cleaned = min(self.cleaned, offset)
             if self.before_recovery_point_falls is not None:
                 self.before_recovery_point_falls(self, offset)
 
@@ -663,6 +700,7 @@ class Log:
         doomed = self._expired(now_ms)
         if not doomed:
             return 0
+        self.generation += 1
         if len(doomed) == len(self._segments):
             self._begin_segment(self.log_end, now_ms)
         self.advance_log_start(self._segments[len(doomed)].base)
@@ -682,7 +720,9 @@ class Log:
         excess = self.size_bytes - excess
         expired = []
         for segment in self._segments:
-            if segment.next_offset > self.high_watermark or not segment.size:
+            if segment.next_offset > self.high_watermark:
+                break
+            if segment is self._active and not segment.size:
                 break
             newest_ms = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
             too_old = 0 <= config.retention_ms < now_ms - newest_ms
@@ -699,8 +739,8 @@ class Log:
         """Rename the files in the given order; whoever reads them goes on reading."""
         for segment in segments:
             self._files.forget(segment)
-            for suffix in recovery.SEGMENT_SUFFIXES:
-                source, target = segment.stem + suffix, f"{segment.stem}{suffix}.deleted"
+            for kind in SEGMENT_KINDS:
+                source, target = segment.stem + kind, f"{segment.stem}{kind}.deleted"
                 if not self._disk.exists(source):
                     continue  # an empty segment has no indexes yet
                 self._disk.rename(source, target)
@@ -714,6 +754,35 @@ class Log:
         except OSError as error:
             self._fail(error)
         self._doomed = {path: due for path, due in self._doomed.items() if due > now_ms}
+
+    # Compaction
+
+    def replace(self, bases: Sequence[int], new: Segment, now_ms: int) -> None:
+        """Put a segment that compaction has finished in the place of those it was made of.
+
+        A power loss may keep any of these renames and lose any other, hence the flushes between them: first
+        the new one is sure to be found, then the old ones are sure to be gone, then it gets its name.
+        """
+        self._check_writable()
+        first = bisect_left(self._segments, bases[0], key=_base)
+        end = first + len(bases)
+        old = self._segments[first:end]
+        assert [segment.base for segment in old] == list(bases), (self, bases)
+        assert end < len(self._segments) and new.next_offset <= self.recovery_point, (self, bases)
+        self._note_gap()
+        try:
+            new.rename(self._disk, (".log",), SWAP)
+            new.is_called(SWAP)
+            self._disk.flush_dir(self.path)
+            self._retire(old, now_ms)
+            self._disk.flush_dir(self.path)
+            new.rename(self._disk, SEGMENT_KINDS, "")
+            new.is_called("")
+            self._snapshots.remove(bases[1:])
+        except OSError as error:
+            self._fail(error)
+        self._segments[first:end] = [new]
+        self._names_unflushed = True
 
     # Flushing
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 import errno
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from posixpath import dirname
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.log import checkpoints
+from ottla.log import checkpoints, cleaner
 from ottla.log.checkpoints import MetaProperties
+from ottla.log.compaction import Compaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
 from ottla.log.log import DELETE_SUFFIX, NAME_BYTES_MAX, Log, directory_name
@@ -89,6 +90,7 @@ class _Found(NamedTuple):
     recovery_points: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
     log_starts: dict[TopicPartition, int]
+    cleaned: dict[TopicPartition, int]
 
 
 class LogManager:
@@ -125,6 +127,9 @@ class LogManager:
         """(when, directory, path) of deleted logs."""
         self._recovery_points: dict[str, dict[TopicPartition, int]] = {}
         """As they lie on disk, by directory."""
+        self._cleaned: dict[str, dict[TopicPartition, int]] = {}
+        """How far logs are compacted, as it lies on disk, by directory. Each log that may have gaps has its
+        place there."""
         self._checkpointed: dict[str, set[TopicPartition]] = {}
         """Whose marks lie on disk, by directory: possibly those of a log that is deleted by now."""
         self._plan_under_way = False
@@ -188,6 +193,7 @@ class LogManager:
                     checkpoints.RECOVERY_POINTS,
                     checkpoints.HIGH_WATERMARKS,
                     checkpoints.LOG_STARTS,
+                    checkpoints.CLEANED_OFFSETS,
                 )
             ),
         )
@@ -243,6 +249,7 @@ class LogManager:
     ) -> None:
         recovery_points = found.recovery_points
         self._recovery_points[directory] = recovery_points
+        self._cleaned[directory] = found.cleaned
         self._checkpointed[directory] = {
             *recovery_points,
             *found.high_watermarks,
@@ -270,6 +277,7 @@ class LogManager:
                     log_start=found.log_starts.get(key, 0),
                     clean=found.clean_epoch is not None,
                     now_ms=now_ms,
+                    cleaned=found.cleaned.get(key),
                     files=self._files,
                 )
             except CorruptLog as error:
@@ -380,6 +388,8 @@ class LogManager:
 
     def _forget_marks(self, directory: str, key: TopicPartition) -> None:
         """A new log must not begin with the marks of a deleted one of the same name."""
+        if key in self._cleaned.get(directory, {}):
+            self._write_cleaned(directory, self._cleaned_without(directory, key))
         if key not in self._checkpointed.get(directory, ()):
             return
         recovery_points = dict(self._recovery_points.get(directory, {}))
@@ -391,6 +401,7 @@ class LogManager:
 
     def _adopt(self, log: Log) -> None:
         log.before_recovery_point_falls = self._recovery_point_falls
+        log.before_first_gap = self.checkpoint_cleaned
         self.logs[log.key] = log
 
     def _emptiest(self) -> str:
@@ -502,6 +513,47 @@ class LogManager:
         if lowered.get(log.key, 0) > offset:
             lowered[log.key] = offset
             self._write_recovery_points(log.directory, lowered)
+        if log.cleaned is not None:
+            self.checkpoint_cleaned(log)
+
+    def checkpoint_cleaned(self, log: Log) -> None:
+        """Make durable how far the log is compacted, and with that that it may have gaps."""
+        assert log.cleaned is not None, log
+        cleaned = self._cleaned.get(log.directory, {})
+        if cleaned.get(log.key) != log.cleaned:
+            others = self._cleaned_without(log.directory, log.key)
+            self._write_cleaned(log.directory, {**others, log.key: log.cleaned})
+
+    def _cleaned_without(self, directory: str, key: TopicPartition) -> dict[TopicPartition, int]:
+        """What is on disk, without this log and those that are gone."""
+        return {
+            other: offset
+            for other, offset in self._cleaned.get(directory, {}).items()
+            if other != key and (other in self.logs or other in self.corrupt)
+        }
+
+    def _write_cleaned(self, directory: str, cleaned: dict[TopicPartition, int]) -> None:
+        checkpoints.write_offsets(self._disk, f"{directory}/{checkpoints.CLEANED_OFFSETS}", cleaned)
+        self._cleaned[directory] = cleaned
+
+    def next_compaction(
+        self, now_ms: int, keys_max: int, busy: Collection[Log] = ()
+    ) -> tuple[Log, Compaction] | None:
+        """A round over the dirtiest log, unless none is dirty enough. Its `steps` may run in a thread, each
+        Replacement goes to `Log.replace`, and at the end it is `compacted`."""
+        found = cleaner.dirtiest((log for log in self.logs.values() if log not in busy), now_ms)
+        if found is None:
+            return None
+        log, dirt = found
+        round = cleaner.round_of(log, dirt, now_ms)
+        return log, Compaction(self._disk, self._files, round, keys_max)
+
+    def compacted(self, log: Log, compaction: Compaction) -> None:
+        log.cleaned = compaction.cleaned_up_to
+        try:
+            self.checkpoint_cleaned(log)
+        except OSError as error:
+            self.mark_offline(log.directory, error)
 
     def retention(self, now_ms: int) -> int:
         """Drop old segments, silent producers and what remains of deleted logs. How many segments."""

@@ -14,6 +14,7 @@ opens nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from struct import Struct
 from typing import NamedTuple
@@ -513,6 +514,11 @@ class Snapshots:
     def remove_below(self, offset: int) -> None:
         for taken in [taken for taken in self.offsets if taken < offset]:
             self._remove(taken)
+
+    def remove(self, offsets: Sequence[int]) -> None:
+        for taken in offsets:
+            if taken in self.offsets:
+                self._remove(taken)
 
     def _remove(self, offset: int) -> None:
         self._disk.remove(self.path(offset))

@@ -5,6 +5,8 @@ recovery point's segment on is read and checked: length, magic and CRC of each b
 rise, belong to the segment and epochs never fall, because a write that went to the wrong place has a good CRC
 too. The log ends before the first batch that fails. That is right only beyond the recovery point, where
 nothing was promised to be on disk; anything missing or damaged before it is a CorruptLog.
+
+A compaction that was interrupted is undone or completed first: see `_settle_compaction`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from ottla.log.config import LogConfig
 from ottla.log.epochs import EpochCache
 from ottla.log.errors import CorruptLog
 from ottla.log.producers import Marker, ProducerState, Snapshots
-from ottla.log.segment import OpenFiles, Segment
+from ottla.log.segment import CLEANED, SEGMENT_KINDS, SWAP, OpenFiles, Segment
 from ottla.records.batch import CRC_START, HEADER_BYTES, Batch, CorruptBatch, read_batch
 from ottla.records.record import records
 from ottla.runtime.seams import Disk, File
@@ -32,8 +34,7 @@ RECALL_BYTES = 1 << 18
 RECALL_BATCHES = 10_000
 """After so many headers, and the rest of the bytes looked through just then, the search ends: it costs each
 partition less than a tenth of a second when a broker starts, also where it finds nothing."""
-SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
-LEFTOVERS = (".deleted", ".tmp", ".cleaned")
+LEFTOVERS = (".deleted", ".tmp")
 BASE_DIGITS = 20
 
 
@@ -59,7 +60,9 @@ def load(
     log_start: int,
     clean: bool,
     now_ms: int,
+    may_have_gaps: bool,
 ) -> Loaded:
+    _settle_compaction(disk, files, path)
     bases, snapshots = _survey(disk, path)
     segments = []
     for base in bases:
@@ -74,7 +77,7 @@ def load(
         epochs.dirty = disk.exists(f"{path}/{checkpoints.LEADER_EPOCHS}")
         snapshots.remove_above(-1)
         return Loaded([fresh], epochs, ProducerState(), snapshots, log_start, 0)
-    loader = _Loader(disk, path, config, segments, snapshots, recovery_point)
+    loader = _Loader(disk, path, config, segments, snapshots, recovery_point, may_have_gaps)
     if clean:
         loader.trust()
     else:
@@ -95,6 +98,52 @@ def load(
     return Loaded(loader.segments, loader.epochs, producers, snapshots, start, loader.bytes_cut)
 
 
+def _settle_compaction(disk: Disk, files: OpenFiles, path: str) -> None:
+    """What an interrupted compaction left. A `.cleaned` file was never complete, and whatever goes with it
+    is removed; a `.log.swap` is complete, and takes the place of the segments between its ends, as Kafka
+    has it."""
+    left = [name for name in disk.list_dir(path) if name.endswith((CLEANED, SWAP))]
+    incomplete = min((name[:BASE_DIGITS] for name in left if name.endswith(CLEANED)), default=None)
+    swaps = []
+    for name in left:
+        if incomplete is not None and name[:BASE_DIGITS] >= incomplete:
+            disk.remove(f"{path}/{name}")
+        else:
+            swaps.append(name)
+    if not swaps:
+        return
+    replaced = [
+        (int(name[:BASE_DIGITS]), _end_of_swap(disk, files, path, int(name[:BASE_DIGITS])))
+        for name in swaps
+        if name.endswith(".log" + SWAP)
+    ]
+    for name in disk.list_dir(path):
+        stem, dot, kind = name.partition(".")
+        if dot + kind in SEGMENT_KINDS and any(
+            base <= int(stem) < max(end, base + 1) for base, end in replaced
+        ):
+            disk.remove(f"{path}/{name}")
+    # What is replaced must be gone for good before its replacement looks like any other segment.
+    disk.flush_dir(path)
+    for name in swaps:
+        disk.rename(f"{path}/{name}", f"{path}/{name.removesuffix(SWAP)}")
+    disk.flush_dir(path)
+
+
+def _end_of_swap(disk: Disk, files: OpenFiles, path: str, base: int) -> int:
+    segment = Segment(disk, files, f"{path}/{base:020d}", base, 0, suffix=SWAP)
+    segment.size = disk.file_size(segment.path)
+    end = base
+    try:
+        for batch in segment.headers(0):
+            end = batch.next_offset
+    except CorruptBatch as error:
+        raise CorruptLog(segment.path, f"byte {error.position}: {error.why}") from error
+    finally:
+        files.forget(segment)
+    return end
+
+
 def _survey(disk: Disk, path: str) -> tuple[list[int], Snapshots]:
     """Bases of the segments and the snapshots there; leftovers of interrupted work are removed."""
     bases, snapshots, indexes = [], [], []
@@ -108,7 +157,7 @@ def _survey(disk: Disk, path: str) -> tuple[list[int], Snapshots]:
             bases.append(int(stem))
         elif dot + suffix == ".snapshot":
             snapshots.append(int(stem))
-        elif dot + suffix in SEGMENT_SUFFIXES:
+        elif dot + suffix in SEGMENT_KINDS:
             indexes.append(name)
     for name in indexes:
         if int(name[:BASE_DIGITS]) not in bases:
@@ -125,6 +174,7 @@ class _Loader:
         segments: list[Segment],
         snapshots: Snapshots,
         recovery_point: int,
+        may_have_gaps: bool,
     ) -> None:
         self.disk = disk
         self.path = path
@@ -132,6 +182,8 @@ class _Loader:
         self.segments = segments
         self.snapshots = snapshots
         self.recovery_point = recovery_point
+        self.may_have_gaps = may_have_gaps
+        """Between batches and between segments: only compaction leaves them."""
         self.producers: ProducerState | None = None
         self.bytes_cut = 0
         self.epochs = self._read_epochs()
@@ -174,9 +226,8 @@ class _Loader:
                 raise CorruptLog(segment.path, f"byte {error.position}: {error.why}") from error
             if next_base is None:
                 continue
-            # Only compaction leaves a gap between segments.
             if segment.next_offset > next_base or not (
-                segment.next_offset == next_base or self.config.compacted
+                segment.next_offset == next_base or self.may_have_gaps
             ):
                 raise CorruptLog(
                     segment.path, f"ends at {segment.next_offset}, the next begins at {next_base}"
@@ -221,10 +272,7 @@ class _Loader:
         for number, segment in enumerate(doubtful):
             if number:
                 before = self.segments[-1]
-                if (
-                    self.config.compacted
-                    and before.next_offset < segment.base <= self.recovery_point
-                ):
+                if self.may_have_gaps and before.next_offset < segment.base <= self.recovery_point:
                     before.next_offset = segment.base
                 if segment.base != before.next_offset:
                     # Overlaps what came before, or something between was lost.
@@ -269,10 +317,9 @@ class _Loader:
         return True
 
     def _check_place(self, segment: Segment, batch: Batch) -> None:
-        """Offset and epoch lie outside the CRC. Only compaction leaves gaps between batches, so elsewhere
-        an offset is right or damaged."""
+        """Offset and epoch lie outside the CRC. Where no gaps can be, an offset is right or damaged."""
         expected = segment.next_offset
-        gap_allowed = self.config.compacted and batch.base_offset > expected
+        gap_allowed = self.may_have_gaps and batch.base_offset > expected
         if batch.last_offset_delta < 0 or not (batch.base_offset == expected or gap_allowed):
             raise CorruptBatch(
                 batch.position,
@@ -295,9 +342,9 @@ class _Loader:
 
     def drop(self, segment: Segment) -> None:
         segment.files.forget(segment)
-        for suffix in SEGMENT_SUFFIXES:
-            if self.disk.exists(segment.stem + suffix):
-                self.disk.remove(segment.stem + suffix)
+        for kind in SEGMENT_KINDS:
+            if self.disk.exists(segment.stem + kind):
+                self.disk.remove(segment.stem + kind)
 
 
 def _checked(file: File, end: int) -> Iterator[Batch]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -26,6 +26,13 @@ from ottla.records.batch import (
 )
 from ottla.runtime.seams import Disk, File
 
+INDEX_KINDS = (".index", ".timeindex", ".txnindex")
+SEGMENT_KINDS = (".log", *INDEX_KINDS)
+CLEANED = ".cleaned"
+"""Ends the names of what compaction writes, until it is complete."""
+SWAP = ".swap"
+"""Ends the names of a complete segment that takes the place of others: from here on it is the truth, though a
+crash may leave both."""
 RELATIVE_MAX = (1 << 31) - 1
 RECENT_MAX = 128
 RESUME_MAX = 8
@@ -102,14 +109,26 @@ class Segment:
         "next_offset",
         "size",
         "stem",
+        "suffix",
         "times",
         "used",
     )
 
-    def __init__(self, disk: Disk, files: OpenFiles, stem: str, base: int, now_ms: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        files: OpenFiles,
+        stem: str,
+        base: int,
+        now_ms: int,
+        *,
+        suffix: str = "",
+    ) -> None:
         self.files = files
         self.stem = stem
-        """The path without its suffix."""
+        """The path without what tells its files apart."""
+        self.suffix = suffix
+        """Of all its files while they are not part of the log yet (`.cleaned`, `.swap`)."""
         self.base = base
         self.next_offset = base
         self.size = 0
@@ -119,12 +138,13 @@ class Segment:
         self.first_timestamp = NO_TIMESTAMP
         """Of the first batch, for rolling by time."""
         self.max_timestamp = NO_TIMESTAMP
+        """Of the records; a batch that compaction emptied has none, whatever its header says."""
         self.max_timestamp_offset = base
         """Last offset of the batch that brought the largest timestamp."""
         self.bytes_since_index = 0
-        self.index = Index(disk, stem + ".index", OFFSET_ROW)
-        self.times = Index(disk, stem + ".timeindex", TIME_ROW)
-        self.aborted = AbortIndex(disk, stem + ".txnindex")
+        self.index = Index(disk, stem + ".index" + suffix, OFFSET_ROW)
+        self.times = Index(disk, stem + ".timeindex" + suffix, TIME_ROW)
+        self.aborted = AbortIndex(disk, stem + ".txnindex" + suffix)
         self._recent_floor = base - 1
         """Last offset before the batches remembered here."""
         self._recent_offsets = array("q")
@@ -147,7 +167,7 @@ class Segment:
 
     @property
     def path(self) -> str:
-        return self.stem + ".log"
+        return self.stem + ".log" + self.suffix
 
     def opened(self) -> File:
         self.used = True
@@ -174,12 +194,12 @@ class Segment:
             waited = now_ms - self.created_ms
         else:
             return True
-        return waited <= config.segment_ms - jitter_ms
+        return waited <= config.roll_ms - jitter_ms
 
     def added(self, batch: Batch, position: int, index_interval_bytes: int) -> None:
         """The batch now lies at `position`, the end of the file as it was."""
         last_offset = batch.base_offset + batch.last_offset_delta
-        if batch.max_timestamp > self.max_timestamp:
+        if batch.max_timestamp > self.max_timestamp and batch.count:
             self.max_timestamp = batch.max_timestamp
             self.max_timestamp_offset = last_offset
         if not position:
@@ -237,6 +257,8 @@ class Segment:
         if offset > self._recent_floor:
             at = bisect_left(self._recent_offsets, offset)
             before = self._recent_offsets[at - 1] if at else self._recent_floor
+            if at == len(self._recent_offsets):
+                return Place(self.size, before + 1)  # in the gap that compaction left at the end
             return Place(self._recent_positions[at], before + 1)
         try:
             return self._scan_for(offset, self._indexed_position(offset - 1))
@@ -326,7 +348,7 @@ class Segment:
                 return Place(position, before)
             before = base + delta + 1
             position += length + LENGTH_END
-        return Place(self.size, self.next_offset)
+        return Place(self.size, before)
 
     def _forget_places(self) -> None:
         self._recent_floor = self.next_offset - 1
@@ -356,7 +378,7 @@ class Segment:
         for batch in self.headers(position):
             if batch.last_offset >= offset:
                 break
-            if batch.max_timestamp > largest:
+            if batch.max_timestamp > largest and batch.count:
                 largest, at = batch.max_timestamp, batch.last_offset
         return (largest, at) if largest >= 0 else None
 
@@ -393,7 +415,7 @@ class Segment:
                 raise CorruptBatch(
                     batch.position, f"offset {batch.base_offset} does not belong here"
                 )
-            if batch.max_timestamp > self.max_timestamp:
+            if batch.max_timestamp > self.max_timestamp and batch.count:
                 self.max_timestamp = batch.max_timestamp
                 self.max_timestamp_offset = batch.last_offset
             self.bytes_since_index += batch.size
@@ -424,6 +446,19 @@ class Segment:
             self.first_timestamp = NO_TIMESTAMP
         self._load_tail()
         assert self.next_offset == place.offset, (self.next_offset, place)
+
+    def rename(self, disk: Disk, kinds: Sequence[str], suffix: str) -> None:
+        """Give its files of these kinds another suffix, in this order; `is_called` when all have it."""
+        for kind in kinds:
+            source = self.stem + kind + self.suffix
+            if disk.exists(source):  # few have aborted transactions
+                disk.rename(source, self.stem + kind + suffix)
+
+    def is_called(self, suffix: str) -> None:
+        self.suffix = suffix
+        self.index.path = self.stem + ".index" + suffix
+        self.times.path = self.stem + ".timeindex" + suffix
+        self.aborted.path = self.stem + ".txnindex" + suffix
 
     def start_over(self, disk: Disk) -> None:
         """Forget everything but the file, to add its batches again one by one."""

@@ -66,7 +66,7 @@ def _largest_from(segment: Segment, log_start: int, end_offset: int) -> TimeAndO
         if batch.base_offset < log_start and not batch.log_append_time:
             times = [record.timestamp for record in _readable(segment, batch, log_start)]
             largest = max(times, default=largest)
-        if largest >= 0 and (best is None or largest > best[0]):
+        if batch.count and largest >= 0 and (best is None or largest > best[0]):
             best = largest, batch.last_offset
     return best
 
@@ -74,6 +74,8 @@ def _largest_from(segment: Segment, log_start: int, end_offset: int) -> TimeAndO
 def _first_record(
     segment: Segment, batch: Batch, log_start: int, ts_ms: int
 ) -> TimeAndOffset | None:
+    if not batch.count:
+        return None  # compaction emptied it
     if batch.log_append_time:
         return batch.max_timestamp, max(batch.base_offset, log_start)
     try:

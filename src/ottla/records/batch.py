@@ -46,6 +46,7 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
 CLIENT_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 CODEC_MAX = 4
 
@@ -115,6 +116,12 @@ class Batch(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the tombstones, or the marker of an emptied transaction, in it may go: compaction writes it
+        in place of the base timestamp (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
     def has_producer_id(self) -> bool:

@@ -38,7 +38,7 @@ HEADER_ENTRY_BYTES_MIN = 2
 """A record header: the length of its key and of its value."""
 
 _CONTROL_KEY = Struct(">hh")
-_CRC = Struct(">I")
+CRC = Struct(">I")
 
 
 class Record(NamedTuple):
@@ -62,13 +62,13 @@ class ControlType(IntEnum):
     KRAFT_VOTERS = 6
 
 
-class _Malformed(Exception):
+class Malformed(Exception):
     """A size or count inside a batch contradicts the bytes around it."""
 
 
-def records(buf: Buffer, batch: Batch, *, max_bytes: int = UNPACKED_BYTES_MAX) -> Iterator[Record]:
-    """The records of the batch in order. CorruptBatch on anything malformed; KafkaError
-    MESSAGE_TOO_LARGE if it unpacks to more than `max_bytes`."""
+def unpacked(buf: Buffer, batch: Batch, *, max_bytes: int = UNPACKED_BYTES_MAX) -> bytes:
+    """The records of the batch as they lie one after another. CorruptBatch if they are not all there;
+    KafkaError MESSAGE_TOO_LARGE if they are more than `max_bytes`."""
     packed = memoryview(buf)[batch.position + HEADER_BYTES : batch.end]
     if len(packed) != batch.size - HEADER_BYTES:
         raise CorruptBatch(batch.position, f"{batch.size} bytes long, not all are there")
@@ -80,19 +80,26 @@ def records(buf: Buffer, batch: Batch, *, max_bytes: int = UNPACKED_BYTES_MAX) -
         raise
     if batch.count < 0 or batch.count * RECORD_BYTES_MIN > len(data):
         raise CorruptBatch(batch.position, f"{batch.count} records cannot lie in {len(data)} bytes")
+    return data
+
+
+def records(buf: Buffer, batch: Batch, *, max_bytes: int = UNPACKED_BYTES_MAX) -> Iterator[Record]:
+    """The records of the batch in order. CorruptBatch on anything malformed; KafkaError
+    MESSAGE_TOO_LARGE if it unpacks to more than `max_bytes`."""
+    data = unpacked(buf, batch, max_bytes=max_bytes)
     position = 0
     offset_before = batch.base_offset - 1
     try:
         for _ in range(batch.count):
             record, position = _read_record(data, position, batch)
             if not offset_before < record.offset <= batch.last_offset:
-                raise _Malformed(f"offset {record.offset} follows {offset_before}")
+                raise Malformed(f"offset {record.offset} follows {offset_before}")
             offset_before = record.offset
             yield record
         if position != len(data):
-            raise _Malformed(f"{len(data) - position} bytes after the last record")
-    except (_Malformed, IndexError) as error:
-        why = str(error) if isinstance(error, _Malformed) else "a record ends outside the batch"
+            raise Malformed(f"{len(data) - position} bytes after the last record")
+    except (Malformed, IndexError) as error:
+        why = str(error) if isinstance(error, Malformed) else "a record ends outside the batch"
         raise CorruptBatch(batch.position, why) from error
 
 
@@ -159,7 +166,7 @@ def build(
         len(records),
     )
     batch += payload
-    _CRC.pack_into(batch, CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]))
+    CRC.pack_into(batch, CRC_START - 4, crc32c(memoryview(batch)[CRC_START:]))
     return batch
 
 
@@ -204,7 +211,7 @@ def control_type(record: Record) -> int:
     return int(kind)
 
 
-def _read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
+def read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
     """A zigzag number of at most `bits` bits, and where it ends. IndexError past the end of `data`."""
     byte = data[position]
     position += 1
@@ -220,33 +227,33 @@ def _read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
             break
         shift += 7
         if shift >= bits:
-            raise _Malformed(f"a number of more than {bits} bits")
+            raise Malformed(f"a number of more than {bits} bits")
     if value >> bits:
-        raise _Malformed(f"a number of more than {bits} bits")
+        raise Malformed(f"a number of more than {bits} bits")
     return (value >> 1) ^ -(value & 1), position
 
 
 def _read_sized(data: bytes, position: int, end: int, what: str) -> tuple[bytes | None, int]:
-    size, position = _read_varint(data, position)
+    size, position = read_varint(data, position)
     if size == -1:
         return None, position
     if not 0 <= size <= end - position:
-        raise _Malformed(f"{what} of {size} bytes where {end - position} are left")
+        raise Malformed(f"{what} of {size} bytes where {end - position} are left")
     return data[position : position + size], position + size
 
 
 def _read_record(data: bytes, position: int, batch: Batch) -> tuple[Record, int]:
-    size, position = _read_varint(data, position)
+    size, position = read_varint(data, position)
     if not RECORD_BYTES_MIN - 1 <= size <= len(data) - position:
-        raise _Malformed(f"record of {size} bytes where {len(data) - position} are left")
+        raise Malformed(f"record of {size} bytes where {len(data) - position} are left")
     end = position + size
-    timestamp_delta, position = _read_varint(data, position + 1, 64)  # after unused attributes
-    offset_delta, position = _read_varint(data, position)
+    timestamp_delta, position = read_varint(data, position + 1, 64)  # after unused attributes
+    offset_delta, position = read_varint(data, position)
     key, position = _read_sized(data, position, end, "key")
     value, position = _read_sized(data, position, end, "value")
     headers, position = _read_headers(data, position, end)
     if position != end:
-        raise _Malformed(f"record ends {end - position} bytes before its size says")
+        raise Malformed(f"record ends {end - position} bytes before its size says")
     timestamp = (
         batch.max_timestamp if batch.log_append_time else batch.base_timestamp + timestamp_delta
     )
@@ -256,16 +263,16 @@ def _read_record(data: bytes, position: int, batch: Batch) -> tuple[Record, int]
 def _read_headers(
     data: bytes, position: int, end: int
 ) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    count, position = _read_varint(data, position)
+    count, position = read_varint(data, position)
     if count == 0:
         return (), position
     if not 0 < count <= (end - position) // HEADER_ENTRY_BYTES_MIN:
-        raise _Malformed(f"{count} headers in {end - position} bytes")
+        raise Malformed(f"{count} headers in {end - position} bytes")
     headers = []
     for _ in range(count):
         key, position = _read_sized(data, position, end, "header key")
         if key is None:
-            raise _Malformed("a header without a key")
+            raise Malformed("a header without a key")
         value, position = _read_sized(data, position, end, "header value")
         # librdkafka writes header keys unchecked; as in Java, bytes that are no UTF-8 are replaced
         # rather than making the whole batch unreadable.
@@ -273,7 +280,7 @@ def _read_headers(
     return tuple(headers), position
 
 
-def _write_varint(out: bytearray, value: int) -> None:
+def write_varint(out: bytearray, value: int) -> None:
     value = (value << 1) ^ (value >> 63)
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
@@ -285,19 +292,19 @@ def _write_sized(out: bytearray, data: bytes | None) -> None:
     if data is None:
         out.append(1)  # zigzag -1
         return
-    _write_varint(out, len(data))
+    write_varint(out, len(data))
     out += data
 
 
 def _write_record(out: bytearray, record: Record, base_timestamp: int, base_offset: int) -> None:
     body = bytearray(1)  # attributes, none of which has a meaning yet
-    _write_varint(body, record.timestamp - base_timestamp)
-    _write_varint(body, record.offset - base_offset)
+    write_varint(body, record.timestamp - base_timestamp)
+    write_varint(body, record.offset - base_offset)
     _write_sized(body, record.key)
     _write_sized(body, record.value)
-    _write_varint(body, len(record.headers))
+    write_varint(body, len(record.headers))
     for key, value in record.headers:
         _write_sized(body, key.encode())
         _write_sized(body, value)
-    _write_varint(out, len(body))
+    write_varint(out, len(body))
     out += body

@@ -1,0 +1,89 @@
+"""Which log is compacted next, and from where to where.
+
+The dirtiest first: the one with the largest share of bytes that no round has seen yet, if that is more than
+min.cleanable.dirty.ratio, or if something in it is older than max.compaction.lag.ms. A round never touches the
+segment that is written to, nothing that is not committed, flushed and decided (a transaction may be undecided),
+and nothing younger than min.compaction.lag.ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ottla.log.compaction import Closed, LastOfProducer, Round
+from ottla.log.log import Log
+
+
+class Dirt(NamedTuple):
+    first_dirty: int
+    end: int
+    """Where the first segment begins that must not be touched."""
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+    """Something in it has waited for max.compaction.lag.ms."""
+
+    @property
+    def ratio(self) -> float:
+        return self.dirty_bytes / max(1, self.clean_bytes + self.dirty_bytes)
+
+
+def dirt_of(log: Log, now_ms: int) -> Dirt:
+    config = log.config
+    first_dirty = log.log_start
+    if log.cleaned is not None and log.log_start <= log.cleaned <= log.log_end:
+        first_dirty = log.cleaned
+    limit = min(log.last_stable_offset, log.recovery_point)
+    end, clean, dirty = log.segments[0].base, 0, 0
+    is_overdue = False
+    for segment in log.segments[:-1]:
+        if segment.next_offset > limit:
+            break
+        if segment.next_offset <= first_dirty:
+            clean += segment.size
+        else:
+            if 0 < config.min_compaction_lag_ms > now_ms - segment.max_timestamp:
+                break
+            dirty += segment.size
+            if 0 < segment.first_timestamp < now_ms - config.max_compaction_lag_ms:
+                is_overdue = True
+        end = segment.next_offset
+    return Dirt(first_dirty, end, clean, dirty, is_overdue)
+
+
+def dirtiest(logs: Iterable[Log], now_ms: int) -> tuple[Log, Dirt] | None:
+    """The log to compact now, of those that are to be compacted at all."""
+    best: tuple[Log, Dirt] | None = None
+    for log in logs:
+        if not log.config.compacted or log.failed is not None or log.gone:
+            continue
+        if log.uncleanable is not None or len(log.segments) == 1:
+            continue
+        dirt = dirt_of(log, now_ms)
+        if not dirt.dirty_bytes:
+            continue
+        if not dirt.is_overdue and dirt.ratio <= log.config.min_cleanable_dirty_ratio:
+            continue
+        if best is None or dirt.ratio > best[1].ratio:
+            best = log, dirt
+    return best
+
+
+def round_of(log: Log, dirt: Dirt, now_ms: int) -> Round:
+    return Round(
+        log.path,
+        log.config,
+        [Closed.of(segment) for segment in log.segments[:-1] if segment.next_offset <= dirt.end],
+        dirt.first_dirty,
+        dirt.end,
+        log.aborted_transactions(log.segments[0].base, dirt.end),
+        {
+            producer_id: LastOfProducer(
+                producer.epoch, producer.batches[-1].last_offset if producer.batches else None
+            )
+            for producer_id, producer in log.producers.producers.items()
+        },
+        now_ms,
+        log.generation,
+    )
