@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from ottla.broker.describe import INTERNAL_TOPICS
 from ottla.broker.directory import ClusterView
 from ottla.broker.replicas import ReplicaManager
 from ottla.broker.server import Request
@@ -20,7 +21,7 @@ from ottla.log.errors import LogDirError
 from ottla.records.batch import CODEC_MASK
 from ottla.replica.partition import Partition
 from ottla.wire import produce as codec
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError, RecordsRefused
 from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ ABORTABLE_FROM = 11
 """Clients of this version on know TRANSACTION_ABORTABLE."""
 IMPLICIT_ADD_FROM = 12
 """These leave it to the leader to add the partition to the transaction."""
+ADMIN_CLIENT_ID = "__admin_client"
+"""A client that calls itself so may write into internal topics, as in Kafka."""
 LEADER_HINTS_FROM = 10
 """From this version on an answer may name the partition's leader and where to find it."""
 
@@ -193,6 +196,11 @@ class ProduceHandler:
             try:
                 if isinstance(found, ErrorCode):
                     raise KafkaError(found)
+                if found.topic in INTERNAL_TOPICS and request.header.client_id != ADMIN_CLIENT_ID:
+                    raise KafkaError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION,
+                        f"{found.topic} is written by its coordinators, not by clients",
+                    )
                 if index in verdicts.refused:
                     raise told_to_clients(
                         verdicts.refused[index],
@@ -276,4 +284,5 @@ def _failure(data: PartitionData, error: KafkaError) -> PartitionResult:
         log_append_time_ms=-1,
         log_start_offset=-1,
         error_message=error.message or None,
+        record_errors=error.records if isinstance(error, RecordsRefused) else (),
     )

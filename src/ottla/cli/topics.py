@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
 from ottla.cli.errors import NOT_FOUND, USAGE, Failure
-from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, warn
+from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table
 
 if TYPE_CHECKING:
     from ottla.client.model import Config, Partition, Replica, Topic
@@ -35,11 +34,6 @@ def parse_configs(words: list[str] | None) -> dict[str, str]:
             raise Failure(f"--config {word}: is not NAME=VALUE", USAGE)
         configs[name.strip()] = value.strip()
     return configs
-
-
-def warn_of_compaction(configs: Mapping[str, str | None]) -> None:
-    if "compact" in (configs.get("cleanup.policy") or ""):
-        warn("cleanup.policy=compact: kept, but an ottla cluster does not compact yet")
 
 
 @app.command()
@@ -75,7 +69,6 @@ def create(
             described = None
         else:
             described = blocking.run(client.topic(topic))
-    warn_of_compaction(configs)
     if format is Format.json:
         print_json(
             {"topic": topic, "created": not dry_run} if described is None else as_json(described)
@@ -210,7 +203,6 @@ def alter(
             blocking.run(blocking.client.alter_topic_configs(topic, changes))
         if partitions is not None:
             blocking.run(blocking.client.create_partitions(topic, partitions))
-    warn_of_compaction(changes)
     if format is Format.json:
         print_json({"topic": topic, "configs": changes, "partitions": partitions})
         return

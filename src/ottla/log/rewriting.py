@@ -4,11 +4,14 @@ with the topic's own codec, or refused because a compacted topic needs a key in 
 from __future__ import annotations
 
 from ottla.log.config import LogConfig
-from ottla.log.opening import opened
+from ottla.log.opening import opened, unpacked_within_limits
 from ottla.records.batch import Batch, read_batch, set_max_timestamp
 from ottla.records.record import build
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.records.sifting import outlines
+from ottla.wire.errors import RecordsRefused
 
+RECORD_ERRORS_MAX = 100
+"""Named in an answer; clients take the others for innocent parts of a batch that was refused."""
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
@@ -27,11 +30,7 @@ def as_configured(
 ) -> tuple[memoryview, Batch]:
     """The batch as the topic wants it, in the same bytes or in new ones."""
     if config.compacted:
-        for record in opened(buf, batch):
-            if record.key is None:
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key"
-                )
+        _check_keys(buf, batch)
     if config.compression_type != "producer":
         codec = CODECS[config.compression_type]
         if codec != batch.codec:
@@ -39,6 +38,20 @@ def as_configured(
     if config.log_append_time:
         batch = set_max_timestamp(buf, batch, now_ms)
     return buf, batch
+
+
+def _check_keys(buf: memoryview, batch: Batch) -> None:
+    """What compaction could not find again is not taken."""
+    keyless = [
+        (number, "a compacted topic takes no record without a key")
+        for number, outline in enumerate(outlines(unpacked_within_limits(buf, batch), batch))
+        if outline[5] is None
+    ]
+    if keyless:
+        raise RecordsRefused(
+            f"{len(keyless)} of {batch.count} records have no key, which a compacted topic needs",
+            keyless[:RECORD_ERRORS_MAX],
+        )
 
 
 def _repacked(buf: memoryview, batch: Batch, codec: int) -> tuple[memoryview, Batch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -210,6 +211,14 @@ class KafkaError(Exception):
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}" if self.message else self.code.name
+
+
+class RecordsRefused(KafkaError):
+    """A batch that is refused for some of its records: `records` names each by its place in the batch."""
+
+    def __init__(self, message: str, records: Sequence[tuple[int, str]]) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+        self.records = records
 
 
 class InvalidFrame(Exception):

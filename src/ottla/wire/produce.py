@@ -81,6 +81,8 @@ class PartitionResult(NamedTuple):
     error_message: str | None = None
     current_leader: tuple[int, int] | None = None
     """(leader, epoch), told to a client that asked the wrong broker (from version 10 on)."""
+    record_errors: Sequence[tuple[int, str | None]] = ()
+    """The records for which the batch was refused: place in the batch, and why (from version 8 on)."""
 
 
 @dataclass(slots=True)
@@ -171,14 +173,16 @@ def write_response(
 
 
 def _result_bytes(version: int, flexible: bool, result: PartitionResult) -> bytes:
-    _, _, partition, error, base, append_time, log_start, message, leader = result
+    _, _, partition, error, base, append_time, log_start, message, leader, refused = result
     if version < _LOG_START_FROM:
         return _RESULT.pack(partition, error, base, append_time)
     fixed = _RESULT_LOG_START.pack(partition, error, base, append_time, log_start)
     if version < _ERROR_MESSAGE_FROM:
         return fixed
-    # No batch is refused record by record here, so the list of record errors is always empty.
-    fixed += count_bytes(0, flexible) + string_bytes(message, flexible)
+    fixed += count_bytes(len(refused), flexible)
+    for index, why in refused:
+        fixed += INT32.pack(index) + string_bytes(why, flexible) + (NO_TAGS if flexible else b"")
+    fixed += string_bytes(message, flexible)
     if not flexible:
         return fixed
     if version < _LEADER_FROM or leader is None or leader == _NO_LEADER:
@@ -226,8 +230,9 @@ def _read_result(
         position += _RESULT_LOG_START.size
     message: str | None = None
     leader: tuple[int, int] | None = None
+    refused: list[tuple[int, str | None]] = []
     if version >= _ERROR_MESSAGE_FROM:
-        position = _skip_record_errors(flexible, data, position)
+        refused, position = _read_record_errors(flexible, data, position)
         message, position = read_nullable_string(data, position, flexible)
     if flexible:
         tags, position = tagged_fields(data, position)
@@ -236,15 +241,28 @@ def _read_result(
             leader = (leader_id, epoch)
     partition, error, base, append_time, log_start = fixed
     return PartitionResult(
-        topic, topic_id, partition, error, base, append_time, log_start, message, leader
+        topic,
+        topic_id,
+        partition,
+        error,
+        base,
+        append_time,
+        log_start,
+        message,
+        leader,
+        tuple(refused),
     ), position
 
 
-def _skip_record_errors(flexible: bool, data: memoryview, position: int) -> int:
+def _read_record_errors(
+    flexible: bool, data: memoryview, position: int
+) -> tuple[list[tuple[int, str | None]], int]:
     count, position = read_count(data, position, flexible, 6)
+    refused = []
     for _ in range(count):
-        INT32.unpack_from(data, position)
-        _, position = read_nullable_string(data, position + 4, flexible)
+        (index,) = INT32.unpack_from(data, position)
+        why, position = read_nullable_string(data, position + 4, flexible)
         if flexible:
             position = skip_tagged_fields(data, position)
-    return position
+        refused.append((index, why))
+    return refused, position
