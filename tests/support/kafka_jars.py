@@ -15,12 +15,15 @@ from tempfile import mkdtemp
 import pytest
 
 KAFKA_VERSION = "4.3.1"
-ARTIFACTS = (
+SLF4J = "org.slf4j:slf4j-simple:1.7.36"
+TOOLS = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
     f"org.apache.kafka:kafka-shell:{KAFKA_VERSION}",
-    "org.slf4j:slf4j-simple:1.7.36",
+    SLF4J,
 )
+STREAMS = (f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}", SLF4J)
+"""With the Java client, without the broker."""
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 INSTALL_TIMEOUT_S = 600
 TOOL_TIMEOUT_S = 120
@@ -32,7 +35,7 @@ JVM_OPTIONS = (
 )
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
-JARS = CACHE / f"kafka-{KAFKA_VERSION}"
+DIRECTORIES = {TOOLS: f"kafka-{KAFKA_VERSION}", STREAMS: f"kafka-streams-{KAFKA_VERSION}"}
 ARTIFACTS_FILE = "artifacts.txt"
 
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
@@ -41,11 +44,15 @@ METADATA_SHELL = "org.apache.kafka.shell.MetadataShell"
 
 
 def run_tool(
-    main_class: str, *args: str | Path, timeout_s: float = TOOL_TIMEOUT_S, exits_with: int = 0
+    main_class: str | Path,
+    *args: str | Path,
+    timeout_s: float = TOOL_TIMEOUT_S,
+    exits_with: int = 0,
+    jars: tuple[str, ...] = TOOLS,
 ) -> str:
     """What the tool printed, both streams in order. Fails the test unless it exits as it should."""
     done = subprocess.run(
-        java_command(main_class, *args),
+        java_command(main_class, *args, jars=jars),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -58,8 +65,11 @@ def run_tool(
     return output
 
 
-def java_command(main_class: str, *args: str | Path) -> list[str]:
-    return ["java", *JVM_OPTIONS, "-cp", f"{installed()}/*", main_class, *map(str, args)]
+def java_command(
+    main_class: str | Path, *args: str | Path, jars: tuple[str, ...] = TOOLS
+) -> list[str]:
+    """A class of these jars, or a program of one .java file, which is compiled on the way."""
+    return ["java", *JVM_OPTIONS, "-cp", f"{installed(jars)}/*", str(main_class), *map(str, args)]
 
 
 def metadata_tree(path: Path) -> list[str]:
@@ -100,25 +110,26 @@ def _flattened(tree: str) -> list[str]:
 
 
 @cache
-def installed() -> Path:
+def installed(artifacts: tuple[str, ...] = TOOLS) -> Path:
     missing = [name for name in ("java", "mvn") if shutil.which(name) is None]
     if missing:
         pytest.fail(
-            f"Apache Kafka's tools need {' and '.join(missing)} on the PATH "
+            f"Apache Kafka's programmes need {' and '.join(missing)} on the PATH "
             "(a Java of at least 17, Apache Maven)",
             pytrace=False,
         )
-    wanted = "\n".join(ARTIFACTS)
-    if not (JARS / ARTIFACTS_FILE).is_file() or (JARS / ARTIFACTS_FILE).read_text() != wanted:
-        _install(wanted)
-    return JARS
+    jars = CACHE / DIRECTORIES[artifacts]
+    wanted = "\n".join(artifacts)
+    if not (jars / ARTIFACTS_FILE).is_file() or (jars / ARTIFACTS_FILE).read_text() != wanted:
+        _install(artifacts, jars)
+    return jars
 
 
-def _install(wanted: str) -> None:
+def _install(artifacts: tuple[str, ...], jars: Path) -> None:
     CACHE.mkdir(exist_ok=True)
     building = Path(mkdtemp(prefix="kafka-jars-", dir=CACHE))
     try:
-        (building / "pom.xml").write_text(_pom())
+        (building / "pom.xml").write_text(_pom(artifacts))
         done = subprocess.run(
             ["mvn", "-q", "-B", "-f", building / "pom.xml", COPY_GOAL, "-DoutputDirectory=jars"],
             stdin=subprocess.DEVNULL,
@@ -130,20 +141,20 @@ def _install(wanted: str) -> None:
         if done.returncode != 0:
             said = done.stdout.decode("utf-8", "replace")
             pytest.fail(f"mvn could not fetch Apache Kafka {KAFKA_VERSION}:\n{said}", pytrace=False)
-        (building / "jars" / ARTIFACTS_FILE).write_text(wanted)
+        (building / "jars" / ARTIFACTS_FILE).write_text("\n".join(artifacts))
         # Whole or not at all: another test run may be looking at the same moment.
-        shutil.rmtree(JARS, ignore_errors=True)
-        (building / "jars").rename(JARS)
+        shutil.rmtree(jars, ignore_errors=True)
+        (building / "jars").rename(jars)
     finally:
         shutil.rmtree(building)
 
 
-def _pom() -> str:
+def _pom(artifacts: tuple[str, ...]) -> str:
     dependencies = "".join(
         "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
             *artifact.split(":")
         )
-        for artifact in ARTIFACTS
+        for artifact in artifacts
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
