@@ -298,6 +298,10 @@ class SessionWatch:
             # One in error stays hot: the client hears of it until it asks for something else.
             if says_all and not answer.error:
                 del session.hot[key]
+                if answer.records is not None:
+                    # A fetcher that dropped these records asks again without naming the partition: its
+                    # position is what it was. Behind the others, which have not had their turn.
+                    session.hot[key] = None
         partitions = [answer.partition for answer in answers]
         endpoints = self._leader_hints(request, partitions)
         quotas = self._handler.quotas

@@ -3,7 +3,7 @@ names only what changed and an answer holds only what is new.
 
 The cost of a fetch is that of what changed, not of how many partitions the session has: a session keeps
 the partitions that may have news (`hot`), and only these are looked at. A partition becomes hot when the
-request names it and when it changes; it cools when an answer told all there was.
+request names it and when it changes; it cools when there was nothing to read at the fetcher's position.
 """
 
 from __future__ import annotations
