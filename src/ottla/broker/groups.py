@@ -83,6 +83,8 @@ def group_config(settings: Settings) -> GroupConfig:
         consumer_heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
         consumer_max_size=settings.group_consumer_max_size,
         consumer_assignors=settings.group_consumer_assignors,
+        can_upgrade=settings.group_consumer_migration_policy in ("upgrade", "bidirectional"),
+        can_downgrade=settings.group_consumer_migration_policy in ("downgrade", "bidirectional"),
     )
 
 

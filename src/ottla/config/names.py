@@ -19,7 +19,6 @@ _HARMLESS = """
     eligible.leader.replicas.enable fetch.purgatory.purge.interval.requests
     group.consumer.assignment.interval.ms
     group.consumer.max.assignment.interval.ms
-    group.consumer.migration.policy
     group.consumer.min.assignment.interval.ms
     group.coordinator.append.linger.ms
     group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes

@@ -631,6 +631,12 @@ class Settings:
         ("uniform", "range"),
         "Server-side assignors of consumer groups, the default one first.",
     )
+    group_consumer_migration_policy: str = setting(
+        "group.consumer.migration.policy",
+        choice("bidirectional", "upgrade", "downgrade", "disabled"),
+        "bidirectional",
+        "Which way groups in use may go between the classic and the consumer protocol.",
+    )
     offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes", integer(0), 4_096, "Longest note to a committed offset."
     )

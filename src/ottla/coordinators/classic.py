@@ -117,6 +117,11 @@ class ClassicGroup:
         return self.protocol_type == PROTOCOL_TYPE
 
     @property
+    def awaits_first_rebalance(self) -> bool:
+        """It was a consumer group, and has not begun its first generation as a classic one."""
+        return bool(self.members) and self.leader is None
+
+    @property
     def awaiting_join_count(self) -> int:
         return sum(member.awaiting_join is not None for member in self.members.values())
 
@@ -312,6 +317,7 @@ class ClassicGroup:
                 ),
                 value.protocol_type or "",
             )
+        group.leader = value.leader
         group.note_subscriptions()
         return group
 

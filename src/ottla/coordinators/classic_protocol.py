@@ -55,6 +55,19 @@ def sync_failure(error: ErrorCode) -> dict[str, Any]:
     return {"error_code": error, "protocol_type": None, "protocol_name": None, "assignment": b""}
 
 
+def leaving_members(version: int, message: Any) -> list[tuple[str, str | None]]:
+    """(member id, instance id) of each that LeaveGroup names."""
+    if version < 3:
+        return [(message.member_id, None)]
+    return [(each.member_id, each.group_instance_id) for each in message.members]
+
+
+def leave_reply(version: int, results: list[dict[str, Any]]) -> dict[str, Any]:
+    if version < 3:
+        return {"error_code": results[0]["error_code"]}
+    return {"error_code": ErrorCode.NONE, "members": results}
+
+
 class ClassicProtocol:
     def __init__(self, desk: Desk, find: FindGroup) -> None:
         self._desk = desk
@@ -496,11 +509,6 @@ class ClassicProtocol:
         if not message.group_id:
             self._desk.out.reply(token, {"error_code": ErrorCode.INVALID_GROUP_ID, "members": ()})
             return
-        leaving = (
-            [(each.member_id, each.group_instance_id) for each in message.members]
-            if version >= 3
-            else [(message.member_id, None)]
-        )
         results = []
         group: ClassicGroup | None
         try:
@@ -508,7 +516,7 @@ class ClassicProtocol:
         except KafkaError:
             group = None
         gone = []
-        for member_id, instance_id in leaving:
+        for member_id, instance_id in leaving_members(version, message):
             error = ErrorCode.NONE
             try:
                 if group is None:
@@ -520,11 +528,7 @@ class ClassicProtocol:
             results.append(
                 {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
             )
-        if version >= 3:
-            reply: dict[str, Any] = {"error_code": ErrorCode.NONE, "members": results}
-        else:
-            reply = {"error_code": results[0]["error_code"]}
-        self._desk.out.reply(token, reply)
+        self._desk.out.reply(token, leave_reply(version, results))
         if group is not None and gone:
             self._after_removal(group, f"{', '.join(gone)} left")
 
@@ -539,6 +543,18 @@ class ClassicProtocol:
             self._desk.timers.cancel(_session(group, member_id))
             return
         self._remove(group, group.check_member(member_id, instance_id))
+
+    def take(self, group: ClassicGroup, why: str) -> None:
+        """A consumer group has become this one."""
+        self.restart_sessions(group)
+        self._prepare(group, why)
+
+    def give_away(self, group: ClassicGroup) -> None:
+        """It becomes a consumer group; who waits for the others is to come again."""
+        for member in group.members.values():
+            self._answer_join(member, join_failure(ErrorCode.REBALANCE_IN_PROGRESS, member.id))
+            self._answer_sync(member, sync_failure(ErrorCode.REBALANCE_IN_PROGRESS))
+        self.forget(group)
 
     def forget(self, group: ClassicGroup) -> None:
         """The group is gone, and its timers with it."""

@@ -17,6 +17,7 @@ from uuid import UUID
 from ottla.coordinators.assignors import Assignment
 from ottla.coordinators.group_base import Topics
 from ottla.coordinators.group_records import (
+    ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -57,6 +58,8 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Mapping[UUID, frozenset[int]] = field(default_factory=dict)
     revoking: Mapping[UUID, frozenset[int]] = field(default_factory=dict)
+    classic: ClassicMemberMetadata | None = None
+    """Of a member that speaks the classic protocol (see `mixed`)."""
 
     def metadata(self) -> ConsumerGroupMemberMetadataValue:
         return ConsumerGroupMemberMetadataValue(
@@ -68,6 +71,7 @@ class ConsumerMember:
             subscribed_topic_regex=self.regex,
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             server_assignor=self.assignor,
+            classic_member_metadata=self.classic,
         )
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
@@ -81,6 +85,7 @@ class ConsumerMember:
             regex=value.subscribed_topic_regex,
             rebalance_timeout_ms=value.rebalance_timeout_ms,
             assignor=value.server_assignor,
+            classic=value.classic_member_metadata,
         )
 
     def metadata_record(self, group_id: str) -> CoordinatorRecord:
@@ -181,6 +186,14 @@ class ConsumerGroup:
     def is_reconciled(self, member: ConsumerMember) -> bool:
         return member.state is MemberState.STABLE and member.epoch == self.assignment_epoch
 
+    def is_released_for(self, member: ConsumerMember) -> bool:
+        """Whether nobody else owns what is to be the member's own."""
+        return all(
+            self.owners.get((topic, number), member.id) == member.id
+            for topic, numbers in self.target.get(member.id, {}).items()
+            for number in numbers
+        )
+
     # -- replay
 
     def put_member(self, member: ConsumerMember) -> None:
@@ -232,13 +245,19 @@ class ConsumerGroup:
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if epoch != member.epoch:
-            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+            raise KafkaError(
+                ErrorCode.STALE_MEMBER_EPOCH
+                if member.classic is None
+                else ErrorCode.ILLEGAL_GENERATION
+            )
 
     def check_commit(self, member_id: str, epoch: int, version: int | None) -> None:
         """`version` of an OffsetCommit; None in a transaction."""
         if epoch < 0 and self.is_empty:
             return
-        if member_id in self.members and version is not None and version < 9:
+        member = self.members.get(member_id)
+        speaks_new = member is not None and member.classic is None
+        if speaks_new and version is not None and version < 9:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         self.check_epoch(member_id, epoch)
 

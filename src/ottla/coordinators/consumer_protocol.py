@@ -7,7 +7,7 @@ the member may own. Assignments are made here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -57,6 +57,8 @@ HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 
 FindGroup = Callable[[str, bool], ConsumerGroup]
 """(group id, make it if it is not there); KafkaError if it is not there or of another kind."""
+GoClassic = Callable[[ConsumerGroup, Collection[str]], bool]
+"""(group, members that leave): whether those that are left have become a classic group."""
 
 
 def heartbeat_failure(error: KafkaError, member_id: str = "") -> dict[str, Any]:
@@ -78,10 +80,21 @@ def _revocation(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
     return ("consumer revocation", group.id, member_id)
 
 
+def join_timer(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
+    """Of a classic member that was told to join."""
+    return ("consumer join", group.id, member_id)
+
+
+def sync_timer(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
+    """Of a classic member that has joined."""
+    return ("consumer sync", group.id, member_id)
+
+
 class ConsumerProtocol:
-    def __init__(self, desk: Desk, find: FindGroup) -> None:
+    def __init__(self, desk: Desk, find: FindGroup, go_classic: GoClassic) -> None:
         self._desk = desk
         self._find = find
+        self.go_classic = go_classic
 
     def heartbeat(self, version: int, asked: Asked, token: Token) -> None:
         """ConsumerGroupHeartbeat 0-1. v1: regular expressions; the member makes its own id (KIP-1082)."""
@@ -148,7 +161,35 @@ class ConsumerProtocol:
         owned = None if message.topic_partitions is None else from_request(message.topic_partitions)
         member_id = message.member_id or self._desk.new_id()
         before, replaced = self._known(group, member_id, message, owned)
-        member = self._told(before, asked)
+        member = self.advance(group, before, self._told(before, asked), replaced, owned)
+        reply: dict[str, Any] = {
+            "error_code": ErrorCode.NONE,
+            "member_id": member_id,
+            "member_epoch": member.epoch,
+            "heartbeat_interval": self._desk.topics.group_setting(group.id, HEARTBEAT_INTERVAL)
+            or self._desk.config.consumer_heartbeat_interval_ms,
+            "assignment": None,
+        }
+        is_full = message.member_epoch == JOINING or (
+            milliseconds(message.rebalance_timeout) != -1
+            and message.subscribed_topic_names is not None
+            and owned is not None
+        )
+        if is_full or member.assigned != before.assigned:
+            reply["assignment"] = {"topic_partitions": to_response(member.assigned)}
+        return reply
+
+    def advance(
+        self,
+        group: ConsumerGroup,
+        before: ConsumerMember,
+        member: ConsumerMember,
+        replaced: str | None,
+        owned: Assignment | None,
+    ) -> ConsumerMember:
+        """Take in what a member says of itself, make new targets where that changes something, and lead the member
+        one step towards its own."""
+        member_id = member.id
         is_new_to_group = member_id not in group.members
         if is_new_to_group or member.metadata() != before.metadata():
             self._desk.out.records.append(member.metadata_record(group.id))
@@ -168,23 +209,8 @@ class ConsumerProtocol:
             if replaced is not None:
                 self._put_target(group, member_id, target)
         member = self._reconciled(group, member, replaced, target_epoch, target, owned)
-        self._restart_session(group, member_id)
-        reply: dict[str, Any] = {
-            "error_code": ErrorCode.NONE,
-            "member_id": member_id,
-            "member_epoch": member.epoch,
-            "heartbeat_interval": self._desk.topics.group_setting(group.id, HEARTBEAT_INTERVAL)
-            or self._desk.config.consumer_heartbeat_interval_ms,
-            "assignment": None,
-        }
-        is_full = message.member_epoch == JOINING or (
-            milliseconds(message.rebalance_timeout) != -1
-            and message.subscribed_topic_names is not None
-            and owned is not None
-        )
-        if is_full or member.assigned != before.assigned:
-            reply["assignment"] = {"topic_partitions": to_response(member.assigned)}
-        return reply
+        self.restart_session(group, member)
+        return member
 
     def _known(
         self, group: ConsumerGroup, member_id: str, message: Any, owned: Assignment | None
@@ -197,7 +223,13 @@ class ConsumerProtocol:
             if holder is not None and holder != member_id:
                 if epoch != JOINING:
                     raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
-                return self._take_over(group, group.members[holder], member_id), holder
+                former = group.members[holder]
+                if former.classic is None and former.epoch != LEAVING_FOR_A_WHILE:
+                    raise KafkaError(
+                        ErrorCode.UNRELEASED_INSTANCE_ID,
+                        f"Static member {former.id} with instance id {instance_id} is still a member.",
+                    )
+                return self.take_over(group, former, member_id), holder
             if holder is None and epoch != JOINING:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if known is None:
@@ -224,23 +256,29 @@ class ConsumerProtocol:
             )
         return known, None
 
-    def _take_over(
+    def take_over(
         self, group: ConsumerGroup, former: ConsumerMember, member_id: str
     ) -> ConsumerMember:
-        """A static member that left for a while comes back under another id, to what it had."""
-        if former.epoch != LEAVING_FOR_A_WHILE:
-            raise KafkaError(
-                ErrorCode.UNRELEASED_INSTANCE_ID,
-                f"Static member {former.id} with instance id {former.instance_id} is still a member.",
-            )
+        """A static member comes back under another id, to what it had."""
         self._forget_timers(group, former.id)
         self._delete_member(group, former.id)
-        return replace(former, id=member_id, epoch=JOINING, previous_epoch=JOINING)
+        return replace(
+            former,
+            id=member_id,
+            epoch=JOINING,
+            previous_epoch=JOINING,
+            state=MemberState.STABLE,
+            revoking={},
+        )
 
     def _told(self, member: ConsumerMember, asked: Asked) -> ConsumerMember:
         """With what the heartbeat says of it; what it does not say stays."""
         message = asked.message
-        changes: dict[str, Any] = {"client_id": asked.client_id, "client_host": asked.client_host}
+        changes: dict[str, Any] = {
+            "client_id": asked.client_id,
+            "client_host": asked.client_host,
+            "classic": None,
+        }
         if message.instance_id is not None:
             changes["instance_id"] = message.instance_id
         if message.rack_id is not None:
@@ -409,7 +447,7 @@ class ConsumerProtocol:
             self._desk.out.records.append(gone.assignment_record(group.id))
             self._desk.timers.cancel(_revocation(group, member_id))
         else:
-            self._remove(group, member_id)
+            self.remove(group, [member_id])
         return {
             "error_code": ErrorCode.NONE,
             "member_id": member_id,
@@ -418,10 +456,13 @@ class ConsumerProtocol:
             "assignment": None,
         }
 
-    def _remove(self, group: ConsumerGroup, member_id: str) -> None:
-        self._forget_timers(group, member_id)
-        self._delete_member(group, member_id)
-        members = {id: each for id, each in group.members.items() if id != member_id}
+    def remove(self, group: ConsumerGroup, gone: Collection[str]) -> None:
+        if self.go_classic(group, gone):
+            return
+        for member_id in gone:
+            self._forget_timers(group, member_id)
+            self._delete_member(group, member_id)
+        members = {id: each for id, each in group.members.items() if id not in gone}
         patterns = self._resolve(group, members)
         names = {name for each in members.values() for name in group.topics_of(each, patterns)}
         self._bump(group, topics_hash(self._desk.topics, names))
@@ -435,22 +476,27 @@ class ConsumerProtocol:
         ):
             self._desk.out.records.append(delete(key))
 
-    def _restart_session(self, group: ConsumerGroup, member_id: str) -> None:
+    def restart_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         self._desk.after(
-            _session(group, member_id),
-            self._desk.topics.group_setting(group.id, SESSION_TIMEOUT)
-            or self._desk.config.consumer_session_timeout_ms,
-            partial(self._expired, group.id, member_id, None, "fell silent"),
+            _session(group, member.id),
+            self._session_timeout_ms(group, member),
+            partial(self.expired, group.id, member.id, None, "fell silent"),
         )
+
+    def _session_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
+        if member.classic is not None:
+            return member.classic.session_timeout_ms
+        own = self._desk.topics.group_setting(group.id, SESSION_TIMEOUT)
+        return own or self._desk.config.consumer_session_timeout_ms
 
     def _await_revocation(self, group_id: str, member: ConsumerMember) -> None:
         self._desk.after(
             ("consumer revocation", group_id, member.id),
             member.rebalance_timeout_ms,
-            partial(self._expired, group_id, member.id, member.epoch, "gave nothing up in time"),
+            partial(self.expired, group_id, member.id, member.epoch, "gave nothing up in time"),
         )
 
-    def _expired(self, group_id: str, member_id: str, epoch: int | None, why: str) -> None:
+    def expired(self, group_id: str, member_id: str, epoch: int | None, why: str) -> None:
         try:
             group = self._find(group_id, False)
         except KafkaError:
@@ -459,22 +505,24 @@ class ConsumerProtocol:
         if member is None or epoch not in (None, member.epoch):
             return
         logger.info("group %s loses member %s, which %s", group_id, member_id, why)
-        self._remove(group, member_id)
+        self.remove(group, [member_id])
 
     def restart_timers(self, group: ConsumerGroup) -> None:
-        """After loading."""
+        """After loading, and of a group that was a classic one."""
         for member in group.members.values():
-            self._restart_session(group, member.id)
+            self.restart_session(group, member)
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 self._await_revocation(group.id, member)
 
     def _forget_timers(self, group: ConsumerGroup, member_id: str) -> None:
-        self._desk.timers.cancel(_session(group, member_id))
-        self._desk.timers.cancel(_revocation(group, member_id))
+        for timer in (_session, _revocation, join_timer, sync_timer):
+            self._desk.timers.cancel(timer(group, member_id))
 
     def delete(self, group: ConsumerGroup) -> None:
-        """Records that delete a group without members."""
-        assert group.is_empty
+        """Records that delete a group, with all its members."""
+        for member_id in group.members:
+            self._forget_timers(group, member_id)
+            self._delete_member(group, member_id)
         for regex in group.patterns:
             key = ConsumerGroupRegularExpressionKey(group_id=group.id, regular_expression=regex)
             self._desk.out.records.append(delete(key))

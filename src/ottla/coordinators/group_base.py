@@ -30,6 +30,9 @@ class GroupConfig:
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    can_upgrade: bool = True
+    """From the classic to the consumer protocol, while the group is in use."""
+    can_downgrade: bool = True
 
 
 class Topics(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -48,6 +48,8 @@ from ottla.coordinators.group_records import (
     delete,
     read_record,
 )
+from ottla.coordinators.migration import downgraded, is_all_classic, records_of, upgraded
+from ottla.coordinators.mixed import MixedProtocol
 from ottla.coordinators.offsets import Offsets
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp, Token
 from ottla.wire.apis import ApiKey
@@ -62,6 +64,9 @@ ALL_GROUP_OPERATIONS = 0b1101_0100_1000
 
 EXPIRED_AT_ONCE_MAX = 1000
 """Offsets deleted in one batch; what is left comes right after."""
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+"""Which protocol a member speaks, in ConsumerGroupDescribe."""
 
 _EXPIRY = ("expiry",)
 
@@ -79,13 +84,13 @@ class GroupShard:
         self._desk = Desk(config, topics, new_id)
         self._is_loaded = False
         self._classic = ClassicProtocol(self._desk, self._classic_group)
-        self._consumer = ConsumerProtocol(self._desk, self._consumer_group)
-        classic = self._classic
+        self._consumer = ConsumerProtocol(self._desk, self._consumer_group, self._go_classic)
+        self._mixed = MixedProtocol(self._desk, self._consumer)
         self._commands: dict[int, Command] = {
-            ApiKey.JOIN_GROUP: classic.join,
-            ApiKey.SYNC_GROUP: classic.sync,
-            ApiKey.HEARTBEAT: lambda _, asked, token: classic.heartbeat(asked, token),
-            ApiKey.LEAVE_GROUP: classic.leave,
+            ApiKey.JOIN_GROUP: self._join,
+            ApiKey.SYNC_GROUP: self._sync,
+            ApiKey.HEARTBEAT: self._heartbeat,
+            ApiKey.LEAVE_GROUP: self._leave,
             ApiKey.OFFSET_COMMIT: self._commit,
             ApiKey.TXN_OFFSET_COMMIT: self._commit_in_transaction,
             ApiKey.OFFSET_FETCH: self._fetch,
@@ -195,10 +200,12 @@ class GroupShard:
         self._is_loaded = True
         self._desk.out = Outbox(now, -1)
         for group in self.groups.values():
-            if isinstance(group, ClassicGroup):
-                self._classic.restart_sessions(group)
-            else:
+            if isinstance(group, ConsumerGroup):
                 self._consumer.restart_timers(group)
+            elif group.awaits_first_rebalance:
+                self._classic.take(group, "it was a consumer group")
+            else:
+                self._classic.restart_sessions(group)
         self._await_expiry(self._desk.config.offsets_retention_check_interval_ms)
         return self._desk.out.effects()
 
@@ -257,12 +264,84 @@ class GroupShard:
             # Its member should join anew, not give up.
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {id} not found.")
         if group is not None:
+            if create and not group.is_empty and self._may_upgrade(group):
+                return self._go_consumer(group)
             if not create or not group.is_empty:
                 raise KafkaError(
                     ErrorCode.GROUP_ID_NOT_FOUND, f"Group {id} is not a consumer group."
                 )
             self._desk.out.records.append(delete(GroupMetadataKey(group=id)))
         return ConsumerGroup(id)
+
+    # -- from one protocol to the other (`migration`). As in all that is about classic groups, state leads and
+    # records follow: replaying them changes nothing any more.
+
+    def _may_upgrade(self, group: ClassicGroup) -> bool:
+        config = self._desk.config
+        return (
+            config.can_upgrade
+            and group.uses_consumer_protocol
+            and len(group.members) < config.consumer_max_size
+        )
+
+    def _go_consumer(self, group: ClassicGroup) -> ConsumerGroup:
+        new = upgraded(group, self._desk.topics)
+        logger.info("group %s goes over to the consumer protocol", group.id)
+        self._classic.give_away(group)
+        self.groups[group.id] = new
+        self._desk.out.records.append(delete(GroupMetadataKey(group=group.id)))
+        self._desk.out.records.extend(records_of(new))
+        self._consumer.restart_timers(new)
+        return new
+
+    def _go_classic(self, group: ConsumerGroup, gone: Collection[str]) -> bool:
+        config = self._desk.config
+        if (
+            not config.can_downgrade
+            or not is_all_classic(group, gone)
+            or len(group.members) - len(gone) > config.max_size
+        ):
+            return False
+        logger.info("group %s goes over to the classic protocol", group.id)
+        new = downgraded(group, gone, self._desk.topics, self._desk.out.now_ms)
+        self._consumer.delete(group)
+        self._desk.out.records.append(new.record())
+        self.groups[group.id] = new
+        self._classic.take(new, "its last member of the consumer protocol left")
+        return True
+
+    def _mixed_group(self, id: str) -> ConsumerGroup | None:
+        """One that members of the classic protocol may have to do with."""
+        group = self.groups.get(id)
+        return group if isinstance(group, ConsumerGroup) and not group.is_empty else None
+
+    def _join(self, version: int, asked: Asked, token: Token) -> None:
+        """JoinGroup 0-9."""
+        if (group := self._mixed_group(asked.message.group_id)) is not None:
+            self._mixed.join(group, version, asked, token)
+        else:
+            self._classic.join(version, asked, token)
+
+    def _sync(self, version: int, asked: Asked, token: Token) -> None:
+        """SyncGroup 0-5."""
+        if (group := self._mixed_group(asked.message.group_id)) is not None:
+            self._mixed.sync(group, asked, token)
+        else:
+            self._classic.sync(version, asked, token)
+
+    def _heartbeat(self, version: int, asked: Asked, token: Token) -> None:
+        """Heartbeat 0-4."""
+        if (group := self._mixed_group(asked.message.group_id)) is not None:
+            self._mixed.heartbeat(group, asked, token)
+        else:
+            self._classic.heartbeat(asked, token)
+
+    def _leave(self, version: int, asked: Asked, token: Token) -> None:
+        """LeaveGroup 0-5."""
+        if (group := self._mixed_group(asked.message.group_id)) is not None:
+            self._mixed.leave(group, version, asked, token)
+        else:
+            self._classic.leave(version, asked, token)
 
     def _reads(self, group: Group) -> Callable[[str], bool]:
         """Whether some member reads a topic."""
@@ -525,7 +604,7 @@ class GroupShard:
             "subscribed_topic_regex": member.regex,
             "assignment": {"topic_partitions": self._named(member.assigned)},
             "target_assignment": {"topic_partitions": self._named(group.target.get(member.id, {}))},
-            "member_type": 1,
+            "member_type": CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
         }
 
     def _named(self, assignment: Mapping[UUID, frozenset[int]]) -> list[dict[str, Any]]:

@@ -258,3 +258,56 @@ def subscription(*topics: str) -> bytes:
     for topic in topics:
         data += len(topic).to_bytes(2, "big") + topic.encode()
     return data + b"\xff\xff\xff\xff"
+
+
+Owned = dict[str, set[int]]
+
+
+class Member:
+    """A consumer that does as it is told."""
+
+    def __init__(
+        self, world: GroupWorld, id: str, topics: list[str] | None = None, **more: Any
+    ) -> None:
+        self.world = world
+        self.id = id
+        self.epoch = 0
+        self.owned: Owned = {}
+        self.asks = {"subscribed_topic_names": ["t"] if topics is None else topics, **more}
+
+    def join(self) -> Any:
+        self.owned, self.epoch = {}, 0
+        return self.beat(**self.asks, rebalance_timeout=30_000)
+
+    def beat(self, **more: Any) -> Any:
+        """A heartbeat that says what the member owns; the answer is obeyed."""
+        fields = {
+            "group_id": "g",
+            "member_id": self.id,
+            "member_epoch": self.epoch,
+            "instance_id": self.asks.get("instance_id"),
+            "rebalance_timeout": -1,
+            "topic_partitions": [
+                {"topic_id": topic_id(topic), "partitions": sorted(numbers)}
+                for topic, numbers in sorted(self.owned.items())
+            ],
+            **more,
+        }
+        version = fields.pop("version", 1)
+        reply = self.world.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, **fields).reply
+        if int(reply.error_code) == 0:
+            self.epoch = reply.member_epoch
+            if reply.assignment is not None:
+                self.owned = {
+                    self.world.topics.name_of(each.topic_id) or "?": set(each.partitions)
+                    for each in reply.assignment.topic_partitions
+                }
+        return reply
+
+    def leave(self, epoch: int = -1) -> Any:
+        self.epoch = epoch
+        return self.beat(topic_partitions=None)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.owned.values()))
