@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
+from uuid import UUID
 
 from ottla.controller.draft import UNCLEAN_ELECTION
 from ottla.log.log import Log
-from ottla.metadata.image import Delta, MetadataImage, PartitionImage
+from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import NO_LEADER, RECOVERING, TOPIC_RESOURCE
 from ottla.replica.partition import Partition, Proposal, Role, Truncation
 from ottla.sim.cluster import SimCluster, SimNode
@@ -37,6 +38,7 @@ class _State(NamedTuple):
     partition_epoch: int
     role: Role
     log_start: int
+    min_isr: int
 
 
 class _Replica:
@@ -48,6 +50,8 @@ class _Replica:
         self.state: _State | None = None
         self.recovery_point = 0
         self.under_min_isr = False
+        self.is_wrong = False
+        """Its disk holds something else than was written, as long as this log is there."""
         self.is_doubtful = False
         """Its machine lost power, or its disk failed: some of the tail may be gone."""
         self.lost_in = -1
@@ -69,17 +73,22 @@ class Checkers:
         self.history = history
         self.ledgers: dict[TopicPartition, Ledger] = {}
         self.on_loss: list[Callable[[TopicPartition], None]] = []
+        self.on_deletion: list[Callable[[TopicPartition, UUID], None]] = []
+        """A partition is gone, and all that clients were told of it with it."""
         self.checks = 0
         self.allows_unclean_elections = False
         """Whether a leader may be elected that surely lacks records, if the controller says so with it."""
+        self.given_up: set[TopicPartition] = set()
+        """Partitions of which whoever had all that was committed lost it: an operator chose another leader."""
         self._quorum = QuorumChecker(cluster)
         self._quorum.on_decisions.append(self._check_decisions)
         self._told = Told()
-        self._leaders: dict[tuple[TopicPartition, int], int] = {}
+        self._leaders: dict[tuple[UUID, int, int], int] = {}
         self._broker_epochs: dict[int, int] = {}
         self._watched = {node.id: _Watched(node) for node in cluster.nodes.values()}
         self._by_process: dict[Process, _Watched] = {}
         self._acks_seen = 0
+        self._reads_seen = 0
         self._anomalies_seen = 0
         cluster.on_change.append(self._machine_changed)
         cluster.world.loop.after_event = self._after_event
@@ -121,6 +130,46 @@ class Checkers:
         for replica in self._watched[node].replicas.values():
             self._doubt(node, replica)
 
+    def disk_replaced(self, node: int) -> None:
+        """Told before the machine is started again, with an empty disk."""
+        self.power_lost(node)
+        self._quorum.voters[node].lost_its_disk()
+        for replica in self._watched[node].replicas.values():
+            replica.recovery_point = 0
+            replica.is_wrong = False
+
+    def disk_is_wrong(self, node: int, key: TopicPartition) -> None:
+        """Some of what this replica has is not what it wrote, and it cannot know."""
+        self._watched[node].replicas[key].is_wrong = True
+
+    def may_lose(self, node: int) -> bool:
+        """Whether everything that this node holds is surely held by another in sync, or eligible to lead."""
+        doubtful = self.doubtful_nodes()
+        return not any(id != node for id in doubtful) and all(
+            any(id != node for id in (*decided.isr, *decided.elr))
+            for decided in self._hosted(node).values()
+        )
+
+    def _hosted(self, node: int) -> dict[TopicPartition, PartitionImage]:
+        return {
+            TopicPartition(topic.name, number): partition
+            for topic in self.image.topics.values()
+            for number, partition in enumerate(topic.partitions)
+            if node in partition.replicas
+        }
+
+    def without_hope(self) -> list[TopicPartition]:
+        """Partitions that nobody may lead any more, though all of their nodes are there: whoever had
+        everything committed was given an empty disk."""
+        return [
+            TopicPartition(topic.name, number)
+            for topic in self.image.topics.values()
+            for number, partition in enumerate(topic.partitions)
+            if partition.leader == NO_LEADER
+            and not any((partition.isr, partition.elr, partition.last_known_elr))
+            and all(self.image.is_alive(id) for id in partition.replicas)
+        ]
+
     def _doubt(self, node: int, replica: _Replica) -> None:
         registered = self.image.brokers.get(node)
         replica.is_doubtful = True
@@ -132,22 +181,37 @@ class Checkers:
         registered = self.image.brokers.get(node)
         return replica.is_doubtful and (registered is None or registered.epoch <= replica.lost_in)
 
-    def _allows_unclean(self, topic: str) -> bool:
+    def _allows_unclean(self, key: TopicPartition) -> bool:
         return (
             self.allows_unclean_elections
-            or self.image.config(TOPIC_RESOURCE, topic).get(UNCLEAN_ELECTION) == "true"
+            or key in self.given_up
+            or self.image.config(TOPIC_RESOURCE, key.topic).get(UNCLEAN_ELECTION) == "true"
         )
 
     def doubtful_nodes(self) -> list[int]:
-        """Nodes that may miss something that was committed."""
+        """Nodes that may miss something that was committed, and that they are to hold."""
         return [
             id
             for id, watched in self._watched.items()
-            if any(replica.is_doubtful for replica in watched.replicas.values())
+            if any(
+                (replica.is_doubtful or replica.is_wrong) and key in hosted
+                for hosted in [self._hosted(id)]
+                for key, replica in watched.replicas.items()
+            )
         ]
 
     def copy_of(self, node: int, key: TopicPartition) -> Copy:
         return self._watched[node].replicas[key].copy
+
+    def replicas_on(self, node: int) -> list[TopicPartition]:
+        """Those that are open there."""
+        replicas = self._watched[node].replicas
+        return [key for key, replica in sorted(replicas.items()) if replica.log is not None]
+
+    def log_of(self, node: int, key: TopicPartition) -> Log:
+        log = self._watched[node].replicas[key].log
+        assert log is not None
+        return log
 
     def describe(self, key: TopicPartition) -> str:
         """What the controller has decided about it."""
@@ -167,6 +231,8 @@ class Checkers:
         if watched is None:
             if len(self.history.acknowledged) != self._acks_seen:
                 self._check_acks()
+            if len(self.history.shown) != self._reads_seen:
+                self._check_reads()
             if len(self.history.anomalies) != self._anomalies_seen:
                 self._check_anomalies()
             return
@@ -197,7 +263,7 @@ class Checkers:
         told.installs.clear()
 
     def _check_truncation(self, node: int, truncation: Truncation) -> None:
-        """D8: what a replica cuts has not counted as committed there, not even for a moment."""
+        """D8: what a replica cuts has not counted as committed there, not even for a moment (KAFKA-14704)."""
         key = truncation.partition
         replica = self._watched[node].replicas.get(key)
         excused = self._ledger(key).losses or (replica is not None and replica.is_doubtful)
@@ -236,6 +302,15 @@ class Checkers:
                 f"committed is what is below {ledger.end}",
             )
 
+    def _check_reads(self) -> None:
+        """D11: nobody is shown what is not committed."""
+        for key, end in self.history.shown[self._reads_seen :]:
+            ledger = self._ledger(key)
+            if end > ledger.end and not ledger.losses:
+                what = f"was shown records up to {end}, committed is what is below {ledger.end}"
+                raise self._fail("D11", "a consumer", key, what)
+        self._reads_seen = len(self.history.shown)
+
     def _check_anomalies(self) -> None:
         anomaly = self.history.anomalies[self._anomalies_seen]
         raise self._fail(anomaly.rule, "a client", anomaly.partition, anomaly.what)
@@ -248,6 +323,9 @@ class Checkers:
         known = watched.replicas
         for key, partition in partitions.items():
             log = partition.log
+            topic = self.image.topics.get(key.topic)
+            if topic is None or topic.id != partition.topic_id:
+                continue  # deleted, and it has not heard of it yet
             state = _State(
                 log.log_end,
                 log.high_watermark,
@@ -255,6 +333,7 @@ class Checkers:
                 partition.partition_epoch,
                 partition.role,
                 log.log_start,
+                log.config.min_insync_replicas,
             )
             replica = known.get(key)
             if replica is None or replica.log is not log:
@@ -263,11 +342,32 @@ class Checkers:
                 self._changed(watched, key, partition, replica, state)
             replica.recovery_point = log.recovery_point
         if len(partitions) < len(known):
-            for key, replica in known.items():
-                if key not in partitions and replica.log is not None:
-                    self._note(key, watched.machine.id, "no longer serves its replica")
-                    self._doubt(watched.machine.id, replica)
-                    replica.log, replica.state = None, None
+            self._look_at_missing(watched, [key for key in known if key not in partitions])
+
+    def _look_at_missing(self, watched: _Watched, missing: list[TopicPartition]) -> None:
+        node = watched.machine.id
+        for key in missing:
+            replica = watched.replicas[key]
+            decided = self._partition_image(key)
+            if decided is None or node not in decided.replicas:
+                self._note(key, node, "has no replica any more")
+                del watched.replicas[key]
+            elif replica.log is not None:
+                self._note(key, node, "no longer serves its replica")
+                self._doubt(node, replica)
+                replica.log, replica.state = None, None
+
+    def _forget_topic(self, topic: TopicImage) -> None:
+        """Deleted: one of the same name is another topic."""
+        for number in range(len(topic.partitions)):
+            key = TopicPartition(topic.name, number)
+            for watched in self._watched.values():
+                watched.replicas.pop(key, None)
+            self.ledgers.pop(key, None)
+            self.given_up.discard(key)
+            self._note(key, "controller", "one of that name was deleted")
+            for callback in self.on_deletion:
+                callback(key, topic.id)
 
     def _open(self, watched: _Watched, key: TopicPartition, partition: Partition) -> _Replica:
         """A log begins, or is there again after a restart: what was flushed is, and without a power loss
@@ -286,9 +386,13 @@ class Checkers:
             kept = replica.copy.end
             start = replica.copy.start
             lost = [b for b in before.copy.after(start) if replica.copy.hash_at(b.end) != b.hash]
-            replica.is_doubtful = before.is_doubtful and not ledger.holds_all(replica.copy)
+            holds_all = ledger.holds_all(replica.copy)
+            replica.is_doubtful = not holds_all and (before.is_doubtful or before.is_wrong)
             replica.lost_in = before.lost_in
-            if lost and not before.is_doubtful:
+            replica.is_wrong = before.is_wrong and not lost
+            if lost and before.is_wrong:
+                self._note(key, node, "noticed what its disk did to it")
+            elif lost and not before.is_doubtful:
                 raise self._fail(
                     "D7",
                     node,
@@ -301,7 +405,7 @@ class Checkers:
                 raise self._fail(
                     "D7", node, key, f"says that it stopped cleanly, and lost {lost[0].base}"
                 )
-            if lost and lost[0].base < before.recovery_point:
+            if lost and lost[0].base < before.recovery_point and not before.is_wrong:
                 raise self._fail(
                     "D7",
                     node,
@@ -343,6 +447,10 @@ class Checkers:
         advanced = before is None or state.high_watermark > before.high_watermark
         if advanced and state.role is not Role.OFFLINE:
             self._high_watermark_advanced(watched, key, partition, replica)
+        ledger = self._ledger(key)
+        if state.log_start > ledger.end and not ledger.losses:
+            what = f"deleted all below {state.log_start}, committed is what is below {ledger.end}"
+            raise self._fail("D11", node, key, what)
         replica.under_min_isr = partition.is_under_min_isr
         if replica.is_doubtful and self._ledger(key).holds_all(replica.copy):
             replica.is_doubtful = False
@@ -378,6 +486,10 @@ class Checkers:
                     )
             end_before = min(end_before, gone[0].base)
         if replica.copy.end > end_before:
+            newest = replica.copy.batches[-1]
+            if newest.epoch > partition.leader_epoch:
+                what = f"took {newest.base} of epoch {newest.epoch}, being in an earlier one"
+                raise self._fail("D8", node, key, f"{what}: {partition!r}")
             self._compare_with_others(watched, key, replica)
         told = partition.log.epochs.entries
         rebuilt = replica.copy.epochs_from(partition.log.log_start)
@@ -421,7 +533,7 @@ class Checkers:
         """D3: a clean leader has everything. M8: it is the only one of its epoch."""
         node = watched.machine.id
         epoch = partition.leader_epoch
-        other = self._leaders.setdefault((key, epoch), node)
+        other = self._leaders.setdefault((partition.topic_id, key.partition, epoch), node)
         if other != node:
             raise self._fail("M8", node, key, f"leads epoch {epoch}, which node {other} led")
         ledger = self._ledger(key)
@@ -432,7 +544,7 @@ class Checkers:
             decided is not None
             and decided.leader_epoch == epoch
             and decided.leader_recovery_state == RECOVERING
-            and (replica.is_doubtful or self._allows_unclean(key.topic))
+            and (replica.is_doubtful or replica.is_wrong or self._allows_unclean(key))
         ):
             self._note(key, node, f"leads, maybe with losses, with end {replica.copy.end}")
             agreed = ledger.copy.floor(replica.copy.end)
@@ -503,6 +615,9 @@ class Checkers:
         replica = self._watched[member].replicas.get(key)
         if replica is leader or (replica is not None and self._is_excused(member, replica)):
             return
+        decided = self._partition_image(key)
+        if decided is not None and member not in decided.replicas:
+            return  # it had all that when it was taken off the partition
         committed = leader.copy.floor(high_watermark)
         if committed == leader.copy.start:
             return
@@ -541,6 +656,8 @@ class Checkers:
                 if broker.epoch < self._broker_epochs.get(id, -1):
                     raise self._fail("M9", node, METADATA, f"broker {id} has an old epoch again")
                 self._broker_epochs[id] = broker.epoch
+        for deleted in delta.deleted_topics:
+            self._forget_topic(deleted)
         for topic_id, number in delta.changed_partitions:
             topic = after.topics_by_id.get(topic_id)
             if topic is None:
@@ -566,8 +683,10 @@ class Checkers:
             raise self._fail("M8", node, key, f"epochs fell: {was} to {now}")
         if now.leader not in (was.leader, NO_LEADER):
             entitled = (*was.isr, *was.elr)
+            if now.replicas != was.replicas:
+                entitled += now.isr  # one joins and takes over at once: it is checked as a joiner
             recovers = now.leader_recovery_state == RECOVERING and (
-                now.leader in was.last_known_elr or self._allows_unclean(key.topic)
+                now.leader in was.last_known_elr or self._allows_unclean(key)
             )
             if now.leader not in entitled and not recovers:
                 raise self._fail(
@@ -579,7 +698,8 @@ class Checkers:
             broker = image.brokers.get(member)
             if member not in was.isr and (broker is None or broker.in_controlled_shutdown):
                 raise self._fail("D10", node, key, f"{member} joined while it leaves: {now}")
-            if member not in was.isr and now.leader_epoch == was.leader_epoch:
+            elected = now.leader_epoch > was.leader_epoch and now.replicas == was.replicas
+            if member not in was.isr and not elected:
                 self._check_joined(member, key, now)
 
     def _check_joined(self, member: int, key: TopicPartition, now: PartitionImage) -> None:

@@ -60,8 +60,12 @@ class SimNode:
 
     @property
     def has_failed_disk(self) -> bool:
-        broker = self.node.broker if self.node is not None else None
-        return broker is not None and bool(broker.logs.offline_directories)
+        if self.node is None:
+            return False
+        broker, quorum = self.node.broker, self.node.quorum
+        return (broker is not None and bool(broker.logs.offline_directories)) or (
+            quorum is not None and quorum.failed is not None
+        )
 
     def start(self) -> None:
         assert not self.is_up

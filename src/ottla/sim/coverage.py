@@ -46,6 +46,12 @@ RARE: Mapping[str, str] = {
     "quorum leader gave up": "a leader of the quorum heard of no majority any more",
     "metadata truncated": "a voter cut records that no majority had",
     "snapshot fetched": "a node was so far behind that it was sent a checkpoint",
+    "damage seen by a consumer": "a batch that a broker's disk had damaged was refused by its reader",
+    "damage seen by a follower": "a batch that its leader's disk had damaged was refused by a follower",
+    "reassigned": "a partition's replicas were others in the end",
+    "reassignment cancelled": "a partition's new replicas left before they were whole",
+    "topic made anew": "a topic was deleted, and another of the same name was made",
+    "records deleted": "a leader deleted records because it was asked to",
     "decisions lost": "a controller lost its leadership with decisions not committed",
 }
 

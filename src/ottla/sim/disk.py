@@ -49,13 +49,24 @@ class Write:
 class Inode:
     """A file's content, whatever it is called."""
 
-    __slots__ = ("cache", "locked", "pending", "platter")
+    __slots__ = ("cache", "locked", "pending", "platter", "wrong")
 
     def __init__(self) -> None:
         self.cache = bytearray()
         self.platter = bytearray()
         self.pending: list[Write] = []
         self.locked = False
+        self.wrong: dict[int, int] = {}
+        """Position → by which bits the byte there differs from what was written, and is not told."""
+
+    @property
+    def as_meant(self) -> bytearray:
+        if not self.wrong:
+            return self.cache
+        content = bytearray(self.cache)
+        for position, bits in self.wrong.items():
+            content[position] ^= bits
+        return content
 
 
 class Directory:
@@ -136,9 +147,7 @@ class SimFile:
             data = data[: self._disk.random.randint(0, max(0, min(room, len(data) - 1)))]
         if data:
             before = len(self._inode.cache)
-            for write in self._disk.as_written(self._path, Write(position, data)):
-                write.apply(self._inode.cache)
-                self._inode.pending.append(write)
+            self._disk.write(self._path, self._inode, Write(position, data))
             self._disk.used_bytes += len(self._inode.cache) - before
             self._disk.note("write", self._path, position, len(data), zlib.crc32(data))
         if error is not None:
@@ -156,6 +165,7 @@ class SimFile:
         if size == before:
             return
         _resize(self._inode.cache, size)
+        self._inode.wrong = {at: bits for at, bits in self._inode.wrong.items() if at < size}
         self._disk.used_bytes += size - before
         self._inode.pending.append(Write(size, None))
         self._disk.note("truncate", self._path, size)
@@ -368,20 +378,38 @@ class SimDisk:
         inode.cache[where] ^= bit
         if where < len(inode.platter):
             inode.platter[where] ^= bit
+        inode.wrong[where] = inode.wrong.get(where, 0) ^ bit
         self.note("rot", path, where, bit)
         return where
 
     def peek(self, path: str) -> bytearray:
-        """The content as programs see it, for whoever checks: no fault strikes here."""
-        return self._inode(path).cache
+        """The content for whoever checks: no fault strikes here, and what the disk silently got wrong is as
+        it was meant, so that nobody else may have it any other way."""
+        return self._inode(path).as_meant
 
-    def as_written(self, path: str, write: Write) -> list[Write]:
+    @property
+    def is_wrong(self) -> bool:
+        """Whether some file is not what was written."""
+        return any(inode.wrong for inode in self._inodes())
+
+    def write(self, path: str, inode: Inode, write: Write) -> None:
         """The write itself, or, misdirected, the hole it leaves and the place it hits instead."""
         assert write.data is not None
-        if not self._faults or self.drawn_fault("misdirect", path) is None:
-            return [write]
-        elsewhere = self.random.randrange(write.position + 1)
-        return [Write(write.position, bytes(len(write.data))), Write(elsewhere, write.data)]
+        writes = [write]
+        if self._faults and self.drawn_fault("misdirect", path) is not None:
+            elsewhere = self.random.randrange(write.position + 1)
+            writes = [Write(write.position, bytes(len(write.data))), Write(elsewhere, write.data)]
+        meant = None
+        if len(writes) > 1 or inode.wrong:
+            meant = bytearray(inode.as_meant)
+            write.apply(meant)
+        for each in writes:
+            each.apply(inode.cache)
+            inode.pending.append(each)
+        if meant is not None:
+            # What lies beyond the end of what was meant was never told to anybody.
+            both = zip(meant, inode.cache, strict=False)
+            inode.wrong = {at: a ^ b for at, (a, b) in enumerate(both) if a != b}
 
     def forget_process(self) -> None:
         """The process died, the machine did not: its locks are free, everything else stays."""
@@ -507,10 +535,14 @@ class SimDisk:
 
 
 def _lose_content(inode: Inode, chance: random.Random) -> None:
-    """Decide what of the unflushed writes had reached the platter."""
+    """Decide what of the unflushed writes had reached the platter: of a file that is wrong already, all."""
     survivors = bytearray(inode.platter)
     if inode.pending:
-        fate = chance.choice(("all", "none", "some", "torn", "torn", "zeros"))
+        fate = (
+            "all"
+            if inode.wrong
+            else chance.choice(("all", "none", "some", "torn", "torn", "zeros"))
+        )
         count = len(inode.pending)
         kept = count if fate == "all" else 0 if fate == "none" else chance.randint(0, count - 1)
         for write in inode.pending[:kept]:
@@ -526,6 +558,7 @@ def _lose_content(inode: Inode, chance: random.Random) -> None:
     inode.platter = survivors
     inode.cache = bytearray(survivors)
     inode.pending.clear()
+    inode.wrong = {at: bits for at, bits in inode.wrong.items() if at < len(survivors)}
 
 
 def _parts(path: str) -> list[str]:

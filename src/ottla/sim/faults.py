@@ -14,11 +14,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from ottla.metadata.image import PartitionImage
+from ottla.metadata.records import NO_LEADER
+from ottla.records.batch import HEADER_BYTES
 from ottla.sim.checkers import Checkers
-from ottla.sim.cluster import DATA, SimCluster, SimNode
+from ottla.sim.cluster import DATA, METADATA, SimCluster, SimNode
+from ottla.sim.operator import (
+    HIGH_WATERMARK,
+    PREFERRED,
+    Operator,
+    other_replicas,
+    some_partition,
+)
+from ottla.sim.oracle import Seen
 from ottla.sim.tcp import NetworkConditions
+from ottla.wire.types import TopicPartition
 
 CLIENTS = "clients"
+CLOCK_ERROR_MS_MAX = 6 * 60 * 60 * 1000
+"""Less than what a producer's state outlives: how long one may be silent is measured by the wall clock."""
 
 
 @dataclass
@@ -33,10 +47,11 @@ class FaultPlan:
 
     @staticmethod
     def draw(chance: random.Random) -> FaultPlan:
-        """Some kinds are left out of a run, so that others are seen undisturbed."""
-        weights = {kind: chance.choice((0, 1, 1, 2, 4)) for kind in KINDS if kind not in LONG}
-        if not any(weights.values()):
-            weights["kill"] = 1
+        """Each run has a character: most kinds are left out of it, so that the others, and what comes of
+        them together, are seen often and undisturbed."""
+        count = chance.choice((2, 3, 4, 6, 8, len(SHORT)))
+        weights = dict.fromkeys(KINDS, 0)
+        weights |= {kind: chance.choice((1, 1, 2, 4)) for kind in chance.sample(SHORT, count)}
         plan = FaultPlan(
             every_s=chance.choice((0.3, 1.0, 2.0, 5.0)),
             weights=weights,
@@ -49,7 +64,7 @@ class FaultPlan:
                 refuse_rate=chance.choice((0.0, 0.0, 0.02)),
             ),
         )
-        weights |= {kind: chance.choice((0, 0, 1, 2, 4)) for kind in LONG}
+        weights |= {kind: chance.choice((0, 0, 1, 2)) for kind in LONG}
         return plan
 
     def describe(self) -> str:
@@ -65,7 +80,12 @@ class FaultPlan:
 
 class Nemesis:
     def __init__(
-        self, cluster: SimCluster, checkers: Checkers, plan: FaultPlan, chance: random.Random
+        self,
+        cluster: SimCluster,
+        checkers: Checkers,
+        operator: Operator,
+        plan: FaultPlan,
+        chance: random.Random,
     ) -> None:
         self.counts: dict[str, int] = {}
         self.struck: list[int] = []
@@ -73,6 +93,11 @@ class Nemesis:
         self.story: list[str] = []
         self._cluster = cluster
         self._checkers = checkers
+        self._operator = operator
+        self.on_wrong_disk: list[Callable[[], None]] = []
+        """Called before a disk first gives back what was never written to it."""
+        self._armed: set[int] = set()
+        """Nodes whose disks will fail soon."""
         self._plan = plan
         self._dice = chance
         self._random = random.Random(chance.getrandbits(64))
@@ -106,8 +131,12 @@ class Nemesis:
         self._checkers.note_everywhere("everything is healed")
         self._network.conditions = NetworkConditions()
         self._network.heal()
+        self._armed.clear()
         for node in self._cluster.nodes.values():
             node.host.disk.mend()
+            node.host.clock.wall_error_ms = 0
+            if node.host.disk.is_wrong:
+                self._empty_disk(node)
             world.loop.executor_delays_s.pop(node.host.name, None)
             process = node.process
             if process is not None and process.paused:
@@ -165,6 +194,12 @@ class Nemesis:
         self._start_later(node)
         return True
 
+    def _may_harm(self, node: SimNode) -> bool:
+        """Unless another may lack something already, or soon."""
+        return not any(
+            id != node.id for id in (*self._checkers.doubtful_nodes(), *sorted(self._armed))
+        )
+
     def power_loss(self) -> bool:
         node = self._pick("up", "starting", "paused", "down")
         if node is None or not self._cut_power(node):
@@ -173,8 +208,7 @@ class Nemesis:
         return True
 
     def _cut_power(self, node: SimNode) -> bool:
-        """Unless another may lack something already."""
-        if any(id != node.id for id in self._checkers.doubtful_nodes()):
+        if not self._may_harm(node):
             return False
         self._say(f"cuts the power of node {node.id}")
         self._checkers.power_lost(node.id)
@@ -194,11 +228,16 @@ class Nemesis:
         node = self._pick("up")
         if node is None or not self._cut_power(node):
             return False
-        if self._random.random() < 0.5:
-            one, other = [name for name in self._names() if name != node.host.name][:2]
+        one, other = [name for name in self._names() if name != node.host.name][:2]
+        disturbance = self._random.choice(("none", "cut", "slow"))
+        if disturbance == "cut":
             self._say(f"parts {one} from {other} only")
             self._network.partition([one], [other])
             self._heal_later()
+        elif disturbance == "slow":
+            controller = self._active_controller()
+            if controller is not None:
+                self._slow(one, controller.host.name, self._random.choice((0.5, 2.0)), 10.0)
         at = 0.0
         for _ in range(self._random.randint(2, 5)):
             at += self._random.uniform(0.02, 0.5)
@@ -208,6 +247,51 @@ class Nemesis:
         at += self._random.uniform(0.02, 3.0)
         self._later(at, at, lambda: self._start(node))
         return True
+
+    def hop(self) -> bool:
+        """Leadership of one partition moves on, time and again: each leader is cut off from the other nodes
+        for a while, and clients may still reach it."""
+        found = self._some_partition()
+        if found is None:
+            return False
+        at = 0.0
+        for _ in range(self._random.randint(2, 5)):
+            self._later(at, at, partial(self._cut_off_leader, found[0]))
+            at += self._random.uniform(0.5, 5.0)
+            self._later(at, at, self._network.heal)
+            at += self._random.uniform(0.05, 3.0)
+        return True
+
+    def _cut_off_leader(self, key: TopicPartition) -> None:
+        topic = self._checkers.image.topics.get(key.topic)
+        leader = NO_LEADER if topic is None else topic.partitions[key.partition].leader
+        if leader != NO_LEADER:
+            name = self._cluster.nodes[leader].host.name
+            self._say(f"isolates {name}, which leads {key}")
+            self._network.partition([name], [other for other in self._names() if other != name])
+
+    def swing(self) -> bool:
+        """Leadership of one partition goes round among its replicas, which stay in sync; the news of it may
+        reach one of them late."""
+        found = self._some_partition()
+        if found is None:
+            return False
+        key, partition = found
+        controller = self._active_controller()
+        if controller is not None and self._random.random() < 0.7:
+            late = self._cluster.nodes[self._random.choice(partition.replicas)].host.name
+            self._slow(late, controller.host.name, self._random.choice((0.2, 1.0)), 10.0)
+        replicas, at = list(partition.replicas), 0.0
+        for _ in range(self._random.randint(2, 8)):
+            replicas = [*replicas[1:], replicas[0]]
+            self._later(at, at, partial(self._lead_by, key, replicas))
+            at += self._random.uniform(0.05, 1.5)
+        return True
+
+    def _lead_by(self, key: TopicPartition, replicas: list[int]) -> None:
+        self._say(f"wants {key} to be led by {replicas[0]}")
+        self._operator.reassign(key, replicas)
+        self._later(0.01, 0.1, lambda: self._operator.elect(key, PREFERRED))
 
     def blackout(self) -> bool:
         """All processes are killed at once."""
@@ -246,11 +330,27 @@ class Nemesis:
             node.kill()
 
     def stop(self) -> bool:
-        node = self._pick("up")
+        """Half of the time, the active controller."""
+        node = self._active_controller() if self._random.random() < 0.5 else self._pick("up")
         if node is None:
             return False
         self._say(f"stops node {node.id}")
         node.stop()
+        return True
+
+    def _active_controller(self) -> SimNode | None:
+        for node in self._cluster.nodes.values():
+            quorum = node.node.quorum if node.node is not None else None
+            if node.state == "up" and quorum is not None and quorum.is_active:
+                return node
+        return None
+
+    def clock(self) -> bool:
+        """A wall clock is set, forward or back."""
+        node = self._random.choice(list(self._cluster.nodes.values()))
+        error_ms = self._random.choice((0, 1, -1)) * self._random.randrange(1, CLOCK_ERROR_MS_MAX)
+        self._say(f"sets the clock of node {node.id} to {error_ms / 1000:+.3f} s")
+        node.host.clock.wall_error_ms = error_ms
         return True
 
     def pause(self) -> bool:
@@ -336,17 +436,26 @@ class Nemesis:
         return True
 
     def slow_line(self) -> bool:
+        """Half of the time, that of a node to the active controller."""
         source, target = self._names()[:2]
-        self._say(f"slows the line from {source} to {target}")
-        delay = self._random.choice((0.02, 0.2, 1.0))
-        self._network.conditions.slow_links[source, target] = delay
+        controller = self._active_controller()
+        if controller is not None and self._random.random() < 0.5:
+            target = controller.host.name
+            source = next(name for name in self._names() if name != target)
+        self._slow(source, target, self._random.choice((0.02, 0.2, 1.0)), 15.0)
+        return True
+
+    def _slow(self, source: str, target: str, delay_s: float, longest_s: float) -> None:
+        if source == target:
+            return
+        self._say(f"slows the line from {source} to {target} by {delay_s} s")
         links = self._network.conditions.slow_links
+        links[source, target] = delay_s
 
         def mend() -> None:
             links.pop((source, target), None)
 
-        self._later(1.0, 15.0, mend)
-        return True
+        self._later(1.0, longest_s, mend)
 
     # Disks
 
@@ -362,20 +471,104 @@ class Nemesis:
     def disk_fault(self) -> bool:
         """A log directory fails for good; a new process finds the disk mended."""
         node = self._pick("up")
-        if node is None or any(id != node.id for id in self._checkers.doubtful_nodes()):
+        if node is None or not self._may_harm(node):
             return False
-        operation = self._random.choice(("write", "flush"))
+        operation = self._random.choice(("write", "flush", "rename", "flush_dir", "open"))
+        where = self._random.choice((DATA, DATA, METADATA))
         error = self._random.choice((errno.EIO, errno.ENOSPC))
-        self._say(f"lets a {operation} of node {node.id} fail")
-        node.host.disk.fail(operation, DATA, error=error, times=1)
+        self._say(f"lets a {operation} of node {node.id} in {where} fail")
+        node.host.disk.fail(operation, where, error=error, times=1)
+        self._mend_later(node)
+        return True
+
+    def full_disk(self) -> bool:
+        """There is room for little more, or for nothing."""
+        node = self._pick("up")
+        if node is None or not self._may_harm(node):
+            return False
+        self._say(f"fills the disk of node {node.id}")
+        node.host.disk.fill(self._random.choice((0, 100, 5000)))
+        self._mend_later(node)
+        return True
+
+    def _mend_later(self, node: SimNode) -> None:
+        self._armed.add(node.id)
 
         def mend() -> None:
+            self._armed.discard(node.id)
             node.host.disk.mend()
             if node.has_failed_disk:
                 self._replace_disk(node)
 
         self._later(1.0, 10.0, mend)
+
+    def empty_disk(self) -> bool:
+        """A machine comes back with a new disk; another has all that it had."""
+        node = self._random.choice(list(self._cluster.nodes.values()))
+        voters = [other.node.quorum for other in self._cluster.nodes.values() if other.node]
+        all_vote = all(quorum is not None and quorum.raft.has_vote for quorum in voters)
+        if not (
+            self._may_harm(node)
+            and self._checkers.may_lose(node.id)
+            and all_vote
+            and len(voters) == len(self._cluster.nodes)
+        ):
+            return False
+        self._empty_disk(node)
+        self._start_later(node)
         return True
+
+    def _empty_disk(self, node: SimNode) -> None:
+        self._say(f"gives node {node.id} an empty disk")
+        node.kill(power_loss=True)
+        node.host.disk.wipe()
+        self._checkers.disk_replaced(node.id)
+
+    def rot(self) -> bool:
+        """A bit of a segment that is closed and flushed is no longer what it was."""
+        found = self._some_closed_segment()
+        if found is None:
+            return False
+        node, key, path, batch = found
+        for callback in self.on_wrong_disk:
+            callback()
+        self._checkers.disk_is_wrong(node.id, key)
+        at = self._random.randrange(batch.position + HEADER_BYTES, batch.position + batch.size)
+        self._say(f"lets a bit of {path} on node {node.id} rot, at {at}")
+        node.host.disk.rot(path, at)
+        return True
+
+    def misdirect(self) -> bool:
+        """A write to the end of a log lands elsewhere in the file."""
+        node = self._pick("up")
+        if node is None or not (self._may_harm(node) and self._checkers.may_lose(node.id)):
+            return False
+        keys = self._checkers.replicas_on(node.id)
+        if not keys:
+            return False
+        key = self._random.choice(keys)
+        log = self._checkers.log_of(node.id, key)
+        path = f"{log.path}/{log.segment_bases[-1]:020d}.log"
+        for callback in self.on_wrong_disk:
+            callback()
+        self._checkers.disk_is_wrong(node.id, key)
+        self._say(f"misdirects the next write to {path} on node {node.id}")
+        node.host.disk.fail("misdirect", path, times=1)
+        return True
+
+    def _some_closed_segment(self) -> tuple[SimNode, TopicPartition, str, Seen] | None:
+        node = self._pick("up")
+        if node is None or not (self._may_harm(node) and self._checkers.may_lose(node.id)):
+            return None
+        found = []
+        for key in self._checkers.replicas_on(node.id):
+            log = self._checkers.log_of(node.id, key)
+            found += [
+                (node, key, f"{log.path}/{batch.segment:020d}.log", batch)
+                for batch in self._checkers.copy_of(node.id, key).batches
+                if batch.segment in log.segment_bases[:-1] and batch.end <= log.recovery_point
+            ]
+        return self._random.choice(found) if found else None
 
     def _replace_disk(self, node: SimNode) -> None:
         """What a failed flush did not write is not written by the next one either, though it can still be
@@ -384,6 +577,76 @@ class Nemesis:
         self._checkers.power_lost(node.id)
         node.kill(power_loss=True)
         self._start_later(node)
+
+    # Somebody administers
+
+    def _some_partition(self) -> tuple[TopicPartition, PartitionImage] | None:
+        return some_partition(self._checkers.image, self._random)
+
+    def elect_preferred(self) -> bool:
+        found = self._some_partition()
+        if found is None:
+            return False
+        self._say(f"elects the preferred leader of {found[0]}")
+        self._operator.elect(found[0], PREFERRED)
+        return True
+
+    def reassign(self) -> bool:
+        """Perhaps to brokers that are down; perhaps it is cancelled, or another one follows."""
+        found = self._some_partition()
+        if found is None:
+            return False
+        key, partition = found
+        wished = other_replicas(partition, list(self._cluster.nodes), self._random)
+        self._say(f"moves {key} from {list(partition.replicas)} to {wished}")
+        self._operator.reassign(key, wished)
+        if self._random.random() < 0.4:
+            self._later(0.01, 3.0, lambda: self._cancel(key))
+        return True
+
+    def _cancel(self, key: TopicPartition) -> None:
+        self._say(f"cancels the reassignment of {key}")
+        self._operator.reassign(key, None)
+
+    def min_isr(self) -> bool:
+        found = self._some_partition()
+        if found is None:
+            return False
+        value = str(self._random.randint(1, len(found[1].replicas)))
+        self._say(f"sets min.insync.replicas of {found[0].topic} to {value}")
+        self._operator.configure(found[0].topic, "min.insync.replicas", value)
+        return True
+
+    def retention(self) -> bool:
+        found = self._some_partition()
+        if found is None:
+            return False
+        value = self._random.choice(("-1", "0", "2000", "20000"))
+        self._say(f"sets retention.bytes of {found[0].topic} to {value}")
+        self._operator.configure(found[0].topic, "retention.bytes", value)
+        return True
+
+    def delete_records(self) -> bool:
+        found = self._some_partition()
+        if found is None:
+            return False
+        key = found[0]
+        end = self._checkers.ledgers[key].end if key in self._checkers.ledgers else 0
+        offset = HIGH_WATERMARK if self._random.random() < 0.3 else self._random.randint(0, end)
+        self._say(f"deletes the records of {key} below {offset}")
+        self._operator.delete_records(key, offset)
+        return True
+
+    def recreate(self) -> bool:
+        """One at a time: whoever makes it anew must know its shape."""
+        found = self._some_partition()
+        if found is None or self._operator.is_busy:
+            return False
+        name = found[0].topic
+        self._say(f"deletes {name} and makes it anew")
+        wait_s = self._random.choice((0.0, 0.1, 2.0))
+        self._operator.recreate(self._checkers.image, name, wait_s)
+        return True
 
 
 KINDS: dict[str, Callable[[Nemesis], bool]] = {
@@ -400,11 +663,25 @@ KINDS: dict[str, Callable[[Nemesis], bool]] = {
     "slow_line": Nemesis.slow_line,
     "slow_disk": Nemesis.slow_disk,
     "disk_fault": Nemesis.disk_fault,
+    "full_disk": Nemesis.full_disk,
+    "empty_disk": Nemesis.empty_disk,
+    "rot": Nemesis.rot,
+    "misdirect": Nemesis.misdirect,
+    "clock": Nemesis.clock,
+    "elect_preferred": Nemesis.elect_preferred,
+    "reassign": Nemesis.reassign,
+    "min_isr": Nemesis.min_isr,
+    "retention": Nemesis.retention,
+    "delete_records": Nemesis.delete_records,
+    "recreate": Nemesis.recreate,
     "power_off": Nemesis.power_off,
     "relapse": Nemesis.relapse,
     "blackout": Nemesis.blackout,
     "seesaw": Nemesis.seesaw,
+    "hop": Nemesis.hop,
+    "swing": Nemesis.swing,
 }
 
-LONG = ("power_off", "relapse", "blackout", "seesaw")
+LONG = ("power_off", "relapse", "blackout", "seesaw", "hop", "swing")
 """Kinds that trouble the whole cluster for a while: most runs do without."""
+SHORT = tuple(kind for kind in KINDS if kind not in LONG)

@@ -3,7 +3,8 @@
     python -m ottla.sim.mutate [--only NAME ...] [--seeds-max 200] [--jobs 2] [--write docs/MUTATIONS.md]
 
 Ordinary scenarios, no schedule made for the bug. A bug counts as caught by a broken invariant, by a failed
-assertion of the product or by missing progress; an exception of any other kind does not count, since a
+assertion of the product, by a file of which the product says that it is damaged, or by missing progress; an
+exception of any other kind does not count, since a
 mutation that only breaks the program proves nothing, and neither does a seed that fails without the bug. Exit
 code 1 if one was not caught.
 """
@@ -54,6 +55,9 @@ def caught_by(outcome: Outcome) -> str:
         if rule == "M" and "AssertionError" not in text:
             return ""
         return f"{rule} (assertion)" if rule == "M" else rule
+    damaged = re.search(r"died of (Corrupt\w+)", text)
+    if damaged is not None:
+        return f"a file that a crash damaged ({damaged[1]})"
     if outcome.verdict is Verdict.CRASH and "AssertionError" in text:
         rules = re.findall(r"\(([DMC]\d+)", text)
         return f"{rules[-1]} (assertion)" if rules else "assertion"

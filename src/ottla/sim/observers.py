@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ottla.broker.isr import IsrProposals
+from ottla.broker.offsets import OffsetHandlers
 from ottla.broker.produce import ParkedProduce
 from ottla.broker.quorum import Quorum
 from ottla.broker.replicas import ReplicaManager
@@ -27,7 +28,7 @@ from ottla.metadata.records import NO_LEADER, RECOVERING
 from ottla.metadata.roles import Event
 from ottla.metadata.roles import Role as RaftRole
 from ottla.metadata.snapshots import Download
-from ottla.records.batch import Batch
+from ottla.records.batch import Batch, CorruptBatch
 from ottla.replica.followers import Follower
 from ottla.replica.partition import Partition, Proposal
 from ottla.replica.sessions import FetchSession, SessionCache
@@ -36,6 +37,7 @@ from ottla.sim.cluster import DATA
 from ottla.sim.coverage import mark
 from ottla.sim.patches import Patch, patched
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.fetch import FetchedPartition
 from ottla.wire.types import TopicPartition
 
 
@@ -47,6 +49,7 @@ def _decisions() -> list[Patch]:
     """As they are committed."""
     check_decision, check_decisions = Checkers._check_decision, Checkers._check_decisions
     fenced: set[tuple[int, int]] = set()
+    deleted: set[str] = set()
 
     def decision(
         self: Checkers,
@@ -62,11 +65,17 @@ def _decisions() -> list[Patch]:
             _mark_election(was, now)
         if set(now.elr) - set(was.elr):
             mark("in the ELR")
+        if (was.adding or was.removing) and not (now.adding or now.removing):
+            original = [replica for replica in was.replicas if replica not in was.adding]
+            mark("reassignment cancelled" if list(now.replicas) == original else "reassigned")
         check_decision(self, node, key, was, now, image)
 
     def decisions(
         self: Checkers, node: int, before: MetadataImage, after: MetadataImage, delta: Delta
     ) -> None:
+        if any(name in deleted and name not in before.topics for name in after.topics):
+            mark("topic made anew")
+        deleted.update(topic.name for topic in delta.deleted_topics)
         for id in delta.changed_brokers:
             was, now = before.brokers.get(id), after.brokers.get(id)
             if was is None or now is None or was.epoch != now.epoch or was.fenced == now.fenced:
@@ -97,6 +106,7 @@ def _replicas() -> list[Patch]:
     truncate, restart_within = Partition._truncate, Partition.restart_within
     check_epoch, set_aside = Partition._check_epoch, LogManager.set_aside
     mark_offline, start = LogManager.mark_offline, LogManager.start
+    follow = Partition.follow
     last_cut: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
 
     def truncated(self: Partition, diverging: tuple[int, int]) -> None:
@@ -114,6 +124,13 @@ def _replicas() -> list[Patch]:
             mark("committed records truncated")
         if len(log.segment_bases) < segments:
             mark("truncation across segments")
+
+    def followed(self: Partition, answer: FetchedPartition, leader_epoch: int) -> int:
+        try:
+            return follow(self, answer, leader_epoch)
+        except CorruptBatch:
+            mark("damage seen by a follower")
+            raise
 
     def restarted(self: Partition, leader_log_start: int, leader_log_end: int) -> None:
         end = self.log.log_end
@@ -144,6 +161,7 @@ def _replicas() -> list[Patch]:
 
     return [
         Patch(Partition, "_truncate", truncated),
+        Patch(Partition, "follow", followed),
         Patch(Partition, "restart_within", restarted),
         Patch(Partition, "_check_epoch", epoch_checked),
         Patch(LogManager, "set_aside", aside),
@@ -156,6 +174,12 @@ def _clients() -> list[Patch]:
     append, latest_offset = Partition.append, Partition.latest_offset
     not_committed, time_out = ParkedProduce.not_committed, ParkedProduce._time_out
     check, create = ProducerState.check, SessionCache.create
+    begin_deleting = OffsetHandlers._begin_deleting
+
+    def begun(self: OffsetHandlers, topic: str, number: int, offset: int) -> tuple[Partition, int]:
+        partition, target = begin_deleting(self, topic, number, offset)
+        mark("records deleted")
+        return partition, target
 
     def appended(self: Partition, *arguments: Any) -> Appended:
         try:
@@ -197,6 +221,7 @@ def _clients() -> list[Patch]:
 
     return [
         Patch(Partition, "append", appended),
+        Patch(OffsetHandlers, "_begin_deleting", begun),
         Patch(Partition, "latest_offset", latest),
         Patch(ParkedProduce, "not_committed", failed),
         Patch(ParkedProduce, "_time_out", timed_out),

@@ -22,6 +22,7 @@ from ottla.sim.coverage import counted
 from ottla.sim.faults import CLIENTS, FaultPlan, Nemesis
 from ottla.sim.loop import Deadlock, Livelock
 from ottla.sim.observers import observed
+from ottla.sim.operator import UNCLEAN, Operator
 from ottla.sim.oracle import Violation
 from ottla.sim.swallowed import heard
 from ottla.sim.verdict import check_end, unsettled
@@ -62,6 +63,7 @@ class Options:
     careless: int
     """Producers whose records may be lost"""
     pause_s: float
+    backoff_s: float
     patience_s: float
     trouble_s: float
     faults: FaultPlan
@@ -108,6 +110,7 @@ class Options:
             consumers=chance.choice((0, 1)),
             careless=rare.choice((0, 0, 1)),
             pause_s=chance.choice((0.02, 0.1, 0.5)),
+            backoff_s=rare.choice((0.1, 0.1, 0.5, 2.0)),
             patience_s=chance.choice((5.0, 60.0)),
             trouble_s=chance.choice((10.0, 20.0, 40.0)) if trouble_s is None else trouble_s,
             faults=FaultPlan.draw(chance),
@@ -129,7 +132,8 @@ class Options:
         return [
             f"seed {self.seed}: {self.nodes} nodes, topics {topics}, {self.trouble_s} s of trouble",
             f"  clients: {self.producers} producers, {self.careless} careless ones and "
-            f"{self.consumers} consumers a partition, pause {self.pause_s} s, patience {self.patience_s} s",
+            f"{self.consumers} consumers a partition, pause {self.pause_s} s, "
+            f"backoff {self.backoff_s} s, patience {self.patience_s} s",
             f"  faults: {self.faults.describe()}",
             f"  settings: {_texts(self.settings)}",
             f"  topics: {_texts(self.topic_settings)}",
@@ -183,9 +187,16 @@ class Scenario:
         self.workload = Workload(world.node(CLIENTS), self.cluster.bootstrap, chance)
         self.checkers = Checkers(self.cluster, self.workload.history)
         self.checkers.on_loss.append(self.workload.allow_losses)
+        self.checkers.on_deletion.append(self.workload.forget)
+        self.operator = Operator(world.node(CLIENTS), self.workload.connections("operator"))
         self.nemesis = Nemesis(
-            self.cluster, self.checkers, options.faults, world.loop.random_for("nemesis")
+            self.cluster,
+            self.checkers,
+            self.operator,
+            options.faults,
+            world.loop.random_for("nemesis"),
         )
+        self.nemesis.on_wrong_disk.append(self.workload.expect_wrong_disks)
         self.failures: list[str] = []
         self.cluster.on_end.append(self._node_left)
 
@@ -242,6 +253,7 @@ class Scenario:
             consumers=self.options.consumers,
             careless=self.options.careless,
             pause_s=self.options.pause_s,
+            backoff_s=self.options.backoff_s,
             patience_s=self.options.patience_s,
         )
         self._check_problems()
@@ -251,7 +263,9 @@ class Scenario:
             return (
                 bool(self.failures)
                 or bool(self.world.loop.unhandled)
-                or not unsettled(self.cluster, self.checkers, self.workload)
+                or not (
+                    self.operator.is_busy or unsettled(self.cluster, self.checkers, self.workload)
+                )
             )
 
         held = False
@@ -259,6 +273,10 @@ class Scenario:
         while not held and self.world.loop.time() < end:
             self.world.run_for(0.5)
             held = settled()
+            if not self.operator.is_busy:
+                for partition in self.checkers.without_hope():
+                    self.checkers.given_up.add(partition)
+                    self.operator.elect(partition, UNCLEAN)
         self._check_problems()
         if not held:
             left = unsettled(self.cluster, self.checkers, self.workload)

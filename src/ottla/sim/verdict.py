@@ -40,21 +40,26 @@ def unsettled(cluster: SimCluster, checkers: Checkers, workload: Workload) -> li
                 elif not (
                     partition.log.high_watermark
                     == partition.log.log_end
-                    == checkers.ledgers[key].end
+                    == _committed(checkers, key)
                 ):
-                    left.append(f"node {id}, committed {checkers.ledgers[key].end}: {partition!r}")
+                    left.append(f"node {id}, committed {_committed(checkers, key)}: {partition!r}")
     left += [
         f"{consumer.name} has read up to {consumer.position} of {consumer.partition}"
         for consumer in workload.consumers
-        if consumer.position < checkers.ledgers[consumer.partition].end
+        if consumer.position < _committed(checkers, consumer.partition)
     ]
     return left
+
+
+def _committed(checkers: Checkers, key: TopicPartition) -> int:
+    ledger = checkers.ledgers.get(key)
+    return 0 if ledger is None else ledger.end
 
 
 def check_end(cluster: SimCluster, checkers: Checkers, history: History) -> None:
     """The logs are equal, and hold what the clients were told. Violation if not."""
     for key, ledger in sorted(checkers.ledgers.items()):
-        start, values = _values(cluster, checkers, key)
+        start, values = _values(cluster, checkers, key, history)
         _check_clients(key, start, values, history, bool(ledger.losses))
 
 
@@ -63,7 +68,7 @@ def _fail(rule: str, key: TopicPartition, what: str) -> Violation:
 
 
 def _values(
-    cluster: SimCluster, checkers: Checkers, key: TopicPartition
+    cluster: SimCluster, checkers: Checkers, key: TopicPartition, history: History
 ) -> tuple[int, dict[int, bytes]]:
     """The first offset that has not expired, and offset → value from there on, the same on every replica.
     C1 on the way: sequences without gap or repetition."""
@@ -76,14 +81,15 @@ def _values(
         copy, log = checkers.copy_of(id, key), node.node.broker.replicas.partitions[key].log
         if not ledger.holds_all(copy) or copy.end != ledger.end:
             raise _fail("D2", key, f"node {id} differs from what is committed")
-        if start >= 0:
+        if start >= 0 or node.host.disk.is_wrong:
             continue  # equal to the first replica's, as their hashes say
         start = log.log_start
         sequences: dict[int, int] = {}
         for seen in copy.after(start):
             data = content(node.host.disk, log, seen)
             batch = read_batch(data, 0)
-            _check_sequence(key, batch, sequences, bool(ledger.losses), start > 0)
+            first_may_be_gone = start > 0 or key in history.born
+            _check_sequence(key, batch, sequences, bool(ledger.losses), first_may_be_gone)
             for record in records_of(data, batch):
                 values[record.offset] = record.value or b""
     return start, values
@@ -117,7 +123,7 @@ def _check_clients(
     if losses:
         return
     for ack in history.acknowledged:
-        if ack.batch.partition != key:
+        if ack.batch.partition != key or not history.is_of_now(ack.batch):
             continue
         for number, value in enumerate(ack.batch.values):
             offset = ack.base_offset + number

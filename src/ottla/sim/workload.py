@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from ottla.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, batches, check_crc
+from ottla.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, CorruptBatch, batches, check_crc
 from ottla.records.record import Record, build
 from ottla.records.record import records as records_of
+from ottla.sim.coverage import mark
 from ottla.sim.world import SimHost
 from ottla.wire import fetch, produce
 from ottla.wire.apis import APIS, ApiKey
@@ -76,6 +77,22 @@ class History:
     anomalies: list[Anomaly] = field(default_factory=list)
     under_way: dict[Batch, None] = field(default_factory=dict)
     reads: int = 0
+    shown: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    """How far consumers were shown a partition, one entry an answer."""
+    deleted: set[UUID] = field(default_factory=set)
+    """Topics; a broker that has not heard of it may still answer."""
+    born: dict[TopicPartition, float] = field(default_factory=dict)
+    """When a partition's topic was made anew: what came before was another."""
+
+    def forget(self, partition: TopicPartition, topic_id: UUID, now: float) -> None:
+        """Its topic was deleted."""
+        self.deleted.add(topic_id)
+        self.born[partition] = now
+        self.read.pop(partition, None)
+        self.under_way = {b: None for b in self.under_way if b.partition != partition}
+
+    def is_of_now(self, batch: Batch) -> bool:
+        return batch.begun_at >= self.born.get(batch.partition, 0.0)
 
 
 class Place(NamedTuple):
@@ -137,6 +154,11 @@ class Connections:
 
     def forget(self, partition: TopicPartition) -> None:
         """Whoever we took for the leader is not, or does not answer."""
+        self._places.pop(partition, None)
+
+    def forget_history(self, partition: TopicPartition) -> None:
+        """Its topic was deleted: the epochs of the next of that name begin anew."""
+        self._newest_epoch.pop(partition, None)
         self._places.pop(partition, None)
 
     async def refresh(self, topic: str) -> None:
@@ -281,6 +303,7 @@ class Producer:
         chance: random.Random,
         *,
         pause_s: float,
+        backoff_s: float,
         patience_s: float,
     ) -> None:
         self.stopping = False
@@ -292,6 +315,7 @@ class Producer:
         self._name = name
         self._random = chance
         self._pause_s = pause_s
+        self._backoff_s = backoff_s
         self._patience_s = patience_s
         self._producer_id: int | None = None
         self._sequence = 0
@@ -301,7 +325,8 @@ class Producer:
         """Until told to stop, and then until everything begun has an outcome."""
         queue: list[Batch] = []
         while queue or not self.stopping:
-            if self._producer_id is None:
+            queue = [batch for batch in queue if self._history.is_of_now(batch)]
+            if self._producer_id is None and not queue:
                 await self._new_identity()
                 continue
             if not queue and not self.stopping:
@@ -311,6 +336,11 @@ class Producer:
             if queue:
                 queue = await self._send(queue)
             await asyncio.sleep(self._random.expovariate(1 / self._pause_s))
+
+    def forget(self) -> None:
+        """The topic was deleted: its next life knows nothing of our sequences."""
+        self._producer_id = None
+        self._connections.forget_history(self.partition)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -350,10 +380,14 @@ class Producer:
                 for batch in queue
             ]
             results = await asyncio.gather(*calls, return_exceptions=True)
+            if place.topic_id in self._history.deleted:
+                raise ConnectionError("whoever answered has not heard that the topic is gone")
         except (OSError, TimeoutError, InvalidFrame) as error:
             results = [error] * len(queue)
         again: list[Batch] = []
         for batch, result in zip(queue, results, strict=True):
+            if not self._history.is_of_now(batch):
+                continue  # nobody will ask what became of it
             if isinstance(result, produce.PartitionResult):
                 self._answered(batch, result, again)
             elif isinstance(result, OSError | TimeoutError | InvalidFrame):
@@ -365,7 +399,7 @@ class Producer:
             self._connections.forget(self.partition)
             if self._now() - again[0].begun_at > self._patience_s:
                 return self._give_up(again)
-            await asyncio.sleep(BACKOFF_S)
+            await asyncio.sleep(self._backoff_s)
         return again
 
     def _answered(self, batch: Batch, result: produce.PartitionResult, again: list[Batch]) -> None:
@@ -442,6 +476,8 @@ class Consumer:
     ) -> None:
         self.stopping = False
         self.losses_are_allowed = False
+        self.disks_are_wrong = False
+        """Whether some replica's disk does not give back what was written to it."""
         self.position = 0
         self._connections = connections
         self.partition = partition
@@ -451,6 +487,11 @@ class Consumer:
         """Of the last record read: the leader tells from it whether our position is still its history."""
         self._known_end = 0
         self._rounds = 0
+
+    def forget(self) -> None:
+        """The topic was deleted: the next one of that name begins anew."""
+        self.position, self._epoch, self._known_end = 0, -1, 0
+        self._connections.forget_history(self.partition)
 
     async def run(self) -> None:
         while not self.stopping:
@@ -470,6 +511,9 @@ class Consumer:
         answer, data = await self._connections.fetch(
             place, channel, self.partition, self.position, self._epoch, session_epoch
         )
+        if place.topic_id in self._history.deleted:
+            self._connections.forget(self.partition)
+            return
         code = ErrorCode(answer.error)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and await self._has_expired(place, channel):
             return
@@ -488,12 +532,21 @@ class Consumer:
                 )
             self.position, self._epoch = min(self.position, answer.diverging[1]), -1
             return
-        self._take(data)
+        try:
+            self._take(data)
+        except CorruptBatch as error:
+            if not self.disks_are_wrong:
+                self._report("D3", f"after {self.position}: {error}")
+            mark("damage seen by a consumer")
+            self._connections.forget(self.partition)
+            await asyncio.sleep(BACKOFF_S)
 
     def _take(self, data: bytes) -> None:
+        """CorruptBatch where a batch is not what its producer sent: nothing of it is taken."""
         read = self._history.read.setdefault(self.partition, {})
         for batch in batches(data):
             check_crc(data, batch)
+            self._history.shown.append((self.partition, batch.next_offset))
             if batch.last_offset < self.position:
                 self._report("poll", f"{batch.base_offset} comes again after {self.position}")
             if batch.base_offset > self.position:
@@ -542,7 +595,9 @@ class Consumer:
             channel.request(ApiKey.LIST_OFFSETS, fields, version=9, timeout_s=REQUEST_TIMEOUT_S),
         )
         found = answer.topics[0].partitions[0]
-        return int(found.offset) if int(found.error_code) == ErrorCode.NONE else None
+        if place.topic_id in self._history.deleted or int(found.error_code) != ErrorCode.NONE:
+            return None
+        return int(found.offset)
 
     def _report(self, rule: str, what: str) -> None:
         self._history.anomalies.append(Anomaly(rule, self.partition, f"{self.name}: {what}"))
@@ -577,6 +632,7 @@ class Workload:
         consumers: int,
         careless: int,
         pause_s: float,
+        backoff_s: float,
         patience_s: float,
     ) -> None:
         """So many producers, and consumers, of each partition."""
@@ -591,6 +647,7 @@ class Workload:
                     name,
                     chance,
                     pause_s=pause_s,
+                    backoff_s=backoff_s,
                     patience_s=patience_s,
                 )
                 self.producers.append(producer)
@@ -618,6 +675,20 @@ class Workload:
     def is_settled(self) -> bool:
         """Every batch has its outcome."""
         return not self.history.under_way
+
+    def forget(self, partition: TopicPartition, topic_id: UUID) -> None:
+        """Its topic was deleted, and perhaps there is another of that name soon."""
+        self.history.forget(partition, topic_id, self._host.clock.monotonic())
+        for producer in self.producers:
+            if producer.partition == partition:
+                producer.forget()
+        for consumer in self.consumers:
+            if consumer.partition == partition:
+                consumer.forget()
+
+    def expect_wrong_disks(self) -> None:
+        for consumer in self.consumers:
+            consumer.disks_are_wrong = True
 
     def allow_losses(self, partition: TopicPartition) -> None:
         """Records of it were lost and the loss is on record: clients may notice."""

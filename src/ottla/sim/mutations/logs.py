@@ -62,7 +62,7 @@ def accepts_a_sequence_twice() -> list[Patch]:
 def followers_do_not_learn_of_producers() -> list[Patch]:
     """Producer state is kept only by the leader that took the batch: the next one takes a retry for new."""
 
-    def note_producer(self: Log, records: memoryview, batch: Batch) -> None:
+    def note_producer(self: Log, records: memoryview, batch: Batch, segment: Segment) -> None:
         return None
 
     return [Patch(Log, "_note_producer", note_producer)]
