@@ -379,7 +379,8 @@ class Partition:
 
     def _maybe_expand_isr(self, now: float, fetching: Follower | None = None) -> None:
         """D10: whoever has everything committed *and* everything of this epoch's start (KAFKA-7128) is
-        proposed. Besides the one that fetches just now, those are asked about again that were caught up
+        proposed, once it has also deleted what we have deleted: of that nobody can tell any more whether it
+        had the same there, and a leader that still had it would show it again. Besides the one that fetches just now, those are asked about again that were caught up
         all the time: an idle follower says nothing, and may have been refused before."""
         if self.proposal is not None:
             return
@@ -390,6 +391,7 @@ class Partition:
             if follower.id not in self.isr
             and follower.log_end >= self.log.high_watermark
             and follower.log_end >= self.epoch_start
+            and follower.log_start >= self.log.log_start
             and (
                 follower is fetching
                 or follower.is_caught_up(log_end, now, self.config.lag_time_max_s)

@@ -81,7 +81,8 @@ class Checkers:
         self.given_up: set[TopicPartition] = set()
         """Partitions of which whoever had all that was committed lost it: an operator chose another leader."""
         self._quorum = QuorumChecker(cluster)
-        self._quorum.on_decisions.append(self._check_decisions)
+        # Looked up when it is called: `observers` listens there.
+        self._quorum.on_decisions.append(lambda *what: self._check_decisions(*what))
         self._told = Told()
         self._leaders: dict[tuple[UUID, int, int], int] = {}
         self._broker_epochs: dict[int, int] = {}

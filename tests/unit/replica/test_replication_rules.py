@@ -243,6 +243,26 @@ def test_KAFKA_7128_a_follower_behind_the_start_of_the_epoch_does_not_join(tmp_p
     assert world[2].proposal is None or 3 not in [id for id, _ in world[2].proposal.isr]
 
 
+def test_D10_a_follower_that_has_not_deleted_what_the_leader_has_does_not_join(
+    tmp_path: Path,
+) -> None:
+    """Simulator seed 43: it had other records there, of an epoch that the leader's log no longer tells of,
+    and would have shown them as a leader."""
+    world = World(tmp_path)
+    world.produce(1, "never committed")
+    world.decide(leader=2, isr=(2,), to=(2,))
+    world.produce(2, "committed")
+    world[2].log.advance_log_start(1)
+    world.spread()
+    world.ask(1, 2)
+    assert world[2].proposal is None
+    world.fetch(1, 2)
+    assert world[1].log.log_start == 1
+    world.fetch(1, 2)
+    proposal = world[2].proposal
+    assert proposal is not None and [id for id, _ in proposal.isr] == [2, 1]
+
+
 def test_P18_acks_all_is_refused_when_the_isr_is_smaller_than_the_minimum(tmp_path: Path) -> None:
     world = World(tmp_path, brokers=3, min_isr=2)
     world.decide(isr=(1,))
