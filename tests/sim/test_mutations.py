@@ -20,7 +20,7 @@ QUICK = {
     "fetches_before_it_has_flushed": "M4",
     "leader_does_not_note_its_epoch": "assertion",
     "truncates_to_its_high_watermark": "D7",
-    "retention_deletes_above_the_high_watermark": "D9",
+    "shows_uncommitted_records": "D11",
 }
 """Those that the first seeds notice within seconds, and by which invariant."""
 

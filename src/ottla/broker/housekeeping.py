@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -36,10 +37,13 @@ class Housekeeping:
         self._tasks: list[asyncio.Task[None]] = []
         self._in_threads: dict[asyncio.Future[Any], None] = {}
         self._cleaning = Cleaning(settings, clock, replicas, self._in_thread)
+        self._new: deque[Log] = deque()
+        self._identifying: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         settings = self._settings
         every = self._every
+        self._replicas.on_creation.append(self._log_created)
         every(settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
         every(settings.replica_high_watermark_checkpoint_interval_ms / 1000, self._checkpoint)
         every(settings.log_retention_check_interval_ms / 1000, self._retention)
@@ -53,10 +57,12 @@ class Housekeeping:
 
     async def stop(self) -> None:
         """Whatever a thread is writing is written to its end first: the logs are closed next."""
-        for task in self._tasks:
+        self._new.clear()
+        tasks = [*self._tasks, *([self._identifying] if self._identifying is not None else [])]
+        for task in tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if tasks:
+            await asyncio.wait(tasks)
         if self._in_threads:
             await asyncio.wait(self._in_threads)
 
@@ -92,6 +98,19 @@ class Housekeeping:
                 await self._flush_identity(log)
             if log.failed is None and log.flush_due(now_ms):
                 await self._flush(log)
+
+    def _log_created(self, log: Log) -> None:
+        """At once, not when flushes are looked for next: a log of which a power loss leaves no name, or only
+        half of its topic's id, is lost with all that is in it. In a thread, since a topic may have many."""
+        self._new.append(log)
+        if self._identifying is None or self._identifying.done():
+            self._identifying = asyncio.get_running_loop().create_task(self._identify_new())
+
+    async def _identify_new(self) -> None:
+        while self._new:
+            log = self._new.popleft()
+            if log.failed is None and not log.gone:
+                await self._flush_identity(log)
 
     async def _flush_identity(self, log: Log) -> None:
         try:

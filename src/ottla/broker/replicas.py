@@ -99,6 +99,8 @@ class ReplicaManager:
         """The first image was applied: a replica that comes now is a new one."""
         self.rebuilding: dict[TopicPartition, None] = {}
         """Replicas that are being copied anew, and have not been in the ISR since."""
+        self.on_creation: list[Callable[[Log], None]] = []
+        """A log was made that is not durable yet."""
         self.on_placement: list[Callable[[TopicImage, int], None]] = []
         """A partition of ours was decided upon, or its replica here came or went."""
         self.on_role_change: list[Callable[[Partition], None]] = []
@@ -299,6 +301,8 @@ class ReplicaManager:
         log = self.logs.create(
             topic.name, topic.id, number, config, self.clock.wall_ms(), directory=directory
         )
+        for callback in self.on_creation:
+            callback(log)
         if directory is None and named not in NOWHERE_YET:
             self.rebuilding[log.key] = None  # it was on a disk that is no longer ours
         return log

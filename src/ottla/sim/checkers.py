@@ -161,13 +161,14 @@ class Checkers:
 
     def without_hope(self) -> list[TopicPartition]:
         """Partitions that nobody may lead any more, though all of their nodes are there: whoever had
-        everything committed was given an empty disk."""
+        everything committed was given an empty disk, or lost its log's name with its power."""
         return [
             TopicPartition(topic.name, number)
             for topic in self.image.topics.values()
             for number, partition in enumerate(topic.partitions)
             if partition.leader == NO_LEADER
-            and not any((partition.isr, partition.elr, partition.last_known_elr))
+            and not any((partition.isr, partition.elr))
+            and set(partition.last_known_elr) <= set(self.doubtful_nodes())
             and all(self.image.is_alive(id) for id in partition.replicas)
         ]
 

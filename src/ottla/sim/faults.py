@@ -31,8 +31,10 @@ from ottla.sim.tcp import NetworkConditions
 from ottla.wire.types import TopicPartition
 
 CLIENTS = "clients"
-CLOCK_ERROR_MS_MAX = 6 * 60 * 60 * 1000
-"""Less than what a producer's state outlives: how long one may be silent is measured by the wall clock."""
+CLOCK_SLOW_MS_MAX = 50 * 60 * 1000
+"""A record from more than an hour ahead is refused (message.timestamp.after.max.ms)."""
+CLOCK_FAST_MS_MAX = 6 * 60 * 60 * 1000
+"""Less than what a silent producer's state outlives, by the wall clock."""
 
 
 @dataclass
@@ -348,7 +350,13 @@ class Nemesis:
     def clock(self) -> bool:
         """A wall clock is set, forward or back."""
         node = self._random.choice(list(self._cluster.nodes.values()))
-        error_ms = self._random.choice((0, 1, -1)) * self._random.randrange(1, CLOCK_ERROR_MS_MAX)
+        error_ms = self._random.choice(
+            (
+                0,
+                -self._random.randrange(CLOCK_SLOW_MS_MAX),
+                self._random.randrange(CLOCK_FAST_MS_MAX),
+            )
+        )
         self._say(f"sets the clock of node {node.id} to {error_ms / 1000:+.3f} s")
         node.host.clock.wall_error_ms = error_ms
         return True

@@ -97,6 +97,7 @@ class Options:
                 "leader.imbalance.check.interval.seconds": rare.choice(
                     ("1", chance.choice(("5", "300")))
                 ),
+                "log.retention.check.interval.ms": rare.choice(("700", "3000")),
                 "log.flush.scheduler.interval.ms": chance.choice(("500", "9223372036854775807")),
                 "max.incremental.fetch.session.cache.slots": chance.choice(("1000", "1000", "2")),
             },
@@ -115,9 +116,9 @@ class Options:
             trouble_s=chance.choice((10.0, 20.0, 40.0)) if trouble_s is None else trouble_s,
             faults=FaultPlan.draw(chance),
         )
-        if rare.random() < 0.2:
-            options.settings["log.retention.check.interval.ms"] = "700"
-            options.topic_settings |= {"segment.bytes": "2048", "retention.bytes": "6000"}
+        if rare.random() < 0.3:
+            retained = rare.choice(("0", "6000"))
+            options.topic_settings |= {"segment.bytes": "2048", "retention.bytes": retained}
         if rare.random() < 0.5:
             options.settings["metadata.max.retention.bytes"] = "4000"
         if rare.random() < 0.15:

@@ -20,7 +20,8 @@ from ottla.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, CorruptBatch, batch
 from ottla.records.record import Record, build
 from ottla.records.record import records as records_of
 from ottla.sim.coverage import mark
-from ottla.sim.world import SimHost
+from ottla.sim.loop import START_NS
+from ottla.sim.world import WALL_START_MS, SimHost
 from ottla.wire import fetch, produce
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.channel import Channel
@@ -243,11 +244,9 @@ class Connections:
 def _produce_call(
     place: Place, batch: Batch, acks: int = ALL
 ) -> tuple[int, bytes, Callable[[memoryview, int], produce.PartitionResult]]:
+    timestamp_ms = WALL_START_MS + int(batch.begun_at * 1000) - START_NS // 1_000_000
     data = build(
-        [
-            Record(number, int(batch.begun_at * 1000), None, value)
-            for number, value in enumerate(batch.values)
-        ],
+        [Record(number, timestamp_ms, None, value) for number, value in enumerate(batch.values)],
         producer_id=batch.producer_id,
         producer_epoch=NO_PRODUCER_ID if batch.producer_id == NO_PRODUCER_ID else 0,
         base_sequence=batch.sequence,
