@@ -7,6 +7,7 @@ At rest the logs are held against what the clients were told.
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 import traceback
@@ -175,8 +176,11 @@ class _Failed(Exception):
         self.verdict = verdict
 
 
-EXPECTED_FAILURES = (WrongDirectory, LogDirError, RegistrationRefused)
-"""What a node may leave with: its disk failed, or nobody registered it in time."""
+def is_expected(failure: BaseException) -> bool:
+    """What a node may leave with: its disk failed, or nobody registered it in time."""
+    return isinstance(failure, WrongDirectory | LogDirError | RegistrationRefused) or (
+        isinstance(failure, OSError) and failure.errno in (errno.EIO, errno.ENOSPC)
+    )
 
 
 class Scenario:
@@ -202,7 +206,7 @@ class Scenario:
         self.cluster.on_end.append(self._node_left)
 
     def _node_left(self, node: SimNode, failure: BaseException | None) -> None:
-        if failure is not None and not isinstance(failure, EXPECTED_FAILURES):
+        if failure is not None and not is_expected(failure):
             text = "".join(traceback.format_exception(failure))
             self.failures.append(f"node {node.id} died of {failure!r}\n{text}")
 
