@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ottla.log.compaction import Closed, LastOfProducer, Round
+from ottla.log.compaction import Closed, Remembered, Round
 from ottla.log.log import Log
 
 
@@ -79,8 +79,8 @@ def round_of(log: Log, dirt: Dirt, now_ms: int) -> Round:
         dirt.end,
         log.aborted_transactions(log.segments[0].base, dirt.end),
         {
-            producer_id: LastOfProducer(
-                producer.epoch, producer.batches[-1].last_offset if producer.batches else None
+            producer_id: Remembered(
+                producer.epoch, [written.last_offset for written in producer.batches]
             )
             for producer_id, producer in log.producers.producers.items()
         },

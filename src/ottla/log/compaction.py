@@ -10,7 +10,8 @@ What else goes, and what stays though nothing in it is worth reading:
                            writes the time into the batch), so that every consumer has a chance to see it
     aborted records        go; the marker that ended a transaction goes when nothing of the transaction is left,
                            after the same delay
-    a producer's last batch  stays, emptied: it holds the last sequence number, for a producer that retries
+    a producer's last five   stay, emptied: they hold the sequence numbers of what it may try again
+                             (Kafka keeps the last one: after a restart a retry of the others fails there)
     the round's last batch   stays, emptied: the log must not end before what was flushed
 
 Offsets, leader epochs and the order of records never change; gaps are left.
@@ -74,16 +75,16 @@ class Closed(NamedTuple):
         )
 
 
-class LastOfProducer(NamedTuple):
-    """What must remain of a producer that is remembered."""
+class Remembered(NamedTuple):
+    """What must remain of a producer that the log remembers."""
 
     epoch: int
-    last_offset: int | None
-    """Of its last batch of records; None if only a marker is left of it."""
+    last_offsets: Sequence[int]
+    """Of its last batches; none if only a marker is left of it."""
 
-    def is_it(self, batch: Batch) -> bool:
-        if self.last_offset is not None:
-            return batch.last_offset == self.last_offset
+    def has(self, batch: Batch) -> bool:
+        if self.last_offsets:
+            return batch.last_offset in self.last_offsets
         return batch.is_control and batch.producer_epoch == self.epoch
 
 
@@ -100,7 +101,7 @@ class Round(NamedTuple):
     """Where the first segment begins that is not touched."""
     aborted: Sequence[AbortedTransaction]
     """Those with records below `end`."""
-    producers: Mapping[int, LastOfProducer]
+    producers: Mapping[int, Remembered]
     now_ms: int
     generation: int
     """Of the log's segments (`Log.generation`): the round is void when it is no longer this."""
@@ -308,7 +309,7 @@ class Compaction:
         """What stays of the batch: `content` itself if it stays as it is, None if nothing does."""
         round = self.round
         is_needed = batch.next_offset == round.end or (
-            batch.producer_id in round.producers and round.producers[batch.producer_id].is_it(batch)
+            batch.producer_id in round.producers and round.producers[batch.producer_id].has(batch)
         )
         horizon = batch.delete_horizon_ms
         is_due = horizon is not None and horizon <= round.now_ms

@@ -259,26 +259,29 @@ def test_the_marker_of_a_commit_stays_as_long_as_a_record_of_the_transaction(dis
     assert [batch.base_offset for batch in batches_in(log)] == [2, 3, 5, 7]
 
 
-def test_a_producer_may_retry_its_last_batch_though_its_records_are_gone(disk, log):
+def test_a_producer_may_retry_its_last_five_batches_though_their_records_are_gone(disk, log):
     fields = {"producer_id": 9, "producer_epoch": 0}
-    for sequence in range(3):
+    for sequence in range(6):
         write(log, ("k", str(sequence)), base_sequence=sequence, **fields)
     write(log, ("k", "newer"))
     commit(log)
     clean(disk, log)
-    assert [(b.base_offset, b.count) for b in batches_in(log)] == [(2, 0), (3, 1)]
+    assert [(b.base_offset, b.count) for b in batches_in(log)] == [
+        *((offset, 0) for offset in range(1, 6)),
+        (6, 1),
+    ]
     state = producers_of(log)
     log.close(clean=False)
     for name in disk.list_dir(log.path):
         if name.endswith(".snapshot"):
             disk.remove(f"{log.path}/{name}")
-    log = reopen(disk, config=COMPACT, recovery_point=4)
-    assert producers_of(log)[9][1][-1] == state[9][1][-1]
-    again = log.append_as_leader(
-        memoryview(bytearray(_one("k", "2", base_sequence=2, **fields))), 0, 0
-    )
-    assert again.duplicate and again.base_offset == 2
-    assert write(log, ("k", "3"), base_sequence=3, **fields) == 4
+    log = reopen(disk, config=COMPACT, recovery_point=7)
+    assert producers_of(log)[9][1] == state[9][1]
+    for sequence in range(1, 6):
+        batch = _one("k", "again", base_sequence=sequence, **fields)
+        again = log.append_as_leader(memoryview(batch), 0, 0)
+        assert again.duplicate and again.base_offset == sequence
+    assert write(log, ("k", "3"), base_sequence=6, **fields) == 7
 
 
 def _one(key: str, value: str, **fields) -> bytearray:
