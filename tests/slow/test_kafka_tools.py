@@ -162,6 +162,14 @@ def test_kafka_reassign_partitions_plans_executes_verifies_lists_and_cancels(
     wait_until(is_complete, 60, "both partitions moved")
     assert [state.replicas for state in running.partitions("moved").values()] == [[3, 1], [2, 3]]
     assert "No partition reassignments found" in tool(reassign, "--list")
+    back = [{**row, "replicas": [1, 2]} for row in wished]
+    written(plan, {"version": 1, "partitions": back})
+    slowly = ("--execute", "--reassignment-json-file", plan, "--throttle", "50000000")
+    assert "throttle limit was set to 50000000 B/s" in tool(reassign, *slowly)
+    brokers = ("--describe", "--entity-type", "brokers")
+    assert "follower.replication.throttled.rate=50000000" in tool(CONFIGS, *brokers)
+    wait_until(is_complete, 60, "both partitions are back")
+    assert "throttled" not in tool(CONFIGS, *brokers)
     cancelled = tool(reassign, "--cancel", "--reassignment-json-file", plan)
     assert "None of the specified partition reassignments are active" in cancelled
 

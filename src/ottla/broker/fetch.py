@@ -15,6 +15,7 @@ from ottla.broker.directory import ClusterView
 from ottla.broker.quotas import ClientQuotas
 from ottla.broker.replicas import News, ReplicaManager
 from ottla.broker.server import Request, ServerConnection
+from ottla.broker.throttle import ReplicationThrottle
 from ottla.config.settings import Settings
 from ottla.log.errors import LogDirError
 from ottla.replica.partition import Partition, Role
@@ -58,8 +59,10 @@ class FetchHandler:
         replicas: ReplicaManager,
         cluster: ClusterView,
         quotas: ClientQuotas,
+        throttle: ReplicationThrottle,
     ) -> None:
         self.quotas = quotas
+        self.throttle = throttle
         self.replicas = replicas
         self.cluster = cluster
         self.clock = runtime.clock
@@ -219,15 +222,20 @@ class SessionWatch:
         """(answers that are news, bytes in them, whether they must go out at once)."""
         session = self._session
         remaining = bytes_max
+        limits_leader = session.is_follower and self._handler.throttle.limits_leaders()
         total = 0
         is_urgent = False
         answers: list[Answer] = []
         for key in list(session.hot):
             known = session.partitions[key]
+            held_back = limits_leader and self._is_held_back(key, fetch.replica_id)
             # Before anything else takes of the limit, no records means that there are none.
-            says_all = total == 0
-            answer = self._read(request, fetch, key, known, remaining, at_least_one=says_all)
+            says_all = total == 0 and not held_back
+            allowed = 0 if held_back else remaining
+            answer = self._read(request, fetch, key, known, allowed, at_least_one=says_all)
             size = _size(answer)
+            if limits_leader and size:
+                self._note_sent(key, fetch.replica_id, size)
             total += size
             remaining -= size
             if is_full or known.is_news(answer):
@@ -239,6 +247,19 @@ class SessionWatch:
             if self._tells_commits and answer.high_watermark > known.told_high_watermark:
                 is_urgent = True
         return answers, total, is_urgent
+
+    def _is_held_back(self, key: SessionKey, replica: int) -> bool:
+        partition = self._resolve(key)
+        now = self._handler.clock.monotonic()
+        return isinstance(partition, Partition) and self._handler.throttle.holds_back(
+            partition, replica, now
+        )
+
+    def _note_sent(self, key: SessionKey, replica: int, size: int) -> None:
+        partition = self._resolve(key)
+        if isinstance(partition, Partition):
+            now = self._handler.clock.monotonic()
+            self._handler.throttle.sent(partition, replica, size, now)
 
     def _read(
         self,

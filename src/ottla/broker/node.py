@@ -36,6 +36,7 @@ from ottla.broker.replicas import ReplicaManager
 from ottla.broker.replication import Replication
 from ottla.broker.security import SecurityHandlers
 from ottla.broker.server import Handler, Server
+from ottla.broker.throttle import ReplicationThrottle
 from ottla.broker.to_controller import ToController
 from ottla.broker.transactions import Transactions
 from ottla.broker.txn_offsets import TxnOffsetCommitHandler
@@ -288,8 +289,9 @@ class Broker:
         self.lifecycle = BrokerLifecycle(
             settings, runtime, quorum, self.logs, self.to_controller, endpoints
         )
+        self.throttle = ReplicationThrottle(settings)
         self.replication = Replication(
-            settings, runtime, self.replicas, self.cluster, self._broker_epoch
+            settings, runtime, self.replicas, self.cluster, self._broker_epoch, self.throttle
         )
         request_timeout_s = settings.request_timeout_ms / 1000
         self.isr_proposals = IsrProposals(
@@ -382,6 +384,9 @@ class Broker:
         own = image.config(BROKER_RESOURCE, str(self.settings.node_id))
         value = partial(current, self.settings, own, image.config(BROKER_RESOURCE, ""))
         self.logs.producer_id_expiration_ms = value("producer.id.expiration.ms")
+        self.throttle.set_rates(
+            value("leader.replication.throttled.rate"), value("follower.replication.throttled.rate")
+        )
         for server in self._servers:
             server.connections_max = value("max.connections")
             server.connections_per_ip_max = value("max.connections.per.ip")
@@ -411,7 +416,7 @@ class Broker:
         return {
             ApiKey.PRODUCE: ProduceHandler(self.replicas, self.cluster, self.transactions.verifier),
             ApiKey.FETCH: FetchHandler(
-                settings, self.runtime, self.replicas, self.cluster, self.quotas
+                settings, self.runtime, self.replicas, self.cluster, self.quotas, self.throttle
             ),
             **OffsetHandlers(self.replicas).handlers(),
             **describe.handlers(),

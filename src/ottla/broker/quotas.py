@@ -45,10 +45,12 @@ class Window(NamedTuple):
 
 class Meter:
     """A rate over the last samples, as Kafka measures it: the newest sample is still growing, and before
-    there are enough of them the missing ones count as empty, so that a first burst is allowed."""
+    there are enough of them the missing ones count as empty, if a first burst is allowed."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: Window, *, allows_burst: bool = True) -> None:
         self._window = window
+        self._shortest = max(window.samples - 1, 1) if allows_burst else 1
+        """Samples that count at least."""
         self._samples: deque[list[float]] = deque()
         """[begin, sum] of each, oldest first."""
 
@@ -65,7 +67,7 @@ class Meter:
             samples.popleft()
         if not samples:
             return 0.0
-        elapsed = max(now - samples[0][0], (count - 1) * length, length)
+        elapsed = max(now - samples[0][0], self._shortest * length)
         return max(0.0, sum(amount for _, amount in samples) / rate - elapsed)
 
 

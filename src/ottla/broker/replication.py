@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ottla.broker.directory import ClusterView
 from ottla.broker.replicas import ReplicaManager
+from ottla.broker.throttle import ReplicationThrottle
 from ottla.config.settings import Settings
 from ottla.log.errors import LogDirError
 from ottla.replica.fetcher import FetchConversation, FetcherConfig
@@ -45,7 +46,9 @@ class Replication:
         replicas: ReplicaManager,
         cluster: ClusterView,
         broker_epoch: Callable[[], int],
+        throttle: ReplicationThrottle,
     ) -> None:
+        self._throttle = throttle
         self._settings = settings
         self._runtime = runtime
         self._replicas = replicas
@@ -87,6 +90,7 @@ class Replication:
                 self._replicas,
                 self._cluster,
                 self._broker_epoch,
+                self._throttle,
             )
         return fetcher
 
@@ -109,6 +113,7 @@ class LeaderFetcher:
         replicas: ReplicaManager,
         cluster: ClusterView,
         broker_epoch: Callable[[], int],
+        throttle: ReplicationThrottle,
     ) -> None:
         self._leader = leader
         self._listener = settings.inter_broker_listener_name or ""
@@ -129,7 +134,8 @@ class LeaderFetcher:
                 response_max_bytes=settings.replica_fetch_response_max_bytes,
                 partition_max_bytes=settings.replica_fetch_max_bytes,
                 backoff_s=self._backoff_s,
-            )
+            ),
+            throttle.rest,
         )
         self._channel: Channel | None = None
         self._connecting: asyncio.Task[None] | None = None

@@ -16,7 +16,9 @@ ROWS: Mapping[str, Setting] = {row.name: row for row in TABLE}
 
 DYNAMIC: frozenset[str] = frozenset(
     {
-        *(row.server_name for row in TOPIC_SETTINGS.values()),
+        *(row.server_name for row in TOPIC_SETTINGS.values() if row.server_name in ROWS),
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
         "max.connections",
         "max.connections.per.ip",
         "producer.id.expiration.ms",

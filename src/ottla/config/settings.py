@@ -362,6 +362,27 @@ class Settings:
     controller_quota_window_size_seconds: int = setting(
         "controller.quota.window.size.seconds", integer(1), 1, "Length of one of these samples."
     )
+    replication_quota_window_num: int = setting(
+        "replication.quota.window.num",
+        integer(1),
+        11,
+        "Samples that measure throttled replication.",
+    )
+    replication_quota_window_size_seconds: int = setting(
+        "replication.quota.window.size.seconds", integer(1), 1, "Length of one of these samples."
+    )
+    leader_replication_throttled_rate: int = setting(
+        "leader.replication.throttled.rate",
+        long(0),
+        LONG_MAX,
+        "Bytes a second that a leader sends to its throttled replicas.",
+    )
+    follower_replication_throttled_rate: int = setting(
+        "follower.replication.throttled.rate",
+        long(0),
+        LONG_MAX,
+        "Bytes a second that a broker fetches for its throttled replicas.",
+    )
     request_timeout_ms: int = setting(
         "request.timeout.ms", integer(1), 30_000, "Limit of a request from this node to another."
     )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ottla.config.names import TOPIC_NOT_YET, TOPIC_TO_SERVER, nearest
 from ottla.config.settings import TABLE, Settings
-from ottla.config.values import ConfigError, Kind, text_of
+from ottla.config.values import THROTTLED, ConfigError, Kind, text_of
 
 
 class TopicSetting(NamedTuple):
@@ -16,14 +16,21 @@ class TopicSetting(NamedTuple):
     kind: Kind[Any]
     default: str
     server_name: str
-    """The node's setting that gives the default."""
+    """The node's setting that gives the default; its own name where no node has one."""
     doc: str
 
 
 def _topic_settings() -> dict[str, TopicSetting]:
     server = {row.name: row for row in TABLE}
     defaults = {f.metadata["setting"].name: f.default for f in fields(Settings) if f.metadata}
-    return {
+    throttled = {
+        name: TopicSetting(name, THROTTLED, "", name, doc)
+        for name, doc in (
+            ("leader.replication.throttled.replicas", "Replicas whose leaders are throttled."),
+            ("follower.replication.throttled.replicas", "Replicas that are throttled themselves."),
+        )
+    }
+    return throttled | {
         name: TopicSetting(
             name,
             server[server_name].kind,

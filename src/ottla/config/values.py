@@ -183,6 +183,15 @@ def _parse_rate(text: str) -> float:
     return value
 
 
+def _parse_throttled(text: str) -> tuple[str, ...]:
+    replicas = _split_list(text)
+    if replicas != ("*",):
+        for replica in replicas:
+            if not re.fullmatch(r"[0-9]+:[0-9]+", replica):
+                raise ValueError(f"'{replica}' is not partition:broker")
+    return replicas
+
+
 BOOLEAN: Kind[bool] = Kind("BOOLEAN", _parse_boolean)
 TEXT: Kind[str] = Kind("STRING", str)
 OPTIONAL_TEXT: Kind[str | None] = Kind("STRING", lambda text: text or None)
@@ -191,6 +200,7 @@ SELECTOR: Kind[str | None] = Kind("STRING", lambda text: RACK_AWARE.parse(text) 
 RATIO: Kind[float] = Kind("DOUBLE", _parse_ratio)
 RATE: Kind[float] = Kind("DOUBLE", _parse_rate)
 LIST: Kind[tuple[str, ...]] = Kind("LIST", _split_list)
+THROTTLED: Kind[tuple[str, ...]] = Kind("LIST", _parse_throttled)
 ASSIGNORS = choices("uniform", "range")
 PROTOCOLS = choices("classic", "consumer")
 LISTENERS: Kind[tuple[Listener, ...]] = Kind("STRING", _parse_listeners)

@@ -7,6 +7,7 @@ Pure: `next_request` says what to ask, `answered` applies what came. The asyncio
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -60,13 +61,22 @@ class Outcome:
     storage_failed: list[LogDirError] = field(default_factory=list)
 
 
+Rest = Callable[[Partition, int, float], float]
+"""(partition, bytes that came of it, now) -> seconds before it is fetched again."""
+
+
+def never_rest(partition: Partition, received: int, now: float) -> float:
+    return 0.0
+
+
 class FetchConversation:
     """Offsets drive it: a partition is named in the next request when its position (offset, epochs) is
     not what the leader was told last. A partition in trouble leaves the session and comes back after a
     short while, so that one bad partition never stalls the others."""
 
-    def __init__(self, config: FetcherConfig) -> None:
+    def __init__(self, config: FetcherConfig, rest: Rest = never_rest) -> None:
         self.config = config
+        self._rest_after = rest
         self.followed: dict[FollowedKey, Followed] = {}
         self._changed: dict[FollowedKey, None] = {}
         self._resting: dict[FollowedKey, None] = {}
@@ -215,7 +225,7 @@ class FetchConversation:
             if self._is_repeated(answer, before[0]):
                 self._changed[key] = None
                 return
-            outcome.bytes_appended += partition.follow(answer, followed.leader_epoch)
+            received = partition.follow(answer, followed.leader_epoch)
         except KafkaError as error:
             outcome.failed.append((partition, error))
             self._rest(key, followed, now)
@@ -224,8 +234,12 @@ class FetchConversation:
             outcome.storage_failed.append(error)
             self._rest(key, followed, now)
             return
+        outcome.bytes_appended += received
         if partition.next_fetch_position() != before or partition.log.log_start != start_before:
             self._changed[key] = None
+        pause_s = self._rest_after(partition, received, now) if received else 0.0
+        if pause_s > 0.0:
+            self._rest(key, followed, now, pause_s)
 
     @staticmethod
     def _is_repeated(answer: FetchedPartition, log_end: int) -> bool:
@@ -236,8 +250,10 @@ class FetchConversation:
         assert isinstance(records, memoryview)
         return read_batch(records, 0).last_offset < log_end
 
-    def _rest(self, key: FollowedKey, followed: Followed, now: float) -> None:
-        followed.retry_at = now + self.config.backoff_s
+    def _rest(
+        self, key: FollowedKey, followed: Followed, now: float, pause_s: float | None = None
+    ) -> None:
+        followed.retry_at = now + (self.config.backoff_s if pause_s is None else pause_s)
         self._changed.pop(key, None)
         self._resting[key] = None
         if followed.in_session:

@@ -38,7 +38,9 @@ def test_a_fetcher_that_begins_anew_leaves_its_session_though_every_slot_is_take
     with World(1) as world:
         replicas: Any = SimpleNamespace(unwatch=lambda *_: None)
         cluster: Any = SimpleNamespace()
-        handler = FetchHandler(ONE_SLOT, world.node("a").runtime, replicas, cluster, NO_QUOTAS)
+        handler = FetchHandler(
+            ONE_SLOT, world.node("a").runtime, replicas, cluster, NO_QUOTAS, NO_QUOTAS
+        )
         follower: Any = SimpleNamespace(connection=Connection())
         other: Any = SimpleNamespace(connection=Connection())
         anew = FetchRequest(replica_id=2, session_epoch=INITIAL_EPOCH)
@@ -54,7 +56,12 @@ def test_a_session_that_has_to_make_room_answers_its_parked_fetch_first() -> Non
     with World(1) as world:
         replicas: Any = SimpleNamespace(unwatch=lambda *_: None)
         handler = FetchHandler(
-            ONE_SLOT, world.node("a").runtime, replicas, cast(Any, SimpleNamespace()), NO_QUOTAS
+            ONE_SLOT,
+            world.node("a").runtime,
+            replicas,
+            cast(Any, SimpleNamespace()),
+            NO_QUOTAS,
+            NO_QUOTAS,
         )
         consumer: Any = SimpleNamespace(connection=Connection())
         watch = handler._session(consumer, FetchRequest(session_epoch=INITIAL_EPOCH))

@@ -49,6 +49,27 @@ def test_P05_the_first_request_is_full_and_the_next_names_only_what_changed(
     ]
 
 
+def test_P39_a_partition_that_is_throttled_rests_after_what_it_got(world: World) -> None:
+    asked: list[int] = []
+
+    def rest(partition: object, received: int, now: float) -> float:
+        asked.append(received)
+        return 3.0
+
+    conversation = FetchConversation(FetcherConfig(node_id=2, backoff_s=0.5), rest)
+    conversation.follow(world[2])
+    conversation.next_request(102, 0.0)
+    conversation.answered(response(world.ask(2, 1)), 10.0)
+    assert asked == [] and not conversation.is_idle, "nothing came"
+    world.produce(1, "a")
+    conversation.next_request(102, 10.0)
+    outcome = conversation.answered(response(world.ask(2, 1)), 10.0)
+    assert asked == [outcome.bytes_appended] and outcome.bytes_appended > 0
+    assert conversation.is_idle and conversation.next_retry_at() == 13.0
+    again = conversation.next_request(102, 13.0)
+    assert [fetch.fetch_offset for fetch in again.partitions] == [1]
+
+
 def test_a_partition_in_trouble_leaves_the_session_and_comes_back_after_a_rest(
     world: World, conversation: FetchConversation
 ) -> None:

@@ -1,0 +1,70 @@
+"""Which replicas are held back, and for how long."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.broker.throttle import ReplicationThrottle
+from ottla.config import ConfigError, Settings, validate_topic_config
+
+SETTINGS = Settings.of(
+    {
+        "node.id": "1",
+        "process.roles": "broker,controller",
+        "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "1@127.0.0.1:9093",
+    }
+)
+NO_LIMIT = 2**63 - 1
+
+
+def partition(isr: tuple[int, ...] = (2,), replicas: tuple[str, ...] = ("0:1",)) -> Any:
+    config = SimpleNamespace(
+        leader_throttled_replicas=replicas, follower_throttled_replicas=replicas
+    )
+    return SimpleNamespace(partition=0, isr=isr, log=SimpleNamespace(config=config))
+
+
+def test_a_follower_that_is_behind_rests_until_its_rate_is_kept() -> None:
+    throttle = ReplicationThrottle(SETTINGS)
+    assert throttle.rest(partition(), 10_000, 0.0) == 0.0, "no rate, no rest"
+    throttle.set_rates(NO_LIMIT, 1000)
+    assert throttle.rest(partition(), 3000, 0.0) == pytest.approx(2.0)
+    assert throttle.rest(partition(replicas=("*",)), 1000, 4.0) == 0.0
+    assert throttle.rest(partition(isr=(1, 2)), 99_000, 4.0) == 0.0, "it is in sync"
+    assert throttle.rest(partition(replicas=("0:2", "1:1")), 99_000, 4.0) == 0.0, "not named"
+
+
+def test_a_leader_holds_back_whoever_is_behind_and_nobody_else() -> None:
+    throttle = ReplicationThrottle(SETTINGS)
+    assert not throttle.limits_leaders()
+    throttle.set_rates(1000, NO_LIMIT)
+    assert throttle.limits_leaders()
+    led = partition(isr=(1, 2))
+    assert not throttle.holds_back(led, 3, 0.0)
+    throttle.sent(led, 2, 99_000, 0.0)
+    assert not throttle.holds_back(led, 3, 0.0), "what those in sync get does not count"
+    throttle.sent(led, 3, 3000, 0.0)
+    assert throttle.holds_back(led, 3, 1.0) and not throttle.holds_back(led, 2, 1.0)
+    assert not throttle.holds_back(partition(isr=(1, 2), replicas=()), 3, 1.0)
+    assert not throttle.holds_back(led, 3, 3.0)
+
+
+def test_a_rate_of_nothing_is_very_slow() -> None:
+    throttle = ReplicationThrottle(SETTINGS)
+    throttle.set_rates(0, 0)
+    assert throttle.rest(partition(), 1000, 0.0) == pytest.approx(999.0)
+
+
+@pytest.mark.parametrize("value", ["0", "0:1,2", "*,0:1", "a:b", "0:1:2"])
+def test_replicas_are_named_by_partition_and_broker(value: str) -> None:
+    for name in ("leader", "follower"):
+        key = f"{name}.replication.throttled.replicas"
+        for right in ("", "*", "0:1", "0:1,12:3"):
+            validate_topic_config({key: right})
+        with pytest.raises(ConfigError, match="is not partition:broker"):
+            validate_topic_config({key: value})
