@@ -142,6 +142,10 @@ class DescribeHandlers:
         if missing:
             request.run(self._create_then_describe(request, asked, missing, with_operations))
             return
+        if messages.field(message, "include_cluster_authorized_operations", False):
+            fields = self._metadata(request, asked, with_operations)
+            request.respond({**fields, "cluster_authorized_operations": ALL_CLUSTER_OPERATIONS})
+            return
         leaders = self._liveness.leaders_to_try(name for name, _ in asked or () if name)
         if leaders:
             self._when_elected(request, leaders, asked, with_operations)
