@@ -90,6 +90,8 @@ def load(
     # Beyond the end if records were deleted on request and the unflushed rest was then lost.
     start = min(max(log_start, loader.segments[0].base), newest.next_offset)
     loader.epochs.truncate_from_end(newest.next_offset)
+    if start < newest.next_offset:
+        loader.recall_epochs(start)
     loader.epochs.truncate_from_start(start)
     snapshots.remove_above(newest.next_offset)
     producers = loader.producers
@@ -206,6 +208,19 @@ class _Loader:
                 break  # how far the log reaches is decided where it is checked
         epochs.dirty = True
         return epochs
+
+    def recall_epochs(self, start: int) -> None:
+        """The checkpoint of the log's start may be older than that of the epochs: after a crash what was
+        deleted is there again, and the epochs it was written in are to be known again (D6)."""
+        known = self.epochs.entries
+        if known and known[0][1] <= start:
+            return
+        found = self._epochs_from_batches(self.segments).entries
+        earlier = [entry for entry in found if not known or entry[0] <= known[0][0]]
+        if known and earlier and earlier[-1][0] == known[0][0]:
+            del known[0]
+        known[:0] = earlier
+        self.epochs.dirty = True
 
     def trust(self) -> None:
         """The files were closed in order."""

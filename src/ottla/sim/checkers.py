@@ -620,6 +620,13 @@ class Checkers:
         decided = self._partition_image(key)
         if decided is not None and member not in decided.replicas:
             return  # it had all that when it was taken off the partition
+        if (
+            replica is not None
+            and replica.is_doubtful
+            and decided is not None
+            and member not in (*decided.isr, *decided.elr)
+        ):
+            return  # it had all that, in a life of which its leader has not heard that it is over
         committed = leader.copy.floor(high_watermark)
         if committed == leader.copy.start:
             return

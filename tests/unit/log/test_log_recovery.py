@@ -71,6 +71,20 @@ def test_epochs_are_read_from_the_batches_when_their_checkpoint_was_never_writte
     assert again.epochs.entries == log.epochs.entries
 
 
+@pytest.mark.parametrize("start", [1, 9, 17, 21, 30])
+def test_D6_records_that_are_there_again_after_a_crash_have_their_epochs_again(start: int):
+    """Where a log starts is written less often than its epochs (found by the simulator)."""
+    disk = sim_disk()
+    log = filled(disk)
+    entries = list(log.epochs.entries)
+    log.advance_high_watermark(log.log_end)
+    log.advance_log_start(start)
+    log.flush()
+    again = reopen(disk, recovery_point=log.log_end)
+    assert again.log_start == 0 and again.epochs.entries == entries
+    again.invariants()
+
+
 def test_P09_every_torn_tail_is_cut_at_the_last_whole_batch():
     """At whatever byte the last write tore."""
     disk = sim_disk()
