@@ -9,7 +9,7 @@ import pytest
 
 from ottla.sim.coverage import RARE, missing
 from ottla.sim.faults import KINDS
-from ottla.sim.mutate import SEEDS_MAX, Finding, caught_by, hunt, table
+from ottla.sim.mutate import SEEDS_MAX, Finding, caught_by, hunt, rows_in, table
 from ottla.sim.mutations import MUTATIONS
 from ottla.sim.scenario import Options, Outcome, Verdict, run_seed
 
@@ -76,7 +76,10 @@ def test_the_table_has_a_row_for_each_bug_and_says_what_was_not_caught() -> None
     text = table([Finding(other, "", 9, 10, 1.0, ""), Finding(one, "D3", 0, 1, 1.0, "")], 10)
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert rows[0].startswith(f"| `{one}`") and rows[1].startswith(f"| `{other}`")
-    assert "1 of 2" in text and "**not caught**" in rows[1]
+    assert f"1 of {len(MUTATIONS)}" in text and "**not caught**" in rows[1]
+    kept = rows_in(text)
+    assert (kept[one].caught_by, kept[one].seeds) == ("D3", 1)
+    assert (kept[other].caught_by, kept[other].seeds) == ("", 10)
 
 
 def test_a_run_tells_which_rare_states_it_met() -> None:
