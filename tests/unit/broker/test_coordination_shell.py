@@ -95,12 +95,14 @@ def refusal(key: ApiKey, version: int, message: Any, error: ErrorCode) -> Mappin
 
 
 class Shell:
-    def __init__(self) -> None:
+    def __init__(self, write_timeout_s: float = 5.0) -> None:
         self.partition = FakePartition()
         self.replies: list[Mapping[str, Any]] = []
         clock = SimpleNamespace(monotonic=lambda: 1.0, wall_ms=lambda: 1000)
         replicas = SimpleNamespace(clock=clock, watch=lambda *_: None, unwatch=lambda *_: None)
-        topic = InternalTopic("__topic", 1, 1, {}, lambda _: CountingShard(), refusal, 5.0)
+        topic = InternalTopic(
+            "__topic", 1, 1, {}, lambda _: CountingShard(), refusal, write_timeout_s
+        )
         self.live = LiveShard(topic, self.partition, replicas)  # type: ignore[arg-type]
 
     def ask(self, message: str, key: ApiKey = ApiKey.OFFSET_COMMIT) -> None:
@@ -142,6 +144,23 @@ def test_C4_a_reply_waits_until_what_was_decided_before_it_is_committed() -> Non
         assert shell.replies[2:] == [{"count": 1}]
 
     with_shell(run)
+
+
+def test_who_waits_too_long_for_the_replicas_is_told_to_try_again() -> None:
+    async def run() -> None:
+        shell = Shell(write_timeout_s=0.0)
+        await asyncio.sleep(0)
+        shell.ask("write")
+        assert shell.replies == []
+        await asyncio.sleep(0.01)
+        assert shell.replies == [{"error": ErrorCode.COORDINATOR_NOT_AVAILABLE}]
+        shell.commit()
+        assert len(shell.replies) == 1, "what is committed late is answered no second time"
+        shell.ask("read")
+        assert shell.replies[1:] == [{"count": 1}], "and still counts"
+        shell.live.drop()
+
+    asyncio.run(run())
 
 
 def test_a_record_that_cannot_be_written_is_refused_and_all_else_goes_on() -> None:

@@ -97,6 +97,22 @@ def test_partitions_of_one_that_fell_silent_go_to_the_others() -> None:
     assert int(second.beat().error_code) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_group_may_have_a_session_and_an_interval_of_its_own() -> None:
+    world = GroupWorld()
+    world.topics.settings = {
+        ("g", "consumer.session.timeout.ms"): 8_000,
+        ("g", "consumer.heartbeat.interval.ms"): 2_000,
+        ("another", "consumer.session.timeout.ms"): 1,
+    }
+    first, second = joined(world, "a", "b")
+    assert first.beat().heartbeat_interval.total_seconds() == 2.0
+    for _ in range(5):
+        world.sleep(2)
+        first.beat()
+    assert first.count == 4
+    assert int(second.beat().error_code) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_one_that_does_not_let_go_in_time_is_out() -> None:
     world = GroupWorld()
     first, second = joined(world, "a")[0], Member(world, "b")

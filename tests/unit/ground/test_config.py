@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,10 @@ from ottla.config import (
     Settings,
     Voter,
     text_of,
+    validate_group_config,
     validate_topic_config,
 )
+from ottla.config.dynamic import current
 from ottla.config.names import HARMLESS, NOT_YET
 from ottla.config.sources import name_from_variable, variable_from_name
 from ottla.log.config import LogConfig
@@ -155,6 +158,17 @@ def _runs_of_marks(name: str) -> bool:
         ({"zookeeper.connect": "h:2181"}, "ZooKeeper is not used"),
         ({"retention.ms": "1"}, "is a topic's setting; a node's is log.retention.ms"),
         ({"compression.type": "brotli"}, "'brotli' is not one of"),
+        (
+            {"group.consumer.min.session.timeout.ms": "50000"},
+            "group.consumer.session.timeout.ms: 45000 is not between",
+        ),
+        (
+            {"group.consumer.max.heartbeat.interval.ms": "100"},
+            "group.consumer.heartbeat.interval.ms: 5000 is not between",
+        ),
+        ({"group.consumer.regex.refresh.interval.ms": "10000"}, "are matched anew whenever topics"),
+        ({"group.coordinator.rebalance.protocols": "consumer"}, "must contain classic"),
+        ({"group.coordinator.rebalance.protocols": "share"}, "'share' is not one of"),
     ],
 )
 def test_a_wrong_setting_is_refused_in_one_line(change: dict[str, str], message: str) -> None:
@@ -235,3 +249,33 @@ def test_a_wrong_topic_setting_is_refused(name: str, value: str, message: str) -
 
 def test_deleting_a_topic_setting_needs_no_value() -> None:
     validate_topic_config({"retention.ms": None})
+
+
+def test_bounds_of_groups_that_nobody_set_forbid_nothing_that_somebody_set() -> None:
+    settings = Settings.of(COMBINED | {"group.consumer.session.timeout.ms": "9000"})
+    assert settings.group_consumer_min_session_timeout_ms == 9_000
+    assert settings.group_consumer_max_session_timeout_ms == 60_000
+
+
+@pytest.mark.parametrize(
+    ("configs", "message"),
+    [
+        ({"consumer.session.timeout.ms": "44999"}, "greater than or equal to"),
+        ({"consumer.session.timeout.ms": "60001"}, "less than or equal to"),
+        ({"consumer.heartbeat.interval.ms": "4999"}, "greater than or equal to"),
+        ({"consumer.session.timeout.ms": "soon"}, "'soon' is not a whole number"),
+        ({"consumer.sesion.timeout.ms": "1"}, "did you mean consumer.session.timeout.ms?"),
+    ],
+)
+def test_a_groups_setting_out_of_bounds_is_refused(configs: dict[str, str], message: str) -> None:
+    validate_group_config(Settings.of(COMBINED), {"consumer.session.timeout.ms": "50000"})
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        validate_group_config(Settings.of(COMBINED), configs)
+
+
+def test_what_is_set_for_one_node_wins_over_what_is_set_for_all() -> None:
+    settings = Settings.of(COMBINED | {"max.connections": "5"})
+    assert current(settings, {}, {}, "max.connections") == 5
+    assert current(settings, {}, {"max.connections": "6"}, "max.connections") == 6
+    both = current(settings, {"max.connections": "7"}, {"max.connections": "6"}, "max.connections")
+    assert both == 7
