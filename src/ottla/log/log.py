@@ -97,8 +97,9 @@ class Log:
         self.cleaned = cleaned if cleaned is None or cleaned <= self.log_end else self.log_start
         """Below it compaction has been at work, here or where this was copied from; None: nowhere, and the
         log has no gap."""
-        self.before_first_gap: Callable[[Log], None] | None = None
-        """Must make `cleaned` durable: without it a gap means corruption."""
+        self.before_gaps: Callable[[Log], None] | None = None
+        """Must make `cleaned` and the recovery point durable: without the one, and beyond the other, a gap
+        means corruption."""
         self.uncleanable: str | None = None
         """Why compaction leaves this log alone."""
         self.generation = 0
@@ -366,8 +367,8 @@ class Log:
             return Appended(self.log_end, self.log_end - 1, -1, False)
         if copied[0].base_offset < self.log_end:
             self._rebase(copied[0].base_offset)
-        if gap:
-            self._note_gap()
+        if gap and self.cleaned is None:
+            self._announce_gaps()
         self._write_all(records, copied, None)
         for batch in copied:
             latest = self.epochs.latest
@@ -385,14 +386,14 @@ class Log:
             and batch.base_offset < self.log_end <= batch.last_offset
         )
 
-    def _note_gap(self) -> None:
+    def _announce_gaps(self) -> None:
         if self.cleaned is None:
             self.cleaned = self.log_start
-            try:
-                if self.before_first_gap is not None:
-                    self.before_first_gap(self)
-            except OSError as error:
-                self._fail(error)
+        try:
+            if self.before_gaps is not None:
+                self.before_gaps(self)
+        except OSError as error:
+            self._fail(error)
 
     def _rebase(self, base: int) -> None:
         start, high_watermark = self.log_start, self.high_watermark
@@ -769,7 +770,7 @@ class Log:
         old = self._segments[first:end]
         assert [segment.base for segment in old] == list(bases), (self, bases)
         assert end < len(self._segments) and new.next_offset <= self.recovery_point, (self, bases)
-        self._note_gap()
+        self._announce_gaps()
         try:
             new.rename(self._disk, (".log",), SWAP)
             new.is_called(SWAP)

@@ -401,7 +401,7 @@ class LogManager:
 
     def _adopt(self, log: Log) -> None:
         log.before_recovery_point_falls = self._recovery_point_falls
-        log.before_first_gap = self.checkpoint_cleaned
+        log.before_gaps = self._gaps_come
         self.logs[log.key] = log
 
     def _emptiest(self) -> str:
@@ -515,6 +515,13 @@ class LogManager:
             self._write_recovery_points(log.directory, lowered)
         if log.cleaned is not None:
             self.checkpoint_cleaned(log)
+
+    def _gaps_come(self, log: Log) -> None:
+        recovery_points = self._recovery_points.get(log.directory, {})
+        if recovery_points.get(log.key, 0) < log.recovery_point:
+            recovery_points = {**recovery_points, log.key: log.recovery_point}
+            self._write_recovery_points(log.directory, recovery_points)
+        self.checkpoint_cleaned(log)
 
     def checkpoint_cleaned(self, log: Log) -> None:
         """Make durable how far the log is compacted, and with that that it may have gaps."""

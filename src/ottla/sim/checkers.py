@@ -25,7 +25,7 @@ from ottla.sim.oracle import EMPTY, Copy, Ledger, Violation
 from ottla.sim.process import Process
 from ottla.sim.quorum_checker import METADATA, QuorumChecker
 from ottla.sim.told import Told
-from ottla.sim.workload import Ack, History
+from ottla.sim.workload import TABLE, Ack, History
 from ottla.wire.types import TopicPartition
 
 
@@ -83,6 +83,7 @@ class Checkers:
         self._quorum = QuorumChecker(cluster)
         # Looked up when it is called: `observers` listens there.
         self._quorum.on_decisions.append(lambda *what: self._check_decisions(*what))
+        self.on_decisions = self._quorum.on_decisions
         self._told = Told()
         self._leaders: dict[tuple[UUID, int, int], int] = {}
         self._broker_epochs: dict[int, int] = {}
@@ -168,7 +169,7 @@ class Checkers:
             for number, partition in enumerate(topic.partitions)
             if partition.leader == NO_LEADER
             and not any((partition.isr, partition.elr))
-            and set(partition.last_known_elr) <= set(self.doubtful_nodes())
+            and (topic.name == TABLE or set(partition.last_known_elr) <= set(self.doubtful_nodes()))
             and all(self.image.is_alive(id) for id in partition.replicas)
         ]
 
@@ -267,6 +268,8 @@ class Checkers:
     def _check_truncation(self, node: int, truncation: Truncation) -> None:
         """D8: what a replica cuts has not counted as committed there, not even for a moment (KAFKA-14704)."""
         key = truncation.partition
+        if key.topic == TABLE:
+            return  # cut in a gap, a log ends before it, and with it what it knows of commits
         replica = self._watched[node].replicas.get(key)
         excused = self._ledger(key).losses or (replica is not None and replica.is_doubtful)
         if truncation.below_high_watermark and not excused:
@@ -328,6 +331,8 @@ class Checkers:
             topic = self.image.topics.get(key.topic)
             if topic is None or topic.id != partition.topic_id:
                 continue  # deleted, and it has not heard of it yet
+            if key.topic == TABLE:
+                continue  # compacted: `tables` looks at it
             state = _State(
                 log.log_end,
                 log.high_watermark,
@@ -343,7 +348,7 @@ class Checkers:
             if replica.state != state:
                 self._changed(watched, key, partition, replica, state)
             replica.recovery_point = log.recovery_point
-        if len(partitions) < len(known):
+        if len(partitions) < len(known) or TABLE in self.image.topics:
             self._look_at_missing(watched, [key for key in known if key not in partitions])
 
     def _look_at_missing(self, watched: _Watched, missing: list[TopicPartition]) -> None:

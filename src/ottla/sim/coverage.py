@@ -40,6 +40,7 @@ RARE: Mapping[str, str] = {
     "newer epoch refused": "a request named an epoch that its receiver had not heard of",
     "session evicted": "a fetch session had to make room",
     "records expired": "retention removed segments",
+    "log compacted": "compaction removed records",
     "began anew": "a follower's end lay outside of its leader's log",
     "pre-vote rejected": "a voter kept another from disturbing the quorum",
     "vote rejected": "a candidate was refused",

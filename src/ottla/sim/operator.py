@@ -14,7 +14,7 @@ from typing import Any
 
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import TOPIC_RESOURCE
-from ottla.sim.workload import Connections, create_topic
+from ottla.sim.workload import TABLE, Connections, create_topic
 from ottla.sim.world import SimHost
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import InvalidFrame
@@ -102,7 +102,8 @@ def some_partition(
 ) -> tuple[TopicPartition, PartitionImage] | None:
     found = [
         (TopicPartition(topic.name, number), partition)
-        for _name, topic in sorted(image.topics.items())
+        for name, topic in sorted(image.topics.items())
+        if name != TABLE
         for number, partition in enumerate(topic.partitions)
     ]
     return chance.choice(found) if found else None

@@ -17,6 +17,7 @@ from enum import IntEnum
 
 from ottla.broker.lifecycle import RegistrationRefused
 from ottla.log.errors import LogDirError, WrongDirectory
+from ottla.sim import tables
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.coverage import counted
@@ -27,7 +28,7 @@ from ottla.sim.operator import UNCLEAN, Operator
 from ottla.sim.oracle import Violation
 from ottla.sim.swallowed import heard
 from ottla.sim.verdict import check_end, unsettled
-from ottla.sim.workload import Workload, create_topic
+from ottla.sim.workload import TABLE, Workload, create_topic
 from ottla.sim.world import World
 from ottla.wire.types import TopicPartition
 
@@ -68,6 +69,8 @@ class Options:
     patience_s: float
     trouble_s: float
     faults: FaultPlan
+    has_table: bool = False
+    """Whether there is a compacted topic besides"""
 
     @staticmethod
     def draw(seed: int, trouble_s: float | None = None) -> Options:
@@ -127,6 +130,9 @@ class Options:
             name, count, _, _ = topics[0]
             topics[0] = name, count, 2, 1
             options.topic_settings["unclean.leader.election.enable"] = "true"
+        if random.Random(f"{seed}/table").random() < 0.25:
+            options.has_table = True
+            options.settings |= tables.NODE_SETTINGS
         return options
 
     def lines(self) -> list[str]:
@@ -137,7 +143,7 @@ class Options:
             f"{self.consumers} consumers a partition, pause {self.pause_s} s, "
             f"backoff {self.backoff_s} s, patience {self.patience_s} s",
             f"  faults: {self.faults.describe()}",
-            f"  settings: {_texts(self.settings)}",
+            f"  settings: {_texts(self.settings)}" + (", a table" if self.has_table else ""),
             f"  topics: {_texts(self.topic_settings)}",
         ]
 
@@ -202,6 +208,11 @@ class Scenario:
             world.loop.random_for("nemesis"),
         )
         self.nemesis.on_wrong_disk.append(self.workload.expect_wrong_disks)
+        self.table: tables.Table | None = None
+        if options.has_table:
+            self.table = tables.Table(self.cluster, world.loop.random_for("table"))
+            self.checkers.on_decisions.append(self.table.decided)
+            self.nemesis.on_wrong_disk.append(self.table.expect_wrong_disks)
         self.failures: list[str] = []
         self.cluster.on_end.append(self._node_left)
 
@@ -216,8 +227,12 @@ class Scenario:
         self._let_run(self.options.trouble_s)
         self.nemesis.end()
         self.workload.stop_producing()
+        if self.table is not None:
+            self.table.stop_producing()
         self._settle()
         check_end(self.cluster, self.checkers, self.workload.history)
+        if self.table is not None:
+            self.table.check_end()
 
     def _check_problems(self) -> None:
         problems = self.failures + self.world.problems()
@@ -243,15 +258,21 @@ class Scenario:
         connections = self.workload.connections("admin")
         clients = self.world.node(CLIENTS)
         partitions = []
-        for name, count, factor, minimum in self.options.topics:
-            configs = {"min.insync.replicas": str(minimum), **self.options.topic_settings}
+
+        def create(name: str, count: int, factor: int, configs: Mapping[str, str]) -> None:
             try:
                 clients.complete(
                     create_topic(connections, name, count, factor, configs), START_S_MAX
                 )
             except TimeoutError as error:
                 raise _Failed(Verdict.LIVENESS, f"{name} was not created") from error
+
+        for name, count, factor, minimum in self.options.topics:
+            configs = {"min.insync.replicas": str(minimum), **self.options.topic_settings}
+            create(name, count, factor, configs)
             partitions += [TopicPartition(name, number) for number in range(count)]
+        if self.table is not None:
+            create(TABLE, 1, tables.REPLICAS, tables.TOPIC_SETTINGS)
         self.workload.begin(
             partitions,
             producers=self.options.producers,
@@ -261,16 +282,20 @@ class Scenario:
             backoff_s=self.options.backoff_s,
             patience_s=self.options.patience_s,
         )
+        if self.table is not None:
+            self.table.begin(self.workload, clients, self.options)
         self._check_problems()
+
+    def _unsettled(self) -> list[str]:
+        left = unsettled(self.cluster, self.checkers, self.workload)
+        return left if self.table is None or left else self.table.unsettled()
 
     def _settle(self) -> None:
         def settled() -> bool:
             return (
                 bool(self.failures)
                 or bool(self.world.loop.unhandled)
-                or not (
-                    self.operator.is_busy or unsettled(self.cluster, self.checkers, self.workload)
-                )
+                or not (self.operator.is_busy or self._unsettled())
             )
 
         held = False
@@ -284,7 +309,7 @@ class Scenario:
                     self.operator.elect(partition, UNCLEAN)
         self._check_problems()
         if not held:
-            left = unsettled(self.cluster, self.checkers, self.workload)
+            left = self._unsettled()
             text = "\n".join(f"  {line}" for line in left)
             raise _Failed(
                 Verdict.LIVENESS,

@@ -379,7 +379,7 @@ def test_a_follower_takes_a_log_with_gaps_and_opens_it_again_whatever_its_settin
         now_ms=0,
     )
     told = []
-    follower.before_first_gap = lambda log: told.append(log.cleaned)
+    follower.before_gaps = lambda log: told.append(log.cleaned)
     follower.append_as_follower(memoryview(content(log)))
     assert pairs_in(follower) == pairs_in(log) and follower.log_end == log.log_end
     assert told == [0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ottla.log import checkpoints, recovery
+from ottla.log.compaction import NewestOffsets
 from ottla.log.epochs import EpochCache
 from ottla.log.errors import LogDirError
 from ottla.log.log import Log
@@ -41,6 +42,19 @@ def epochs_survive_truncation() -> list[Patch]:
         return None
 
     return [Patch(EpochCache, "truncate_from_end", truncate_from_end)]
+
+
+@mutation("own")
+def compaction_takes_the_newest_too() -> list[Patch]:
+    """Of some keys not even the newest record stays."""
+    original = NewestOffsets.is_newest
+
+    def is_newest(self: NewestOffsets, offset: int, key: bytes | None) -> bool:
+        if key is not None and key.endswith(b"3") and offset < self.end:
+            return False
+        return original(self, offset, key)
+
+    return [Patch(NewestOffsets, "is_newest", is_newest)]
 
 
 # Producers
