@@ -25,6 +25,8 @@ FLUSH_CHECK_S = 1.0
 """How often a log that its settings want flushed is looked for (flush.ms, finished segments)."""
 
 
+CHECKPOINT_S_MIN = 0.05
+
 CLEAN_CHECK_S = 0.01
 """With log.cleaner.backoff.ms=0: looking at all logs must leave time for everything else."""
 
@@ -45,7 +47,7 @@ class Housekeeping:
         every = self._every
         self._replicas.on_creation.append(self._log_created)
         every(settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
-        every(settings.replica_high_watermark_checkpoint_interval_ms / 1000, self._checkpoint)
+        every(self._checkpoint_interval_s(), self._checkpoint)
         every(settings.log_retention_check_interval_ms / 1000, self._retention)
         every(min(settings.log_flush_scheduler_interval_ms / 1000, FLUSH_CHECK_S), self._flush_due)
         if settings.log_cleaner_enable:
@@ -54,6 +56,17 @@ class Housekeeping:
                     max(settings.log_cleaner_backoff_ms / 1000, CLEAN_CHECK_S),
                     self._cleaning.clean_all_dirty,
                 )
+
+    def _checkpoint_interval_s(self) -> float:
+        """High watermarks, recovery points and log starts are written together: as often as any of them
+        is wanted."""
+        settings = self._settings
+        wanted_ms = min(
+            settings.replica_high_watermark_checkpoint_interval_ms,
+            settings.log_flush_offset_checkpoint_interval_ms,
+            settings.log_flush_start_offset_checkpoint_interval_ms,
+        )
+        return max(wanted_ms / 1000, CHECKPOINT_S_MIN)
 
     async def stop(self) -> None:
         """Whatever a thread is writing is written to its end first: the logs are closed next."""

@@ -12,6 +12,7 @@ from ottla.config.values import ConfigError
 _HARMLESS = """
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
     background.threads broker.id.generation.enable controlled.shutdown.max.retries
+    controller.quorum.append.linger.ms socket.listen.backlog.size
     controlled.shutdown.retry.backoff.ms controller.performance.always.log.threshold.ms
     controller.performance.sample.period.ms controller.quorum.fetch.max.bytes
     controller.quorum.fetch.snapshot.max.bytes controller.socket.timeout.ms

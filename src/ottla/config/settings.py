@@ -159,9 +159,6 @@ class Settings:
     max_connections_per_ip: int = setting(
         "max.connections.per.ip", integer(0), INT_MAX, "Connections accepted from one address."
     )
-    socket_listen_backlog_size: int = setting(
-        "socket.listen.backlog.size", integer(1), 50, "Connections waiting to be accepted."
-    )
 
     # The controller quorum
     controller_quorum_voters: tuple[Voter, ...] = setting(
@@ -199,12 +196,6 @@ class Settings:
     )
     controller_quorum_retry_backoff_ms: int = setting(
         "controller.quorum.retry.backoff.ms", integer(0), 20, "Pause before a quorum request again."
-    )
-    controller_quorum_append_linger_ms: int = setting(
-        "controller.quorum.append.linger.ms",
-        integer(0),
-        25,
-        "How long the leader may gather records before it writes them.",
     )
     metadata_log_dir: str = setting(
         "metadata.log.dir", TEXT, "", "Where the cluster metadata lies; default: the first log dir."

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ottla
 from ottla.config import (
     NAMES,
     TABLE,
@@ -279,3 +280,17 @@ def test_what_is_set_for_one_node_wins_over_what_is_set_for_all() -> None:
     assert current(settings, {}, {"max.connections": "6"}, "max.connections") == 6
     both = current(settings, {"max.connections": "7"}, {"max.connections": "6"}, "max.connections")
     assert both == 7
+
+
+def test_every_setting_is_read_by_somebody() -> None:
+    """A setting that changes nothing is not to be accepted, unless the log says so (HARMLESS)."""
+    sources = "\n".join(path.read_text() for path in Path(ottla.__file__).parent.rglob("*.py"))
+    topic_defaults = {row.server_name for row in TOPIC_SETTINGS.values()}
+    by_composed_name = {
+        row.name for row in TABLE if re.match(r"group\.consumer\.(min|max)\.", row.name)
+    }
+    with_one_value = {"security.inter.broker.protocol"}
+    for row in TABLE:
+        if row.name not in topic_defaults | by_composed_name | with_one_value:
+            uses = sources.count(row.attribute) + sources.count(f'"{row.name}"')
+            assert uses > 2, f"{row.name} is defined, and never read"
