@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -13,6 +14,10 @@ from ottla.runtime.seams import Runtime
 from ottla.runtime.sockets import RealNetwork
 
 T = TypeVar("T")
+
+THREAD_TURN_S = 0.0005
+"""How long the loop waits for a thread that computes (compaction does): Python's 5 ms would come on top of every
+system call that the loop makes."""
 
 
 class RealClock:
@@ -37,5 +42,6 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end on uvloop, as `asyncio.run` would on asyncio's loop."""
     import uvloop  # 100 ms that commands without a loop need not pay
 
+    sys.setswitchinterval(THREAD_TURN_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
