@@ -232,7 +232,11 @@ def test_admin_requests_that_make_no_sense_get_their_codes(
     assert alter(4, "one", "log.retention.ms", "1") == ErrorCode.INVALID_REQUEST
     assert alter(4, "1", "node.id", "9") == ErrorCode.INVALID_REQUEST
     assert alter(4, "1", "log.retention.ms", "soon") == ErrorCode.INVALID_CONFIG
-    assert alter(8, "1", "root", "DEBUG") == ErrorCode.INVALID_REQUEST
+    assert alter(8, "2", "root", "DEBUG") == ErrorCode.INVALID_REQUEST
+    assert alter(8, "1", "no.such.logger", "DEBUG") == ErrorCode.INVALID_CONFIG
+    assert alter(8, "1", "root", "LOUD") == ErrorCode.INVALID_CONFIG
+    assert alter(8, "1", "root", None, operation=1) == ErrorCode.INVALID_REQUEST
+    assert alter(8, "1", "root", "DEBUG", operation=2) == ErrorCode.INVALID_REQUEST
     assert alter(16, "m", "interval.ms", "100") == ErrorCode.INVALID_REQUEST
     assert alter(32, "", "consumer.session.timeout.ms", "50000") == ErrorCode.INVALID_REQUEST
     assert alter(32, "g", "consumer.session.timeout.ms", "1") == ErrorCode.INVALID_CONFIG
@@ -247,6 +251,7 @@ def test_admin_requests_that_make_no_sense_get_their_codes(
     assert describe(2, NOBODY) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert describe(2, "no topic") == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert describe(4, "77") == ErrorCode.INVALID_REQUEST
+    assert describe(8, "2") == ErrorCode.INVALID_REQUEST
     assert describe(32, "") == ErrorCode.INVALID_REQUEST
     assert describe(99, "x") == ErrorCode.INVALID_REQUEST
     listed = cluster.ask(node, ApiKey.LIST_CONFIG_RESOURCES, 1, {"resource_types": [99]})
@@ -255,6 +260,27 @@ def test_admin_requests_that_make_no_sense_get_their_codes(
     assert int(oldest.error_code) == ErrorCode.NONE and not oldest.config_resources
     gone = cluster.ask(node, ApiKey.UNREGISTER_BROKER, 0, {"broker_id": 77})
     assert int(gone.error_code) == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_a_level_of_one_logger_is_changed_and_given_back(cluster: ProcessCluster) -> None:
+    node, name = cluster.nodes[1], "ottla.broker.server"
+
+    def level() -> str | None:
+        fields = {"resources": [{"resource_type": 8, "resource_name": "1"}]}
+        answer = cluster.ask(node, ApiKey.DESCRIBE_CONFIGS, 4, fields)
+        return {entry.name: entry.value for entry in answer.results[0].configs}[name]
+
+    def alter(operation: int, value: str | None) -> int:
+        change = {"name": name, "config_operation": operation, "value": value}
+        resource = {"resource_type": 8, "resource_name": "1", "configs": [change]}
+        fields = {"resources": [resource], "validate_only": False}
+        answer = cluster.ask(node, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
+        return int(answer.responses[0].error_code)
+
+    before = level()
+    assert before == "INFO"
+    assert alter(0, "ERROR") == ErrorCode.NONE and level() == "ERROR"
+    assert alter(1, None) == ErrorCode.NONE and level() == before
 
 
 def test_users_without_credentials_are_not_found(cluster: ProcessCluster) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ottla.broker.loggers import levels
 from ottla.broker.server import Handler, Request
 from ottla.config.dynamic import DYNAMIC, ROWS
 from ottla.config.groups import GROUP_SETTINGS
@@ -30,6 +31,7 @@ SOURCE_BROKER = 2
 SOURCE_CLUSTER = 3
 SOURCE_FILE = 4
 SOURCE_DEFAULT = 5
+SOURCE_LOGGER = 6
 SOURCE_GROUP = 8
 
 # Kafka's config types.
@@ -74,7 +76,7 @@ class ConfigHandlers:
         request.respond({"error_code": ErrorCode.NONE, "config_resources": resources})
 
     def describe_configs(self, request: Request) -> None:
-        """DescribeConfigs 1-4 for topics (2), brokers (4) and groups (32)."""
+        """DescribeConfigs 1-4 for topics (2), brokers (4), their loggers (8) and groups (32)."""
         message = request.message()
         with_synonyms = messages.field(message, "include_synonyms", False)
         with_docs = messages.field(message, "include_documentation", False)
@@ -97,11 +99,11 @@ class ConfigHandlers:
                 result["error_message"] = error.message
             else:
                 keys = resource.configuration_keys
-                asked = None if keys is None else frozenset(keys)
+                asked = frozenset(keys or ())  # none named: all of them, as in Kafka
                 result["configs"] = [
                     _entry(entry, with_synonyms, with_docs)
                     for entry in entries
-                    if asked is None or entry["name"] in asked
+                    if not asked or entry["name"] in asked
                 ]
             results.append(result)
         request.respond({"results": results})
@@ -113,6 +115,8 @@ class ConfigHandlers:
             return self._broker(name)
         if kind == GROUP_RESOURCE:
             return self._group(name)
+        if kind == BROKER_LOGGER_RESOURCE:
+            return self._loggers(name)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no settings here"
         )
@@ -165,11 +169,7 @@ class ConfigHandlers:
                     "read_only": False,
                 }
             return
-        if name != str(self._settings.node_id):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"broker {name} must be asked itself; this is {self._settings.node_id}",
-            )
+        self._check_asked_here(name)
         for row in TABLE:
             yield {
                 "name": row.name,
@@ -178,6 +178,24 @@ class ConfigHandlers:
                 "doc": row.doc,
                 "read_only": row.name not in DYNAMIC,
             }
+
+    def _loggers(self, name: str) -> Iterable[dict[str, Any]]:
+        self._check_asked_here(name)
+        for logger, level in levels().items():
+            yield {
+                "name": logger,
+                "synonyms": [(logger, level, SOURCE_LOGGER)],
+                "type": "STRING",
+                "doc": "The level of this logger until the node is started again.",
+                "read_only": False,
+            }
+
+    def _check_asked_here(self, name: str) -> None:
+        if name != str(self._settings.node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"broker {name} must be asked itself; this is {self._settings.node_id}",
+            )
 
     def _server_synonyms(self, name: str, default: str) -> list[tuple[str, str, int]]:
         """The node's value of a setting: what wins first, then what it hides."""

@@ -28,6 +28,7 @@ from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.isr import IsrProposals
 from ottla.broker.lifecycle import BrokerLifecycle
 from ottla.broker.liveness import LeaderLiveness
+from ottla.broker.loggers import LoggerHandlers
 from ottla.broker.offsets import OffsetHandlers
 from ottla.broker.produce import ProduceHandler
 from ottla.broker.quorum import Quorum
@@ -429,6 +430,9 @@ class Broker:
             **QuotaHandlers(lambda: self.cluster.image).handlers(),
             **SecurityHandlers(lambda: self.cluster.image).handlers(),
             **admin.handlers(),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: LoggerHandlers(
+                settings.node_id, self.to_controller.forward
+            ).incremental_alter_configs,
             **self.transactions.handlers(self.coordination, admin.init_producer_id),
         }
 

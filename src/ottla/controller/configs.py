@@ -41,7 +41,7 @@ LIST_SETTINGS = frozenset(
 
 
 _WITHOUT_SETTINGS = {
-    BROKER_LOGGER_RESOURCE: "Log levels cannot be changed while a node runs.",
+    BROKER_LOGGER_RESOURCE: "Log levels are changed by a request to that broker about nothing else.",
     CLIENT_METRICS_RESOURCE: "Client telemetry is not served.",
 }
 
