@@ -555,9 +555,8 @@ class Checkers:
         ):
             self._note(key, node, f"leads, maybe with losses, with end {replica.copy.end}")
             agreed = ledger.copy.floor(replica.copy.end)
-            while agreed > replica.copy.start and ledger.copy.hash_at(
-                agreed
-            ) != replica.copy.hash_at(agreed):
+            start = max(replica.copy.start, ledger.copy.start)
+            while agreed > start and ledger.copy.hash_at(agreed) != replica.copy.hash_at(agreed):
                 agreed = ledger.copy.floor(agreed - 1)
             ledger.lose_from(agreed, epoch, replica.copy)
             for callback in self.on_loss:
