@@ -226,25 +226,27 @@ class Nemesis:
 
     def relapse(self) -> bool:
         """A machine that loses its power again and again, each time when it is just back; two others may
-        not hear of it from each other meanwhile."""
+        not hear of it from each other meanwhile, or what they tell the controller comes late."""
         node = self._pick("up")
         if node is None or not self._cut_power(node):
             return False
         one, other = [name for name in self._names() if name != node.host.name][:2]
-        disturbance = self._random.choice(("none", "cut", "slow"))
+        disturbance = self._random.choice(("none", "cut", "slow", "slow"))
         if disturbance == "cut":
             self._say(f"parts {one} from {other} only")
             self._network.partition([one], [other])
             self._heal_later()
         elif disturbance == "slow":
             controller = self._active_controller()
-            if controller is not None:
-                self._slow(one, controller.host.name, self._random.choice((0.5, 2.0)), 10.0)
+            delay_s = self._random.choice((0.3, 0.7, 1.4))
+            for name in self._names():
+                if controller is not None and name != node.host.name:
+                    self._slow(name, controller.host.name, delay_s, 10.0)
         at = 0.0
         for _ in range(self._random.randint(2, 5)):
-            at += self._random.uniform(0.02, 0.5)
+            at += self._random.uniform(0.01, 0.2)
             self._later(at, at, lambda: self._start(node))
-            at += self._random.uniform(0.1, 3.0)
+            at += self._random.choice((0.3, 1.0, 3.0)) * self._random.uniform(0.3, 1.0)
             self._later(at, at, lambda: self._cut_power(node))
         at += self._random.uniform(0.02, 3.0)
         self._later(at, at, lambda: self._start(node))
@@ -609,7 +611,8 @@ class Nemesis:
         self._say(f"moves {key} from {list(partition.replicas)} to {wished}")
         self._operator.reassign(key, wished)
         if self._random.random() < 0.4:
-            self._later(0.01, 3.0, lambda: self._cancel(key))
+            longest = self._random.choice((0.02, 0.2, 3.0))
+            self._later(0.001, longest, lambda: self._cancel(key))
         return True
 
     def _cancel(self, key: TopicPartition) -> None:

@@ -106,7 +106,7 @@ class Options:
                 "max.incremental.fetch.session.cache.slots": chance.choice(("1000", "1000", "2")),
             },
             topic_settings={
-                "segment.bytes": chance.choice(("2048", "16384", "1073741824")),
+                "segment.bytes": chance.choice(("2048", "2048", "16384", "1073741824")),
                 "flush.ms": chance.choice(("1000", "9223372036854775807")),
                 "index.interval.bytes": chance.choice(("256", "4096")),
                 "unclean.leader.election.enable": rare.choice(("false",) * 5 + ("true",)),

@@ -39,6 +39,8 @@ REQUEST_TIMEOUT_S = 3.0
 CONNECT_TIMEOUT_S = 1.0
 BACKOFF_S = 0.1
 UNDER_WAY_MAX = 5
+REWIND_EVERY = 20
+"""So many rounds, and a consumer reads again what it has read: it must be the same."""
 
 
 class Batch(NamedTuple):
@@ -517,6 +519,8 @@ class Consumer:
         self._rounds += 1
         if self._rounds % 3 == 0:
             await self._ask_end(place, channel)
+        if self._rounds % REWIND_EVERY == 0:
+            self.position, self._epoch = self.position // 2, -1
         # Now and then a session that is never used again, as clients leave behind.
         session_epoch = NEW_SESSION if self._rounds % 7 == 0 else SESSIONLESS
         answer, data = await self._connections.fetch(
