@@ -39,8 +39,8 @@ REQUEST_TIMEOUT_S = 3.0
 CONNECT_TIMEOUT_S = 1.0
 BACKOFF_S = 0.1
 UNDER_WAY_MAX = 5
-REWIND_EVERY = 20
-"""So many rounds, and a consumer reads again what it has read: it must be the same."""
+REWIND_AFTER = 4
+"""So many times nothing new, and a consumer reads again what it has read: it must be the same."""
 
 
 class Batch(NamedTuple):
@@ -489,6 +489,7 @@ class Consumer:
     ) -> None:
         self.stopping = False
         self.losses_are_allowed = False
+        self.may_rewind = True
         self.disks_are_wrong = False
         """Whether some replica's disk does not give back what was written to it."""
         self.position = 0
@@ -500,6 +501,7 @@ class Consumer:
         """Of the last record read: the leader tells from it whether our position is still its history."""
         self._known_end = 0
         self._rounds = 0
+        self._idle_rounds = 0
 
     def forget(self) -> None:
         """The topic was deleted: the next one of that name begins anew."""
@@ -519,8 +521,6 @@ class Consumer:
         self._rounds += 1
         if self._rounds % 3 == 0:
             await self._ask_end(place, channel)
-        if self._rounds % REWIND_EVERY == 0:
-            self.position, self._epoch = self.position // 2, -1
         # Now and then a session that is never used again, as clients leave behind.
         session_epoch = NEW_SESSION if self._rounds % 7 == 0 else SESSIONLESS
         answer, data = await self._connections.fetch(
@@ -546,6 +546,10 @@ class Consumer:
                     f"parts from that at {answer.diverging}",
                 )
             self.position, self._epoch = min(self.position, answer.diverging[1]), -1
+            return
+        self._idle_rounds = 0 if data else self._idle_rounds + 1
+        if self._idle_rounds == REWIND_AFTER and self.may_rewind:
+            self.position, self._epoch = self.position // 2, -1
             return
         try:
             self._take(data)
@@ -685,6 +689,8 @@ class Workload:
         clients: list[Producer | CarelessProducer] = [*self.producers, *self.careless]
         for client in clients:
             client.stopping = True
+        for consumer in self.consumers:
+            consumer.may_rewind = False
 
     @property
     def is_settled(self) -> bool:
