@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 
 START_S_MAX = 60.0
 SETTLE_S_MAX = 180.0
+TROUBLE_S = (60.0, 62.0, 66.0)
+ROUNDS_PER_S = (2.0, 6.0, 15.0)
+"""How often some producer sends what it has, up to five batches. Faults meet states of the protocol, not bytes."""
 
 
 class Verdict(IntEnum):
@@ -114,10 +117,10 @@ class Options:
             producers=chance.choice((1, 1, 2)),
             consumers=chance.choice((0, 1)),
             careless=rare.choice((0, 0, 1)),
-            pause_s=chance.choice((0.02, 0.1, 0.5)),
+            pause_s=0.0,
             backoff_s=rare.choice((0.1, 0.1, 0.5, 2.0)),
             patience_s=chance.choice((5.0, 60.0)),
-            trouble_s=chance.choice((10.0, 20.0, 40.0)) if trouble_s is None else trouble_s,
+            trouble_s=chance.choice(TROUBLE_S) if trouble_s is None else trouble_s,
             faults=FaultPlan.draw(chance),
         )
         if rare.random() < 0.3:
@@ -133,6 +136,8 @@ class Options:
         if random.Random(f"{seed}/table").random() < 0.25:
             options.has_table = True
             options.settings |= tables.NODE_SETTINGS
+        clients = (options.producers + options.careless) * sum(count for _, count, _, _ in topics)
+        options.pause_s = round(clients / chance.choice(ROUNDS_PER_S), 3)
         return options
 
     def lines(self) -> list[str]:
