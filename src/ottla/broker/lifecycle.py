@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from ottla.broker.to_controller import LeaderInfo, ToController
+from ottla.broker.waiting import is_set_within
 from ottla.config import Listener, Settings
 from ottla.metadata.features import supported_ranges
 from ottla.metadata.image import Delta, MetadataImage
@@ -190,9 +191,7 @@ class BrokerLifecycle:
         interval = self._settings.broker_heartbeat_interval_ms / 1000
         if self.state is not BrokerState.RUNNING and self._has_a_disk:
             interval = min(interval, WAITING_INTERVAL_S)
-        waiter = asyncio.ensure_future(self._wake.wait())
-        await asyncio.wait([waiter], timeout=interval)
-        waiter.cancel()
+        await is_set_within(self._wake, interval)
 
     @property
     def _has_a_disk(self) -> bool:
@@ -310,9 +309,7 @@ class BrokerLifecycle:
             if now >= end or now - self._last_answer_at > SILENCE_MAX_S:
                 logger.warning("stopping without the controller's leave")
                 return
-            waiter = asyncio.ensure_future(self._may_stop.wait())
-            await asyncio.wait([waiter], timeout=WAITING_INTERVAL_S)
-            waiter.cancel()
+            await is_set_within(self._may_stop, WAITING_INTERVAL_S)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

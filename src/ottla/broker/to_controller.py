@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from ottla.broker.controller_apis import refusal
 from ottla.broker.server import Request
+from ottla.broker.waiting import is_set_within
 from ottla.config import Settings
 from ottla.runtime import Runtime
 from ottla.wire import messages
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 MUTATING = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
 """What the controller has quotas for; their answers begin with the time to wait."""
 RETRY_S = 0.02
+RETRY_DOUBLINGS = 3
+NO_LEADER_S = 1.0
 FORWARD_TIMEOUT_S = 30.0
 
 # Kafka's DefaultPrincipalData, version 0, of "User:ANONYMOUS".
@@ -72,6 +75,7 @@ class ToController:
     ) -> Any:
         """The answer of an active controller. TimeoutError when none could be had in time."""
         end = self._clock.monotonic() + timeout_s
+        tries = 0
         while (remaining := end - self._clock.monotonic()) > 0:
             self._leader_changed.clear()
             try:
@@ -85,7 +89,8 @@ class ToController:
             else:
                 if not _says_not_controller(answer):
                     return answer
-            await self._pause(end)
+            await self._pause(tries, end)
+            tries += 1
         raise TimeoutError(f"no active controller answered {api_key.name} in {timeout_s} s")
 
     def forward(self, request: Request) -> None:
@@ -148,12 +153,15 @@ class ToController:
         if self._channel is not None and target is not None and target != self._connected_to:
             self._channel.abort("the leader is another one now")
 
-    async def _pause(self, end: float) -> None:
-        """A short while, or until there is another leader to try."""
-        pause = min(RETRY_S, max(0.0, end - self._clock.monotonic()))
-        waiter = asyncio.ensure_future(self._leader_changed.wait())
-        await asyncio.wait([waiter], timeout=pause)
-        waiter.cancel()
+    async def _pause(self, tries: int, end: float) -> None:
+        """A short while, ever longer, or until there is another leader to try; with nobody to ask, the
+        quorum tells when there is."""
+        wait = RETRY_S * 2 ** min(tries, RETRY_DOUBLINGS)
+        if self._quorum.leader_endpoint() is None:
+            wait = NO_LEADER_S
+        await is_set_within(
+            self._leader_changed, min(wait, max(0.0, end - self._clock.monotonic()))
+        )
 
 
 def _says_not_controller(answer: Any) -> bool:

@@ -164,6 +164,7 @@ def _print_outcome(outcome: Outcome) -> None:
         f"{outcome.read} records read; {outcome.losses} losses on record"
     )
     print(f"{outcome.events} events in {outcome.virtual_s:.1f} virtual seconds")
+    print(f"speed: {outcome.speed:.0f} times as fast as real time")
     print(f"verdict: {outcome.verdict.name}")
     if outcome.problem:
         print(outcome.problem)
@@ -226,16 +227,15 @@ def _rates(tally: Tally, seconds: float) -> str:
     return (
         f"{len(tally.failed)} failed, {tally.count / seconds:.1f} seeds/s, "
         f"{tally.events / seconds / 1000:.0f}k events/s, "
-        f"{tally.virtual_s / 3600:.1f} virtual hours ({tally.virtual_s / seconds:.0f}x)"
+        f"{tally.virtual_s / 3600:.1f} virtual hours, {tally.speed:.0f} times as fast as real time "
+        f"on each core"
     )
 
 
 def _news(tally: Tally, seconds: float) -> str:
     """The same, short enough to stand beside a bar."""
     seconds = max(seconds, 1e-6)
-    return (
-        f"{len(tally.failed)} failed {tally.count / seconds:.1f}/s {tally.virtual_s / seconds:.0f}x"
-    )
+    return f"{len(tally.failed)} failed {tally.count / seconds:.1f}/s {tally.speed:.0f}x a core"
 
 
 def _bar() -> Progress:

@@ -1,7 +1,8 @@
 """`python -m ottla.sim`: run seeds.
 
     python -m ottla.sim --seed 7 [--trace FILE] [--trouble SECONDS]
-    python -m ottla.sim --seeds 0..100 --jobs 2 [--require-coverage]
+    python -m ottla.sim --seeds 0..100 --jobs 2 [--results FILE] [--require-coverage]
+    python -m ottla.sim --results FILE --summary docs/SIMULATOR.md
 
 At the end of many seeds stands how often each rare state was met. Exit codes: 0 all passed, 10 a crash, 20 a
 broken invariant, 30 no progress (the first that occurred), 40 something that was to be covered was not.
@@ -13,18 +14,22 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterable
+import time
+from contextlib import nullcontext
+from pathlib import Path
 
 from ottla.sim.coverage import RARE
-from ottla.sim.scenario import Options, Verdict, run_seed
+from ottla.sim.results import line_of, write_summary
+from ottla.sim.scenario import Options, Outcome, Verdict, run_seed
 from ottla.sim.seeds import HASH_SEED, Tally, outcomes
 
 NOT_COVERED = 40
+PROGRESS_EVERY_S = 30.0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m ottla.sim", description=__doc__)
-    which = parser.add_mutually_exclusive_group(required=True)
+    which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=int, help="one seed, with all that is known about it")
     which.add_argument("--seeds", type=_range, metavar="A..B", help="A to B-1, a line each")
     parser.add_argument("--jobs", type=int, default=1, help="processes for --seeds")
@@ -33,18 +38,33 @@ def main() -> int:
         "--trouble", type=float, metavar="S", help="so long under faults, not what the seed says"
     )
     parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="append what each of --seeds came to, as JSON"
+    )
+    parser.add_argument(
+        "--summary", type=Path, metavar="FILE", help="put the table of --results into this document"
+    )
+    parser.add_argument(
         "--require-coverage", action="store_true", help="fail where something rare never happened"
     )
     parser.add_argument("--verbose", action="store_true", help="what the nodes log")
     arguments = parser.parse_args()
+    if arguments.summary is not None and arguments.results is None:
+        parser.error("--summary needs --results")
+    if arguments.seed is None and arguments.seeds is None and arguments.summary is None:
+        parser.error("one of --seed, --seeds and --summary is wanted")
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         # Our own code does not depend on it; whatever it imports might.
         environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
         os.execve(sys.executable, [sys.executable, "-m", "ottla.sim", *sys.argv[1:]], environment)
     logging.basicConfig(level=logging.INFO if arguments.verbose else logging.CRITICAL)
+    code: int = Verdict.PASSED
     if arguments.seed is not None:
-        return _run_one(arguments.seed, arguments.trouble, arguments.trace)
-    return _run_many(arguments.seeds, arguments.trouble, arguments.jobs, arguments.require_coverage)
+        code = _run_one(arguments.seed, arguments.trouble, arguments.trace)
+    elif arguments.seeds is not None:
+        code = _run_many(arguments)
+    if arguments.summary is not None:
+        write_summary(arguments.results, arguments.summary)
+    return code
 
 
 def _range(text: str) -> range:
@@ -74,6 +94,7 @@ def _run_one(seed: int, trouble_s: float | None, trace: str | None) -> int:
         f"records read, {outcome.losses} recorded losses; {outcome.events} events in "
         f"{outcome.virtual_s:.1f} virtual seconds"
     )
+    print(f"{outcome.speed:.0f} times as fast as real time")
     if outcome.verdict is not Verdict.PASSED:
         print(outcome.problem)
         print(f"{outcome.verdict.name}; {_replay(seed, trouble_s)}")
@@ -81,34 +102,52 @@ def _run_one(seed: int, trouble_s: float | None, trace: str | None) -> int:
     return outcome.verdict
 
 
-def _run_many(
-    seeds: Iterable[int], trouble_s: float | None, jobs: int, require_coverage: bool
-) -> int:
-    tally = Tally()
-    for outcome in outcomes([Options.draw(seed, trouble_s) for seed in seeds], jobs):
-        tally.add(outcome)
-        print(
-            f"{outcome.seed} {outcome.verdict.name} {outcome.acknowledged} {outcome.events} "
-            f"{outcome.digest}",
-            flush=True,
-        )
-        if outcome.verdict is not Verdict.PASSED:
-            print(outcome.problem)
-            print(_replay(outcome.seed, trouble_s), flush=True)
+def _run_many(arguments: argparse.Namespace) -> int:
+    seeds, trouble_s = arguments.seeds, arguments.trouble
+    tally, began = Tally(), time.monotonic()
+    told = began
+    runs = [Options.draw(seed, trouble_s) for seed in seeds]
+    with arguments.results.open("a") if arguments.results else nullcontext() as results:
+        for outcome in outcomes(runs, arguments.jobs):
+            tally.add(outcome)
+            if results is not None:
+                results.write(line_of(outcome))
+                results.flush()
+            _tell(outcome, trouble_s)
+            now = time.monotonic()
+            if now - told >= PROGRESS_EVERY_S:
+                told = now
+                print(tally.progress(len(runs), now - began), flush=True)
+    _tell_tally(tally)
+    print(tally.progress(len(runs), time.monotonic() - began))
+    absent = tally.never_happened
+    if not tally.failed and arguments.require_coverage and absent:
+        return NOT_COVERED
+    return tally.verdict
+
+
+def _tell(outcome: Outcome, trouble_s: float | None) -> None:
+    print(
+        f"{outcome.seed} {outcome.verdict.name} {outcome.acknowledged} {outcome.events} "
+        f"{outcome.digest}",
+        flush=True,
+    )
+    if outcome.verdict is not Verdict.PASSED:
+        print(outcome.problem)
+        print(_replay(outcome.seed, trouble_s), flush=True)
+
+
+def _tell_tally(tally: Tally) -> None:
     for word in RARE:
         print(f"{tally.marks[word]:>8} {word}")
     print("met " + " ".join(f"{kind}:{times}" for kind, times in sorted(tally.faults.items())))
-    absent = tally.never_happened
-    if absent:
-        print(f"never happened: {', '.join(absent)}")
+    if tally.never_happened:
+        print(f"never happened: {', '.join(tally.never_happened)}")
     failed = [outcome.seed for outcome in tally.failed]
     print(
         f"{tally.count} seeds, {len(failed)} failed {failed}; {tally.virtual_s:.0f} virtual seconds, "
         f"{tally.events} events, {tally.losses} recorded losses"
     )
-    if not failed and require_coverage and absent:
-        return NOT_COVERED
-    return tally.verdict
 
 
 if __name__ == "__main__":

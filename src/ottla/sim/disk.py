@@ -177,6 +177,7 @@ class SimFile:
         if error is not None:
             # As Linux does: the pages count as clean now, so the next flush will not write them either.
             inode.pending = [write for write in inode.pending if write.data is None]
+            self._disk.has_lost_pages = True
             raise OSError(error, os.strerror(error), self._path)
         for write in inode.pending:
             write.apply(inode.platter)
@@ -209,6 +210,8 @@ class SimDisk:
         self.random = chance
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
+        self.has_lost_pages = False
+        """A flush failed: what it did not write can be read until the power fails, and never gets there."""
         self._note = note
         self._root = Directory()
         self._name_changes: list[NameChange] = []
@@ -420,6 +423,7 @@ class SimDisk:
     def lose_power(self) -> None:
         """What was not flushed survives as chance will have it."""
         self.forget_process()
+        self.has_lost_pages = False
         self._lose_names()
         self.used_bytes = 0
         for inode in self._inodes():
@@ -431,6 +435,7 @@ class SimDisk:
         """The disk was replaced by an empty one."""
         self._root = Directory()
         self._name_changes.clear()
+        self.has_lost_pages = False
         self.used_bytes = 0
         self.note("wipe")
 

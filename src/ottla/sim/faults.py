@@ -143,7 +143,7 @@ class Nemesis:
             process = node.process
             if process is not None and process.paused:
                 node.host.resume()
-            if node.has_failed_disk:
+            if node.has_failed_disk or node.host.disk.has_lost_pages:
                 self._checkers.power_lost(node.id)
                 node.kill(power_loss=True)
             if not node.is_up:
@@ -169,7 +169,11 @@ class Nemesis:
         self._checkers.note_everywhere(what)
 
     def _start(self, node: SimNode) -> None:
-        if not node.is_up:
+        if node.is_up:
+            return
+        if node.host.disk.has_lost_pages:
+            self._replace_disk(node)
+        else:
             self._say(f"starts node {node.id}")
             node.start()
 
@@ -198,9 +202,10 @@ class Nemesis:
 
     def _may_harm(self, node: SimNode) -> bool:
         """Unless another may lack something already, or soon."""
-        return not any(
-            id != node.id for id in (*self._checkers.doubtful_nodes(), *sorted(self._armed))
-        )
+        harmed = {*self._checkers.doubtful_nodes(), *self._armed} | {
+            other.id for other in self._cluster.nodes.values() if other.host.disk.has_lost_pages
+        }
+        return not harmed - {node.id}
 
     def power_loss(self) -> bool:
         node = self._pick("up", "starting", "paused", "down")

@@ -40,6 +40,7 @@ CALLBACK_NS = 1_000
 BUSY_CALLBACKS_MAX = 2_000_000
 """So many callbacks without one idle instant are taken for a livelock."""
 COLLECT_EVERY_EVENTS = 200_000
+"""Finalisers run when the collector says so: it says so at fixed events only."""
 
 
 class Deadlock(Exception):
@@ -53,6 +54,12 @@ class Livelock(Exception):
 class SimHandle(asyncio.Handle):
     __slots__ = ("process",)
     process: Process | None
+
+
+class QuietHandle(SimHandle):
+    """What a process's system does for it: no code of a node runs, and nothing has to be checked after it."""
+
+    __slots__ = ()
 
 
 class SimTimerHandle(asyncio.TimerHandle):
@@ -163,6 +170,13 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._ready.append(handle)
         return handle
 
+    def call_soon_quietly(self, callback: Callable[[], object]) -> None:
+        """As `call_soon`, but nobody looks at the process afterwards."""
+        handle = QuietHandle(callback, (), self, None)
+        handle.process = current_process.get()
+        if not self._burying:
+            self._ready.append(handle)
+
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
@@ -265,7 +279,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._check_closed()
         if self.is_running():
             raise RuntimeError("this event loop is already running")
-        with self._as_running_loop():
+        with collector_at_rest(), self._as_running_loop():
             while not until():
                 if deadline_ns is not None and self._now_ns >= deadline_ns:
                     return False
@@ -286,9 +300,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         return True
 
     def _turn(self) -> None:
-        ready = self._ready
-        while self._heap and self._heap[0][0] <= self._now_ns:
-            due = heapq.heappop(self._heap)[3]
+        ready, heap, after_event = self._ready, self._heap, self.after_event
+        while heap and heap[0][0] <= self._now_ns:
+            due = heapq.heappop(heap)[3]
             if isinstance(due, SimTimerHandle) and due.cancelled():
                 self._cancelled_timers = max(0, self._cancelled_timers - 1)
             else:
@@ -305,10 +319,10 @@ class SimLoop(asyncio.AbstractEventLoop):
                 process = item.process
                 if process is None:
                     item._run()
-                elif process.running:
+                elif process.alive and not process.paused:
                     item._run()
-                    if self.after_event is not None:
-                        self.after_event(process)
+                    if after_event is not None and not isinstance(item, QuietHandle):
+                        after_event(process)
                 elif process.alive:
                     process.deferred.append(item)
         self.events += turn
@@ -320,10 +334,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     @contextmanager
     def _as_running_loop(self) -> Iterator[None]:
-        """Finalisers run when the collector says so: it says so at fixed events only."""
-        collecting = gc.isenabled()
         hooks = sys.get_asyncgen_hooks()
-        gc.disable()
         sys.set_asyncgen_hooks(
             firstiter=self._async_generator_begins, finalizer=self._async_generator_dropped
         )
@@ -336,8 +347,6 @@ class SimLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(outer)
             self._running_thread = None
             sys.set_asyncgen_hooks(*hooks)
-            if collecting:
-                gc.enable()
 
     # Processes
 
@@ -529,6 +538,18 @@ class SimLoop(asyncio.AbstractEventLoop):
         self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
     ) -> tuple[SimTransport, asyncio.BaseProtocol]:
         return await create_connection(self, protocol_factory, host, port, **options)
+
+
+@contextmanager
+def collector_at_rest() -> Iterator[None]:
+    """Around a whole run too: whenever it may work again it looks at everything."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 async def _finish(generator: AsyncGenerator[Any, Any]) -> None:

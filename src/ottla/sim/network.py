@@ -125,7 +125,7 @@ class SimConnection:
                 self._queued_bytes += size
         if self._queue and not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._scheduled_flush)
+            self._loop.call_soon_quietly(self._scheduled_flush)
 
     def _scheduled_flush(self) -> None:
         self._flush_scheduled = False

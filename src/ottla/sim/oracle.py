@@ -227,9 +227,11 @@ class Ledger:
         return copy.hash_at(self.end) == self.copy.hash_at(self.end)
 
     def lose_from(self, offset: int, epoch: int, leader: Copy) -> None:
+        end = self.end
         gone = self.copy.cut(offset)
-        if leader.start > self.end:  # nothing that was committed is left: it goes on from there
+        if leader.start > self.end or leader.end < self.copy.start:
+            # Nothing that was committed, and has not expired, is left: it goes on from there.
             self.copy = Copy(leader.start, leader.hash_at(leader.start) or EMPTY)
-        if gone:
-            self.losses.append((gone[0].base, gone[-1].end))
+        if gone or leader.end < end:
+            self.losses.append((gone[0].base if gone else leader.end, end))
             self.loss_epoch = epoch

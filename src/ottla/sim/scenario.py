@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import random
+import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.coverage import counted
 from ottla.sim.faults import CLIENTS, FaultPlan, Nemesis
-from ottla.sim.loop import Deadlock, Livelock
+from ottla.sim.loop import Deadlock, Livelock, collector_at_rest
 from ottla.sim.observers import observed
 from ottla.sim.operator import UNCLEAN, Operator
 from ottla.sim.oracle import Violation
@@ -99,13 +100,14 @@ class Options:
                 "metadata.log.max.record.bytes.between.snapshots": chance.choice(
                     ("2000", "20971520")
                 ),
-                "replica.high.watermark.checkpoint.interval.ms": chance.choice(("500", "5000")),
+                "controller.quorum.retry.backoff.ms": chance.choice(("50", "200")),
+                "replica.high.watermark.checkpoint.interval.ms": chance.choice(("1000", "5000")),
                 # Every second: leadership moves while everybody stays in sync.
                 "leader.imbalance.check.interval.seconds": rare.choice(
                     ("1", chance.choice(("5", "300")))
                 ),
                 "log.retention.check.interval.ms": rare.choice(("700", "3000")),
-                "log.flush.scheduler.interval.ms": chance.choice(("500", "9223372036854775807")),
+                "log.flush.scheduler.interval.ms": chance.choice(("1000", "9223372036854775807")),
                 "max.incremental.fetch.session.cache.slots": chance.choice(("1000", "1000", "2")),
             },
             topic_settings={
@@ -166,6 +168,8 @@ class Outcome:
     digest: str
     events: int
     virtual_s: float
+    cpu_s: float = 0.0
+    """Not part of the run: what it took to simulate it."""
     acknowledged: int = 0
     unknown: int = 0
     read: int = 0
@@ -179,6 +183,11 @@ class Outcome:
     marks: dict[str, int] = field(default_factory=dict)
     """The rare states that the run met, and how often."""
     trace: list[str] | None = None
+
+    @property
+    def speed(self) -> float:
+        """Virtual seconds for each second that a processor worked."""
+        return self.virtual_s / max(self.cpu_s, 1e-9)
 
 
 class _Failed(Exception):
@@ -245,15 +254,8 @@ class Scenario:
             raise _Failed(Verdict.CRASH, "\n".join(problems))
 
     def _let_run(self, seconds: float) -> None:
-        end = self.world.loop.time() + seconds
-        self.world.run_until(
-            lambda: (
-                self.world.loop.time() >= end
-                or bool(self.failures)
-                or bool(self.world.loop.unhandled)
-            ),
-            seconds + 1,
-        )
+        failures, unhandled = self.failures, self.world.loop.unhandled
+        self.world.run_until(lambda: bool(failures or unhandled), seconds)
         self._check_problems()
 
     def _begin(self) -> None:
@@ -329,7 +331,8 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
     """The whole run of a seed. Whatever goes wrong is in the outcome."""
     options = options or Options.draw(seed)
     verdict, problem = Verdict.PASSED, ""
-    with World(seed, keep_trace=keep_trace) as world, counted() as marks:
+    cpu_began = time.process_time()
+    with collector_at_rest(), World(seed, keep_trace=keep_trace) as world, counted() as marks:
         began = world.loop.time()
         scenario = Scenario(world, options)
         try:
@@ -351,6 +354,7 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
             digest=world.digest(),
             events=world.loop.events,
             virtual_s=world.loop.time() - began,
+            cpu_s=time.process_time() - cpu_began,
             acknowledged=len(history.acknowledged),
             unknown=len(history.unknown),
             read=history.reads,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 from collections import Counter
@@ -21,13 +22,17 @@ HASH_SEED = "0"
 
 
 def run(options: Options) -> Outcome:
-    return run_seed(options.seed, options=options)
+    outcome = run_seed(options.seed, options=options)
+    gc.collect()
+    return outcome
 
 
 def _prepare_worker() -> None:
-    """It says nothing, not even when it is interrupted."""
+    """It says nothing, not even when it is interrupted. What it imported is not looked at by the collector
+    after every seed."""
     logging.disable()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.freeze()
 
 
 def outcomes(runs: Sequence[Options], jobs: int) -> Iterator[Outcome]:
@@ -50,6 +55,7 @@ class Tally:
 
     count: int = 0
     virtual_s: float = 0.0
+    cpu_s: float = 0.0
     events: int = 0
     losses: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -60,6 +66,7 @@ class Tally:
     def add(self, outcome: Outcome) -> None:
         self.count += 1
         self.virtual_s += outcome.virtual_s
+        self.cpu_s += outcome.cpu_s
         self.events += outcome.events
         self.losses += outcome.losses
         self.faults.update(outcome.faults)
@@ -68,6 +75,20 @@ class Tally:
             self.failed.append(outcome)
         line = f"{outcome.seed} {outcome.digest}".encode()
         self._hash = blake2b(self._hash + line, digest_size=16).digest()
+
+    @property
+    def speed(self) -> float:
+        """Virtual seconds for each second that a processor worked."""
+        return self.virtual_s / max(self.cpu_s, 1e-9)
+
+    def progress(self, wanted: int, seconds: float) -> str:
+        """How far it is after so many real seconds, how fast, and how long it will take."""
+        left_s = (wanted - self.count) * seconds / max(self.count, 1)
+        return (
+            f"{self.count} of {wanted} seeds in {seconds:.0f} s, {len(self.failed)} failed; "
+            f"{self.virtual_s / 3600:.1f} virtual hours, {self.speed:.0f} times as fast as real time "
+            f"on each core; {left_s / 60:.0f} min left"
+        )
 
     @property
     def verdict(self) -> Verdict:

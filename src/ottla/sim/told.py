@@ -35,7 +35,7 @@ class Told:
         return bool(self.truncations or self.proposals or self.votes or self.installs)
 
     def listen(self, id: int, node: Node) -> None:
-        """To the newest life of the node, once."""
+        """To the newest life of the node, once; again when there is a broker in it."""
         assert node.quorum is not None
         if self._rafts.get(id) is not node.quorum.raft:
             self._rafts[id] = node.quorum.raft

@@ -7,9 +7,10 @@ Two runs of one seed must agree in every line. A line holds virtual time, a word
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable
 from itertools import zip_longest
+
+HASHED_AT_ONCE = 4096
 
 
 class Trace:
@@ -17,8 +18,8 @@ class Trace:
         self._now_ns = now_ns
         self._hash = hashlib.blake2b(digest_size=16)
         self._ended = False
-        self.counts: Counter[str] = Counter()
-        """How often each word was said: whether the faults that a run was to meet were met."""
+        self._entries: list[tuple[int, str, tuple[int | str, ...]]] = []
+        """Not yet hashed: many at once cost far less."""
         self.lines: list[str] | None = [] if keep_lines else None
 
     def end(self) -> None:
@@ -28,14 +29,20 @@ class Trace:
     def __call__(self, word: str, *values: int | str) -> None:
         if self._ended:
             return
-        self.counts[word] += 1
-        line = " ".join((str(self._now_ns()), word, *map(str, values)))
-        self._hash.update(line.encode())
-        self._hash.update(b"\n")
+        now = self._now_ns()
+        self._entries.append((now, word, values))
+        if len(self._entries) == HASHED_AT_ONCE:
+            self._hash_entries()
         if self.lines is not None:
-            self.lines.append(line)
+            self.lines.append(" ".join((str(now), word, *map(str, values))))
+
+    def _hash_entries(self) -> None:
+        """Of integers and strings, and of tuples of them, the `repr` is the same in every process."""
+        self._hash.update("".join(map(repr, self._entries)).encode())
+        self._entries.clear()
 
     def digest(self) -> str:
+        self._hash_entries()
         return self._hash.hexdigest()
 
 

@@ -371,4 +371,3 @@ def test_problems_that_nobody_saw_are_listed() -> None:
         assert world.problems() == ["a: main failed: ValueError('at the start')"]
         host.kill()
         assert world.problems() == []
-        assert world.loop.trace.counts["kill"] == 1
