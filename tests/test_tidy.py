@@ -99,6 +99,8 @@ SEAMS = ("runtime", "cli", "testing")
 SEAM_MODULES = {
     "ottla.sim.borrowed_time",  # gives third-party code the simulator's time and chance
     "ottla.sim.mutate",  # a command around simulations, which says how many real seconds they took
+    "ottla.sim.__main__",  # likewise
+    "ottla.sim.scenario",  # which says how much processor time a run took, beside what happened in it
 }
 BANNED_ATTRIBUTES = {
     ("time", None),

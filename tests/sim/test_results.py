@@ -66,12 +66,12 @@ def test_the_table_adds_up_the_last_line_of_each_seed() -> None:
 def test_the_table_is_put_between_the_marks_of_a_document(tmp_path: Path) -> None:
     results, document = tmp_path / "results", tmp_path / "document"
     results.write_text(line_of(outcome(1)))
-    document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    document.write_text(f"before\n{BEGIN}\nof yesterday\n{END}\nafter\n")
     for _ in range(2):
         write_summary(results, document)
         text = document.read_text()
         assert text.startswith(f"before\n{BEGIN}\n**1 seeds: 1 PASSED.**")
-        assert text.endswith(f"|\n{END}\nafter\n") and "old" not in text
+        assert text.endswith(f"|\n{END}\nafter\n") and "yesterday" not in text
     document.write_text("nothing here")
     with pytest.raises(ValueError, match="has no lines"):
         write_summary(results, document)

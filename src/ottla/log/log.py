@@ -701,8 +701,14 @@ class Log:
         self._check_writable()
         self._remove_doomed(now_ms)
         doomed = self._expired(now_ms)
-        if not doomed:
-            return 0
+        if not doomed or self._plans_outstanding:
+            return 0  # a plan may be writing the epochs: the next round finds the same
+        if self.epochs.dirty:
+            # Their batches are about to go: nobody could tell the epochs from them after a crash.
+            try:
+                self._epochs_writer()()
+            except OSError as error:
+                self._fail(error)
         self.generation += 1
         if len(doomed) == len(self._segments):
             self._begin_segment(self.log_end, now_ms)

@@ -69,6 +69,25 @@ def test_when_everything_is_old_an_empty_segment_stays():
     assert append(log, 1) == 4
 
 
+def test_the_epochs_of_what_expired_survive_a_crash():
+    """Without a flush only the batches had them (simulator seed 10)."""
+    disk = sim_disk()
+    log = segments_at([1, 2], replace(ONE_PER_SEGMENT, retention_ms=0), disk)
+    append(log, 2, epoch=3, timestamp=3, value=b"v" * 20)
+    log.advance_high_watermark(log.log_end)
+    assert log.delete_old_segments(10**6) == 3
+    assert log.epochs.entries == [(3, 6)]
+    assert reopen(disk).epochs.entries == [(3, 6)]
+
+
+def test_nothing_expires_while_a_plan_may_write_the_epochs():
+    log = segments_at([1, 2], replace(ONE_PER_SEGMENT, retention_ms=0))
+    plan = log.flush_plan()
+    assert log.delete_old_segments(10**6) == 0
+    log.flushed(plan())
+    assert log.delete_old_segments(10**6) == 2
+
+
 def test_a_compacted_topic_loses_segments_only_below_its_start():
     log = segments_at(
         [1, 2, 3], replace(ONE_PER_SEGMENT, retention_ms=0, cleanup_policy=("compact",))
