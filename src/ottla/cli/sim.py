@@ -69,7 +69,10 @@ def sim(
     numbers = None if faults is None else _numbers(faults)
     wanted = None if seeds is None else _range(seeds)
     _fix_hashes()
-    logging.basicConfig(level=logging.INFO if verbose else logging.CRITICAL)
+    if verbose:
+        logging.basicConfig(level=logging.INFO)
+    else:
+        logging.disable()
     if seed is not None:
         raise typer.Exit(_one(seed, trouble, numbers, trace))
     if wanted is not None:

@@ -150,8 +150,6 @@ class Log:
             try:
                 file.truncate(0)
                 file.append(checkpoints.partition_metadata_text(topic_id))
-                # Before any record lies beside it: torn, it would take from a last replica all it has.
-                file.flush()
             finally:
                 file.close()
         except OSError as error:

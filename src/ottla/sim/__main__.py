@@ -56,7 +56,10 @@ def main() -> int:
         # Our own code does not depend on it; whatever it imports might.
         environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
         os.execve(sys.executable, [sys.executable, "-m", "ottla.sim", *sys.argv[1:]], environment)
-    logging.basicConfig(level=logging.INFO if arguments.verbose else logging.CRITICAL)
+    if arguments.verbose:
+        logging.basicConfig(level=logging.INFO)
+    else:
+        logging.disable()
     code: int = Verdict.PASSED
     if arguments.seed is not None:
         code = _run_one(arguments.seed, arguments.trouble, arguments.trace)

@@ -420,7 +420,8 @@ class Checkers:
                     f"it agrees with that only below {lost[0].base} and ends at {kept}",
                 )
             broker = watched.machine.node.broker if watched.machine.node else None
-            if lost and broker is not None and broker.logs.previous_broker_epoch >= 0:
+            stopped_cleanly = broker is not None and broker.logs.previous_broker_epoch >= 0
+            if lost and stopped_cleanly and not before.is_wrong:
                 raise self._fail(
                     "D7", node, key, f"says that it stopped cleanly, and lost {lost[0].base}"
                 )

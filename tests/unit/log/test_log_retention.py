@@ -80,6 +80,16 @@ def test_the_epochs_of_what_expired_survive_a_crash():
     assert reopen(disk).epochs.entries == [(3, 6)]
 
 
+def test_epochs_reach_back_to_a_start_that_a_crash_brought_back():
+    """The epochs were written with the start after records were deleted, the start itself was not."""
+    disk = sim_disk()
+    log = segments_at([1, 2, 3], disk=disk)
+    log.advance_log_start(5)
+    log.flush()
+    assert reopen(disk, log_start=5).epochs.entries == [(0, 5)]
+    assert reopen(disk, log_start=1).epochs.entries == [(0, 1)]
+
+
 def test_nothing_expires_while_a_plan_may_write_the_epochs():
     log = segments_at([1, 2], replace(ONE_PER_SEGMENT, retention_ms=0))
     plan = log.flush_plan()
