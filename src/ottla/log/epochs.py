@@ -58,10 +58,6 @@ class EpochCache:
         index = bisect_right(self.entries, offset, key=_start)
         return self.entries[index - 1][0] if index else None
 
-    def begins_after(self, offset: int) -> bool:
-        """Whether nothing is known of what was written at `offset`."""
-        return not self.entries or self.entries[0][1] > offset
-
     def truncate_from_end(self, offset: int) -> None:
         """Forget epochs that begin at `offset` or later."""
         while self.entries and self.entries[-1][1] >= offset:

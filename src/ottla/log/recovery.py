@@ -93,10 +93,6 @@ def load(
     if start < newest.next_offset:
         loader.recall_epochs(start)
     loader.epochs.truncate_from_start(start)
-    if start < newest.next_offset and loader.epochs.begins_after(start):
-        # Records were deleted on request, and the new start did not survive as its epochs did.
-        loader.read_epochs_from_batches()
-        loader.epochs.truncate_from_start(start)
     snapshots.remove_above(newest.next_offset)
     producers = loader.producers
     if producers is None:
@@ -200,9 +196,6 @@ class _Loader:
             return EpochCache(checkpoints.read_epochs(self.disk, path))
         # A crash may have come before it was first written. The batches carry the same epochs.
         return self._epochs_from_batches(self.segments)
-
-    def read_epochs_from_batches(self) -> None:
-        self.epochs = self._epochs_from_batches(self.segments)
 
     def _epochs_from_batches(self, segments: list[Segment]) -> EpochCache:
         epochs = EpochCache()
