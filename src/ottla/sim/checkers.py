@@ -489,8 +489,13 @@ class Checkers:
     ) -> None:
         node = watched.machine.id
         start = partition.log.segment_bases[0]
-        if start > replica.copy.end or partition.log.log_end < replica.copy.start:
-            # Begun anew where its leader's log begins, or parts from all that was left here.
+        if (
+            start > replica.copy.end
+            or partition.log.log_end < replica.copy.start
+            or (start < replica.copy.start and not replica.copy.batches)
+        ):
+            # Begun anew where its leader's log begins, perhaps within a batch, or parts from all that was
+            # left here.
             replica.copy = Copy(start, self._ledger(key).copy.hash_at(start) or EMPTY)
         end_before = replica.copy.end
         gone = replica.copy.follow(watched.machine.host.disk, partition.log)

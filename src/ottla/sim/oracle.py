@@ -149,9 +149,6 @@ class Copy:
             position = 0
             content = disk.peek(_file(log, segment))
         batch = read_batch(content, position)
-        while batch.next_offset <= self.start:  # expired, in a segment that has not
-            position += batch.size
-            batch = read_batch(content, position)
         data = bytes(content[position : position + batch.size])
         before = self.batches[-1].hash if self.batches else self._base_hash
         return _seen(batch, _hash(before, data), segment, position)
