@@ -137,7 +137,7 @@ class Nemesis:
         for node in self._cluster.nodes.values():
             node.host.disk.mend()
             node.host.clock.wall_error_ms = 0
-            if node.host.disk.is_wrong:
+            if node.host.disk.is_wrong and self._others_vote(node):
                 self._empty_disk(node)
             world.loop.executor_delays_s.pop(node.host.name, None)
             process = node.process
@@ -531,6 +531,15 @@ class Nemesis:
             return False
         self._empty_disk(node)
         self._start_later(node)
+        return True
+
+    def _others_vote(self, node: SimNode) -> bool:
+        """Whether no other node has lost what it promised as a voter."""
+        for other in self._cluster.nodes.values():
+            quorum = None if other.node is None else other.node.quorum
+            votes = other.host.disk.exists(METADATA) if quorum is None else quorum.raft.has_vote
+            if other is not node and not votes:
+                return False
         return True
 
     def _empty_disk(self, node: SimNode) -> None:
