@@ -9,6 +9,7 @@ import pytest
 
 from ottla.wire.errors import ErrorCode
 from support.cluster import ProcessCluster, wait_until
+from support.pipeline import endure
 from support.transactions import ConfluentTransactions, read
 from support.txn_wire import Producer
 
@@ -142,3 +143,8 @@ def test_a_batch_of_no_transaction_is_refused(three: ProcessCluster) -> None:
     unknown = Producer(three, "unknown", id=producer.id, epoch=producer.epoch)
     assert unknown.send(topic, "x") is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert read(three.bootstrap, topic, committed=False) == []
+
+
+def test_C3_each_input_has_one_output_while_brokers_are_killed(new_cluster: NewCluster) -> None:
+    """Two minutes of it, in both protocols: tests/slow/test_endurance_transactions.py."""
+    endure(new_cluster(3), "consumer", seconds=12, every=(2.0, 4.0), seed=1)

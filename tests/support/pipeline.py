@@ -7,9 +7,11 @@ stall names its cause.
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,12 +27,15 @@ from confluent_kafka import (
 from ottla.client import BlockingClient, Unreachable
 from ottla.client.groups import Groups
 from ottla.wire.errors import KafkaError as KafkaRefusal
-from support.cluster import wait_until
+from support.cluster import ProcessCluster, wait_until
 from support.transactions import read
 
 CALL_TIMEOUT_S = 60
 BATCH_MAX = 100
 TRANSACTION_TIMEOUT_MS = 60_000
+PARTITIONS = 6
+WORKERS = 3
+STABLE_S_MAX = 5
 
 
 @dataclass
@@ -243,3 +248,69 @@ def assert_each_once(bootstrap: str, topic: str, partitions: int, sent: int) -> 
         twice = [value for value, count in Counter(values).items() if count > 1]
         assert not lost and not twice, f"partition {partition}: lost {lost[:5]}, twice {twice[:5]}"
         assert values == expected, f"partition {partition}: not in order"
+
+
+def endure(
+    cluster: ProcessCluster, protocol: str, seconds: float, every: tuple[float, float], seed: int
+) -> None:
+    """Brokers are killed for so many seconds, one after the other, while a group copies a topic in transactions: each
+    input has one output, committed offsets never go back, and the group is stable soon after the last kill."""
+    source = cluster.create_topic("source", PARTITIONS)
+    target = cluster.create_topic("target", PARTITIONS)
+    chance = random.Random(seed)
+    watcher = Watcher(cluster.bootstrap, "pipe")
+    kills = 0
+    with ExitStack() as stack:
+        workers = []
+        for number in range(WORKERS):
+            worker = Worker(
+                cluster.bootstrap,
+                "pipe",
+                source,
+                target,
+                f"worker-{number}",
+                {"group.protocol": protocol},
+            )
+            stack.callback(worker.stop)
+            workers.append(worker)
+        wait_stable(workers, watcher, PARTITIONS, 60)
+        with Feeder(cluster.bootstrap, source, PARTITIONS, rate=300) as feeder:
+            ends = time.monotonic() + seconds
+            while time.monotonic() < ends:
+                victim = chance.choice(sorted(cluster.nodes))
+                cluster.kill(victim)
+                kills += 1
+                killed_at = time.monotonic()
+                cluster.start(victim)
+                cluster.wait_ready()
+                cluster.wait_whole(source)
+                next_at = killed_at + chance.uniform(*every)
+                while time.monotonic() < next_at:
+                    watcher.look()
+                    time.sleep(0.05)
+            cluster.kill(victim := chance.choice(sorted(cluster.nodes)))
+            stable_s = wait_stable(workers, watcher, PARTITIONS, 60)
+        cluster.start(victim)
+        cluster.wait_ready()
+
+        def all_copied() -> bool:
+            watcher.look()
+            # The source has no transactions: as many offsets as records.
+            return sum(watcher.committed.values()) == feeder.sent
+
+        began = time.monotonic()
+        wait_until(all_copied, 90, "every record is copied")
+        copied_s = time.monotonic() - began
+    slowest = {
+        call: round(max(worker.slowest.get(call, 0) for worker in workers), 2)
+        for call in sorted({call for worker in workers for call in worker.slowest})
+    }
+    failures = {worker.name: dict(worker.failures) for worker in workers}
+    print(
+        f"{kills} kills, {feeder.sent} records, {sum(w.commits for w in workers)} transactions;"
+        f" stable {stable_s:.1f} s after the last kill, all copied {copied_s:.1f} s after the last record;"
+        f" slowest calls, s: {slowest}; failures: {failures}; {watcher.looks} looks at offsets"
+    )
+    assert not watcher.went_back, watcher.went_back[:5]
+    assert_each_once(cluster.bootstrap, target, PARTITIONS, feeder.sent)
+    assert stable_s < STABLE_S_MAX, stable_s
