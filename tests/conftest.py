@@ -1,8 +1,8 @@
-"""Clusters of real processes for tests, and their nodes' output when a test fails."""
+"""Clusters of real processes for tests; the plugin of `ottla.testing` shows their logs when one fails."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-CLUSTERS = pytest.StashKey[list[Any]]()
+from ottla.testing.plugin import OWN
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,7 @@ def new_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
     """Starts a cluster for this test alone, which may do to it what it likes."""
     from support.cluster import ProcessCluster
 
-    started = request.node.stash.setdefault(CLUSTERS, [])
+    started = request.node.stash.setdefault(OWN, [])
     with ExitStack() as stack:
 
         def start(brokers: int = 3, **overrides: str) -> Any:
@@ -53,18 +53,3 @@ def new_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
             return stack.enter_context(fresh)
 
         yield start
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.failed:
-        involved = list(item.stash.get(CLUSTERS, []))
-        shared = getattr(item, "funcargs", {}).get("cluster")
-        if shared is not None and shared not in involved:
-            involved.append(shared)
-        for each in involved:
-            report.sections.append(("nodes", each.report()))
-    return report

@@ -32,7 +32,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster
             producer.produce(TOPIC, b"still here", partition=partition)
         assert producer.flush(20) == 0
         wait_until(lambda: checkpoints(cluster.nodes[1].data), 20, "a metadata checkpoint")
-        assert cluster.stop(1) == 0
+        assert cluster.stop(1) == [0]
         yield cluster
 
 
@@ -124,10 +124,13 @@ def test_a_damaged_file_of_one_partition_takes_only_that_one_offline(
     try:
         assert stopped.leader(TOPIC, 1) == 1
         assert stopped.partitions(TOPIC)[0].leader == -1
-        assert f"{TOPIC}-0 is offline" in stopped.logs(1) and str(path) in stopped.logs(1)
+        assert (
+            f"{TOPIC}-0 is offline" in stopped.nodes[1].last_lines()
+            and str(path) in stopped.nodes[1].last_lines()
+        )
         assert path.read_bytes() == b"0\nnonsense\n"
     finally:
-        assert stopped.stop(1) == 0
+        assert stopped.stop(1) == [0]
 
 
 def test_a_directory_of_another_node_is_refused(stopped: ProcessCluster, data: Path) -> None:
@@ -163,7 +166,7 @@ def test_a_directory_in_use_by_another_process_is_refused(
         assert stopped.leader(TOPIC) == 1 and stopped.nodes[1].running
         second.unlink()
     finally:
-        assert stopped.stop(1) == 0
+        assert stopped.stop(1) == [0]
 
 
 def test_a_file_where_a_directory_should_be_is_refused(stopped: ProcessCluster, data: Path) -> None:
@@ -203,9 +206,9 @@ def test_one_broken_log_directory_of_two_is_offline_and_the_node_lives(
     stopped.wait_ready()
     try:
         assert stopped.leader(TOPIC) == 1
-        assert f"log directory {broken} is offline" in stopped.logs(1)
+        assert f"log directory {broken} is offline" in stopped.nodes[1].last_lines()
     finally:
-        assert stopped.stop(1) == 0
+        assert stopped.stop(1) == [0]
         broken.unlink()
 
 

@@ -60,7 +60,7 @@ def assert_no_complaints(cluster: ProcessCluster) -> None:
         assert node.running
         text = node.log.read_text(errors="replace")
         for word in ("Traceback", "failed; closing", "Task exception", "never retrieved"):
-            assert word not in text, cluster.logs(node.id, 80)
+            assert word not in text, cluster.nodes[node.id].last_lines(80)
 
 
 @pytest.fixture

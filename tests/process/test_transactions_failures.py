@@ -83,7 +83,7 @@ def test_C3_all_brokers_die_with_transactions_open_decided_and_done(three: Proce
         assert producer.send(topic, value) is ErrorCode.NONE
     assert done.end(True) is ErrorCode.NONE
     three.kill(1, 2, 3)
-    three.start_all()
+    three.start()
     three.wait_ready()
     assert open_.send(topic, "more") is ErrorCode.NONE
     assert open_.end(True) is ErrorCode.NONE

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from ottla.records.batch import batches
 from support.cluster import ProcessCluster, wait_until
 from support.kafka_dump import dump_batches
-from support.kafka_server import kafka_instead, stop_together
+from support.kafka_server import kafka_instead
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Kafka
 
@@ -128,7 +128,7 @@ def test_we_and_kafka_compact_the_same_log_in_turns(tmp_path: Path) -> None:
         wait_compacted(cluster, 6000)
         count, found = consume(cluster)
         assert found == table and count < 3000
-        assert stop_together(cluster) == [0, 0, 0]
+        assert cluster.stop(1, 2, 3) == [0, 0, 0]
         for directory in directories(cluster):
             for path in sorted(directory.glob("*.log")):
                 _compare_with_dump(path)
@@ -150,7 +150,7 @@ def test_we_and_kafka_compact_the_same_log_in_turns(tmp_path: Path) -> None:
             ):
                 assert complaint not in text, text
 
-        cluster.start_all()
+        cluster.start()
         cluster.wait_ready(60)
         cluster.wait_whole(TOPIC, 60)
         assert consume(cluster) == (count, table)

@@ -11,7 +11,6 @@ from confluent_kafka import KafkaException, Message, Producer
 from support.cluster import NodeProcess, ProcessCluster, byte_identical
 from support.kafka_dump import DumpedBatch, dump, dump_batches, dump_rows
 from support.kafka_jars import STORAGE, metadata_tree, run_tool
-from support.kafka_server import stop_together
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Kafka
 
@@ -110,7 +109,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[ProcessCluster, L
         cluster.wait_whole(topic)
         ledger.produce("none", 0, 300)
         byte_identical(cluster, topic)
-        assert stop_together(cluster) == [0, 0, 0]
+        assert cluster.stop(1, 2, 3) == [0, 0, 0]
     return cluster, ledger
 
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from support.cluster import ProcessCluster
-from support.kafka_server import kafka_instead, stop_together
+from support.kafka_server import kafka_instead
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Kafka
 
@@ -90,7 +90,7 @@ def test_a_stopped_cluster_continues_under_kafka_and_then_under_us_again(tmp_pat
         cluster.wait_ready()
         cluster.wait_whole(TOPIC)
         ours = consume(cluster, 3300)
-        assert stop_together(cluster) == [0, 0, 0]
+        assert cluster.stop(1, 2, 3) == [0, 0, 0]
 
         with kafka_instead(cluster) as printed:
             cluster.wait_whole(TOPIC, 60)
@@ -105,7 +105,7 @@ def test_a_stopped_cluster_continues_under_kafka_and_then_under_us_again(tmp_pat
         for partition, records in ours.items():
             assert both[partition][: len(records)] == records
 
-        cluster.start_all()
+        cluster.start()
         cluster.wait_ready(60)
         cluster.wait_whole(TOPIC, 60)
         assert consume(cluster, 3600) == both

@@ -1,36 +1,29 @@
-"""A cluster of real node processes that a test may kill, pause and start again.
-
-Nodes are started with `ottla node --config FILE`, as an operator would. Everything a node prints is kept
-in its directory, and shown when a test fails. Whatever was started is ended with the test process, each
-by its own pid.
-"""
+"""A cluster of `ottla.testing` for our own tests, and what they ask of it: byte by byte, broker by broker."""
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.cli.ports import free_ports
+from ottla.cli.processes import started_at
 from ottla.records.batch import CorruptBatch, batches
+from ottla.testing.cluster import Cluster
+from ottla.testing.cluster import Node as NodeProcess
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import read_response_header, request_frame
 from ottla.wire.messages import read_response, write_request
 
 HOST = "127.0.0.1"
-CONTROLLERS_MAX = 3
 OTTLA = Path(sys.executable).with_name("ottla")
 T = TypeVar("T")
 
@@ -68,104 +61,26 @@ class PartitionState:
         return self.leader >= 0 and sorted(self.isr) == sorted(self.replicas)
 
 
-@dataclass
-class NodeProcess:
-    """One node: its files and addresses for good, and its process while it runs."""
+class ProcessCluster(Cluster):
+    """A cluster of Kafka's own defaults, in a directory that stays, with many questions to ask of it.
 
-    id: int
-    directory: Path
-    port: int
-    controller_port: int
-    is_controller: bool
-    process: subprocess.Popen[bytes] | None = None
-    paused: bool = False
-
-    @property
-    def address(self) -> str:
-        return f"{HOST}:{self.port}"
-
-    @property
-    def config(self) -> Path:
-        return self.directory / "server.properties"
-
-    @property
-    def data(self) -> Path:
-        return self.directory / "data"
-
-    @property
-    def log(self) -> Path:
-        return self.directory / "node.log"
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None, f"node {self.id} was not started"
-        return self.process.pid
-
-    @property
-    def running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-
-@dataclass
-class ProcessCluster:
-    """`brokers` nodes on free ports of this machine, the first three of them controllers too.
-
-    `overrides` are settings for every node, `node_overrides` for one. Use as a context manager, or call
-    `start_all` and `close`.
+    `overrides` are settings for every node. Its files are there before it is entered.
     """
 
-    directory: Path
-    brokers: int = 3
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    node_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    nodes: dict[int, NodeProcess] = field(init=False)
+    preset: Mapping[str, str] = {}
 
-    def __post_init__(self) -> None:
-        ports = iter(free_ports(2 * self.brokers))
-        self.nodes = {
-            i: NodeProcess(
-                i, self.directory / f"node-{i}", next(ports), next(ports), i <= CONTROLLERS_MAX
-            )
-            for i in range(1, self.brokers + 1)
-        }
-        for node in self.nodes.values():
-            node.directory.mkdir(parents=True, exist_ok=True)
-            lines = [f"{name}={value}\n" for name, value in self._settings(node).items()]
-            node.config.write_text("".join(lines))
+    def __init__(
+        self, directory: Path, brokers: int = 3, overrides: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(brokers, overrides, directory=directory)
         self._admin: AdminClient | None = None
-        atexit.register(self.close)
-
-    def _settings(self, node: NodeProcess) -> dict[str, str]:
-        voters = [each for each in self.nodes.values() if each.is_controller]
-        listeners = [f"PLAINTEXT://{node.address}"]
-        if node.is_controller:
-            listeners.append(f"CONTROLLER://{HOST}:{node.controller_port}")
-        copies = str(min(3, self.brokers))
-        return {
-            "node.id": str(node.id),
-            "process.roles": "broker,controller" if node.is_controller else "broker",
-            "listeners": ",".join(listeners),
-            "advertised.listeners": listeners[0],
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": ",".join(
-                f"{v.id}@{HOST}:{v.controller_port}" for v in voters
-            ),
-            "log.dirs": str(node.data),
-            "default.replication.factor": copies,
-            "min.insync.replicas": str(min(2, self.brokers)),
-            "offsets.topic.replication.factor": copies,
-            "transaction.state.log.replication.factor": copies,
-            **self.overrides,
-            **self.node_overrides.get(node.id, {}),
-        }
+        self.create()
 
     # -- life and death ---------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
+        super().__enter__()
         try:
-            self.start_all()
             self.wait_ready()
         except AssertionError as error:
             error.add_note(self.report())
@@ -173,75 +88,28 @@ class ProcessCluster:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def start_all(self) -> None:
-        for node_id in self.nodes:
-            self.start(node_id)
-
-    def start(self, node_id: int) -> None:
-        """Start the node; does not wait until it serves."""
-        node = self.nodes[node_id]
-        assert not node.running, f"node {node_id} runs already"
-        with node.log.open("ab") as log:
-            log.write(f"--- start of node {node_id}\n".encode())
-            log.flush()
-            node.process = subprocess.Popen(
-                [OTTLA, "node", "--config", node.config],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        node.paused = False
-
-    def kill(self, *node_ids: int) -> None:
-        """SIGKILL, all before waiting for any, so that several die at the same moment."""
-        for node_id in node_ids:
-            os.kill(self.nodes[node_id].pid, signal.SIGKILL)
-        for node_id in node_ids:
-            process = self.nodes[node_id].process
-            assert process is not None
-            process.wait(10)
-
-    def stop(self, node_id: int, timeout: float = 30) -> int:
-        """SIGTERM: a controlled shutdown. The exit code."""
-        process = self.nodes[node_id].process
-        assert process is not None
-        process.terminate()
-        return process.wait(timeout)
-
-    def pause(self, node_id: int) -> None:
-        os.kill(self.nodes[node_id].pid, signal.SIGSTOP)
-        self.nodes[node_id].paused = True
-
-    def resume(self, node_id: int) -> None:
-        os.kill(self.nodes[node_id].pid, signal.SIGCONT)
-        self.nodes[node_id].paused = False
-
     def mend(self) -> None:
         """Everybody runs again, whatever a test did to them."""
-        for node in self.nodes.values():
-            if not node.running:
-                self.start(node.id)
-            elif node.paused:
-                self.resume(node.id)
+        self.resume(*(node.id for node in self.nodes.values() if node.paused))
+        self.start()
         self.wait_ready()
+
+    def adopt(self, node_id: int, process: subprocess.Popen[bytes]) -> None:
+        """Another programme runs in the place of the node."""
+        known = self._local.nodes[node_id]
+        self._local.nodes[node_id] = replace(
+            known, pid=process.pid, started=started_at(process.pid) or ""
+        )
 
     def close(self) -> None:
         self._admin = None
-        self.kill(*(node.id for node in self.nodes.values() if node.running))
-        atexit.unregister(self.close)
-
-    # -- what it looks like -----------------------------------------------------------------------
+        super().close()
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(node.address for node in self.nodes.values())
+        return self.get_bootstrap_server()
 
-    @property
-    def up(self) -> list[NodeProcess]:
-        return [node for node in self.nodes.values() if node.running and not node.paused]
+    # -- what it looks like -----------------------------------------------------------------------
 
     def wait_ready(self, timeout: float = 30) -> None:
         """Until every node that runs sees every other one unfenced."""
@@ -250,7 +118,7 @@ class ProcessCluster:
         def all_see_all() -> bool:
             for node in self.nodes.values():
                 if node.id in expected and not node.running:
-                    raise AssertionError(f"node {node.id} died:\n{self.logs(node.id)}")
+                    raise AssertionError(f"node {node.id} died:\n{node.last_lines()}")
             return all(self.alive_as_seen_by(node) == expected for node in self.up)
 
         wait_until(all_see_all, timeout, f"brokers {sorted(expected)} ready", every=0.01)
@@ -384,20 +252,6 @@ class ProcessCluster:
         rollup = Path(f"/proc/{self.nodes[node_id].pid}/smaps_rollup").read_text()
         (line,) = (line for line in rollup.splitlines() if line.startswith("Pss:"))
         return int(line.split()[1]) * 1024
-
-    def logs(self, node_id: int, lines: int = 60) -> str:
-        path = self.nodes[node_id].log
-        text = path.read_text(errors="replace") if path.exists() else ""
-        return "\n".join(text.splitlines()[-lines:])
-
-    def report(self) -> str:
-        """For a failed test: who runs, and the end of each node's output."""
-        parts = []
-        for node in self.nodes.values():
-            code = node.process.poll() if node.process else None
-            state = "paused" if node.paused else "running" if node.running else f"exit {code}"
-            parts.append(f"--- node {node.id} ({node.address}, {state})\n{self.logs(node.id)}")
-        return "\n".join(parts)
 
 
 def byte_identical(cluster: ProcessCluster, topic: str, timeout: float = 30) -> None:

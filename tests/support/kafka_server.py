@@ -11,6 +11,7 @@ from support.kafka_jars import java_command
 
 SERVER = "kafka.Kafka"
 PRINTED = "kafka.log"
+STOP_S_MAX = 60
 
 
 @contextmanager
@@ -18,9 +19,11 @@ def kafka_instead(cluster: ProcessCluster) -> Iterator[dict[int, str]]:
     """Every node of a stopped cluster runs Kafka's programme. Fills what is yielded with what each printed,
     once all are stopped again."""
     printed: dict[int, str] = {}
+    processes: list[subprocess.Popen[bytes]] = []
     try:
         for node in cluster.nodes.values():
-            _start(node)
+            processes.append(_start(node))
+            cluster.adopt(node.id, processes[-1])
         cluster.wait_ready(90)
         yield printed
     except AssertionError as error:
@@ -28,22 +31,22 @@ def kafka_instead(cluster: ProcessCluster) -> Iterator[dict[int, str]]:
             error.add_note(f"--- Kafka as node {node.id}\n{_printed(node)[-4000:]}")
         raise
     finally:
-        stop_together(cluster)
+        # All before waiting for any, since the last ones could not wait for a quorum.
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(STOP_S_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         printed.update((node.id, _printed(node)) for node in cluster.nodes.values())
 
 
-def stop_together(cluster: ProcessCluster, timeout: float = 60) -> list[int]:
-    """SIGTERM to all before waiting for any, since the last ones could not wait for a quorum. The exit codes."""
-    processes = [node.process for node in cluster.nodes.values() if node.process is not None]
-    for process in processes:
-        process.terminate()
-    return [process.wait(timeout) for process in processes]
-
-
-def _start(node: NodeProcess) -> None:
+def _start(node: NodeProcess) -> subprocess.Popen[bytes]:
     assert not node.running, f"node {node.id} runs already"
     with (node.directory / PRINTED).open("ab") as output:
-        node.process = subprocess.Popen(
+        return subprocess.Popen(
             java_command(SERVER, node.config),
             stdin=subprocess.DEVNULL,
             stdout=output,

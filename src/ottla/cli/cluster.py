@@ -201,13 +201,13 @@ class LocalCluster:
         self.wait_ready(starting, timeout_s, tell)
         return starting
 
-    def launch(self, ids: list[int]) -> dict[int, Starting]:
-        """Start these nodes and wait for nothing."""
+    def launch(self, ids: list[int], *, outlive: bool = True) -> dict[int, Starting]:
+        """Start these nodes and wait for nothing. They may outlive this process, or die with it."""
         for id in ids:
             _require_free(self.nodes[id].ports, f"node {id} needs it")
         starting = {}
         for id in ids:
-            starting[id] = Starting(self.config_file(id), self.log_file(id))
+            starting[id] = Starting(self.config_file(id), self.log_file(id), outlives=outlive)
             process = starting[id].process
             self.nodes[id] = replace(self.nodes[id], pid=process.pid, started=process.started)
         self.save()

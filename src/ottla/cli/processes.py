@@ -54,7 +54,16 @@ def started_at(pid: int) -> str | None:
         return None
     # The second field is the program's name in parentheses, and may hold anything.
     state, *rest = text.rpartition(")")[2].split()
-    return None if state in "ZX" else rest[18]
+    return rest[18] if state not in "ZX" or _has_other_threads(pid) else None
+
+
+def _has_other_threads(pid: int) -> bool:
+    """Of a process that is being killed the first thread may be gone before the others: until these are, too, its ports
+    are taken."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except FileNotFoundError:
+        return False
 
 
 def _started_at_by_ps(pid: int) -> str | None:
@@ -134,9 +143,9 @@ class Starting:
                 return None
         return self._heard.startswith(b"ready")
 
-    def exit_code(self) -> int | None:
-        """None while it runs; -N if signal N ended it."""
-        while self._listen(0.0):
+    def exit_code(self, patience_s: float = 0.0) -> int | None:
+        """None if it still runs after so many seconds; -N if signal N ended it."""
+        while b"ended " not in self._heard and self._listen(patience_s):
             pass
         _, ended, code = self._heard.partition(b"ended ")
         return int(code) if ended else None

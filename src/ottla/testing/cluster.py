@@ -20,8 +20,9 @@ from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ottla.cli.cluster import HOST, READY_TIMEOUT_S, LocalCluster
+from ottla.cli.cluster import HOST, READY_TIMEOUT_S, STOP_PATIENCE_S, LocalCluster
 from ottla.cli.ports import free_ports
+from ottla.cli.processes import Starting
 from ottla.testing.network import CLIENT, End, Network
 
 if TYPE_CHECKING:
@@ -65,12 +66,21 @@ class Node:
         return self._cluster.nodes[self.id].port
 
     @property
+    def address(self) -> str:
+        return self._cluster.nodes[self.id].address
+
+    @property
     def controller_port(self) -> int | None:
         return self._cluster.nodes[self.id].controller_port
 
     @property
     def directory(self) -> Path:
         return self._cluster.node_directory(self.id)
+
+    @property
+    def data(self) -> Path:
+        """Its log directory, in Kafka's layout."""
+        return self.directory / "data"
 
     @property
     def config(self) -> Path:
@@ -95,6 +105,8 @@ class Cluster:
     proxied   whether nodes can be cut off (`partition`, `isolate`, `cut`): their traffic then goes through this process
     """
 
+    preset = SETTINGS
+
     def __init__(
         self,
         brokers: int = 3,
@@ -105,7 +117,7 @@ class Cluster:
         proxied: bool = False,
     ) -> None:
         self.brokers = brokers
-        self.settings = {**SETTINGS, **(settings or {})}
+        self.settings = {**self.preset, **(settings or {})}
         self.seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         self.directory = directory
         self.nodes: dict[int, Node] = {}
@@ -114,6 +126,7 @@ class Cluster:
         self._network: Network | None = None
         self._advertised: dict[int, int] = {}
         self._is_ours = directory is None
+        self._starting: dict[int, Starting] = {}
         self._warden: subprocess.Popen[bytes] | None = None
 
     # -- its life
@@ -121,7 +134,7 @@ class Cluster:
     def __enter__(self) -> Self:
         atexit.register(self.close)
         try:
-            self._create()
+            self.create()
             self.start()
         except BaseException:
             self.close()
@@ -144,9 +157,13 @@ class Cluster:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
 
-    def _create(self) -> None:
+    def create(self) -> None:
+        """Its files, without which nothing can be started; entering the cluster does it, unless it is done."""
+        if self.nodes:
+            return
         if self.directory is None:
             self.directory = Path(tempfile.mkdtemp(prefix="ottla-"))
+            self._warden = _watch_over(self.directory)
         self._local = LocalCluster.create(self.directory, self.brokers, 0)
         self.nodes = {id: Node(self._local, id) for id in self._local.nodes}
         more = dict(self.settings)
@@ -159,16 +176,6 @@ class Cluster:
             lines = (line.partition("=") for line in node.config.read_text().splitlines())
             settings = {name: value for name, _, value in lines} | own
             node.config.write_text("".join(f"{name}={it}\n" for name, it in settings.items()))
-        self._warden = subprocess.Popen(
-            [
-                *(sys.executable, "-P", "-m", "ottla.testing.warden"),
-                *(str(os.getpid()), str(self.directory), "remove" if self._is_ours else "keep"),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the tests
-        )
 
     def _wire(self) -> dict[str, str]:
         """Ports of ours before those of the nodes; the settings that make the nodes use them."""
@@ -219,10 +226,15 @@ class Cluster:
     def start(self, *ids: int, timeout: float = READY_TIMEOUT_S) -> None:
         """Start these nodes (or all that do not run), and wait until they are ready."""
         waiting = list(ids) or [id for id, node in self.nodes.items() if not node.running]
+        self.launch(*waiting)
+        self._local.wait_ready({id: self._starting[id] for id in waiting}, timeout)
+
+    def launch(self, *ids: int) -> None:
+        """Start these nodes, and wait for nothing."""
         if self._network is not None:
-            for id in waiting:
+            for id in ids:
                 self._network.up(id)
-        self._local.start(waiting, timeout)
+        self._starting |= self._local.launch(list(ids), outlive=False)
 
     def kill(self, *ids: int) -> None:
         """SIGKILL, as a crash would: no goodbye, nothing flushed."""
@@ -230,11 +242,12 @@ class Cluster:
         self._local.kill(list(ids))
         self._are_awake(ids)
 
-    def stop(self, *ids: int) -> None:
-        """A controlled shutdown: leaderships move first."""
+    def stop(self, *ids: int) -> list[int | None]:
+        """A controlled shutdown: leaderships move first. The exit codes."""
         self.resume(*(id for id in ids if self.nodes[id].paused))
         self._local.stop(list(ids))
         self._refuse(ids)
+        return [self._starting[id].exit_code(STOP_PATIENCE_S) for id in ids]
 
     def restart(self, *ids: int) -> None:
         """Stop and start, one after the other."""
@@ -409,6 +422,17 @@ class ExistingCluster:
 
     def get_bootstrap_server(self) -> str:
         return self.bootstrap
+
+
+def _watch_over(directory: Path) -> subprocess.Popen[bytes]:
+    """Nodes die with this process; this removes the directory then, too."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "ottla.testing.warden", str(os.getpid()), str(directory)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the tests
+    )
 
 
 def _is_led(partition: Any) -> bool:

@@ -84,17 +84,26 @@ def _unique(request: pytest.FixtureRequest) -> str:
     return f"{name}-{os.urandom(4).hex()}"
 
 
+def _involved(item: pytest.Item) -> list[Cluster]:
+    """Every cluster that the test had to do with."""
+    from ottla.testing.cluster import Cluster
+
+    nothing: list[Cluster] = []
+    found = [*item.stash.get(OWN, nothing)]
+    shared = item.config.stash.get(SHARED, None)
+    if shared is not None and "kafka_cluster" in getattr(item, "fixturenames", ()):
+        found.append(shared)
+    given = getattr(item, "funcargs", {}).values()
+    found.extend(each for each in given if isinstance(each, Cluster) and each not in found)
+    return found
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed:
-        nothing: list[Cluster] = []
-        involved = [*item.stash.get(OWN, nothing)]
-        shared = item.config.stash.get(SHARED, None)
-        if shared is not None and "kafka_cluster" in getattr(item, "fixturenames", ()):
-            involved.append(shared)
-        for cluster in involved:
+        for cluster in _involved(item):
             report.sections.append(("Kafka brokers", cluster.report()))
     return report

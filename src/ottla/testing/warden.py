@@ -1,7 +1,8 @@
-"""A process that outlives a test process for a moment, to end the nodes that it left behind.
+"""A process that outlives a test process for a moment, to remove what it left behind.
 
-A test process that is killed cleans up nothing. Its warden notices that it has another parent, kills the nodes (each
-known by pid and start time, so that nobody else is hit) and removes their directory.
+A test process that is killed cleans up nothing. Its nodes die with it (`ottla.cli.launcher`); its warden notices that
+it has another parent, makes sure of the nodes (each known by pid and start time, so that nobody else is hit) and
+removes their directory.
 """
 
 from __future__ import annotations
@@ -19,14 +20,13 @@ from ottla.cli.errors import Failure
 LOOK_EVERY_S = 0.2
 
 
-def main(parent: int, directory: Path, is_ours: bool) -> None:
+def main(parent: int, directory: Path) -> None:
     while os.getppid() == parent:
         time.sleep(LOOK_EVERY_S)
-    with suppress(Failure):  # it never came to be, or is gone already
+    with suppress(Failure):  # it never came to be
         LocalCluster.load(directory).kill()
-    if is_ours:
-        shutil.rmtree(directory, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "remove")
+    main(int(sys.argv[1]), Path(sys.argv[2]))
