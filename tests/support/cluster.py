@@ -64,15 +64,19 @@ class PartitionState:
 class ProcessCluster(Cluster):
     """A cluster of Kafka's own defaults, in a directory that stays, with many questions to ask of it.
 
-    `overrides` are settings for every node. Its files are there before it is entered.
+    `overrides` are settings for every node, `node_overrides` for one. Its files are there before it is entered.
     """
 
     preset: Mapping[str, str] = {}
 
     def __init__(
-        self, directory: Path, brokers: int = 3, overrides: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        brokers: int = 3,
+        overrides: Mapping[str, str] | None = None,
+        node_overrides: Mapping[int, Mapping[str, str]] | None = None,
     ) -> None:
-        super().__init__(brokers, overrides, directory=directory)
+        super().__init__(brokers, overrides, node_overrides, directory=directory)
         self._admin: AdminClient | None = None
         self.create()
 

@@ -99,10 +99,11 @@ class Node:
 class Cluster:
     """`brokers` of them on free ports of this machine, ready when the `with` block begins and gone when it ends.
 
-    settings  Kafka's names and values, for every node, over those of `SETTINGS`
-    seed      decides what `any_broker` picks; drawn if it is not given, and told when a test fails
-    directory where the nodes keep their files; a temporary one that is removed, unless it is given
-    proxied   whether nodes can be cut off (`partition`, `isolate`, `cut`): their traffic then goes through this process
+    settings       Kafka's names and values, for every node, over those of `SETTINGS`
+    node_settings  the same for one node, by its id
+    seed           decides what `any_broker` picks; drawn if it is not given, and told when a test fails
+    directory      where the nodes keep their files; a temporary one that is removed, unless it is given
+    proxied        whether nodes can be cut off (`partition`, `isolate`, `cut`): their traffic then goes through this process
     """
 
     preset = SETTINGS
@@ -111,6 +112,7 @@ class Cluster:
         self,
         brokers: int = 3,
         settings: Mapping[str, str] | None = None,
+        node_settings: Mapping[int, Mapping[str, str]] | None = None,
         *,
         seed: int | None = None,
         directory: Path | None = None,
@@ -118,6 +120,7 @@ class Cluster:
     ) -> None:
         self.brokers = brokers
         self.settings = {**self.preset, **(settings or {})}
+        self.node_settings = node_settings or {}
         self.seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         self.directory = directory
         self.nodes: dict[int, Node] = {}
@@ -170,7 +173,7 @@ class Cluster:
         if self._is_proxied:
             more |= self._wire()
         for node in self.nodes.values():
-            own = dict(more)
+            own = {**more, **self.node_settings.get(node.id, {})}
             if self._is_proxied:
                 own["advertised.listeners"] = f"PLAINTEXT://{HOST}:{self._advertised[node.id]}"
             lines = (line.partition("=") for line in node.config.read_text().splitlines())
