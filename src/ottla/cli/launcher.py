@@ -84,7 +84,10 @@ def _import_all_that_a_node_needs() -> None:
 
 def _report_ended(children: dict[int, _Child]) -> None:
     for pid in list(children):
-        ended, status = os.waitpid(pid, os.WNOHANG)
+        try:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            continue  # another child ended while this one was seen to, and the signal's handler ran within itself
         if ended:
             told = children.pop(pid).told
             with contextlib.suppress(BrokenPipeError):  # nobody waits for this news any more

@@ -76,6 +76,13 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
     return offsets
 
 
+def read_cleaned(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """Kafka makes this file when it starts and writes it when it has cleaned something: until then it is empty."""
+    if disk.exists(path) and not disk.read(path):
+        return {}
+    return read_offsets(disk, path)
+
+
 def write_offsets(
     disk: Disk, path: str, offsets: Mapping[TopicPartition, int], *, durable: bool = True
 ) -> None:

@@ -193,9 +193,9 @@ class LogManager:
                     checkpoints.RECOVERY_POINTS,
                     checkpoints.HIGH_WATERMARKS,
                     checkpoints.LOG_STARTS,
-                    checkpoints.CLEANED_OFFSETS,
                 )
             ),
+            checkpoints.read_cleaned(self._disk, f"{directory}/{checkpoints.CLEANED_OFFSETS}"),
         )
 
     def start(

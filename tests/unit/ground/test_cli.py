@@ -291,3 +291,16 @@ def test_tables_align_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == (
         "name  size  isr\na        5  1,2\nlong  1234  -\nb        -  3\n"
     )
+
+
+def test_the_launcher_takes_news_of_a_child_that_was_seen_to_already() -> None:
+    """Its handler of signals may run within itself, when several nodes end at once."""
+    from ottla.cli.launcher import _Child, _report_ended
+
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    heard, told = os.pipe()
+    _report_ended({child.pid: _Child(told, False)})
+    os.close(told)
+    assert os.read(heard, 1) == b""
+    os.close(heard)

@@ -65,6 +65,16 @@ def test_a_malformed_checkpoint_is_refused_with_its_line(text, line):
     assert refused.value.line == line and refused.value.path == PATH
 
 
+def test_kafkas_empty_file_of_cleaned_offsets_says_that_nothing_is_cleaned():
+    disk = sim_disk()
+    assert checkpoints.read_cleaned(disk, PATH) == {}
+    disk.replace(PATH, b"")
+    assert checkpoints.read_cleaned(disk, PATH) == {}
+    disk.replace(PATH, b"0")
+    with pytest.raises(CorruptCheckpoint):
+        checkpoints.read_cleaned(disk, PATH)
+
+
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_checkpoint_or_refused(data):
     disk = sim_disk()
