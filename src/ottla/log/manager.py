@@ -182,20 +182,14 @@ class LogManager:
             found.properties.directory_id == id for found in self._taken.values()
         ):
             raise WrongDirectory(directory, f"directory id {id} is there twice")
+        disk = self._disk
         return _Found(
             properties,
-            checkpoints.read_clean_shutdown(
-                self._disk, f"{directory}/{checkpoints.CLEAN_SHUTDOWN}"
-            ),
-            *(
-                checkpoints.read_offsets(self._disk, f"{directory}/{name}")
-                for name in (
-                    checkpoints.RECOVERY_POINTS,
-                    checkpoints.HIGH_WATERMARKS,
-                    checkpoints.LOG_STARTS,
-                )
-            ),
-            checkpoints.read_cleaned(self._disk, f"{directory}/{checkpoints.CLEANED_OFFSETS}"),
+            checkpoints.read_clean_shutdown(disk, f"{directory}/{checkpoints.CLEAN_SHUTDOWN}"),
+            checkpoints.read_offsets(disk, f"{directory}/{checkpoints.RECOVERY_POINTS}"),
+            checkpoints.read_offsets(disk, f"{directory}/{checkpoints.HIGH_WATERMARKS}"),
+            checkpoints.read_offsets(disk, f"{directory}/{checkpoints.LOG_STARTS}"),
+            checkpoints.read_cleaned(disk, f"{directory}/{checkpoints.CLEANED_OFFSETS}"),
         )
 
     def start(
