@@ -205,6 +205,11 @@ class Checkers:
             )
         ]
 
+    def end_of(self, key: TopicPartition) -> int:
+        """Of what is committed."""
+        ledger = self.ledgers.get(key)
+        return 0 if ledger is None else ledger.end
+
     def copy_of(self, node: int, key: TopicPartition) -> Copy:
         return self._watched[node].replicas[key].copy
 

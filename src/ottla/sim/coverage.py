@@ -54,6 +54,25 @@ RARE: Mapping[str, str] = {
     "topic made anew": "a topic was deleted, and another of the same name was made",
     "records deleted": "a leader deleted records because it was asked to",
     "decisions lost": "a controller lost its leadership with decisions not committed",
+    # Groups and transactions
+    "rebalance lost its coordinator": "a group was not stable when its coordinator changed",
+    "replies lost their coordinator": "a coordinator was deposed with decisions not committed",
+    "shard began again": "what a coordinator decided could not be written, so it loaded its log anew",
+    "reply not committed in time": "a coordinator told a client to ask again, its records being late",
+    "open transaction got another coordinator": "a transaction was under way in a failover",
+    "decided transaction got another coordinator": "the next coordinator sent the markers again",
+    "producer fenced by its coordinator": "a producer had an heir, or had been too slow",
+    "producer fenced by a partition": "a batch had an epoch that was over",
+    "transaction aborted by its coordinator": "its producer had an heir, or had been too slow",
+    "transaction timed out": "a transaction was open for too long",
+    "end of a transaction repeated": "the answer to the first had been lost",
+    "marker refused": "a partition had it already",
+    "offsets loaded anew": "a coordinator took over committed offsets",
+    "offsets of an open transaction loaded anew": "a coordinator took over offsets still undecided",
+    "commit of a former member refused": "its generation was over, or its membership",
+    "offset unstable": "an offset was asked for that a transaction was about to change",
+    "member fell silent": "a session ended",
+    "static member came back": "a member was replaced by another of the same instance id",
 }
 
 _counts: Counter[str] = Counter()

@@ -69,6 +69,11 @@ class FaultPlan:
         weights |= {kind: chance.choice((0, 0, 1, 2)) for kind in LONG}
         return plan
 
+    def leave_out(self, *kinds: str) -> None:
+        self.weights |= dict.fromkeys(kinds, 0)
+        if not any(self.weights.values()):
+            self.weights["kill"] = 1
+
     def describe(self) -> str:
         kinds = " ".join(f"{kind}:{weight}" for kind, weight in self.weights.items() if weight)
         calm = NetworkConditions()

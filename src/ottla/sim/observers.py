@@ -35,6 +35,7 @@ from ottla.replica.sessions import FetchSession, SessionCache
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import DATA
 from ottla.sim.coverage import mark
+from ottla.sim.group_observers import coordinators
 from ottla.sim.patches import Patch, patched
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch import FetchedPartition
@@ -42,7 +43,17 @@ from ottla.wire.types import TopicPartition
 
 
 def observed() -> AbstractContextManager[None]:
-    return patched([*_decisions(), *_replicas(), *_clients(), *_logs(), *_quorum(), *_proposals()])
+    return patched(
+        [
+            *_decisions(),
+            *_replicas(),
+            *_clients(),
+            *_logs(),
+            *_quorum(),
+            *_proposals(),
+            *coordinators(),
+        ]
+    )
 
 
 def _decisions() -> list[Patch]:

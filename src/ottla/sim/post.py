@@ -73,13 +73,14 @@ class PostOffice:
     def is_held(self, message: Message) -> bool:
         return (message.kind, message.link.asker) in self._held
 
-    def waiting(self, kind: Kind, asker: str, *, answers: bool) -> Message | None:
-        """The oldest message of that kind that waits to be let through."""
-        for link in self.living():
-            queue = link.answers if answers else link.requests
-            if link.asker == asker and queue and queue[0].kind == kind:
-                return queue[0]
-        return None
+    def waiting(self, kind: Kind, asker: str, *, answers: bool) -> list[Message]:
+        """The messages of that kind that wait to be let through, the oldest first, one of a connection."""
+        queues = [
+            link.answers if answers else link.requests
+            for link in self.living()
+            if link.asker == asker
+        ]
+        return [queue[0] for queue in queues if queue and queue[0].kind == kind]
 
 
 @dataclass(eq=False)

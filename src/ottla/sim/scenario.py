@@ -13,6 +13,7 @@ import random
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -23,6 +24,8 @@ from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.coverage import counted
 from ottla.sim.faults import CLIENTS, FaultPlan, Nemesis
+from ottla.sim.group_observers import watched
+from ottla.sim.group_workload import TARGET, GroupPlan, GroupWorkload
 from ottla.sim.loop import Deadlock, Livelock, collector_at_rest
 from ottla.sim.observers import observed
 from ottla.sim.operator import UNCLEAN, Operator
@@ -35,6 +38,14 @@ from ottla.wire.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
+TABLE_RATE = 0.25
+"""Of the seeds without groups, that have a compacted topic."""
+SOURCE_PAUSE_S = 1.0
+"""Between the rounds of producers whose records are processed in transactions."""
+EXPIRING = ("retention", "delete_records", "recreate", "rot", "misdirect")
+"""Faults after which records may be gone, or damaged where they lie."""
+DEEDS_TOLD = 12
+"""Of the nemesis, with a violation of groups and transactions."""
 START_S_MAX = 60.0
 SETTLE_S_MAX = 180.0
 TROUBLE_S = (60.0, 62.0, 66.0)
@@ -75,6 +86,8 @@ class Options:
     faults: FaultPlan
     has_table: bool = False
     """Whether there is a compacted topic besides"""
+    groups: GroupPlan | None = None
+    """Groups and transactions, in some runs"""
 
     @staticmethod
     def draw(seed: int, trouble_s: float | None = None) -> Options:
@@ -135,12 +148,25 @@ class Options:
             name, count, _, _ = topics[0]
             topics[0] = name, count, 2, 1
             options.topic_settings["unclean.leader.election.enable"] = "true"
-        if random.Random(f"{seed}/table").random() < 0.25:
-            options.has_table = True
-            options.settings |= tables.NODE_SETTINGS
         clients = (options.producers + options.careless) * sum(count for _, count, _, _ in topics)
         options.pause_s = round(clients / chance.choice(ROUNDS_PER_S), 3)
+        groups = GroupPlan.draw(seed)
+        if groups is not None:
+            options.add_groups(groups)
+        elif random.Random(f"{seed}/table").random() < TABLE_RATE:
+            options.has_table = True
+            options.settings |= tables.NODE_SETTINGS
         return options
+
+    def add_groups(self, plan: GroupPlan) -> None:
+        """Nothing but what is promised to last: else nobody could tell what groups and transactions lost."""
+        self.groups = plan
+        self.topics = plan.topics
+        self.producers, self.pause_s = 1, SOURCE_PAUSE_S
+        self.settings |= plan.settings
+        self.topic_settings["unclean.leader.election.enable"] = "false"
+        self.topic_settings.pop("retention.bytes", None)
+        self.faults.leave_out(*EXPIRING)
 
     def lines(self) -> list[str]:
         topics = " ".join(f"{n}:{p}x{f}/{m}" for n, p, f, m in self.topics)
@@ -149,6 +175,7 @@ class Options:
             f"  clients: {self.producers} producers, {self.careless} careless ones and "
             f"{self.consumers} consumers a partition, pause {self.pause_s} s, "
             f"backoff {self.backoff_s} s, patience {self.patience_s} s",
+            *([f"  groups: {self.groups.describe()}"] if self.groups is not None else ()),
             f"  faults: {self.faults.describe()}",
             f"  settings: {_texts(self.settings)}" + (", a table" if self.has_table else ""),
             f"  topics: {_texts(self.topic_settings)}",
@@ -227,8 +254,21 @@ class Scenario:
             self.table = tables.Table(self.cluster, world.loop.random_for("table"))
             self.checkers.on_decisions.append(self.table.decided)
             self.nemesis.on_wrong_disk.append(self.table.expect_wrong_disks)
+        self.groups: GroupWorkload | None = None
+        if options.groups is not None:
+            self.groups = GroupWorkload(
+                options.groups,
+                world.node(CLIENTS),
+                self.workload.connections,
+                world.loop.random_for("groups"),
+            )
+            self.checkers.on_loss.append(self.groups.oracle.excuse)
         self.failures: list[str] = []
         self.cluster.on_end.append(self._node_left)
+
+    def watched(self) -> AbstractContextManager[None]:
+        """What is checked inside of nodes, for the length of a run."""
+        return watched(self.groups.oracle) if self.groups is not None else nullcontext()
 
     def _node_left(self, node: SimNode, failure: BaseException | None) -> None:
         if failure is not None and not is_expected(failure):
@@ -243,19 +283,33 @@ class Scenario:
         self.workload.stop_producing()
         if self.table is not None:
             self.table.stop_producing()
+        if self.groups is not None:
+            self.groups.calm()
         self._settle()
         check_end(self.cluster, self.checkers, self.workload.history)
         if self.table is not None:
             self.table.check_end()
+        if self.groups is not None:
+            self.groups.check_end(self.checkers)
+        self._check_problems()
+
+    @property
+    def _violations(self) -> list[Violation]:
+        return self.groups.oracle.violations if self.groups is not None else []
 
     def _check_problems(self) -> None:
+        for violation in self._violations:
+            # Both begin with the time.
+            violation.history = sorted([*violation.history, *self.nemesis.story[-DEEDS_TOLD:]])
+            raise violation
         problems = self.failures + self.world.problems()
         if problems:
             raise _Failed(Verdict.CRASH, "\n".join(problems))
 
     def _let_run(self, seconds: float) -> None:
-        failures, unhandled = self.failures, self.world.loop.unhandled
-        self.world.run_until(lambda: bool(failures or unhandled), seconds)
+        failures, violations = self.failures, self._violations
+        unhandled = self.world.loop.unhandled
+        self.world.run_until(lambda: bool(failures or violations or unhandled), seconds)
         self._check_problems()
 
     def _begin(self) -> None:
@@ -277,7 +331,8 @@ class Scenario:
         for name, count, factor, minimum in self.options.topics:
             configs = {"min.insync.replicas": str(minimum), **self.options.topic_settings}
             create(name, count, factor, configs)
-            partitions += [TopicPartition(name, number) for number in range(count)]
+            if self.groups is None or name != TARGET:
+                partitions += [TopicPartition(name, number) for number in range(count)]
         if self.table is not None:
             create(TABLE, 1, tables.REPLICAS, tables.TOPIC_SETTINGS)
         self.workload.begin(
@@ -291,16 +346,23 @@ class Scenario:
         )
         if self.table is not None:
             self.table.begin(self.workload, clients, self.options)
+        if self.groups is not None:
+            clients.complete(self.groups.prepare(), START_S_MAX)
+            self.groups.begin()
         self._check_problems()
 
     def _unsettled(self) -> list[str]:
         left = unsettled(self.cluster, self.checkers, self.workload)
-        return left if self.table is None or left else self.table.unsettled()
+        if self.table is not None and not left:
+            left = self.table.unsettled()
+        if self.groups is not None and not left:
+            left = self.groups.unsettled(self.cluster, self.checkers)
+        return left
 
     def _settle(self) -> None:
         def settled() -> bool:
             return (
-                bool(self.failures)
+                bool(self.failures or self._violations)
                 or bool(self.world.loop.unhandled)
                 or not (self.operator.is_busy or self._unsettled())
             )
@@ -336,7 +398,7 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
         began = world.loop.time()
         scenario = Scenario(world, options)
         try:
-            with observed(), heard(scenario.failures.append):
+            with observed(), scenario.watched(), heard(scenario.failures.append):
                 scenario.run()
         except _Failed as failed:
             verdict, problem = failed.verdict, str(failed)

@@ -23,6 +23,13 @@ from ottla.replica.partition import Partition, Role, Truncation
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import BROKER_PORT, CONTROLLER_PORT, DATA, SimCluster, SimNode
 from ottla.sim.post import Kind, Message, PostOffice
+from ottla.sim.stage_transactions import (
+    ADD_VERSION,
+    INIT_VERSION,
+    OLDER,
+    TransactionalProducer,
+    transactions_text,
+)
 from ottla.sim.telling import decision_text, fetched_text, ids, log_text, message_text
 from ottla.sim.workload import History
 from ottla.sim.world import SimHost, World
@@ -40,13 +47,17 @@ REACTION_S = 0.1
 """How long the cluster may react to a command before the script goes on."""
 PATIENCE_S = 60.0
 """A step that has not come about after so long never will."""
+TRIES_MAX = 100
 FOREVER_MS = "3600000"
 
 KINDS = {
     "fetch": Kind(ApiKey.FETCH, BROKER_PORT),
     "metadata": Kind(ApiKey.FETCH, CONTROLLER_PORT),
     "alter-partition": Kind(ApiKey.ALTER_PARTITION, CONTROLLER_PORT),
+    "end-txn": Kind(ApiKey.END_TXN, BROKER_PORT),
 }
+CLIENT = "client"
+COMMITTED = "committed"
 
 SETTINGS = {
     # Nothing happens by itself unless the script waits for it.
@@ -77,10 +88,13 @@ class Stage:
         world.network.conditions.jitter_s = 0.0
         world.network.conditions.cut_rate = 0.0
         self._office = PostOffice(world.loop)
-        self._client = world.node("client")
+        self._client = world.node(CLIENT)
+        self._client.runtime = self._office.between(CLIENT, self._client.runtime)
+        self._producers: dict[str, TransactionalProducer] = {}
         self._events: list[str] = []
         self._pending: dict[str, asyncio.Task[str]] = {}
         self._decided: PartitionImage | None = None
+        self._ends = 1
 
     def play(self, command: str, arguments: Sequence[str]) -> list[str]:
         """One line of a script; what came of it."""
@@ -227,18 +241,18 @@ class Stage:
 
     def hold(self, kind: str, *nodes: str) -> list[str]:
         """Such requests of these nodes, and the answers, wait for a word of the script."""
-        for node in map(self._node, nodes):
-            self._office.hold(KINDS[kind], node.host.name)
+        for node in nodes:
+            self._office.hold(KINDS[kind], self._name(node))
         return []
 
     def release(self, kind: str, *nodes: str) -> list[str]:
-        for node in map(self._node, nodes):
-            self._office.release(KINDS[kind], node.host.name)
+        for node in nodes:
+            self._office.release(KINDS[kind], self._name(node))
         return []
 
-    def send(self, kind: str, node: str) -> list[str]:
-        """The oldest request that waits reaches the other side."""
-        return self._let_through(kind, node, answers=False)
+    def send(self, kind: str, node: str, which: str = "1") -> list[str]:
+        """The oldest request that waits reaches the other side; or the second, on another connection."""
+        return self._let_through(kind, node, answers=False, which=int(which))
 
     def answer(self, kind: str, node: str) -> list[str]:
         """The oldest answer that waits, or comes, reaches the node that asked."""
@@ -250,21 +264,21 @@ class Stage:
         message.link.lose()
         return [f"lost: {self._message_text(message)}"]
 
-    def _let_through(self, kind: str, node: str, *, answers: bool) -> list[str]:
-        message = self._next(kind, node, (answers,))
+    def _let_through(self, kind: str, node: str, *, answers: bool, which: int = 1) -> list[str]:
+        message = self._next(kind, node, (answers,), which)
         message.link.let_through(message)
         return [self._message_text(message)]
 
-    def _next(self, kind: str, node: str, which: Sequence[bool]) -> Message:
+    def _next(self, kind: str, node: str, sides: Sequence[bool], which: int = 1) -> Message:
         """The oldest message that waits, or the first that comes: answers, requests, or both."""
-        name = self._node(node).host.name
+        name = self._name(node)
         found: list[Message] = []
 
         def is_there() -> bool:
-            for answers in which:
-                message = self._office.waiting(KINDS[kind], name, answers=answers)
-                if message is not None:
-                    found.append(message)
+            for answers in sides:
+                messages = self._office.waiting(KINDS[kind], name, answers=answers)
+                if len(messages) >= which:
+                    found.append(messages[which - 1])
                     return True
             return False
 
@@ -346,18 +360,111 @@ class Stage:
             return f"{value}: {ErrorCode(result.error).name}"
         return f"{value}: {'acknowledged' if acks == -1 else 'appended'} at {result.base_offset}"
 
-    def consume(self, node: str, offset: str) -> list[str]:
-        """What a consumer gets that asks this broker for that offset."""
+    def consume(self, node: str, offset: str, isolation: str = "all") -> list[str]:
+        """What a consumer gets that asks this broker for that offset; one that wants `committed` records
+        gets none of a transaction that is open."""
         asked = fetch.FetchPartition(
             TOPIC.topic, self._topic_id(), 0, -1, int(offset), -1, -1, 1 << 20
         )
-        request = fetch.FetchRequest(max_wait_ms=0, session_epoch=-1, partitions=[asked])
+        request = fetch.FetchRequest(
+            max_wait_ms=0,
+            max_bytes=1 << 20,
+            isolation_level=int(isolation == COMMITTED),
+            session_epoch=-1,
+            partitions=[asked],
+        )
 
         def read(frame: memoryview, body: int) -> str:
             return fetched_text(fetch.read_response(16, frame, body).partitions[0])
 
         body = fetch.write_request(16, request)
         return [self._client.complete(self._call(self._node(node), ApiKey.FETCH, 16, body, read))]
+
+    def producer(self, transactional_id: str, kind: str = "") -> list[str]:
+        """A transactional producer begins: InitProducerId. `older`: of before transaction.version 2."""
+        producer = TransactionalProducer(transactional_id, kind == OLDER)
+        self._producers[transactional_id] = producer
+
+        for _ in range(TRIES_MAX):
+            answer = self._client.complete(
+                self._ask_coordinator(
+                    producer, ApiKey.INIT_PRODUCER_ID, INIT_VERSION, producer.init_fields()
+                )
+            )
+            if answer is not None and int(answer.error_code) == ErrorCode.NONE:
+                break
+            self.world.run_for(REACTION_S)
+        else:
+            raise ScriptError(f"{transactional_id} was given no epoch: {answer}")
+        producer.id, producer.epoch = int(answer.producer_id), int(answer.producer_epoch)
+        return [f"{transactional_id}: epoch {producer.epoch}"]
+
+    def write(self, transactional_id: str, node: str, *values: str) -> list[str]:
+        """Records of its transaction, to that broker. Older producers announce the partition first."""
+        producer, told = self._producers[transactional_id], []
+        for value in values:
+            if producer.is_older:
+                fields = producer.add_fields(TOPIC)
+                self._client.complete(
+                    self._ask_coordinator(
+                        producer, ApiKey.ADD_PARTITIONS_TO_TXN, ADD_VERSION, fields
+                    )
+                )
+            body = producer.batch(value, TOPIC, self._topic_id())
+            call = self._call(
+                self._node(node), ApiKey.PRODUCE, producer.produce_version, body, producer.result
+            )
+            result = self._client.complete(call)
+            if result.error:
+                told.append(f"{value}: {ErrorCode(result.error).name}")
+            else:
+                producer.sequence += 1
+                told.append(f"{value}: at {result.base_offset}, epoch {producer.epoch}")
+        return told
+
+    def end_transaction(self, transactional_id: str, how: str) -> list[str]:
+        """EndTxn, `commit` or `abort`, on a connection of its own."""
+        producer = self._producers[transactional_id]
+        fields, version = producer.end_fields(how == "commit"), producer.end_version
+
+        async def end() -> str:
+            answer = await self._ask_coordinator(producer, ApiKey.END_TXN, version, fields)
+            code = ErrorCode(int(answer.error_code))
+            if code is ErrorCode.NONE:
+                producer.ended(answer)
+                return f"{transactional_id}: {how} is decided; its epoch is now {producer.epoch}"
+            return f"{transactional_id}: {how} is refused: {code.name}"
+
+        name = f"{transactional_id}'s {how}, request {self._ends}"
+        self._ends += 1
+        task = self._client.run(end())
+        self._client.started.remove(task)
+        self._pending[name] = task
+        if self.world.run_until(task.done, REACTION_S):
+            return []
+        return [f"{transactional_id}: no answer yet"]
+
+    def transactions(self) -> list[str]:
+        """What the coordinator has of each transactional id."""
+        return transactions_text(self._cluster)
+
+    async def _ask_coordinator(
+        self, producer: TransactionalProducer, key: ApiKey, version: int, fields: dict[str, Any]
+    ) -> Any:
+        channel = await self._channel(self._brokers[0])
+        found = await channel.request(
+            ApiKey.FIND_COORDINATOR,
+            {"key_type": 1, "coordinator_keys": [producer.transactional_id]},
+        )
+        channel.close()
+        (coordinator,) = found.coordinators
+        if int(coordinator.error_code) != ErrorCode.NONE:
+            return None
+        channel = await self._channel(self._node(int(coordinator.node_id)))
+        try:
+            return await channel.request(key, fields, version=version, timeout_s=PATIENCE_S)
+        finally:
+            channel.close()
 
     def end(self, node: str) -> list[str]:
         """The log's end, as ListOffsets tells it to consumers."""
@@ -476,6 +583,10 @@ class Stage:
             told = "; ".join(self._events)
             raise ScriptError(f"not within {PATIENCE_S:.0f} s: {what} ({told or 'no news'})")
 
+    def _name(self, node: str) -> str:
+        """Of the host of a node, or of the client."""
+        return CLIENT if node == CLIENT else self._node(node).host.name
+
     def _node(self, id: str | int) -> SimNode:
         return self._cluster.nodes[int(id)]
 
@@ -530,6 +641,10 @@ COMMANDS: dict[str, Callable[..., list[str]]] = {
     "elect": Stage.elect,
     "produce": Stage.produce,
     "consume": Stage.consume,
+    "producer": Stage.producer,
+    "write": Stage.write,
+    "end-txn": Stage.end_transaction,
+    "transactions": Stage.transactions,
     "end": Stage.end,
     "state": Stage.state,
     "epochs": Stage.epochs,

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from ottla.metadata.image import PartitionImage
 from ottla.metadata.records import NO_LEADER, RECOVERING
-from ottla.records.batch import batches
+from ottla.records.batch import Batch, batches
+from ottla.records.record import ControlType, Record, control_type
 from ottla.records.record import records as records_of
 from ottla.sim.cluster import BROKER_PORT
 from ottla.sim.post import Message
@@ -27,13 +28,19 @@ def log_text(data: bytes | bytearray | memoryview) -> str:
     told = []
     for batch in batches(data, allow_partial=True):
         each = [
-            f"{(record.value or b'').decode()}@{record.offset}/{batch.leader_epoch}"
+            f"{_record_text(record, batch)}@{record.offset}/{batch.leader_epoch}"
             for record in records_of(data, batch)
         ]
         if len(each) > SHORT_BATCH_MAX:
             each = [each[0], "..", each[-1]]
         told.append(f"[{' '.join(each)}]")
     return " ".join(told) or "[]"
+
+
+def _record_text(record: Record, batch: Batch) -> str:
+    if batch.is_control:
+        return ControlType(control_type(record)).name
+    return (record.value or b"").decode()
 
 
 def ids(numbers: Iterable[int]) -> str:
@@ -81,6 +88,9 @@ def _request_text(message: Message) -> str:
             f"{wish.leader_epoch}"
             for wish in wishes
         )
+    if message.kind.api is ApiKey.END_TXN:
+        asked = messages.read_request(message.kind.api, header.api_version, frame, header.body)
+        return f"end txn: {'commit' if asked.committed else 'abort'}, epoch {asked.producer_epoch}"
     return message.kind.api.name.lower().replace("_", " ")
 
 
@@ -108,6 +118,9 @@ def _answer_text(message: Message) -> str:
             else f"ISR {ids(result.isr)}"
             for result in results
         )
+    if message.kind.api is ApiKey.END_TXN:
+        answer = messages.read_response(message.kind.api, version, frame, body)
+        return f"answer: {ErrorCode(int(answer.error_code)).name}"
     return f"answer: {message.kind.api.name.lower().replace('_', ' ')}"
 
 
@@ -118,4 +131,5 @@ def fetched_text(found: fetch.FetchedPartition) -> str:
         epoch, end = found.diverging
         return f"diverging, epoch {epoch} ends at {end}"
     assert found.records is None or isinstance(found.records, memoryview)
-    return f"{log_text(found.records or b'')}, HW {found.high_watermark}"
+    aborted = "".join(f", aborted from {first}" for _, first in found.aborted or ())
+    return f"{log_text(found.records or b'')}, HW {found.high_watermark}{aborted}"

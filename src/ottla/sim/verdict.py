@@ -3,7 +3,8 @@ rules C1 and C2 against what is on the disks."""
 
 from __future__ import annotations
 
-from ottla.records.batch import NO_PRODUCER_ID, Batch, read_batch
+from ottla.broker.describe import INTERNAL_TOPICS
+from ottla.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, Batch, read_batch
 from ottla.records.record import records as records_of
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import SimCluster
@@ -40,22 +41,15 @@ def unsettled(cluster: SimCluster, checkers: Checkers, workload: Workload) -> li
                 if partition is None:
                     left.append(f"{topic.name}-{number} is not on node {id}")
                 elif not (
-                    partition.log.high_watermark
-                    == partition.log.log_end
-                    == _committed(checkers, key)
+                    partition.log.high_watermark == partition.log.log_end == checkers.end_of(key)
                 ):
-                    left.append(f"node {id}, committed {_committed(checkers, key)}: {partition!r}")
+                    left.append(f"node {id}, committed {checkers.end_of(key)}: {partition!r}")
     left += [
         f"{consumer.name} has read up to {consumer.position} of {consumer.partition}"
         for consumer in workload.consumers
-        if consumer.position < _committed(checkers, consumer.partition)
+        if consumer.position < checkers.end_of(consumer.partition)
     ]
     return left
-
-
-def _committed(checkers: Checkers, key: TopicPartition) -> int:
-    ledger = checkers.ledgers.get(key)
-    return 0 if ledger is None else ledger.end
 
 
 def check_end(cluster: SimCluster, checkers: Checkers, history: History) -> None:
@@ -88,24 +82,30 @@ def _values(
         if start >= 0 or node.host.disk.is_wrong:
             continue  # equal to the first replica's, as their hashes say
         start = log.log_start
-        sequences: dict[int, int] = {}
+        sequences: dict[tuple[int, int], int] = {}
         for seen in copy.after(start):
             data = content(node.host.disk, log, seen)
             batch = read_batch(data, 0)
             first_may_be_gone = start > 0 or key in history.born
             _check_sequence(key, batch, sequences, bool(ledger.losses), first_may_be_gone)
-            for record in records_of(data, batch):
-                values[record.offset] = record.value or b""
+            if not batch.is_control:
+                for record in records_of(data, batch):
+                    values[record.offset] = record.value or b""
     return start, values
 
 
 def _check_sequence(
-    key: TopicPartition, batch: Batch, sequences: dict[int, int], losses: bool, expired: bool
+    key: TopicPartition,
+    batch: Batch,
+    sequences: dict[tuple[int, int], int],
+    losses: bool,
+    expired: bool,
 ) -> None:
-    if batch.producer_id == NO_PRODUCER_ID:
+    if batch.producer_id == NO_PRODUCER_ID or batch.base_sequence == NO_SEQUENCE:
         return
+    producer = batch.producer_id, batch.producer_epoch
     # What came first may have expired.
-    expected = sequences.get(batch.producer_id, batch.base_sequence if expired else 0)
+    expected = sequences.get(producer, batch.base_sequence if expired else 0)
     if batch.base_sequence != expected and not losses:
         raise _fail(
             "C1",
@@ -113,7 +113,7 @@ def _check_sequence(
             f"offset {batch.base_offset} has sequence {batch.base_sequence} of producer "
             f"{batch.producer_id}, {expected} was next",
         )
-    sequences[batch.producer_id] = batch.last_sequence + 1
+    sequences[producer] = batch.last_sequence + 1
 
 
 def _check_clients(
@@ -121,7 +121,7 @@ def _check_clients(
 ) -> None:
     places: dict[bytes, int] = {}
     for offset, value in values.items():
-        if value in places:
+        if value in places and key.topic not in INTERNAL_TOPICS:
             raise _fail("C1", key, f"{value!r} is at {places[value]} and {offset}")
         places[value] = offset
     if losses:

@@ -187,6 +187,7 @@ class Connections:
         offset: int,
         epoch: int,
         session_epoch: int = SESSIONLESS,
+        isolation: int = 0,
     ) -> tuple[fetch.FetchedPartition, bytes]:
         """The answer, and a copy of the records in it."""
         asked = fetch.FetchPartition(
@@ -203,6 +204,7 @@ class Connections:
             max_wait_ms=500,
             min_bytes=1,
             max_bytes=1 << 20,
+            isolation_level=isolation,
             session_epoch=session_epoch,
             partitions=[asked],
         )

@@ -1,0 +1,281 @@
+"""Bugs of groups and transactions, at their coordinators and in the partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from ottla.broker.coordination import LOAD_BYTES, Coordination, LiveShard
+from ottla.broker.markers import Ending, MarkerSender
+from ottla.broker.verification import TRANSACTION_TOPIC
+from ottla.coordinators import offsets
+from ottla.coordinators.classic import ClassicGroup
+from ottla.coordinators.consumer import ConsumerGroup
+from ottla.coordinators.group_records import OffsetCommitKey, OffsetCommitValue
+from ottla.coordinators.groups import GroupShard
+from ottla.coordinators.offsets import Offsets, Place, Places
+from ottla.coordinators.shard import Effects, ProducerStamp, Token
+from ottla.coordinators.transaction_records import State, Transaction
+from ottla.coordinators.transactions import EndTransaction, TransactionShard
+from ottla.log.aborted import AbortedTransaction
+from ottla.log.log import Log
+from ottla.log.producers import ProducerState
+from ottla.replica.partition import Partition
+from ottla.sim.mutations.base import mutation
+from ottla.sim.patches import Patch
+from ottla.wire.types import TopicPartition
+
+# Coordinators of both kinds
+
+
+@mutation("own")
+def coordinator_answers_at_append() -> list[Patch]:
+    """A coordinator answers when its records are in its own log: a failover loses what was acknowledged."""
+    original = LiveShard._send_committed
+
+    def send_committed(self: LiveShard) -> None:
+        self._unsent = type(self._unsent)((0, until, effects) for _, until, effects in self._unsent)
+        original(self)
+
+    return [Patch(LiveShard, "_send_committed", send_committed)]
+
+
+@mutation("KAFKA-20634")
+def coordinator_loads_up_to_its_high_watermark() -> list[Patch]:
+    """A new coordinator leaves out what it does not know to be committed, though its predecessor has
+    acknowledged it."""
+
+    async def load(self: LiveShard) -> None:
+        log = self.partition.log
+        offset, end = log.log_start, log.high_watermark
+        while offset < end and self.is_current:
+            read = log.read(offset, max_bytes=LOAD_BYTES, end_offset=end)
+            if read.range is None:
+                break
+            self._replay(memoryview(read.range.read()), offset)
+            offset = read.next_offset
+            await asyncio.sleep(0)
+        if self.is_current:
+            self.is_loaded = True
+            self.apply(self.shard.loaded(self._clock.monotonic()))
+
+    return [Patch(LiveShard, "_load", load)]
+
+
+@mutation("own")
+def coordinator_does_not_resign() -> list[Patch]:
+    """A broker that was deposed goes on with the groups and transactions that it had, and answers from
+    what it remembers."""
+    original = Coordination._role_changed
+
+    def role_changed(self: Coordination, partition: Partition) -> None:
+        if partition not in self._live:
+            original(self, partition)
+
+    def send_committed(self: LiveShard) -> None:
+        unsent, self._unsent = self._unsent, type(self._unsent)()
+        for _, _, effects in unsent:
+            for token, fields in effects.replies:
+                if not token.is_answered:  # type: ignore[attr-defined]
+                    token.answer(fields)  # type: ignore[attr-defined]
+            for action in effects.actions:
+                assert self.topic.perform is not None
+                self.topic.perform(self, action)
+
+    deposed = LiveShard._send_committed
+
+    def send(self: LiveShard) -> None:
+        (deposed if self.is_current else send_committed)(self)
+
+    return [
+        Patch(Coordination, "_role_changed", role_changed),
+        Patch(LiveShard, "_send_committed", send),
+    ]
+
+
+# Transactions
+
+
+@mutation("own")
+def markers_before_the_decision() -> list[Patch]:
+    """The markers of a transaction are sent before its outcome is committed: a failover may decide
+    otherwise when some partitions have them."""
+    original = LiveShard.apply
+
+    def apply(self: LiveShard, effects: Effects) -> None:
+        actions, effects.actions = effects.actions, ()
+        original(self, effects)
+        if self.topic.name == TRANSACTION_TOPIC:
+            for action in actions:
+                assert self.topic.perform is not None
+                self.topic.perform(self, action)
+
+    return [Patch(LiveShard, "apply", apply)]
+
+
+@mutation("own")
+def decisions_are_forgotten_in_a_failover() -> list[Patch]:
+    """A new coordinator does not send the markers that its predecessor may not have sent."""
+    original = TransactionShard.loaded
+
+    def loaded(self: TransactionShard, now: float) -> Effects:
+        original(self, now)
+        return Effects()
+
+    return [Patch(TransactionShard, "loaded", loaded)]
+
+
+@mutation("own")
+def markers_are_sent_once() -> list[Patch]:
+    """A marker whose partition did not take it at once is taken for written."""
+    original = MarkerSender._later
+
+    def later(self: MarkerSender, ending: Ending, keys: Iterable[TopicPartition]) -> None:
+        ending.missing.difference_update(keys)
+        original(self, ending, ())
+
+    return [Patch(MarkerSender, "_later", later)]
+
+
+@mutation("own")
+def heirs_get_the_same_epoch() -> list[Patch]:
+    """InitProducerId does not raise the epoch: the former producer of that id is not fenced."""
+    original = TransactionShard._bumped
+
+    def bumped(
+        self: TransactionShard, known: Transaction, expected_epoch: int | None
+    ) -> Transaction:
+        if known.producer_epoch >= 0:
+            return known
+        return original(self, known, expected_epoch)
+
+    return [Patch(TransactionShard, "_bumped", bumped)]
+
+
+@mutation("S6 (KIP-890)")
+def ends_are_not_held_against_the_epoch() -> list[Patch]:
+    """EndTxn ends whatever transaction of that id is open, also that of an heir, or the next one."""
+    original = TransactionShard._end
+
+    def end(self: TransactionShard, command: EndTransaction, token: Token, now_ms: int) -> Effects:
+        known = self.transactions.get(command.transactional_id)
+        if known is not None and known.state is State.ONGOING:
+            command = replace(
+                command, producer_id=known.producer_id, producer_epoch=known.producer_epoch
+            )
+        return original(self, command, token, now_ms)
+
+    return [Patch(TransactionShard, "_end", end)]
+
+
+@mutation("own")
+def timeouts_do_not_fence() -> list[Patch]:
+    """A transaction that is aborted because it was open for too long leaves its producer the epoch: it goes
+    on, and half of its work is committed."""
+    original = TransactionShard._fence_and_abort
+
+    def fence_and_abort(
+        self: TransactionShard, transactional_id: str, known: Transaction, now_ms: int
+    ) -> Effects:
+        version, self._server_version = self._server_version, lambda: 0
+        try:
+            lowered = replace(known, producer_epoch=known.producer_epoch - 1)
+            return original(self, transactional_id, lowered, now_ms)
+        finally:
+            self._server_version = version
+
+    return [Patch(TransactionShard, "_fence_and_abort", fence_and_abort)]
+
+
+@mutation("own")
+def last_stable_offset_is_the_high_watermark() -> list[Patch]:
+    """Readers of what is committed are shown transactions that are not decided."""
+
+    def last_stable_offset(self: Log) -> int:
+        return self.high_watermark
+
+    return [Patch(Log, "last_stable_offset", property(last_stable_offset))]
+
+
+@mutation("own")
+def stable_as_soon_as_the_marker_is_there() -> list[Patch]:
+    """The LSO moves with a marker that is not committed itself: a failover may take it back."""
+
+    def first_unstable_offset(self: ProducerState, high_watermark: int) -> int | None:
+        return next(iter(self._ongoing.values()), None)
+
+    return [Patch(ProducerState, "first_unstable_offset", first_unstable_offset)]
+
+
+@mutation("own")
+def aborted_transactions_are_left_out() -> list[Patch]:
+    """Of the aborted transactions in a range, readers are told of all but the first."""
+    original = Log.aborted_transactions
+
+    def aborted_transactions(self: Log, start: int, end: int) -> list[AbortedTransaction]:
+        return original(self, start, end)[1:]
+
+    return [Patch(Log, "aborted_transactions", aborted_transactions)]
+
+
+# Groups
+
+
+@mutation("own")
+def generations_are_not_checked() -> list[Patch]:
+    """Whoever once was a member may commit offsets."""
+
+    def classic(self: ClassicGroup, *who: Any) -> None:
+        return None
+
+    def consumer(self: ConsumerGroup, *who: Any) -> None:
+        return None
+
+    return [
+        Patch(ClassicGroup, "check_commit", classic),
+        Patch(ConsumerGroup, "check_commit", consumer),
+    ]
+
+
+@mutation("KIP-447")
+def offsets_of_open_transactions_are_shown() -> list[Patch]:
+    """Whoever asks for stable offsets is told the last committed one, though a transaction is about to
+    change it: two members process the same records."""
+    original = offsets._fetched
+
+    def fetched(
+        known: Offsets, places: Places, group_id: str, place: Place, stable: bool
+    ) -> dict[str, Any]:
+        return original(known, places, group_id, place, False)
+
+    return [Patch(offsets, "_fetched", fetched)]
+
+
+@mutation("own")
+def offsets_of_a_transaction_count_at_once() -> list[Patch]:
+    """Offsets that a transaction commits are visible before its marker, and also if it is aborted."""
+    original = Offsets.replay
+
+    def replay(
+        self: Offsets,
+        offset: int,
+        key: OffsetCommitKey,
+        value: OffsetCommitValue | None,
+        producer: ProducerStamp | None,
+    ) -> None:
+        original(self, offset, key, value, None)
+
+    return [Patch(Offsets, "replay", replay)]
+
+
+@mutation("own")
+def aborted_offsets_are_kept() -> list[Patch]:
+    """Whatever a transaction's end says, the offsets that it brought count."""
+    original = GroupShard.replay_marker
+
+    def replay_marker(self: GroupShard, producer: ProducerStamp, committed: bool) -> None:
+        original(self, producer, True)
+
+    return [Patch(GroupShard, "replay_marker", replay_marker)]
