@@ -21,9 +21,12 @@ PROGRESS_EVERY_S = 15.0
 REGRESSIONS = {
     12: "a stopping broker acknowledged a record after its logs were closed",
     16: "a killed process's unflushed names were never flushed by its successor",
+    22: "a log's start was asked of a leader that led no more, and its silence was taken for 'nothing expired'",
     109: "after a restart a producer's retries were taken for a gap",
+    138: "damage that was met where producers are rebuilt ended the broker, not the replica",
     177: "three followers and two session slots: none was ever answered",
     259: "a flush that failed while the broker stopped left a clean-shutdown marker",
+    271: "a deletion that was given up was carried out after its topic had been made anew",
     354: "a high watermark told with a diverging answer was never told again",
     734: "a follower went on with a session that did not know its partition",
 }

@@ -96,7 +96,7 @@ def load(
     snapshots.remove_above(newest.next_offset)
     producers = loader.producers
     if producers is None:
-        producers = rebuild_producers(loader.segments, snapshots, newest.next_offset)
+        producers = loader.producers_at(newest.next_offset, loader.segments)
     return Loaded(loader.segments, loader.epochs, producers, snapshots, start, loader.bytes_cut)
 
 
@@ -263,7 +263,7 @@ class _Loader:
 
     def _rebuild_aborted(self, before: list[Segment], segment: Segment) -> None:
         """Whose transaction a marker ends is known from the segments before."""
-        producers = rebuild_producers(before, self.snapshots, segment.base)
+        producers = self.producers_at(segment.base, before)
         segment.aborted = AbortIndex(self.disk, segment.aborted.path)
         file = segment.opened()
         for batch in segment.headers(0):
@@ -271,6 +271,15 @@ class _Loader:
             if aborted is not None:
                 segment.aborted.append(aborted)
         segment.aborted.write()
+
+    def producers_at(self, offset: int, segments: list[Segment]) -> ProducerState:
+        """From batches that were taken at their word so far: they are read here for the first time."""
+        try:
+            return rebuild_producers(segments, self.snapshots, offset)
+        except CorruptBatch as error:
+            raise CorruptLog(
+                self.path, f"the producers below {offset} cannot be read: {error.why}"
+            ) from error
 
     def check(self) -> None:
         """The process or the machine died."""
@@ -282,7 +291,7 @@ class _Loader:
         start = doubtful[0].base
         self.epochs.truncate_from_end(start)
         snapshots.remove_above(start)
-        self.producers = rebuild_producers(unchecked, snapshots, start)
+        self.producers = self.producers_at(start, unchecked)
         self.segments = unchecked
         for number, segment in enumerate(doubtful):
             if number:

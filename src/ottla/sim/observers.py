@@ -156,9 +156,9 @@ def _replicas() -> list[Patch]:
             mark("older epoch refused" if older else "newer epoch refused")
         return error
 
-    def aside(self: LogManager, key: TopicPartition) -> None:
+    def aside(self: LogManager, key: TopicPartition) -> str:
         mark("log set aside")
-        set_aside(self, key)
+        return set_aside(self, key)
 
     def offline(self: LogManager, directory: str, cause: Exception) -> None:
         if directory not in self.offline_directories:

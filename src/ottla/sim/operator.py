@@ -14,7 +14,7 @@ from typing import Any
 
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import TOPIC_RESOURCE
-from ottla.sim.workload import TABLE, Connections, create_topic
+from ottla.sim.workload import TABLE, Connections, create_topic, delete_topic
 from ottla.sim.world import SimHost
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import InvalidFrame
@@ -88,9 +88,7 @@ class Operator:
         factor = len(topic.partitions[0].replicas)
 
         async def deed() -> None:
-            await self._ask(
-                ApiKey.DELETE_TOPICS, {"topics": [{"name": name}], "timeout": TIMEOUT_MS}
-            )
+            await delete_topic(self._connections, topic.id)
             await asyncio.sleep(wait_s)
             await create_topic(self._connections, name, len(topic.partitions), factor, settings)
 

@@ -306,6 +306,22 @@ async def create_topic(
         await asyncio.sleep(BACKOFF_S)
 
 
+async def delete_topic(connections: Connections, id: UUID) -> None:
+    """Try until it is gone. By its id: a request that was given up may be carried out at any time later, and
+    must not find the next topic of that name."""
+    fields = {"topics": [{"name": None, "topic_id": id}], "timeout": 3000}
+    while True:
+        try:
+            answer = await connections.ask(ApiKey.DELETE_TOPICS, fields)
+            code = int(answer.responses[0].error_code)
+            if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID):
+                return
+            assert code in RETRIABLE, code
+        except (OSError, TimeoutError, InvalidFrame):
+            pass
+        await asyncio.sleep(BACKOFF_S)
+
+
 class Producer:
     """One idempotent producer of one partition."""
 
@@ -532,7 +548,7 @@ class Consumer:
             self._connections.forget(self.partition)
             return
         code = ErrorCode(answer.error)
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE and await self._has_expired(place, channel):
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and await self._may_have_expired(place, channel):
             return
         if code is not ErrorCode.NONE:
             if code not in RETRIABLE and not self.losses_are_allowed:
@@ -584,10 +600,16 @@ class Consumer:
             self.position = batch.next_offset
             self._epoch = batch.leader_epoch
 
-    async def _has_expired(self, place: Place, channel: Channel) -> bool:
-        """What we would read next is no longer there: go on with what is."""
+    async def _may_have_expired(self, place: Place, channel: Channel) -> bool:
+        """What we would read next is no longer there: go on with what is. If whoever refused the fetch does
+        not say where its log begins (it leads no more, say), nothing is known: whoever leads is asked all
+        of it again."""
         start = await self._offset(place, channel, EARLIEST)
-        if start is None or start <= self.position:
+        if start is None:
+            self._connections.forget(self.partition)
+            await asyncio.sleep(BACKOFF_S)
+            return True
+        if start <= self.position:
             return False
         self.position, self._epoch = start, -1
         return True

@@ -268,6 +268,21 @@ def test_producers_are_rebuilt_as_they_were():
 
 
 @pytest.mark.parametrize("clean", [True, False])
+def test_damage_that_is_met_where_producers_are_rebuilt_is_a_corrupt_log(clean):
+    """Seed 138: the broker died of it, with all its other partitions."""
+    disk = sim_disk()
+    log = filled(disk, 40)
+    log.close(clean=True)
+    for name in disk.list_dir(PATH):
+        if name.endswith(".snapshot"):
+            disk.remove(f"{PATH}/{name}")
+    second = read_batch(disk.open(FIRST).read_at(0, 100), 0).end
+    disk.open(FIRST).write_at(second, bytes(61))
+    with pytest.raises(CorruptLog, match="producers"):
+        reopen(disk, recovery_point=log.log_end, clean=clean)
+
+
+@pytest.mark.parametrize("clean", [True, False])
 def test_a_producer_may_retry_its_last_five_batches_after_a_restart(clean):
     """Seed 109: a snapshot holds only the last one."""
     disk = sim_disk()
