@@ -481,12 +481,15 @@ class TransactionShard:
                 yield self._handle(each.command, each.token, now, now_ms)
 
     def _abort_overdue(self, now_ms: int) -> Iterable[Effects]:
+        """Also those that begin in the future: a coordinator whose clock was ahead has stamped them, and
+        they would stay open for as long as it was."""
         for transactional_id, each in self.transactions.items():
-            if each.state is State.ONGOING and each.start_ms + each.timeout_ms < now_ms:
+            age_ms = now_ms - each.start_ms
+            if each.state is State.ONGOING and not -each.timeout_ms <= age_ms <= each.timeout_ms:
                 logger.info(
                     "aborting the transaction of %s, open for %d ms: transaction.timeout.ms is %d",
                     transactional_id,
-                    now_ms - each.start_ms,
+                    age_ms,
                     each.timeout_ms,
                 )
                 yield self._fence_and_abort(transactional_id, each, now_ms)

@@ -35,6 +35,8 @@ class Moods:
     """In the middle of something, for longer than others wait for it."""
     crash: float = 0.0
     leave: float = 0.0
+    late: float = 0.0
+    """Requests of the last transaction arrive during the next one."""
     stale: float = 0.0
     """Commits in the name of a generation that is over."""
     rewind: float = 0.0
@@ -43,7 +45,8 @@ class Moods:
 
     def calm(self) -> None:
         self.pause_s, self.is_calm = CALM_PAUSE_S, True
-        self.abort = self.pause = self.crash = self.leave = self.stale = self.rewind = 0.0
+        self.abort = self.pause = self.crash = self.leave = 0.0
+        self.late = self.stale = self.rewind = 0.0
 
     async def rest(self, chance: random.Random) -> None:
         """For no longer than a session lasts."""

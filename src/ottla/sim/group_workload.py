@@ -69,9 +69,10 @@ class GroupPlan:
             moods=Moods(
                 pause_s=chance.choice((0.1, 0.3, 0.8)),
                 abort=chance.choice((0.0, 0.2, 0.5)),
-                pause=chance.choice((0.0, 0.02, 0.1)),
+                pause=chance.choice((0.0, 0.05, 0.15)),
                 crash=chance.choice((0.0, 0.02, 0.1)),
                 leave=chance.choice((0.0, 0.05)),
+                late=chance.choice((0.0, 0.1)),
                 stale=chance.choice((0.0, 0.2)),
                 rewind=chance.choice((0.0, 0.1)),
             ),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from ottla.records.batch import batches, check_crc
@@ -35,6 +35,10 @@ TRIES_MAX = 8
 RECORDS_MAX = 5
 CERTAIN = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 """After these nothing was done. After other errors that pass it may have been, or may be yet."""
+
+
+Ask = Callable[[], Coroutine[Any, Any, tuple[Any, ErrorCode]]]
+"""Sends a request: the answer, and the error in it."""
 
 
 class Refused(Exception):
@@ -87,6 +91,9 @@ class Processor:
         self._sequences: dict[TopicPartition, int] = {}
         self._is_doubtful = False
         """Something was sent and no answer came: it may still arrive."""
+        self._sent: list[tuple[str, Ask]] = []
+        self._late: list[tuple[str, Ask]] = []
+        """What the last transaction sent: some of it may arrive once more."""
         self._count = 0
         self._seen: tuple[str, int] | None = None
 
@@ -163,8 +170,10 @@ class Processor:
             value = f"{source.topic}/{source.partition}/{record.offset}={name}".encode()
             values.setdefault(target, []).append(value)
             transaction.values[value] = target
+        self._late, self._sent = self._sent, []
         try:
             await self._send(transaction, values)
+            await self._repeat_the_past()
             await self._interrupt()
             await self._commit_offset(transaction, source, records[-1].offset + 1)
             await self._interrupt()
@@ -191,6 +200,21 @@ class Processor:
             self.member.refused(error.code)
         if self._has_heir:
             raise Retired
+
+    async def _repeat_the_past(self) -> None:
+        """C3: what belongs to the last transaction and arrives only now does not touch this one. (Older
+        clients cannot rely on that.)"""
+        if not self.is_modern or not self._late or self._random.random() >= self._moods.late:
+            return
+        what, ask = self._random.choice(self._late)
+        _, code = await ask()
+        self._oracle.note(f"{self.name}: a late {what} while {self._identity} works: {code.name}")
+        if code is ErrorCode.NONE:
+            self._oracle.fail(
+                "C3",
+                f"transactional id {self.transactional_id}",
+                f"a late {what} of the last transaction was done, in that of {self._identity}",
+            )
 
     async def _interrupt(self) -> None:
         """A long pause, in which others take the partition over, or also our name; or this process dies,
@@ -225,16 +249,16 @@ class Processor:
         if code is ErrorCode.NONE:
             self._producer = int(answer.producer_id), int(answer.producer_epoch)
             self._sequences.clear()
+            self._sent.clear()
             self._is_doubtful = False
             self._oracle.initialized(self.transactional_id, self._identity, self.name)
         elif code is not ErrorCode.CONCURRENT_TRANSACTIONS:
             self._coordinator.forget()
 
-    async def _insist(
-        self, what: str, ask: Callable[[], Any], forget: Callable[[], None]
-    ) -> tuple[Any, int]:
-        """Until there is an answer that counts: `ask` gives (answer, code). Which try it was."""
+    async def _insist(self, what: str, ask: Ask, forget: Callable[[], None]) -> tuple[Any, int]:
+        """Until there is an answer that counts. Which try it was."""
         begun = self._now()
+        self._sent.append((what, ask))
         for tries in range(TRIES_MAX):
             try:
                 answer, code = await ask()

@@ -457,6 +457,29 @@ def test_the_timeout_counts_from_the_transactions_begin_across_failovers():
     assert world.state is State.PREPARE_ABORT
 
 
+def test_a_transaction_that_begins_in_the_future_is_aborted():
+    """The clock of its first coordinator was ahead: the transaction would stay open for as long as that."""
+    world = Coordinator()
+    world.clock_error_ms = 3_600_000
+    world.add(world.init(), A)
+    world.clock_error_ms = 0
+    world.fail_over()
+    world.wait(20)
+    assert world.state is State.PREPARE_ABORT
+
+
+def test_a_clock_that_is_a_little_ahead_does_no_harm():
+    world = Coordinator()
+    world.clock_error_ms = 5_000
+    world.add(world.init(), A)
+    world.clock_error_ms = 0
+    world.fail_over()
+    world.wait(20)
+    assert world.state is State.ONGOING
+    world.wait(30)
+    assert world.state is State.PREPARE_ABORT
+
+
 def test_ids_without_a_transaction_expire_and_others_do_not():
     world = Coordinator()
     world.add(world.init(), A)

@@ -43,6 +43,9 @@ class Coordinator:
         self._tokens = count()
         self.fail_over()
 
+    clock_error_ms = 0
+    """How far the wall clock of this broker is ahead."""
+
     def fail_over(self) -> None:
         """Another broker leads the partition: all it knows is the log."""
         self.shard = TransactionShard(CONFIG, self._new_id, lambda: self.version)
@@ -56,7 +59,7 @@ class Coordinator:
 
     @property
     def now_ms(self) -> int:
-        return 1_000_000 + round(self.now * 1000)
+        return 1_000_000 + round(self.now * 1000) + self.clock_error_ms
 
     def _apply(self, effects: Effects) -> None:
         if effects.records and not self.writable:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from ottla.broker.coordination import LOAD_BYTES, Coordination, LiveShard
 from ottla.broker.markers import Ending, MarkerSender
-from ottla.broker.verification import TRANSACTION_TOPIC
-from ottla.coordinators import offsets
+from ottla.coordinators import consumer_protocol, offsets
 from ottla.coordinators.classic import ClassicGroup
-from ottla.coordinators.consumer import ConsumerGroup
+from ottla.coordinators.consumer import ConsumerGroup, ConsumerMember, reconcile
 from ottla.coordinators.group_records import OffsetCommitKey, OffsetCommitValue
 from ottla.coordinators.groups import GroupShard
 from ottla.coordinators.offsets import Offsets, Place, Places
@@ -21,7 +21,8 @@ from ottla.coordinators.transaction_records import State, Transaction
 from ottla.coordinators.transactions import EndTransaction, TransactionShard
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.log import Log
-from ottla.log.producers import ProducerState
+from ottla.log.producers import Marker, ProducerState
+from ottla.records.batch import Batch
 from ottla.replica.partition import Partition
 from ottla.sim.mutations.base import mutation
 from ottla.sim.patches import Patch
@@ -96,23 +97,6 @@ def coordinator_does_not_resign() -> list[Patch]:
 
 
 # Transactions
-
-
-@mutation("own")
-def markers_before_the_decision() -> list[Patch]:
-    """The markers of a transaction are sent before its outcome is committed: a failover may decide
-    otherwise when some partitions have them."""
-    original = LiveShard.apply
-
-    def apply(self: LiveShard, effects: Effects) -> None:
-        actions, effects.actions = effects.actions, ()
-        original(self, effects)
-        if self.topic.name == TRANSACTION_TOPIC:
-            for action in actions:
-                assert self.topic.perform is not None
-                self.topic.perform(self, action)
-
-    return [Patch(LiveShard, "apply", apply)]
 
 
 @mutation("own")
@@ -200,16 +184,6 @@ def last_stable_offset_is_the_high_watermark() -> list[Patch]:
 
 
 @mutation("own")
-def stable_as_soon_as_the_marker_is_there() -> list[Patch]:
-    """The LSO moves with a marker that is not committed itself: a failover may take it back."""
-
-    def first_unstable_offset(self: ProducerState, high_watermark: int) -> int | None:
-        return next(iter(self._ongoing.values()), None)
-
-    return [Patch(ProducerState, "first_unstable_offset", first_unstable_offset)]
-
-
-@mutation("own")
 def aborted_transactions_are_left_out() -> list[Patch]:
     """Of the aborted transactions in a range, readers are told of all but the first."""
     original = Log.aborted_transactions
@@ -279,3 +253,66 @@ def aborted_offsets_are_kept() -> list[Patch]:
         original(self, producer, True)
 
     return [Patch(GroupShard, "replay_marker", replay_marker)]
+
+
+@mutation("KIP-447")
+def transactions_commit_for_any_generation() -> list[Patch]:
+    """A member whose partitions are others' by now commits offsets in its transaction: what it processed
+    is processed again."""
+    classic_check, consumer_check = ClassicGroup.check_commit, ConsumerGroup.check_commit
+
+    def classic(
+        self: ClassicGroup,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        transactional: bool,
+    ) -> None:
+        if not transactional:
+            classic_check(self, member_id, instance_id, generation, transactional)
+
+    def consumer(self: ConsumerGroup, member_id: str, epoch: int, version: int | None) -> None:
+        if version is not None:
+            consumer_check(self, member_id, epoch, version)
+
+    return [
+        Patch(ClassicGroup, "check_commit", classic),
+        Patch(ConsumerGroup, "check_commit", consumer),
+    ]
+
+
+@mutation("own")
+def partitions_are_given_before_they_are_given_up() -> list[Patch]:
+    """KIP-848: a member gets its new partitions while their former owners still have them."""
+
+    def reconciled(
+        owners: Mapping[tuple[UUID, int], str], member: ConsumerMember, *rest: Any
+    ) -> ConsumerMember:
+        return reconcile({}, member, *rest)
+
+    return [Patch(consumer_protocol, "reconcile", reconciled)]
+
+
+@mutation("own")
+def groups_do_not_hear_of_markers() -> list[Patch]:
+    """The end of a transaction reaches the log of its group's offsets, and not the coordinator there."""
+
+    def marker_appended(
+        self: Coordination, partition: Partition, producer: ProducerStamp, committed: bool
+    ) -> None:
+        return None
+
+    return [Patch(Coordination, "marker_appended", marker_appended)]
+
+
+@mutation("KIP-890")
+def repeated_markers_end_the_next_transaction() -> list[Patch]:
+    """A marker that comes twice is written twice, though the next transaction has begun meanwhile."""
+    original = ProducerState.check_marker
+
+    def check_marker(
+        self: ProducerState, batch: Batch, marker: Marker, *, bumps_epoch: bool = False
+    ) -> None:
+        original(self, batch, marker)
+
+    return [Patch(ProducerState, "check_marker", check_marker)]

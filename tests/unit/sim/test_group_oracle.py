@@ -1,0 +1,143 @@
+"""What the oracle of groups and transactions objects to, and what it lets pass."""
+
+from __future__ import annotations
+
+from ottla.sim.group_oracle import GroupOracle, Register
+from ottla.wire.types import TopicPartition
+
+IN, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
+PLACE = "g", IN
+
+
+def committed(register: Register, name: str, offset: int, begun: float, ended: float) -> None:
+    register.done(register.begin(name, offset, begun), ended)
+
+
+def test_nothing_was_committed_at_first() -> None:
+    assert Register().read("", -1, 1.0, 2.0) is None
+
+
+def test_an_acknowledged_commit_is_read() -> None:
+    register = Register()
+    committed(register, "a", 5, 1.0, 2.0)
+    assert register.read("a", 5, 3.0, 4.0) is None
+    assert "was read" in str(register.read("", -1, 5.0, 6.0))
+
+
+def test_an_older_commit_may_be_read_only_while_the_newer_is_under_way() -> None:
+    register = Register()
+    committed(register, "a", 5, 1.0, 2.0)
+    committed(register, "b", 6, 3.0, 4.0)
+    assert register.read("a", 5, 3.5, 3.6) is None
+    assert "no longer there" in str(register.read("a", 5, 4.5, 5.0))
+
+
+def test_a_rewind_is_a_commit_like_any_other() -> None:
+    register = Register()
+    committed(register, "a", 5, 1.0, 2.0)
+    committed(register, "b", 0, 3.0, 4.0)
+    assert register.read("b", 0, 5.0, 6.0) is None
+
+
+def test_a_commit_without_an_answer_may_happen_late_but_only_once() -> None:
+    register = Register()
+    register.begin("lost", 9, 1.0)
+    committed(register, "a", 5, 2.0, 3.0)
+    assert register.read("a", 5, 4.0, 5.0) is None
+    assert register.read("lost", 9, 6.0, 7.0) is None
+    assert "no longer there" in str(register.read("a", 5, 8.0, 9.0))
+
+
+def test_what_one_reader_saw_no_later_one_may_miss() -> None:
+    register = Register()
+    register.begin("a", 5, 1.0)
+    register.begin("b", 6, 1.0)
+    assert register.read("a", 5, 2.0, 3.0) is None
+    assert register.read("b", 6, 4.0, 5.0) is None
+    assert "no longer there" in str(register.read("a", 5, 6.0, 7.0))
+
+
+def test_a_refused_commit_is_never_read() -> None:
+    register = Register()
+    register.refuse(register.begin("a", 5, 1.0), "ILLEGAL_GENERATION")
+    assert "ILLEGAL_GENERATION" in str(register.read("a", 5, 2.0, 3.0))
+    assert "nobody committed" in str(register.read("x", 1, 2.0, 3.0))
+
+
+def oracle() -> GroupOracle:
+    return GroupOracle(lambda: 1.0)
+
+
+def test_one_owner_in_each_generation() -> None:
+    watched = oracle()
+    watched.assigned("g", 1, "m1", [IN])
+    watched.assigned("g", 2, "m2", [IN])
+    watched.assigned("g", 1, "m1", [IN])
+    assert not watched.violations
+    watched.assigned("g", 2, "m1", [IN])
+    assert watched.violations[0].rule == "C4"
+
+
+def shown(watched: GroupOracle, name: str, *, asked: bool, committed: bool | None) -> None:
+    value = f"in/0/7={name}".encode()
+    transaction = watched.begin_transaction(name, "id", "1/0")
+    transaction.values[value] = OUT
+    transaction.asked_to_commit = asked
+    if committed is not None:
+        watched.ended(transaction, committed=committed)
+    watched.saw("g", OUT, 3, value)
+
+
+def test_a_committed_transaction_is_shown() -> None:
+    watched = oracle()
+    shown(watched, "a", asked=True, committed=True)
+    watched.check_end("g", {})
+    assert not watched.violations
+
+
+def test_nobody_is_shown_what_nobody_asked_to_commit() -> None:
+    watched = oracle()
+    shown(watched, "a", asked=False, committed=None)
+    assert "nobody asked to commit" in watched.violations[0].what
+
+
+def test_nobody_is_shown_what_was_aborted() -> None:
+    watched = oracle()
+    shown(watched, "a", asked=True, committed=False)
+    assert any("aborted" in violation.what for violation in watched.violations)
+
+
+def test_an_input_has_one_output() -> None:
+    watched = oracle()
+    shown(watched, "a", asked=True, committed=True)
+    shown(watched, "b", asked=True, committed=True)
+    assert "processed twice" in watched.violations[0].what
+
+
+def test_a_transaction_is_shown_as_a_whole_and_every_input_has_an_output() -> None:
+    watched = oracle()
+    shown(watched, "a", asked=True, committed=True)
+    watched.transactions["a"].values[b"in/0/8=a"] = OUT
+    watched.check_end("g", {IN: 8})
+    assert [violation.what.split(",")[0] for violation in watched.violations] == [
+        "committed",
+        "offset 0 and 6 more have no output",
+    ]
+
+
+def test_a_producer_with_an_heir_gets_nothing_done() -> None:
+    watched = oracle()
+    watched.initialized("id", "1/0", "old")
+    watched.check_fenced("id", "old", 2.0, "EndTxn", "1/0")
+    watched.initialized("id", "1/1", "new")
+    watched.check_fenced("id", "old", 0.5, "EndTxn", "1/0")  # begun before
+    assert not watched.violations
+    watched.check_fenced("id", "old", 2.0, "EndTxn", "1/0")
+    assert "though new had taken over" in watched.violations[0].what
+
+
+def test_nothing_is_concluded_after_a_recorded_loss() -> None:
+    watched = oracle()
+    watched.excuse(OUT)
+    shown(watched, "a", asked=False, committed=None)
+    assert not watched.violations
