@@ -68,14 +68,14 @@ CLIENTS = {
     )
 }
 
-NOT_SEEN = {"WriteTxnMarkers"}
-"""Served, and sent by nobody in the recording: that one is for brokers."""
+NOT_SEEN = {"WriteTxnMarkers", "PushTelemetry"}
+"""Served, and sent by nobody in the recording: the one is for brokers, the other for clients whose metrics are
+wanted."""
 
 NOT_SERVED = {
     "Sasl": "security",
     "DelegationToken": "security",
     "AlterUserScramCredentials": "security",
-    "Telemetry": "client telemetry, which Apache Kafka announces only with a Java plug-in",
     "Share": "share groups",
     "Streams": "streams groups",
     "RaftVoter": "voters that join or leave a running quorum",

@@ -10,6 +10,7 @@ import pytest
 
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
+from ottla.wire.types import ZERO_UUID
 from support.cluster import ProcessCluster, wait_until
 
 NewTopic = Callable[..., str]
@@ -260,6 +261,27 @@ def test_admin_requests_that_make_no_sense_get_their_codes(
     assert int(oldest.error_code) == ErrorCode.NONE and not oldest.config_resources
     gone = cluster.ask(node, ApiKey.UNREGISTER_BROKER, 0, {"broker_id": 77})
     assert int(gone.error_code) == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_no_metrics_of_clients_are_wanted(cluster: ProcessCluster) -> None:
+    node = cluster.nodes[1]
+    told = cluster.ask(
+        node, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, {"client_instance_id": ZERO_UUID}
+    )
+    assert int(told.error_code) == ErrorCode.NONE
+    assert not told.requested_metrics
+    again = {"client_instance_id": told.client_instance_id}
+    answer = cluster.ask(node, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, again)
+    assert answer.client_instance_id == told.client_instance_id
+
+    def push(**fields: object) -> int:
+        known = again | {"subscription_id": told.subscription_id, "metrics": b""}
+        return int(cluster.ask(node, ApiKey.PUSH_TELEMETRY, 0, known | fields).error_code)
+
+    assert push(terminating=True) == ErrorCode.NONE
+    assert push(subscription_id=7) == ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    assert push(client_instance_id=ZERO_UUID) == ErrorCode.INVALID_REQUEST
+    assert push(metrics=bytes(1 << 19)) == ErrorCode.TELEMETRY_TOO_LARGE
 
 
 def test_a_level_of_one_logger_is_changed_and_given_back(cluster: ProcessCluster) -> None:

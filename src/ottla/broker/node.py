@@ -37,6 +37,7 @@ from ottla.broker.replicas import ReplicaManager
 from ottla.broker.replication import Replication
 from ottla.broker.security import SecurityHandlers
 from ottla.broker.server import Handler, Server
+from ottla.broker.telemetry import TelemetryHandlers
 from ottla.broker.throttle import ReplicationThrottle
 from ottla.broker.to_controller import ToController
 from ottla.broker.transactions import Transactions
@@ -429,6 +430,7 @@ class Broker:
             **ConfigHandlers(settings, lambda: self.cluster.image).handlers(),
             **QuotaHandlers(lambda: self.cluster.image).handlers(),
             **SecurityHandlers(lambda: self.cluster.image).handlers(),
+            **TelemetryHandlers(lambda: new_uuid(self.runtime)).handlers(),
             **admin.handlers(),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: LoggerHandlers(
                 settings.node_id, self.to_controller.forward
