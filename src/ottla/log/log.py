@@ -657,7 +657,8 @@ class Log:
         self._check_writable()
         self.generation += 1
         try:
-            self._lower_recovery_point(min(self.log_start, new_start))
+            # A power loss may leave no segment at all: that is no corruption.
+            self._lower_recovery_point(0)
             self._retire(self._segments, 0)
             self._snapshots.remove_above(-1)
             self._disk.flush_dir(self.path)

@@ -78,6 +78,7 @@ def load(
         snapshots.remove_above(-1)
         return Loaded([fresh], epochs, ProducerState(), snapshots, log_start, 0)
     loader = _Loader(disk, path, config, segments, snapshots, recovery_point, may_have_gaps)
+    epochs_read = EpochCache(loader.epochs.entries)
     if clean:
         loader.trust()
     else:
@@ -92,12 +93,21 @@ def load(
     loader.epochs.truncate_from_end(newest.next_offset)
     if start < newest.next_offset:
         loader.recall_epochs(start)
+    elif loader.epochs.latest is None and start > 0:
+        loader.epochs = _epoch_of_the_expired(epochs_read, start)
     loader.epochs.truncate_from_start(start)
     snapshots.remove_above(newest.next_offset)
     producers = loader.producers
     if producers is None:
         producers = loader.producers_at(newest.next_offset, loader.segments)
     return Loaded(loader.segments, loader.epochs, producers, snapshots, start, loader.bytes_cut)
+
+
+def _epoch_of_the_expired(read: EpochCache, start: int) -> EpochCache:
+    """An empty log that once had records knows of them only in which epoch they ended. Without that it would
+    follow a leader that has others there, whose log starts earlier, and lead one day without those."""
+    epoch = read.epoch_for_offset(start)
+    return EpochCache() if epoch is None else EpochCache([(epoch, start)])
 
 
 def _settle_compaction(disk: Disk, files: OpenFiles, path: str) -> None:

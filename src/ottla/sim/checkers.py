@@ -11,7 +11,6 @@ itself marks as a recovery.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 from uuid import UUID
 
 from ottla.controller.draft import UNCLEAN_ELECTION
@@ -25,48 +24,9 @@ from ottla.sim.oracle import EMPTY, Copy, Ledger, Violation
 from ottla.sim.process import Process
 from ottla.sim.quorum_checker import METADATA, QuorumChecker
 from ottla.sim.told import Told
+from ottla.sim.watched import Replica, State, Watched
 from ottla.sim.workload import TABLE, Ack, History
 from ottla.wire.types import TopicPartition
-
-
-class _State(NamedTuple):
-    """What of a partition is compared after every event."""
-
-    log_end: int
-    high_watermark: int
-    leader_epoch: int
-    partition_epoch: int
-    role: Role
-    log_start: int
-    min_isr: int
-
-
-class _Replica:
-    """One replica as it was last seen."""
-
-    def __init__(self, copy: Copy) -> None:
-        self.copy = copy
-        self.log: Log | None = None
-        self.state: _State | None = None
-        self.recovery_point = 0
-        self.under_min_isr = False
-        self.is_wrong = False
-        """Its disk holds something else than was written, as long as this log is there."""
-        self.is_doubtful = False
-        """Its machine lost power, or its disk failed: some of the tail may be gone."""
-        self.lost_in = -1
-        """The registration of its broker when that happened."""
-
-
-class _Watched:
-    """One node, over all its lives."""
-
-    def __init__(self, machine: SimNode) -> None:
-        self.machine = machine
-        self.replicas: dict[TopicPartition, _Replica] = {}
-        self.heard: object = None
-        """The node, or the broker in it once there is one, that tells what it does within events."""
-        self.has_served = False
 
 
 class Checkers:
@@ -89,8 +49,8 @@ class Checkers:
         self._told = Told()
         self._leaders: dict[tuple[UUID, int, int], int] = {}
         self._broker_epochs: dict[int, int] = {}
-        self._watched = {node.id: _Watched(node) for node in cluster.nodes.values()}
-        self._by_process: dict[Process, _Watched] = {}
+        self._watched = {node.id: Watched(node) for node in cluster.nodes.values()}
+        self._by_process: dict[Process, Watched] = {}
         self._acks_seen = 0
         self._reads_seen = 0
         self._anomalies_seen = 0
@@ -175,12 +135,12 @@ class Checkers:
             and all(self.image.is_alive(id) for id in partition.replicas)
         ]
 
-    def _doubt(self, node: int, replica: _Replica) -> None:
+    def _doubt(self, node: int, replica: Replica) -> None:
         registered = self.image.brokers.get(node)
         replica.is_doubtful = True
         replica.lost_in = -1 if registered is None else registered.epoch
 
-    def _is_excused(self, node: int, replica: _Replica) -> bool:
+    def _is_excused(self, node: int, replica: Replica) -> bool:
         """It may miss what it is taken to hold, because the controller cannot know yet: as soon as its
         broker has registered anew, it is in no set until it has everything."""
         registered = self.image.brokers.get(node)
@@ -340,7 +300,7 @@ class Checkers:
     # Partitions
 
     def _look_at_replicas(
-        self, watched: _Watched, partitions: dict[TopicPartition, Partition]
+        self, watched: Watched, partitions: dict[TopicPartition, Partition]
     ) -> None:
         known = watched.replicas
         for key, partition in partitions.items():
@@ -363,12 +323,12 @@ class Checkers:
             if replica is None or replica.log is not log:
                 replica = self._open(watched, key, partition)
             if replica.state != state:
-                self._changed(watched, key, partition, replica, _State(*state))
-            replica.recovery_point = log.recovery_point
+                self._changed(watched, key, partition, replica, State(*state))
+            replica.recovery_point, replica.log_start = log.recovery_point, log.log_start
         if len(partitions) < len(known) or TABLE in self.image.topics:
             self._look_at_missing(watched, [key for key in known if key not in partitions])
 
-    def _look_at_missing(self, watched: _Watched, missing: list[TopicPartition]) -> None:
+    def _look_at_missing(self, watched: Watched, missing: list[TopicPartition]) -> None:
         node = watched.machine.id
         for key in missing:
             replica = watched.replicas[key]
@@ -378,8 +338,24 @@ class Checkers:
                 del watched.replicas[key]
             elif replica.log is not None:
                 self._note(key, node, "no longer serves its replica")
+                self._look_a_last_time(watched, key, replica)
                 self._doubt(node, replica)
-                replica.log, replica.state = None, None
+                replica.partition, replica.state = None, None
+
+    def _look_a_last_time(self, watched: Watched, key: TopicPartition, replica: Replica) -> None:
+        """Requests that come together are one event: when the disk fails in the second, what the first
+        wrote may be committed, and acknowledged."""
+        partition, state = replica.partition, replica.state
+        assert partition is not None
+        if (
+            state is not None
+            and state.role is Role.LEADER
+            and state.leader_epoch == partition.leader_epoch
+            and state.high_watermark < partition.log.high_watermark
+        ):
+            replica.copy.follow(watched.machine.host.disk, partition.log)
+            self._compare_with_others(watched, key, replica)
+            self._high_watermark_advanced(watched, key, partition, replica, state.role)
 
     def _forget_topic(self, topic: TopicImage) -> None:
         """Deleted: one of the same name is another topic."""
@@ -393,7 +369,7 @@ class Checkers:
             for callback in self.on_deletion:
                 callback(key, topic.id)
 
-    def _open(self, watched: _Watched, key: TopicPartition, partition: Partition) -> _Replica:
+    def _open(self, watched: Watched, key: TopicPartition, partition: Partition) -> Replica:
         """A log begins, or is there again after a restart: what was flushed is, and without a power loss
         everything is."""
         node = watched.machine.id
@@ -401,15 +377,19 @@ class Checkers:
         start = partition.log.segment_bases[0]
         ledger = self._ledger(key)
         known = before.copy.hash_at(start) if before is not None else None
-        replica = _Replica(Copy(start, known or ledger.copy.hash_at(start) or EMPTY))
-        replica.log = partition.log
+        replica = Replica(Copy(start, known or ledger.copy.hash_at(start) or EMPTY))
+        replica.partition = partition
         watched.replicas[key] = replica
-        replica.copy.follow(watched.machine.host.disk, partition.log)
+        disk = watched.machine.host.disk
+        replica.copy.follow(disk, partition.log)
+        lost = []
+        if before is not None:
+            # Before what has expired is forgotten: that may count as something else than it did then.
+            missing = replica.copy.missing(before.copy, disk, partition.log)
+            lost = [batch for batch in missing if batch.end > before.log_start]
         self._forget_expired(watched, key, partition.log, replica)
         if before is not None:
             kept = replica.copy.end
-            start = replica.copy.start
-            lost = [b for b in before.copy.after(start) if replica.copy.hash_at(b.end) != b.hash]
             holds_all = ledger.holds_all(replica.copy)
             replica.is_doubtful = not holds_all and (before.is_doubtful or before.is_wrong)
             replica.lost_in = before.lost_in
@@ -447,11 +427,11 @@ class Checkers:
 
     def _changed(
         self,
-        watched: _Watched,
+        watched: Watched,
         key: TopicPartition,
         partition: Partition,
-        replica: _Replica,
-        state: _State,
+        replica: Replica,
+        state: State,
     ) -> None:
         self.checks += 1
         node = watched.machine.id
@@ -472,7 +452,7 @@ class Checkers:
                 )
         advanced = before is None or state.high_watermark > before.high_watermark
         if advanced and state.role is not Role.OFFLINE:
-            self._high_watermark_advanced(watched, key, partition, replica)
+            self._high_watermark_advanced(watched, key, partition, replica, state.role)
         elif took_over:
             # As long as it followed, after a loss, what it took for committed was not believed.
             self._commit(watched, key, partition, replica)
@@ -486,11 +466,11 @@ class Checkers:
 
     def _log_changed(
         self,
-        watched: _Watched,
+        watched: Watched,
         key: TopicPartition,
         partition: Partition,
-        replica: _Replica,
-        before: _State | None,
+        replica: Replica,
+        before: State | None,
     ) -> None:
         node = watched.machine.id
         start = partition.log.segment_bases[0]
@@ -533,7 +513,7 @@ class Checkers:
             raise self._fail("D6", node, key, f"epochs are {told}, the batches say {rebuilt}")
 
     def _forget_expired(
-        self, watched: _Watched, key: TopicPartition, log: Log, replica: _Replica
+        self, watched: Watched, key: TopicPartition, log: Log, replica: Replica
     ) -> None:
         """A follower that parts from its leader only below the leader's log start takes that start over."""
         mine = replica.copy.hash_at(log.log_start)
@@ -542,7 +522,7 @@ class Checkers:
             assert known is not None
             replica.copy.begin_at(log.log_start, known, watched.machine.host.disk, log)
 
-    def _compare_with_others(self, watched: _Watched, key: TopicPartition, mine: _Replica) -> None:
+    def _compare_with_others(self, watched: Watched, key: TopicPartition, mine: Replica) -> None:
         """D2: where two logs have the same batch end in the same epoch, all before is the same too."""
         if not mine.copy.batches:
             return
@@ -562,7 +542,7 @@ class Checkers:
                 )
 
     def _took_leadership(
-        self, watched: _Watched, key: TopicPartition, partition: Partition, replica: _Replica
+        self, watched: Watched, key: TopicPartition, partition: Partition, replica: Replica
     ) -> None:
         """D3: a clean leader has everything. M8: it is the only one of its epoch."""
         node = watched.machine.id
@@ -600,17 +580,22 @@ class Checkers:
         )
 
     def _high_watermark_advanced(
-        self, watched: _Watched, key: TopicPartition, partition: Partition, replica: _Replica
+        self,
+        watched: Watched,
+        key: TopicPartition,
+        partition: Partition,
+        replica: Replica,
+        role: Role,
     ) -> None:
         node = watched.machine.id
         ledger = self._ledger(key)
-        if partition.role is not Role.LEADER and ledger.losses:
+        if role is not Role.LEADER and ledger.losses:
             return  # it may still have, and take for committed, what was lost
         high_watermark = partition.log.high_watermark
         was = ledger.end
         if not self._commit(watched, key, partition, replica):
             return
-        if partition.role is not Role.LEADER:
+        if role is not Role.LEADER:
             if ledger.end > was:
                 raise self._fail("D9", node, key, f"no leader has committed that: {partition!r}")
             return
@@ -621,7 +606,7 @@ class Checkers:
         self._strong_isr(key, partition, replica)
 
     def _commit(
-        self, watched: _Watched, key: TopicPartition, partition: Partition, replica: _Replica
+        self, watched: Watched, key: TopicPartition, partition: Partition, replica: Replica
     ) -> bool:
         """D3: what is committed is, and stays, the same. Whether this replica has a say in it."""
         ledger = self._ledger(key)
@@ -634,7 +619,7 @@ class Checkers:
             raise self._fail("D3", watched.machine.id, key, what)
         return True
 
-    def _strong_isr(self, key: TopicPartition, partition: Partition, leader: _Replica) -> None:
+    def _strong_isr(self, key: TopicPartition, partition: Partition, leader: Replica) -> None:
         """D1, against the controller's sets."""
         decided = self._partition_image(key)
         if (
@@ -651,7 +636,7 @@ class Checkers:
         self,
         member: int,
         key: TopicPartition,
-        leader: _Replica,
+        leader: Replica,
         high_watermark: int,
         rule: str,
         partition: Partition,

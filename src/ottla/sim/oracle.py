@@ -123,6 +123,20 @@ class Copy:
             before = self.batches[-1].hash if self.batches else base_hash
             self.add(batch._replace(hash=_hash(before, content(disk, log, batch))))
 
+    def missing(self, before: Copy, disk: SimDisk, log: Log) -> list[Seen]:
+        """Batches of `before`, from where this begins, that are not here as they were. Each is compared on its
+        own: the hashes of the two may rest on different ones below."""
+        places = {batch.end: batch for batch in self.batches}
+        missing, below = [], before._base_hash
+        for batch in before.batches:
+            place = places.get(batch.end)
+            if batch.end > self.start and (
+                place is None or _hash(below, content(disk, log, place)) != batch.hash
+            ):
+                missing.append(batch)
+            below = batch.hash
+        return missing
+
     def _still_there(self, disk: SimDisk, log: Log, last: Seen) -> bool:
         """Cut and written anew within one event, a log may be as long as before and another."""
         if last.segment not in log.segment_bases:
@@ -209,6 +223,8 @@ class Ledger:
     def commit(self, copy: Copy, offset: int) -> str | None:
         """A replica takes everything below `offset` for committed. Why it cannot be, if it cannot."""
         offset = copy.floor(offset)
+        if offset == copy.start != self.copy.floor(offset) and offset <= self.end:
+            return None  # begun anew within a batch: it holds nothing of what is below yet
         if offset <= self.end:
             known = self.copy.hash_at(self.copy.floor(offset))
             mine = copy.hash_at(self.copy.floor(offset))

@@ -85,6 +85,22 @@ def test_D6_records_that_are_there_again_after_a_crash_have_their_epochs_again(s
     again.invariants()
 
 
+def test_a_log_begun_anew_that_lost_its_only_segment_is_empty_and_not_damaged():
+    """The name of a new segment is flushed after those of the old ones are gone (simulator seed 57)."""
+    disk = sim_disk()
+    log = filled(disk)
+    log.flush()
+    told: list[int] = []
+    log.before_recovery_point_falls = lambda _, offset: told.append(offset)
+    log.advance_high_watermark(log.log_end)
+    log.advance_log_start(30)
+    log.truncate_fully(25)
+    assert log.recovery_point == 0 and log.flush_due(now_ms=0)
+    disk.remove(f"{PATH}/{25:020d}.log")
+    again = reopen(disk, recovery_point=told[-1], log_start=20)
+    assert (again.log_start, again.log_end, again.epochs.entries) == (20, 20, [])
+
+
 def test_P09_every_torn_tail_is_cut_at_the_last_whole_batch():
     """At whatever byte the last write tore."""
     disk = sim_disk()

@@ -80,6 +80,20 @@ def test_the_epochs_of_what_expired_survive_a_crash():
     assert reopen(disk).epochs.entries == [(3, 6)]
 
 
+@pytest.mark.parametrize("clean", [False, True])
+def test_an_emptied_log_still_knows_after_a_restart_in_which_epoch_its_records_ended(clean: bool):
+    """Else it would take other records for a continuation of what has expired (simulator seed 57)."""
+    disk = sim_disk()
+    log = segments_at([1, 2], replace(ONE_PER_SEGMENT, retention_ms=0), disk)
+    append(log, 2, epoch=3, timestamp=3, value=b"v" * 20)
+    log.advance_high_watermark(log.log_end)
+    assert log.delete_old_segments(10**6) == 3
+    log.flush()
+    log.close(clean=clean)
+    again = reopen(disk, recovery_point=6, clean=clean)
+    assert (again.log_start, again.log_end, again.epochs.entries) == (6, 6, [(3, 6)])
+
+
 def test_epochs_reach_back_to_a_start_that_a_crash_brought_back():
     """The epochs were written with the start after records were deleted, the start itself was not."""
     disk = sim_disk()

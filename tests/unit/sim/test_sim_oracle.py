@@ -1,0 +1,65 @@
+"""What the oracle takes for the same log, and what it does not."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+from ottla.log.config import LogConfig
+from ottla.log.log import Log
+from ottla.records.record import Record, build
+from ottla.sim.disk import SimDisk
+from ottla.sim.oracle import Copy, Ledger, Seen
+from ottla.wire.types import TopicPartition
+
+
+def committed() -> Ledger:
+    """Batches of offsets 0 to 4, 5 to 9 and 10 to 14."""
+    ledger, copy = Ledger(TopicPartition("t", 0)), Copy()
+    for base in (0, 5, 10):
+        copy.add(Seen(base, base + 5, 0, b"up to %d" % (base + 5), 0, base, 1))
+    assert ledger.commit(copy, 15) is None
+    return ledger
+
+
+def test_a_log_begun_anew_within_a_batch_holds_nothing_and_contradicts_nothing() -> None:
+    ledger, begun_anew = committed(), Copy(7)
+    assert ledger.commit(begun_anew, 7) is None
+    assert not ledger.holds_all(begun_anew)
+    assert ledger.end == 15
+
+
+def test_a_log_that_goes_on_within_a_batch_is_not_what_was_committed() -> None:
+    ledger, other = committed(), Copy(7)
+    other.add(Seen(7, 9, 0, b"another", 0, 0, 1))
+    assert "not what was committed" in (ledger.commit(other, 9) or "")
+    other.add(Seen(9, 10, 0, b"another yet", 0, 1, 1))
+    assert "not what was committed" in (ledger.commit(other, 10) or "")
+
+
+def test_a_log_begun_anew_between_batches_must_rest_on_what_was_committed() -> None:
+    ledger = committed()
+    assert ledger.commit(Copy(5, b"up to 5"), 5) is None
+    assert "not what was committed" in (ledger.commit(Copy(5, b"another"), 5) or "")
+
+
+def test_what_is_missing_is_told_batch_by_batch_whatever_counts_as_lying_below() -> None:
+    disk = SimDisk(random.Random(0))
+    disk.make_dirs("/data")
+    config = LogConfig()
+    log = Log.create(disk, "/data", "t", 0, config, topic_id=UUID(int=1), now_ms=0)
+
+    def append(value: bytes) -> None:
+        log.append_as_leader(memoryview(build([Record(0, 0, None, value)])), 0, 0)
+
+    for value in (b"a", b"b", b"c"):
+        append(value)
+    before, now = Copy(), Copy(base_hash=b"another history below")
+    before.follow(disk, log)
+    now.follow(disk, log)
+    assert now.hash_at(3) != before.hash_at(3)
+    assert now.missing(before, disk, log) == []
+    log.truncate_to(1)
+    append(b"B")
+    now.follow(disk, log)
+    assert [batch.base for batch in now.missing(before, disk, log)] == [1, 2]
