@@ -123,8 +123,9 @@ class LogManager:
         self._taken: dict[str, _Found] = {}
         self._is_open = False
         self._corrupt_in: dict[TopicPartition, str] = {}
-        self._doomed: list[tuple[int, str, str]] = []
-        """(when, directory, path) of deleted logs."""
+        self._doomed: dict[str, tuple[int, str]] = {}
+        """When the files of a deleted log go, and its directory, by path. A partition that comes back and goes
+        again before then has one path: its newer files take the place of the older."""
         self._recovery_points: dict[str, dict[TopicPartition, int]] = {}
         """As they lie on disk, by directory."""
         self._cleaned: dict[str, dict[TopicPartition, int]] = {}
@@ -252,7 +253,7 @@ class LogManager:
         for name in self._disk.list_dir(directory):
             path = f"{directory}/{name}"
             if name.endswith(DELETE_SUFFIX):
-                self._doomed.append((now_ms, directory, path))
+                self._doomed[path] = now_ms, directory
                 continue
             match = _PARTITION_DIRECTORY.fullmatch(name)
             if match is None or match[1] == METADATA_TOPIC or not self._disk.is_dir(path):
@@ -378,7 +379,7 @@ class LogManager:
         except LogDirError as error:
             self.mark_offline(error.directory, error.cause)
             raise
-        self._doomed.append((now_ms + log.config.file_delete_delay_ms, log.directory, path))
+        self._doomed[path] = now_ms + log.config.file_delete_delay_ms, log.directory
 
     def _forget_marks(self, directory: str, key: TopicPartition) -> None:
         """A new log must not begin with the marks of a deleted one of the same name."""
@@ -446,7 +447,9 @@ class LogManager:
             log.close(clean=False)
         for key in [key for key, place in self._corrupt_in.items() if place == directory]:
             del self.corrupt[key], self._corrupt_in[key]
-        self._doomed = [doomed for doomed in self._doomed if doomed[1] != directory]
+        self._doomed = {
+            path: doomed for path, doomed in self._doomed.items() if doomed[1] != directory
+        }
         for callback in self.on_offline:
             callback(directory, lost)
 
@@ -567,11 +570,11 @@ class LogManager:
                 dropped += log.delete_old_segments(now_ms)
             except LogDirError as error:
                 self.mark_offline(error.directory, error.cause)
-        due = [doomed for doomed in self._doomed if doomed[0] <= now_ms]
-        self._doomed = [doomed for doomed in self._doomed if doomed[0] > now_ms]
-        for _, directory, path in due:
+        due = {path: place for path, (when, place) in self._doomed.items() if when <= now_ms}
+        for path, directory in due.items():
             if directory in self.offline_directories:
                 continue
+            del self._doomed[path]
             try:
                 self._disk.remove_tree(path)
             except OSError as error:

@@ -472,19 +472,16 @@ class Checkers:
         replica: Replica,
         before: State | None,
     ) -> None:
-        node = watched.machine.id
-        start = partition.log.segment_bases[0]
-        if (
-            start > replica.copy.end
-            or partition.log.log_end < replica.copy.start
-            or (start < replica.copy.start and not replica.copy.batches)
-        ):
+        node, disk, log = watched.machine.id, watched.machine.host.disk, partition.log
+        gone = replica.copy.cut_like(disk, log)
+        start = log.segment_bases[0]
+        if start > replica.copy.end or (start < replica.copy.start and not replica.copy.batches):
             # Begun anew where its leader's log begins, perhaps within a batch, or parts from all that was
             # left here.
             replica.copy = Copy(start, self._ledger(key).copy.hash_at(start) or EMPTY)
         end_before = replica.copy.end
-        gone = replica.copy.follow(watched.machine.host.disk, partition.log)
-        self._forget_expired(watched, key, partition.log, replica)
+        replica.copy.follow(disk, log)
+        self._forget_expired(watched, key, log, replica)
         if gone:
             self._note(key, node, f"cut from {gone[-1].end} to {gone[0].base}")
             if before is not None and before.role is partition.role is Role.LEADER:
@@ -498,9 +495,9 @@ class Checkers:
                         key,
                         f"cut {batch.base} of epoch {batch.epoch}, which is committed",
                     )
-            end_before = min(end_before, gone[0].base)
-        if replica.copy.end > end_before:
-            newest = replica.copy.batches[-1]
+        appended = replica.copy.after(end_before)
+        if appended:
+            newest = appended[-1]
             if newest.epoch > partition.leader_epoch:
                 what = f"took {newest.base} of epoch {newest.epoch}, being in an earlier one"
                 raise self._fail("D8", node, key, f"{what}: {partition!r}")

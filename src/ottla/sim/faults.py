@@ -139,7 +139,9 @@ class Nemesis:
         self._network.conditions = NetworkConditions()
         self._network.heal()
         self._armed.clear()
-        for node in self._cluster.nodes.values():
+        # Only one gets a new disk, for the sake of the quorum: one that has not noticed its damage yet.
+        doubtful = self._checkers.doubtful_nodes()
+        for node in sorted(self._cluster.nodes.values(), key=lambda node: node.id not in doubtful):
             node.host.disk.mend()
             node.host.clock.wall_error_ms = 0
             if node.host.disk.is_wrong and self._others_vote(node):

@@ -105,14 +105,17 @@ class Copy:
     def after(self, offset: int) -> list[Seen]:
         return self.batches[bisect_right(self._ends, offset) :]
 
-    def follow(self, disk: SimDisk, log: Log) -> list[Seen]:
-        """Take up what the log has become. What was there and is gone."""
+    def cut_like(self, disk: SimDisk, log: Log) -> list[Seen]:
+        """Forget what the log has lost at its end; what that was."""
         gone = self.cut(log.log_end) if log.log_end < self.end else []
         while self.batches and not self._still_there(disk, log, self.batches[-1]):
             gone = self.cut(self.batches[-1].base) + gone
+        return gone
+
+    def follow(self, disk: SimDisk, log: Log) -> None:
+        """Take up what the log has got. It has all that this copy has, or has let it expire."""
         while self.end < log.log_end:
             self.add(self._next(disk, log))
-        return gone
 
     def begin_at(self, start: int, base_hash: bytes, disk: SimDisk, log: Log) -> None:
         """What lies below `start` has expired, whatever it was: it counts as what others had there."""

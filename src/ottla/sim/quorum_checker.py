@@ -169,13 +169,15 @@ class QuorumChecker:
         ):
             # Begun anew at a checkpoint, perhaps one that ends where the log before it ended (seed 13).
             watched.copy = self._copy_from(watched, log)
-        for batch in watched.copy.follow(watched.machine.host.disk, log):
+        disk = watched.machine.host.disk
+        for batch in watched.copy.cut_like(disk, log):
             if self.ledger.copy.hash_at(batch.end) == batch.hash:
                 raise self._fail(
                     "M3",
                     watched.machine.id,
                     f"cut {batch.base}/{batch.epoch}, which is committed",
                 )
+        watched.copy.follow(disk, log)
 
     def _copy_from(self, watched: WatchedVoter, log: Log) -> Copy:
         start = log.segment_bases[0]

@@ -155,6 +155,19 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_after_a_while():
     assert not disk.exists(f"/data/{name}")
 
 
+def test_a_partition_that_comes_back_and_goes_again_is_removed_once():
+    """Seed 72: the second removal found nothing, and the whole directory went offline."""
+    disk = sim_disk()
+    manager = managed(disk)
+    for now_ms in (0, 1000):
+        append(create(manager), 1)
+        manager.delete(ZERO, now_ms)
+    for now_ms in (0, 1000):
+        manager.retention(now_ms + SMALL.file_delete_delay_ms)
+    assert not manager.offline_directories
+    assert not [name for name in disk.list_dir("/data") if name.endswith("-delete")]
+
+
 def test_what_is_left_of_a_deleted_log_goes_after_a_restart():
     disk = sim_disk()
     manager = managed(disk)
