@@ -21,8 +21,6 @@ from ottla.coordinators.transaction_records import State, Transaction
 from ottla.coordinators.transactions import EndTransaction, TransactionShard
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.log import Log
-from ottla.log.producers import Marker, ProducerState
-from ottla.records.batch import Batch
 from ottla.replica.partition import Partition
 from ottla.sim.mutations.base import mutation
 from ottla.sim.patches import Patch
@@ -303,16 +301,3 @@ def groups_do_not_hear_of_markers() -> list[Patch]:
         return None
 
     return [Patch(Coordination, "marker_appended", marker_appended)]
-
-
-@mutation("KIP-890")
-def repeated_markers_end_the_next_transaction() -> list[Patch]:
-    """A marker that comes twice is written twice, though the next transaction has begun meanwhile."""
-    original = ProducerState.check_marker
-
-    def check_marker(
-        self: ProducerState, batch: Batch, marker: Marker, *, bumps_epoch: bool = False
-    ) -> None:
-        original(self, batch, marker)
-
-    return [Patch(ProducerState, "check_marker", check_marker)]
