@@ -25,7 +25,7 @@ from ottla.sim.process import Process
 from ottla.sim.quorum_checker import METADATA, QuorumChecker
 from ottla.sim.told import Told
 from ottla.sim.watched import Replica, State, Watched
-from ottla.sim.workload import TABLE, Ack, History
+from ottla.sim.workload import TABLE, Ack, Batch, History
 from ottla.wire.types import TopicPartition
 
 
@@ -289,13 +289,20 @@ class Checkers:
     def _check_anomalies(self) -> None:
         for anomaly in self.history.anomalies[self._anomalies_seen :]:
             self._anomalies_seen += 1
-            # A restarted broker has all but a producer's last batch from its log, if they are still there.
-            if anomaly.rule != "C1" or not self._have_records_expired(anomaly.partition):
+            if anomaly.refused is None or not self._has_expired(anomaly.refused):
                 raise self._fail(anomaly.rule, "a client", anomaly.partition, anomaly.what)
 
-    def _have_records_expired(self, key: TopicPartition) -> bool:
-        replicas = [watched.replicas.get(key) for watched in self._watched.values()]
-        return any(each and each.state and each.state.log_start > 0 for each in replicas)
+    def _has_expired(self, batch: Batch) -> bool:
+        """Whether this batch is committed, and below the start of somebody's log: one that restarts then, or
+        begins anew there, knows of its producer only what came later, and not this one sent again."""
+        key = batch.partition
+        seen = (watched.replicas.get(key) for watched in self._watched.values())
+        start = max((replica.log_start for replica in seen if replica is not None), default=0)
+        return any(
+            (each.producer_id, each.sequence) == (batch.producer_id, batch.sequence)
+            for each in self._ledger(key).copy.batches
+            if each.end <= start
+        )
 
     # Partitions
 

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from ottla.log.log import Log
-from ottla.records.batch import Batch, read_batch
+from ottla.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, Batch, read_batch
 from ottla.sim.disk import SimDisk
 from ottla.wire.types import TopicPartition
 
@@ -50,6 +50,8 @@ class Seen(NamedTuple):
     segment: int
     position: int
     size: int
+    producer_id: int = NO_PRODUCER_ID
+    sequence: int = NO_SEQUENCE
 
 
 class Copy:
@@ -180,6 +182,8 @@ def _seen(batch: Batch, hash: bytes, segment: int, position: int) -> Seen:
         segment,
         position,
         batch.size,
+        batch.producer_id,
+        batch.base_sequence,
     )
 
 

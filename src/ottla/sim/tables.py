@@ -8,6 +8,7 @@ is there that nobody wrote.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from typing import Protocol
@@ -49,8 +50,9 @@ class Table:
 
     def __init__(self, cluster: SimCluster, chance: random.Random) -> None:
         self.history = History()
-        self.may_have_lost = False
-        """The last known leader led again: the cluster said itself that something may be gone."""
+        self.lost_until = -math.inf
+        """What was begun by then may be gone: the cluster said so itself when somebody was elected who may
+        not have had everything, a last known leader for instance."""
         self.disks_are_wrong = False
         """They hold what was never written there: a replica may be unreadable."""
         self._cluster = cluster
@@ -70,7 +72,7 @@ class Table:
                 backoff_s=times.backoff_s,
                 patience_s=times.patience_s,
             )
-            producer.losses_are_allowed = self.may_have_lost
+            producer.losses_are_allowed = self.lost_until > -math.inf
             self._producers.append(producer)
             host.run(producer.run(), name=name)
 
@@ -80,17 +82,17 @@ class Table:
 
     def expect_wrong_disks(self) -> None:
         self.disks_are_wrong = True
-        self._allow_losses()
+        self._allow_losses(until=math.inf)
 
-    def _allow_losses(self) -> None:
-        self.may_have_lost = True
+    def _allow_losses(self, until: float) -> None:
+        self.lost_until = max(self.lost_until, until)
         for producer in self._producers:
             producer.losses_are_allowed = True
 
     def decided(self, node: int, before: MetadataImage, after: MetadataImage, _: Delta) -> None:
         topic = after.topics.get(TABLE)
         if topic is not None and topic.partitions[0].leader_recovery_state == RECOVERING:
-            self._allow_losses()
+            self._allow_losses(until=self._cluster.world.loop.time())
 
     def _logs(self) -> list[tuple[int, Log]]:
         found = []
@@ -134,8 +136,6 @@ class Table:
                 table[record.key] = record
             for key, (offset, value) in acknowledged.items():
                 newest = table.get(key)
-                if self.may_have_lost:
-                    continue  # an offset, too, may have been given out again
                 if newest is not None and newest.offset == offset and newest.value != value:
                     raise _wrong("C2", node, f"{value!r} was acknowledged at {offset}: {newest}")
                 if newest is None or newest.offset < offset:
@@ -155,8 +155,11 @@ class Table:
         return {value: key_of(PARTITION, value) or b"" for batch in sent for value in batch.values}
 
     def _newest_acknowledged(self) -> dict[bytes, tuple[int, bytes]]:
+        """Of what was begun after the last loss: before, an offset, too, may have been given out again."""
         newest: dict[bytes, tuple[int, bytes]] = {}
         for ack in self.history.acknowledged:
+            if ack.batch.begun_at <= self.lost_until:
+                continue
             for number, value in enumerate(ack.batch.values):
                 key, place = key_of(PARTITION, value) or b"", (ack.base_offset + number, value)
                 newest[key] = max(place, newest.get(key, place))

@@ -65,6 +65,8 @@ class Anomaly(NamedTuple):
     rule: str
     partition: TopicPartition
     what: str
+    refused: Batch | None = None
+    """The batch that it happened to, if it happened to one."""
 
 
 @dataclass
@@ -449,6 +451,7 @@ class Producer:
                     self.partition,
                     f"sequence {batch.sequence} of producer {batch.producer_id} ({self._name}), the "
                     f"oldest without an answer, was refused with {code.name}",
+                    batch,
                 )
             )
 

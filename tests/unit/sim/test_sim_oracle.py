@@ -61,5 +61,6 @@ def test_what_is_missing_is_told_batch_by_batch_whatever_counts_as_lying_below()
     assert now.missing(before, disk, log) == []
     log.truncate_to(1)
     append(b"B")
+    now = Copy(base_hash=b"another history below")
     now.follow(disk, log)
     assert [batch.base for batch in now.missing(before, disk, log)] == [1, 2]
