@@ -24,6 +24,7 @@ REGRESSIONS = {
     22: "a log's start was asked of a leader that led no more, and its silence was taken for 'nothing expired'",
     35: "the one new disk at the end went to a node that had mended its damage, not to the damaged leader",
     36: "what was committed in the event in which the disk failed was not on the checkers' record",
+    56: "a broker that had not heard of a new topic told the end of the former one of that name",
     57: "an emptied log forgot its last epoch in a restart, and went on with other records",
     72: "a partition that came back and left again within a minute took its log directory offline",
     83: "a log begun anew within a batch was held to contradict what was committed",

@@ -521,6 +521,8 @@ class Consumer:
         self._epoch = -1
         """Of the last record read: the leader tells from it whether our position is still its history."""
         self._known_end = 0
+        self._served: set[tuple[UUID, int]] = set()
+        """(topic, broker): who has answered a Fetch, which names its topic by id."""
         self._rounds = 0
         self._idle_rounds = 0
 
@@ -559,6 +561,7 @@ class Consumer:
             self._connections.forget(self.partition)
             await asyncio.sleep(BACKOFF_S)
             return
+        self._served.add((place.topic_id, place.leader))
         if answer.diverging is not None:
             if not self.losses_are_allowed:
                 self._report(
@@ -620,6 +623,10 @@ class Consumer:
     async def _ask_end(self, place: Place, channel: Channel) -> None:
         """Within one client, whose requests carry the newest epoch it knows, the end never goes back."""
         end = await self._offset(place, channel, LATEST)
+        if self.partition in self._history.born and (
+            (place.topic_id, place.leader) not in self._served
+        ):
+            return  # ListOffsets knows names only: that may be the end of the former topic of that name
         if end is not None:
             if end < self._known_end and not self.losses_are_allowed:
                 self._report("D4", f"the end was {self._known_end} and is {end}")
