@@ -253,7 +253,6 @@ class Scenario:
         if options.has_table:
             self.table = tables.Table(self.cluster, world.loop.random_for("table"))
             self.checkers.on_decisions.append(self.table.decided)
-            self.nemesis.on_wrong_disk.append(self.table.expect_wrong_disks)
         self.groups: GroupWorkload | None = None
         if options.groups is not None:
             self.groups = GroupWorkload(

@@ -4,24 +4,27 @@ Its replicas compact on their own, so no two of their logs need be alike, and th
 other topics says nothing here. What must hold is what a reader of a table relies on: at rest every replica has, for
 each key, the newest value that was acknowledged or one that came after it, all of them have the same, and nothing
 is there that nobody wrote.
+
+When the cluster says itself that a leader may have lost its tail, what was sent before may be gone from that leader's
+end on. And what is gone may have outlived what it replaced: a replica that had compacted by then has no value at all
+for such a key, others still have the one before.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ottla.log.log import Log
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import RECOVERING
-from ottla.records.batch import CorruptBatch, batches, check_crc
+from ottla.records.batch import batches, check_crc
 from ottla.records.record import Record, records
 from ottla.sim.cluster import SimCluster
 from ottla.sim.coverage import mark
 from ottla.sim.oracle import Violation
-from ottla.sim.workload import TABLE, History, Producer, Workload, key_of
+from ottla.sim.workload import TABLE, Batch, History, Producer, Workload, key_of
 from ottla.sim.world import SimHost
 from ottla.wire.types import TopicPartition
 
@@ -45,16 +48,21 @@ class Times(Protocol):
     patience_s: float
 
 
+class Loss(NamedTuple):
+    """The last known leader, or one that an operator chose, leads with what it has."""
+
+    epoch: int
+    at: float
+    end: int
+    """Where its log ended then: all that was sent before, and lay beyond, may be gone."""
+
+
 class Table:
     """The topic, its writers and what they were told."""
 
     def __init__(self, cluster: SimCluster, chance: random.Random) -> None:
         self.history = History()
-        self.lost_until = -math.inf
-        """What was begun by then may be gone: the cluster said so itself when somebody was elected who may
-        not have had everything, a last known leader for instance."""
-        self.disks_are_wrong = False
-        """They hold what was never written there: a replica may be unreadable."""
+        self.losses: list[Loss] = []
         self._cluster = cluster
         self._random = chance
         self._producers: list[Producer] = []
@@ -72,7 +80,7 @@ class Table:
                 backoff_s=times.backoff_s,
                 patience_s=times.patience_s,
             )
-            producer.losses_are_allowed = self.lost_until > -math.inf
+            producer.losses_are_allowed = bool(self.losses)
             self._producers.append(producer)
             host.run(producer.run(), name=name)
 
@@ -80,19 +88,32 @@ class Table:
         for producer in self._producers:
             producer.stopping = True
 
-    def expect_wrong_disks(self) -> None:
-        self.disks_are_wrong = True
-        self._allow_losses(until=math.inf)
-
-    def _allow_losses(self, until: float) -> None:
-        self.lost_until = max(self.lost_until, until)
-        for producer in self._producers:
-            producer.losses_are_allowed = True
-
     def decided(self, node: int, before: MetadataImage, after: MetadataImage, _: Delta) -> None:
         topic = after.topics.get(TABLE)
-        if topic is not None and topic.partitions[0].leader_recovery_state == RECOVERING:
-            self._allow_losses(until=self._cluster.world.loop.time())
+        decided = None if topic is None else topic.partitions[0]
+        if decided is None or decided.leader_recovery_state != RECOVERING:
+            return
+        for producer in self._producers:
+            producer.losses_are_allowed = True
+        if self.losses and self.losses[-1].epoch == decided.leader_epoch:
+            return
+        # Whoever died before it heard of its election has to be elected again.
+        for id, log in self._logs():
+            if id == decided.leader:
+                now = self._cluster.world.loop.time()
+                self.losses.append(Loss(decided.leader_epoch, now, log.log_end))
+
+    def _lost_from(self, batch: Batch, offset: int | None) -> int | None:
+        """Where the log ended that may have lost this; None if it cannot be lost. Without an offset nobody knows
+        where it was, if anywhere."""
+        return max(
+            (
+                loss.end
+                for loss in self.losses
+                if batch.begun_at < loss.at and (offset is None or offset >= loss.end)
+            ),
+            default=None,
+        )
 
     def _logs(self) -> list[tuple[int, Log]]:
         found = []
@@ -120,34 +141,34 @@ class Table:
             anomaly = self.history.anomalies[0]
             raise Violation(anomaly.rule, TABLE, anomaly.what, [])
         written = self._written()
+        uncertain = self._uncertain_keys()
         acknowledged = self._newest_acknowledged()
         tables: dict[int, dict[bytes, Record]] = {}
         for node, log in self._logs():
             table = tables[node] = {}
-            try:
-                found = _records(log)
-            except CorruptBatch:
-                if self.disks_are_wrong:
-                    continue
-                raise
-            for record in found:
+            for record in _records(log):
                 if record.key is None or written.get(record.value or b"") != record.key:
                     raise _wrong("D3", node, f"{record} was never written")
                 table[record.key] = record
             for key, (offset, value) in acknowledged.items():
                 newest = table.get(key)
+                if newest is None and key in uncertain and offset < uncertain[key]:
+                    continue
                 if newest is not None and newest.offset == offset and newest.value != value:
                     raise _wrong("C2", node, f"{value!r} was acknowledged at {offset}: {newest}")
                 if newest is None or newest.offset < offset:
                     raise _wrong("D3", node, f"{value!r} of {offset} is gone, there is {newest}")
             if log.cleaned is not None and log.cleaned > log.log_start:
                 mark("log compacted")
-        if self.disks_are_wrong:
-            return
-        first = min(tables)
-        for node, table in tables.items():
-            if table != tables[first]:
-                raise _wrong("D2", node, f"{table} is not what node {first} has: {tables[first]}")
+        for key in sorted(set(written.values())):
+            values = {
+                node: table.get(key)
+                for node, table in tables.items()
+                if key in table or key not in uncertain
+            }
+            for node, found in values.items():
+                if found != values[min(values)]:
+                    raise _wrong("D2", node, f"{found} is not what others have: {values}")
 
     def _written(self) -> dict[bytes, bytes]:
         """Each value that may be there, and its key."""
@@ -155,15 +176,31 @@ class Table:
         return {value: key_of(PARTITION, value) or b"" for batch in sent for value in batch.values}
 
     def _newest_acknowledged(self) -> dict[bytes, tuple[int, bytes]]:
-        """Of what was begun after the last loss: before, an offset, too, may have been given out again."""
+        """Of what cannot be lost."""
         newest: dict[bytes, tuple[int, bytes]] = {}
         for ack in self.history.acknowledged:
-            if ack.batch.begun_at <= self.lost_until:
-                continue
-            for number, value in enumerate(ack.batch.values):
-                key, place = key_of(PARTITION, value) or b"", (ack.base_offset + number, value)
-                newest[key] = max(place, newest.get(key, place))
+            for offset, value in enumerate(ack.batch.values, ack.base_offset):
+                if self._lost_from(ack.batch, offset) is None:
+                    key, place = key_of(PARTITION, value) or b"", (offset, value)
+                    newest[key] = max(place, newest.get(key, place))
         return newest
+
+    def _uncertain_keys(self) -> dict[bytes, int]:
+        """Keys of which a value may be lost, and from where on: what they had before may have been compacted
+        away for its sake."""
+        sent = [
+            (ack.batch, offset, value)
+            for ack in self.history.acknowledged
+            for offset, value in enumerate(ack.batch.values, ack.base_offset)
+        ]
+        unknown = [(batch, None, value) for batch in self.history.unknown for value in batch.values]
+        uncertain: dict[bytes, int] = {}
+        for batch, offset, value in (*sent, *unknown):
+            start = self._lost_from(batch, offset)
+            if start is not None:
+                key = key_of(PARTITION, value) or b""
+                uncertain[key] = max(start, uncertain.get(key, start))
+        return uncertain
 
 
 def _records(log: Log) -> list[Record]:
