@@ -145,13 +145,23 @@ class ConsumerProtocol:
                 f" Supported assignors: {', '.join(assignors)}.",
             )
         if regex:
-            try:
-                compiled(regex)
-            except BadPattern as error:
-                raise KafkaError(
-                    ErrorCode.INVALID_REGULAR_EXPRESSION,
-                    f"SubscribedTopicRegex `{regex[:200]}` is not a valid regular expression: {error}.",
-                ) from error
+            self._check_pattern(message.group_id, regex)
+
+    def _check_pattern(self, group_id: str, regex: str) -> None:
+        """Whether it can be matched against the topics that there are, unless the group has done so before. Nothing
+        has changed yet: a request that is refused leaves no trace."""
+        try:
+            if regex in self._find(group_id, False).patterns:
+                return
+        except KafkaError:
+            pass  # a group that is to be made, or to become one of this protocol, knows no patterns
+        try:
+            compiled(regex).select(self._desk.topics.names())
+        except BadPattern as error:
+            raise KafkaError(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"SubscribedTopicRegex `{regex[:200]}` is not a valid regular expression: {error}.",
+            ) from error
 
     # -- a heartbeat ----------------------------------------------------------------------------------------
 
@@ -335,6 +345,8 @@ class ConsumerProtocol:
                 known = ResolvedPattern(names, topics.version, self._desk.out.now_ms)
                 if names != known_names:
                     self._desk.out.records.append(_pattern_record(group, regex, known))
+                else:
+                    group.patterns[regex] = known  # only the version: matched once for each
             resolved[regex] = known
         for regex in group.patterns:
             if regex not in resolved:
@@ -343,13 +355,13 @@ class ConsumerProtocol:
         return resolved
 
     def _matching(self, regex: str, known: tuple[str, ...] | None) -> tuple[str, ...]:
+        """One that has become too costly goes on to stand for what it stood for, at first for nothing: whatever a
+        member subscribed to, the others can come and go."""
         try:
             return compiled(regex).select(self._desk.topics.names())
         except BadPattern as error:
-            if known is None:
-                raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
             logger.warning("the pattern %.200s is not matched anew: %s", regex, error)
-            return known
+            return known or ()
 
     def _new_targets(
         self,

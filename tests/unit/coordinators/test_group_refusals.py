@@ -1,0 +1,90 @@
+"""What is refused changes nothing, and what one group gets wrong is no other group's trouble."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from group_world import FakeTopics, GroupWorld, Member
+
+from ottla.coordinators.classic import ClassicGroup
+from ottla.coordinators.consumer import ConsumerGroup
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode
+
+COSTLY = "t|.*a.{150}a.*"
+
+
+def world_of_long_names(**config: Any) -> GroupWorld:
+    """In which COSTLY, which is a pattern, takes too long to match."""
+    draw = random.Random(1)
+    names = {"z" + "".join(draw.choices("ab", k=200)): 1 for _ in range(400)}
+    return GroupWorld(FakeTopics(t=4, **names), **config)
+
+
+def test_a_join_that_is_refused_for_its_costly_pattern_leaves_no_trace() -> None:
+    world = world_of_long_names()
+    first = Member(world, "m1")
+    first.join()
+    written = len(world.log)
+    evil = Member(world, "evil", topics=[], subscribed_topic_regex=COSTLY)
+    assert evil.join().error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert len(world.log) == written
+    assert list(world.shard.groups["g"].members) == ["m1"]
+    assert Member(world, "m2").join().error_code == 0
+    assert first.leave().error_code == 0
+
+
+def test_a_static_member_that_is_refused_may_still_come_back_to_what_it_had() -> None:
+    world = world_of_long_names()
+    former = Member(world, "m1", instance_id="i")
+    former.join()
+    owned = former.owned
+    former.leave(-2)
+    costly = Member(world, "m2", topics=[], instance_id="i", subscribed_topic_regex=COSTLY)
+    assert costly.join().error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    later = Member(world, "m3", instance_id="i")
+    assert later.join().error_code == 0
+    assert later.owned == owned
+
+
+def test_a_refused_join_does_not_change_the_kind_of_an_empty_group() -> None:
+    world = world_of_long_names()
+    world.commit("g", 42)
+    costly = Member(world, "m1", topics=[], subscribed_topic_regex=COSTLY)
+    assert costly.join().error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert isinstance(world.shard.groups["g"], ClassicGroup)
+    assert world.ask(ApiKey.DELETE_GROUPS, 2, groups_names=["g"]).error == 0
+
+
+def test_a_member_whose_pattern_cannot_be_matched_any_more_holds_nobody_up() -> None:
+    """As when many topics with long names are made at once, or the log has such a member."""
+    world = world_of_long_names()
+    costly, world.topics.counts = world.topics.counts, {"t": 4}
+    ghost = Member(world, "ghost", topics=[], subscribed_topic_regex=COSTLY)
+    assert ghost.join().error_code == 0
+    assert ghost.count == 4
+    world.topics.counts, world.topics.version = costly, 2
+    group = world.shard.groups["g"]
+    assert isinstance(group, ConsumerGroup)
+    group.patterns.clear()
+    other = Member(world, "m1")
+    assert other.join().error_code == 0
+    assert other.leave().error_code == 0
+    world.sleep(100)
+    assert world.shard.groups["g"].is_empty
+
+
+def test_a_pattern_that_has_become_too_costly_is_tried_and_logged_once_for_each_change_of_topics(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = world_of_long_names()
+    costly, world.topics.counts = world.topics.counts, {"t": 4}
+    reader = Member(world, "m1", topics=[], subscribed_topic_regex=COSTLY)
+    reader.join()
+    world.topics.counts, world.topics.version = costly, 2
+    for number in range(3):
+        assert Member(world, f"other{number}").join().error_code == 0
+    assert reader.join().error_code == 0
+    assert caplog.text.count("is not matched anew") == 1
