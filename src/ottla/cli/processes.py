@@ -151,14 +151,29 @@ class Starting:
         return int(code) if ended else None
 
     def _listen(self, patience_s: float) -> bool:
-        if self._silent or not select.select([self._news], [], [], patience_s)[0]:
+        if self._silent or not self._has_news(patience_s):
             return False
         heard = os.read(self._news, 64)
         self._heard += heard
         if not heard:
+            self.close()
+        return True
+
+    def _has_news(self, patience_s: float) -> bool:
+        # Not select(), which cannot watch descriptors beyond 1023.
+        poll = select.poll()
+        poll.register(self._news, select.POLLIN)
+        return bool(poll.poll(1000 * patience_s))
+
+    def close(self) -> None:
+        """Hear no more of it."""
+        if not self._silent:
             self._silent = True
             os.close(self._news)
-        return True
+
+    def __del__(self) -> None:
+        if hasattr(self, "_silent"):
+            self.close()
 
     def last_words(self) -> str:
         """The last line that it wrote, without the command's name."""

@@ -214,7 +214,10 @@ class Compaction:
 
     def _map(self) -> Iterator[int]:
         round, newest = self.round, self._newest
-        outcomes = Outcomes(round.aborted)
+        # One that ended before we begin would never meet its marker, and be taken for its producer's next one.
+        outcomes = Outcomes(
+            [each for each in round.aborted if each.last_offset >= round.first_dirty]
+        )
         for segment in round.segments:
             if segment.next_offset <= round.first_dirty:
                 continue

@@ -15,6 +15,7 @@ from compactkit import (
     pairs_in,
     records_in,
     transactional,
+    view,
     write,
 )
 from logkit import TOPIC_ID, batches_in, content, new_log, producers_of, reopen, sim_disk
@@ -404,3 +405,22 @@ def test_a_batch_too_large_to_open_is_an_error_of_its_log(disk, log, monkeypatch
     monkeypatch.setattr("ottla.log.opening.RECORDS_MAX", 1)
     with pytest.raises(KafkaError, match="is not opened"):
         clean(disk, log)
+
+
+def test_a_committed_tombstone_counts_though_its_producer_aborted_before() -> None:
+    """The abort ended before this round begins: its marker does not come by in the map again."""
+    disk = sim_disk()
+    log = new_log(disk, COMPACT)
+    write(log, ("k", "old"))
+    transactional(log, 7, 0, ("x", "aborted"))
+    end_transaction(log, 7, committed=False)
+    write(log, ("pad", "1"))
+    commit(log)
+    clean(disk, log, now_ms=5_000)
+    transactional(log, 7, 1, ("k", None))
+    end_transaction(log, 7, committed=True)
+    for round, now_ms in enumerate((6_000, 20_000, 30_000, 40_000)):
+        write(log, ("pad", str(round + 2)))
+        commit(log)
+        clean(disk, log, now_ms=now_ms)
+    assert "k" not in view(log)
