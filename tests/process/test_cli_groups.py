@@ -63,7 +63,7 @@ def test_a_groups_members_and_its_lag_in_records_and_seconds(groups: ProcessClus
             assert 0 < first["lag_seconds"] < 120
             assert f"group {group}: Stable" in told(groups, "describe", group)
             explained = told(groups, "explain", group)
-            assert f"group {group} is stable with 1 members." in explained
+            assert f"group {group} is stable with 1 member." in explained
             assert "8 records behind" in explained
         finally:
             member.close()
@@ -86,7 +86,9 @@ def test_the_seconds_are_the_age_of_the_next_record_to_read(groups: ProcessClust
     told(groups, "reset-offsets", "ager", "--to", "latest")
     (lag,) = json.loads(told(groups, "describe", "ager", "--format", "json"))["partitions"]
     assert (lag["lag"], lag["lag_seconds"]) == (0, 0)
-    assert "It has read all there is." in told(groups, "explain", "ager")
+    assert "It has read all there is in the 1 partition that it has committed." in told(
+        groups, "explain", "ager"
+    )
 
 
 def test_explain_names_who_holds_a_rebalance_up(groups: ProcessCluster) -> None:
@@ -103,7 +105,7 @@ def test_explain_names_who_holds_a_rebalance_up(groups: ProcessCluster) -> None:
             return shown if "PreparingRebalance" in shown else ""
 
         explained = wait_until(held_up, 20, "the rebalance")
-        assert "for JoinGroup of 1 members" in explained
+        assert "for JoinGroup of 1 member:" in explained
         assert "(client sleeper, last heard of" in explained
         assert "newcomer" in explained  # why it began
         assert "Whoever is late is removed after" in explained
@@ -128,10 +130,12 @@ def test_offsets_are_set_where_they_are_wanted(groups: ProcessCluster) -> None:
     assert reset("99") == [10, 10]
     assert reset("4", "-t", f"{topic}:0") == [4]
     assert reset("2001-01-01T00:00:00") == [0, 0]
+    clamped = ottla(groups, "reset-offsets", "resetter", "--to", "99999", "-t", f"{topic}:1")
+    assert f"{topic}-1 holds offsets 0 to 10: 10 instead of 99999" in clamped.stderr
     for words, code in (
         (("reset-offsets", "resetter", "--to", "nonsense"), errors.USAGE),
         (("reset-offsets", "resetter", "--to", "0", "-t", f"{topic}:9"), errors.NOT_FOUND),
-        (("reset-offsets", "nobody", "--to", "0"), errors.FAILED),
+        (("reset-offsets", "nobody", "--to", "0"), errors.NOT_FOUND),
         (("describe", "nobody"), errors.NOT_FOUND),
         (("delete", "nobody"), errors.NOT_FOUND),
     ):
@@ -147,3 +151,24 @@ def test_offsets_are_set_where_they_are_wanted(groups: ProcessCluster) -> None:
         member.close()
     assert told(groups, "delete", "resetter") == "deleted group resetter\n"
     assert "resetter" not in told(groups, "list")
+
+
+def test_groups_are_listed_while_a_broker_that_just_died_is_still_named(
+    groups: ProcessCluster,
+) -> None:
+    topic = groups.create_topic("listed")
+    names = [f"listed-{number}" for number in range(6)]
+    for name in names:
+        told(groups, "reset-offsets", name, "--topic", topic, "--to", "latest")
+    groups.kill(1)
+    try:
+        began = time.monotonic()
+        done = ottla(groups, "list", "--format", "json")
+        assert done.returncode == errors.OK, done.stderr
+        assert time.monotonic() - began < 15  # thirty seconds of trying, otherwise
+        assert "broker 1 does not answer; what it coordinates is missing" in done.stderr
+        on_others = {each["id"] for each in json.loads(done.stdout) if each["coordinator"] != 1}
+        assert on_others.intersection(names)
+    finally:
+        groups.start(1)
+        groups.wait_ready()

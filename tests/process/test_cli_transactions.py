@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable
 
 import pytest
@@ -45,7 +46,7 @@ def test_an_open_transaction_is_listed_described_and_aborted(
 ) -> None:
     topic = new_topic()
     producer = opened(cluster, "cli-open", topic)
-    listed = json.loads(told(cluster, "list", "--state", "Ongoing", "--format", "json"))
+    listed = json.loads(told(cluster, "list", "--state", "ongoing", "--format", "json"))
     assert "cli-open" in [each["id"] for each in listed]
     assert "cli-open" in told(cluster, "list", "--pattern", "cli-.*")
     assert "cli-open" not in told(cluster, "list", "--open-for", "3600")
@@ -53,7 +54,8 @@ def test_an_open_transaction_is_listed_described_and_aborted(
     assert shown["state"] == "Ongoing" and shown["partitions"] == [[topic, 0]]
     assert shown["open_for_s"] >= 0 and shown["producer_id"] == producer.id
     assert "open for" in told(cluster, "describe", "cli-open")
-    assert "aborted" in told(cluster, "abort", "cli-open")
+    aborted = json.loads(told(cluster, "abort", "cli-open", "--format", "json"))
+    assert aborted == {"id": "cli-open", "aborted": True}
     assert producer.end(True) is ErrorCode.PRODUCER_FENCED
     assert read(cluster.bootstrap, topic) == []
     again = ottla(cluster, "abort", "cli-open")
@@ -68,7 +70,12 @@ def test_a_transaction_is_aborted_in_the_partition_where_it_hangs(
     second = opened(cluster, "cli-two", topic)
     several = ottla(cluster, "abort", "--topic", topic)
     assert several.returncode == errors.CONFLICT and "0, 1" in several.stderr
-    told(cluster, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    first = ("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    refused = ottla(cluster, *first)
+    assert refused.returncode == errors.CONFLICT
+    assert "ottla transactions abort cli-one" in refused.stderr
+    done = json.loads(told(cluster, *first, "--force", "--format", "json"))
+    assert done == {"topic": topic, "partition": 0, "start_offset": 0, "aborted": True}
     assert second.end(True) is ErrorCode.NONE
     wait_until(lambda: read(cluster.bootstrap, topic) == ["of cli-two"], 10, "it is read")
     none_left = ottla(cluster, "abort", "--topic", topic)
@@ -82,7 +89,8 @@ def test_a_transaction_is_aborted_in_the_partition_where_it_hangs(
         (("abort", "nobody"), errors.NOT_FOUND),
         (("abort",), errors.USAGE),
         (("abort", "id", "--topic", "t"), errors.USAGE),
-        (("list", "--state", "Nonsense"), errors.FAILED),
+        (("list", "--state", "Nonsense"), errors.USAGE),
+        (("list", "--pattern", "["), errors.USAGE),
     ],
 )
 def test_what_is_not_there_or_makes_no_sense_is_said(
@@ -91,3 +99,28 @@ def test_what_is_not_there_or_makes_no_sense_is_said(
     done = ottla(cluster, *words)
     assert done.returncode == code, done.stderr
     assert done.stderr.startswith("ottla: ")
+
+
+def test_transactions_are_listed_while_a_broker_that_just_died_is_still_named(
+    cluster: ProcessCluster, new_topic: NewTopic
+) -> None:
+    producer = opened(cluster, "cli-survivor", new_topic())
+    (dead, *_) = [id for id in cluster.nodes if id != producer.coordinator.id]
+    cluster.kill(dead)
+    try:
+        began = time.monotonic()
+        done = ottla(cluster, "list")
+        assert done.returncode == errors.OK, done.stderr
+        assert time.monotonic() - began < 15  # thirty seconds of trying, otherwise
+        assert f"broker {dead} does not answer; what it coordinates is missing" in done.stderr
+        assert "cli-survivor" in done.stdout
+    finally:
+        cluster.start(dead)
+        cluster.wait_ready()
+
+
+def test_the_fault_of_a_pattern_and_the_names_of_states_are_told(cluster: ProcessCluster) -> None:
+    assert (
+        "--pattern [: the pattern ends too early" in ottla(cluster, "list", "--pattern", "[").stderr
+    )
+    assert "PrepareCommit" in ottla(cluster, "list", "--state", "Nonsense").stderr

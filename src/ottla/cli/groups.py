@@ -10,7 +10,15 @@ import typer
 
 from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
 from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
-from ottla.cli.output import Format, FormatOption, print_json, print_table
+from ottla.cli.output import (
+    Format,
+    FormatOption,
+    count_of,
+    print_json,
+    print_table,
+    warn,
+    warn_of_silent,
+)
 
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
@@ -36,7 +44,8 @@ def list_groups(
     from ottla.client.groups import Groups
 
     with connect(bootstrap, dir, timeout) as blocking:
-        found = blocking.run(Groups(blocking.client).all())
+        found, silent = blocking.run(Groups(blocking.client).all())
+    warn_of_silent(silent)
     if format is Format.json:
         print_json([group._asdict() for group in found])
         return
@@ -72,7 +81,7 @@ def describe(
         return
     print(
         f"group {described.id}: {described.state}, {described.type} protocol,"
-        f" assignor {described.assignor or '-'}, {len(described.members)} members,"
+        f" assignor {described.assignor or '-'}, {count_of(len(described.members), 'member')},"
         f" coordinator {described.coordinator}"
     )
     print_table(
@@ -185,27 +194,40 @@ def explanation(described: GroupDescription, lags: list[PartitionLag], now_ms: f
     elif described.hold_up is not None:
         lines = [f"{name} is in {described.state}.", *_held_up(described.hold_up, now_ms)]
     elif described.state == "Stable":
-        lines = [f"{name} is stable with {len(described.members)} members."]
+        lines = [f"{name} is stable with {count_of(len(described.members), 'member')}."]
     else:
         lines = [f"{name} is in {described.state}; its coordinator does not say what it waits for."]
     idle = sum(not member.assigned for member in described.members)
     if described.state == "Stable" and idle:
         lines.append(
-            f"{idle} members have nothing to read: there are more members than partitions."
+            f"{count_of(idle, 'member')} without anything to read:"
+            " there are more members than partitions."
         )
     behind = max(lags, key=lambda lag: lag.lag, default=None)
     if behind is None:
         lines.append("Nothing was committed and nothing is assigned.")
     elif behind.lag == 0:
-        lines.append("It has read all there is.")
+        lines.append(_read_all(lags))
     else:
         age = _shown(_seconds(behind, now_ms))
         lines.append(
-            f"It is {sum(lag.lag for lag in lags)} records behind, most of all in"
-            f" {behind.topic}-{behind.partition}: {behind.lag} records"
+            f"It is {count_of(sum(lag.lag for lag in lags), 'record')} behind, most of all in"
+            f" {behind.topic}-{behind.partition}: {count_of(behind.lag, 'record')}"
             + (f", the next one {age} s old." if age is not None else ".")
         )
     return lines
+
+
+def _read_all(lags: list[PartitionLag]) -> str:
+    """Only of these partitions: what a group without members has never committed, nobody can know of."""
+    committed = sum(lag.committed is not None for lag in lags)
+    without = len(lags) - committed
+    if not committed:
+        return f"Nothing was committed, and nothing is in the {count_of(without, 'partition')} assigned."
+    told = (
+        f"It has read all there is in the {count_of(committed, 'partition')} that it has committed"
+    )
+    return told + (f"; nothing is in {without} assigned without a commit." if without else ".")
 
 
 def _held_up(told: Any, now_ms: float) -> list[str]:
@@ -217,7 +239,7 @@ def _held_up(told: Any, now_ms: float) -> list[str]:
     if told.get("reason"):
         lines.append(f"The rebalance began because {told['reason']}.")
     if late:
-        lines.append(f"It has waited{duration} for {waits_for} of {len(late)} members:")
+        lines.append(f"It has waited{duration} for {waits_for} of {count_of(len(late), 'member')}:")
         for member in late:
             heard = member.get("heard_ms", 0)
             silence = f", last heard of {(now_ms - heard) / 1000:.1f} s ago" if heard > 0 else ""
@@ -226,7 +248,7 @@ def _held_up(told: Any, now_ms: float) -> list[str]:
     else:
         lines.append(f"It has waited{duration} for more members, or for {waits_for}.")
     if pending := told.get("pending"):
-        lines.append(f"{len(pending)} members were given an id and have not joined yet.")
+        lines.append(f"Given an id and not joined yet: {count_of(len(pending), 'member')}.")
     if limit := told.get("rebalance_timeout_ms"):
         lines.append(f"Whoever is late is removed after {limit / 1000:g} s.")
     return lines
@@ -268,11 +290,17 @@ def reset_offsets(
         try:
             if members := blocking.run(groups.describe(group)).members:
                 raise Failure(
-                    f"group {group} has {len(members)} members; stop them first", CONFLICT
+                    f"group {group} has {count_of(len(members), 'member')}; stop them first",
+                    CONFLICT,
                 )
         except KafkaError as error:
-            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND or not topic:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
+            if not topic:  # with one, the group begins with these offsets, as in Kafka
+                raise Failure(
+                    f"there is no group {group} (ottla groups list); to begin one, name a --topic",
+                    NOT_FOUND,
+                ) from None
         before = blocking.run(groups.offsets(group))
         places = _places(blocking, topic) if topic else sorted(before)
         if not places:
@@ -316,9 +344,9 @@ def _new_offset(blocking: BlockingClient, to: str, place: Place, current: int | 
     if to == "latest":
         return end
     if to[:1] in ("+", "-") and to[1:].isdecimal():
-        return min(max((start if current is None else current) + int(to), start), end)
+        return _within((start if current is None else current) + int(to), place, start, end)
     if to.isdecimal():
-        return min(max(int(to), start), end)
+        return _within(int(to), place, start, end)
     try:
         moment = datetime.fromisoformat(to)
     except ValueError:
@@ -326,6 +354,14 @@ def _new_offset(blocking: BlockingClient, to: str, place: Place, current: int | 
             f"--to {to}: is not earliest, latest, an offset, +N, -N or a time", USAGE
         ) from None
     return blocking.run(blocking.client.offset(*place, round(moment.timestamp() * 1000)))
+
+
+def _within(wanted: int, place: Place, start: int, end: int) -> int:
+    taken = min(max(wanted, start), end)
+    if taken != wanted:
+        topic, partition = place
+        warn(f"{topic}-{partition} holds offsets {start} to {end}: {taken} instead of {wanted}")
+    return taken
 
 
 @app.command()

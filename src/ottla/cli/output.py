@@ -33,6 +33,12 @@ def warn(message: str) -> None:
     print(f"ottla: {message}", file=sys.stderr, flush=True)
 
 
+def warn_of_silent(brokers: Iterable[int]) -> None:
+    """Under a list that all brokers were asked for."""
+    for broker in brokers:
+        warn(f"broker {broker} does not answer; what it coordinates is missing")
+
+
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns as wide as their widest cell; numbers to the right."""
     cells = [[_text(cell) for cell in row] for row in rows]

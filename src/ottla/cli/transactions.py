@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
-from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
-from ottla.cli.output import Format, FormatOption, print_json, print_table
+from ottla.cli.errors import CONFLICT, NOT_FOUND, UNREACHABLE, USAGE, Failure
+from ottla.cli.output import Format, FormatOption, print_json, print_table, warn_of_silent
 
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
-    from ottla.client.transactions import TransactionDescription, Transactions
+    from ottla.client.transactions import OpenTransaction, TransactionDescription, Transactions
 
 app = typer.Typer(
     help="List, describe or abort transactions.", no_args_is_help=True, rich_markup_mode=None
@@ -27,7 +27,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The transactional
 def list_transactions(
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", help="Only these, as Ongoing or CompleteCommit; may be repeated."),
+        typer.Option("--state", help="Only these, as ongoing or CompleteCommit; may be repeated."),
     ] = None,
     open_for: Annotated[
         float | None,
@@ -44,14 +44,17 @@ def list_transactions(
     """List the transactional ids of all brokers."""
     from ottla.client.transactions import Transactions
 
+    states = tuple(_state(name) for name in state or ())
+    _require_pattern(pattern)
     with connect(bootstrap, dir, timeout) as blocking:
-        found = blocking.run(
+        found, silent = blocking.run(
             Transactions(blocking.client).all(
-                states=tuple(state or ()),
+                states=states,
                 open_for_ms=-1 if open_for is None else round(open_for * 1000),
                 pattern=pattern,
             )
         )
+    warn_of_silent(silent)
     if format is Format.json:
         print_json([each._asdict() for each in found])
         return
@@ -59,6 +62,29 @@ def list_transactions(
         ("transactional-id", "state", "producer", "coordinator"),
         [(each.id, each.state, each.producer_id, each.coordinator) for each in found],
     )
+
+
+def _state(name: str) -> str:
+    """As Kafka writes it, from any case."""
+    from ottla.coordinators.transaction_records import State
+
+    labels = [state.label for state in State]
+    for label in labels:
+        if label.lower() == name.lower():
+            return label
+    raise Failure(f"--state {name}: there are {', '.join(labels)}", USAGE)
+
+
+def _require_pattern(pattern: str | None) -> None:
+    """Brokers refuse a wrong one without saying why."""
+    from ottla.coordinators.patterns import BadPattern, compiled
+
+    if pattern is None:
+        return
+    try:
+        compiled(pattern)
+    except BadPattern as error:
+        raise Failure(f"--pattern {pattern}: {error}", USAGE) from None
 
 
 @app.command()
@@ -101,9 +127,16 @@ def abort(
             "--start-offset", help="Which one, by its first offset. [default: the only one]", min=0
         ),
     ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="With --topic: also what a coordinator knows of, or may know of."
+        ),
+    ] = False,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
     timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
 ) -> None:
     """Abort what is open: by its transactional id, which fences its producer, or, where no coordinator
     knows of it any more, in the partition in which it hangs."""
@@ -111,15 +144,26 @@ def abort(
 
     if (id is None) == (topic is None):
         raise Failure("give either a transactional id or --topic", USAGE)
-    with connect(bootstrap, dir, timeout) as blocking:
+    done: dict[str, object]
+    with connect(bootstrap, dir, timeout, topic=topic) as blocking:
         transactions = Transactions(blocking.client)
         if id is not None:
             _abort_by_id(blocking, transactions, id)
-            print(f"aborted the transaction of {id}; its producer is fenced")
+            done = {"id": id, "aborted": True}
+            told = f"aborted the transaction of {id}; its producer is fenced"
         else:
             assert topic is not None
-            offset = _abort_hanging(blocking, transactions, topic, partition, start_offset)
-            print(f"aborted the transaction that began at offset {offset} of {topic}-{partition}")
+            hanging = _hanging(blocking, transactions, topic, partition, start_offset)
+            if not force:
+                _require_nobodys(blocking, transactions, topic, partition, hanging)
+            blocking.run(transactions.abort_hanging(topic, partition, hanging))
+            offset = hanging.start_offset
+            done = {"topic": topic, "partition": partition, "start_offset": offset, "aborted": True}
+            told = f"aborted the transaction that began at offset {offset} of {topic}-{partition}"
+    if format is Format.json:
+        print_json(done)
+    else:
+        print(told)
 
 
 def _abort_by_id(blocking: BlockingClient, transactions: Transactions, id: str) -> None:
@@ -131,13 +175,13 @@ def _abort_by_id(blocking: BlockingClient, transactions: Transactions, id: str) 
     blocking.run(transactions.abort(id))
 
 
-def _abort_hanging(
+def _hanging(
     blocking: BlockingClient,
     transactions: Transactions,
     topic: str,
     partition: int,
     start_offset: int | None,
-) -> int:
+) -> OpenTransaction:
     found = [
         each
         for each in blocking.run(transactions.open_in(topic, partition))
@@ -149,8 +193,37 @@ def _abort_hanging(
     if len(found) > 1:
         offsets = ", ".join(str(each.start_offset) for each in found)
         raise Failure(f"several are open: name one by --start-offset ({offsets})", CONFLICT)
-    blocking.run(transactions.abort_hanging(topic, partition, found[0]))
-    return found[0].start_offset
+    return found[0]
+
+
+def _require_nobodys(
+    blocking: BlockingClient,
+    transactions: Transactions,
+    topic: str,
+    partition: int,
+    hanging: OpenTransaction,
+) -> None:
+    """A marker behind a coordinator's back could cut a transaction in two: aborted here, committed elsewhere."""
+    from ottla.client.transactions import ONGOING
+
+    where = f"the transaction at offset {hanging.start_offset} of {topic}-{partition}"
+    found, silent = blocking.run(transactions.cared_for(topic, partition, hanging.producer_id))
+    for each in found:
+        todo = (
+            f"end it with: ottla transactions abort {each.id}"
+            if each.state == ONGOING
+            else "its coordinator is about to end it"
+        )
+        raise Failure(
+            f"{where} is that of {each.id}, {each.state}: {todo} (--force aborts it here alone)",
+            CONFLICT,
+        )
+    if silent:
+        raise Failure(
+            f"{where} may be known to broker {silent[0]}, which does not answer"
+            " (--force aborts it all the same)",
+            UNREACHABLE,
+        )
 
 
 def _described(

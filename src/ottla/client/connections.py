@@ -85,6 +85,12 @@ class Connections:
             raise ConnectionError(f"broker {broker} is not there")
         return await self.at(self.addresses[broker])
 
+    def drop(self, broker: int) -> None:
+        """An answer of it is overdue: nobody else shall wait on the same connection."""
+        channel = self._channels.get(self.addresses[broker]) if broker in self.addresses else None
+        if channel is not None:
+            channel.abort("an answer is overdue")
+
     async def to_any(self) -> Channel:
         """The first that answers. Unreachable if none does."""
         for channel in self._channels.values():

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ottla.client.client import EARLIEST, LATEST, Client
 from ottla.client.connections import check
+from ottla.client.everybody import Heard, ask_everybody
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -73,31 +74,25 @@ class Groups:
         self._client = client
         self._connections = client.connections
 
-    async def all(self) -> list[ListedGroup]:
+    async def all(self) -> Heard[ListedGroup]:
         """Each broker lists the groups that it coordinates."""
-        metadata = await self._client.metadata([])
-        found: dict[str, ListedGroup] = {}
-        for broker in metadata.brokers:
-            for group in await self._listed_by(broker.id):
-                found[group.id] = group
-        return sorted(found.values())
+        heard = await ask_everybody(self._client, self._listed_by)
+        found = {group.id: group for groups in heard.answers for group in groups}
+        return Heard(sorted(found.values()), heard.silent)
 
     async def _listed_by(self, broker: int) -> list[ListedGroup]:
-        async def attempt() -> list[ListedGroup]:
-            answer = await self._connections.ask(ApiKey.LIST_GROUPS, {}, broker=broker)
-            check(answer.error_code, f"groups of broker {broker}")
-            return [
-                ListedGroup(
-                    group.group_id,
-                    getattr(group, "group_state", ""),
-                    getattr(group, "group_type", ""),
-                    group.protocol_type,
-                    broker,
-                )
-                for group in answer.groups
-            ]
-
-        return await self._connections.retrying(attempt)
+        answer = await self._connections.ask(ApiKey.LIST_GROUPS, {}, broker=broker)
+        check(answer.error_code, f"groups of broker {broker}")
+        return [
+            ListedGroup(
+                group.group_id,
+                getattr(group, "group_state", ""),
+                getattr(group, "group_type", ""),
+                group.protocol_type,
+                broker,
+            )
+            for group in answer.groups
+        ]
 
     async def coordinator(self, group: str) -> int:
         async def attempt() -> int:

@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 from ottla.client.client import Client
 from ottla.client.connections import check
+from ottla.client.everybody import Heard, ask_everybody
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import ErrorCode, KafkaError
 
 TRANSACTION_KEY = 1
 ONGOING = "Ongoing"
+UNFINISHED = (ONGOING, "PrepareCommit", "PrepareAbort")
+"""In these its coordinator will end a transaction, if nobody else does."""
 
 
 class ListedTransaction(NamedTuple):
@@ -53,38 +55,31 @@ class Transactions:
         self,
         *,
         states: tuple[str, ...] = (),
+        producer_ids: tuple[int, ...] = (),
         open_for_ms: int = -1,
         pattern: str | None = None,
-    ) -> list[ListedTransaction]:
+    ) -> Heard[ListedTransaction]:
         """Each broker lists those that it coordinates."""
         fields = {
             "state_filters": states,
-            "producer_id_filters": (),
+            "producer_id_filters": producer_ids,
             "duration_filter": open_for_ms,
             "transactional_id_pattern": pattern,
         }
-        metadata = await self._client.metadata([])
-        found = []
-        for broker in metadata.brokers:
-            id = broker.id
 
-            async def attempt(id: int = id) -> list[ListedTransaction]:
-                answer = await self._connections.ask(ApiKey.LIST_TRANSACTIONS, fields, broker=id)
-                check(answer.error_code, f"transactions of broker {id}")
-                if answer.unknown_state_filters:
-                    raise KafkaError(
-                        ErrorCode.INVALID_REQUEST,
-                        f"no such state: {', '.join(answer.unknown_state_filters)}",
-                    )
-                return [
-                    ListedTransaction(
-                        each.transactional_id, each.transaction_state, each.producer_id, id
-                    )
-                    for each in answer.transaction_states
-                ]
+        async def listed_by(broker: int) -> list[ListedTransaction]:
+            answer = await self._connections.ask(ApiKey.LIST_TRANSACTIONS, fields, broker=broker)
+            check(answer.error_code, f"transactions of broker {broker}")
+            return [
+                ListedTransaction(
+                    each.transactional_id, each.transaction_state, each.producer_id, broker
+                )
+                for each in answer.transaction_states
+            ]
 
-            found += await self._connections.retrying(attempt)
-        return sorted(found)
+        heard = await ask_everybody(self._client, listed_by)
+        found = {each.id: each for transactions in heard.answers for each in transactions}
+        return Heard(sorted(found.values()), heard.silent)
 
     async def coordinator(self, transactional_id: str) -> int:
         async def attempt() -> int:
@@ -173,6 +168,18 @@ class Transactions:
             )
 
         return await self._connections.retrying(attempt)
+
+    async def cared_for(
+        self, topic: str, partition: int, producer_id: int
+    ) -> Heard[ListedTransaction]:
+        """Those whose coordinator knows that they are open in this partition, and will end them."""
+        listed = await self.all(states=UNFINISHED, producer_ids=(producer_id,))
+        found = [
+            each
+            for each in listed.answers
+            if (topic, partition) in (await self.describe(each.id)).partitions
+        ]
+        return Heard(found, listed.silent)
 
     async def abort_hanging(self, topic: str, partition: int, hanging: OpenTransaction) -> None:
         """Write the abort that no coordinator will: for a transaction that none knows any more."""

@@ -1,0 +1,68 @@
+"""One question to every broker: for what only its coordinator knows, and nobody has a list of them all.
+
+A broker that has just died is named in the metadata until its session is over. It must not cost the others'
+answers: whoever asks gets those, and is told who was silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from ottla.client.client import Client
+from ottla.client.connections import Unreachable
+from ottla.wire.errors import KafkaError
+
+T = TypeVar("T")
+
+PATIENCE_S = 2.0
+"""With a broker that says nothing; one that asks to be asked again has the client's whole timeout."""
+PAUSE_S = 0.1
+
+
+class Heard(NamedTuple, Generic[T]):
+    answers: list[T]
+    silent: tuple[int, ...]
+    """Brokers that did not answer."""
+
+
+async def ask_everybody(client: Client, question: Callable[[int], Awaitable[T]]) -> Heard[T]:
+    """All at the same time. While one is missing all are asked again, of the newest list: what a dead broker
+    coordinated has moved to one of the others. KafkaError if one refuses; Unreachable if none answers."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    patience_s = min(PATIENCE_S, client.connections.timeout_s)
+
+    async def ask(broker: int) -> T | Exception:
+        try:
+            async with asyncio.timeout(patience_s):
+                return await question(broker)
+        except TimeoutError as error:
+            client.connections.drop(broker)
+            return error
+        except OSError as error:
+            return error
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            return error
+
+    while True:
+        brokers = [broker.id for broker in (await client.metadata([])).brokers]
+        outcomes = await asyncio.gather(*(ask(broker) for broker in brokers))
+        answers = [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
+        unready = [outcome for outcome in outcomes if isinstance(outcome, KafkaError)]
+        silent = tuple(
+            broker
+            for broker, outcome in zip(brokers, outcomes, strict=True)
+            if isinstance(outcome, OSError)
+        )
+        waited_s = loop.time() - began
+        if unready and waited_s >= client.connections.timeout_s:
+            raise unready[0]
+        if not unready and (not silent or waited_s >= patience_s):
+            if not answers:
+                raise Unreachable(f"none of the brokers {silent} answers")
+            return Heard(answers, silent)
+        await asyncio.sleep(PAUSE_S)
