@@ -295,9 +295,14 @@ class TransactionShard:
 
     def _fence_and_abort(self, transactional_id: str, known: Transaction, now_ms: int) -> Effects:
         """The coordinator's own end of a transaction. Its producer must not take the new epoch for the one
-        that its own EndTxn would have brought (one more), so with epoch bumps it is two more."""
+        that its own EndTxn would have brought (one more), so with epoch bumps it is two more; where only one is
+        left, it is told apart by `_repeats_end`."""
         version = self._server_version()
         step = 2 if version >= EPOCH_BUMPS_SINCE else 1
+        if known.producer_epoch == EPOCH_MAX:
+            # Former versions let a fenced producer write with it. Nothing is above it, so the marker, which
+            # has it too, must not be taken for a late one.
+            version = EPOCH_BUMPS_SINCE - 1
         new = replace(
             known,
             state=State.PREPARE_ABORT,
@@ -340,6 +345,8 @@ class TransactionShard:
             known.producer_id != command.producer_id and not _repeats_last_epoch(command, known)
         ):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if command.producer_epoch == EPOCH_MAX:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
         return known
 
     # -- ending
@@ -580,6 +587,10 @@ def _repeats_end(command: EndTransaction, known: Transaction) -> bool:
     if known.client_version < EPOCH_BUMPS_SINCE:
         return False
     if known.state not in (*PREPARED, *COMPLETE):
+        return False
+    if known.producer_epoch == EPOCH_MAX and known.next_producer_id == NO_PRODUCER_ID:
+        # A producer's own end with its last epoch brings the next id; this one was fenced, for which there
+        # was only one epoch left.
         return False
     return (
         known.producer_id == command.producer_id

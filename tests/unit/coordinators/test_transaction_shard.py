@@ -415,6 +415,59 @@ def test_the_last_epoch_ends_its_transaction_and_brings_another_producer_id():
     assert world.end(last, True)["error"] is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+def _at_last_epoch(world: Coordinator) -> tuple[int, int]:
+    world.init()
+    world.log.append(
+        transaction_record(ID, replace(world.transaction, producer_epoch=EPOCH_MAX - 1))
+    )
+    world.fail_over()
+    return world.transaction.producer_id, EPOCH_MAX - 1
+
+
+@pytest.mark.parametrize("markers_written", [False, True])
+def test_a_producer_fenced_in_its_last_epoch_is_not_given_the_coordinators(markers_written: bool):
+    world = Coordinator()
+    last = _at_last_epoch(world)
+    world.add(last, A)
+    world.wait(60)  # overdue
+    assert [m.producer_epoch for m in world.markers] == [EPOCH_MAX]
+    if markers_written:
+        world.write_markers()
+    for commit in (False, True):
+        assert world.end(last, commit)["error"] is ErrorCode.PRODUCER_FENCED
+    world.write_markers()
+    assert world.add(last, A) is ErrorCode.PRODUCER_FENCED
+    new = world.init()
+    assert new[0] != last[0] and new[1] == 0
+    assert world.end(last, False)["error"] is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert world.state is State.EMPTY
+
+
+def test_no_request_with_the_coordinators_own_epoch_is_served():
+    world = Coordinator()
+    last = _at_last_epoch(world)
+    world.add(last, A)
+    world.wait(60)
+    world.write_markers()
+    beyond = (last[0], EPOCH_MAX)
+    assert world.add(beyond, A) is ErrorCode.PRODUCER_FENCED
+    for commit in (False, True):
+        assert world.end(beyond, commit)["error"] is ErrorCode.PRODUCER_FENCED
+    assert world.state is State.COMPLETE_ABORT
+
+
+def test_a_transaction_left_open_in_the_coordinators_own_epoch_ends_with_a_marker_of_that_epoch():
+    world = Coordinator()
+    last = _at_last_epoch(world)
+    world.add(last, A)
+    world.log.append(transaction_record(ID, replace(world.transaction, producer_epoch=EPOCH_MAX)))
+    world.fail_over()
+    world.wait(60)
+    assert [(m.producer_epoch, m.transaction_version) for m in world.markers] == [(EPOCH_MAX, 1)]
+    world.write_markers()
+    assert world.state is State.COMPLETE_ABORT
+
+
 def test_strangers_end_nothing():
     world = Coordinator()
     id, epoch = world.init()
