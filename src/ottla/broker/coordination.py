@@ -242,6 +242,7 @@ class LiveShard:
     def _append(self, effects: Effects) -> None:
         now_ms = self._clock.wall_ms()
         stamp = effects.producer
+        assert stamp is None or (stamp.producer_id >= 0 and stamp.producer_epoch >= 0), stamp
         batch = build(
             [
                 Record(index, now_ms, record.key, record.value, ())

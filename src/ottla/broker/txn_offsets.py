@@ -33,6 +33,10 @@ class TxnOffsetCommitHandler:
 
     def __call__(self, request: Request) -> None:
         message = request.message()
+        if message.producer_id < 0 or message.producer_epoch < 0:
+            # Nobody's transaction, which nothing would ever end.
+            self._groups.refuse(request, message, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return
         beginning = self._beginning(message)
         if beginning is None:
             self._groups.ask(request, message)

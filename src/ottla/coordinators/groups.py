@@ -393,6 +393,8 @@ class GroupShard:
         try:
             if not message.group_id:
                 raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+            if message.producer_id < 0 or message.producer_epoch < 0:
+                raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
             group = self.groups.get(message.group_id)
             if group is None:
                 if generation >= 0:

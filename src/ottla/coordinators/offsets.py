@@ -92,7 +92,8 @@ class Offsets:
         )
         if producer is None:
             self._committed.setdefault(key.group, {})[place] = committed
-        else:
+        elif producer.producer_id >= 0:
+            # Former versions wrote some of no producer, which no marker would ever end.
             pending = self._pending.setdefault(producer.producer_id, {})
             pending.setdefault(key.group, {})[place] = committed
             self._open.setdefault(key.group, {})[producer.producer_id] = None

@@ -9,6 +9,7 @@ from group_world import GroupWorld, protocols, subscription, topic_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.coordinators.shard import CoordinatorRecord, ProducerStamp
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 
@@ -140,6 +141,25 @@ def test_offsets_of_an_aborted_transaction_never_count() -> None:
     txn_commit(world, 5)
     world.end_transaction(7, False)
     assert world.committed("g", require_stable=True).committed_offset == -1
+
+
+@pytest.mark.parametrize("nobody", [{"producer_id": -1}, {"producer_epoch": -1}])
+def test_offsets_of_nobodys_transaction_are_refused(nobody: dict[str, int]) -> None:
+    world = GroupWorld()
+    world.commit("g", 1)
+    assert txn_commit(world, 5, **nobody) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert world.committed("g", require_stable=True).committed_offset == 1
+
+
+def test_offsets_that_were_written_in_nobodys_transaction_hold_up_no_one() -> None:
+    world = GroupWorld()
+    world.commit("g", 1)
+    txn_commit(world, 5)
+    record, _ = world.log[-1]
+    assert isinstance(record, CoordinatorRecord)
+    world.log[-1] = record, ProducerStamp(-1, -1)
+    world.reload()
+    assert world.committed("g", require_stable=True).committed_offset == 1
 
 
 def test_of_two_commits_the_later_written_counts() -> None:

@@ -1,0 +1,30 @@
+"""TxnOffsetCommit at the broker's door."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.broker.txn_offsets import TxnOffsetCommitHandler
+from ottla.wire.errors import ErrorCode
+
+
+class Groups:
+    def __init__(self) -> None:
+        self.refused: list[ErrorCode] = []
+
+    def refuse(self, request: Any, message: Any, error: ErrorCode) -> None:
+        self.refused.append(error)
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, -1), (-1, 0), (7, -1)])
+def test_offsets_of_nobodys_transaction_come_no_further(producer_id: int, epoch: int) -> None:
+    groups: Any = Groups()
+    nothing: Any = None
+    handler = TxnOffsetCommitHandler(nothing, groups, nothing, nothing)
+    message = SimpleNamespace(group_id="g", producer_id=producer_id, producer_epoch=epoch)
+    request: Any = SimpleNamespace(message=lambda: message)
+    handler(request)
+    assert groups.refused == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
