@@ -48,7 +48,7 @@ from ottla.coordinators.group_records import (
     delete,
     read_record,
 )
-from ottla.coordinators.migration import downgraded, is_all_classic, records_of, upgraded
+from ottla.coordinators.migration import can_be_classic, downgraded, records_of, upgraded
 from ottla.coordinators.mixed import MixedProtocol
 from ottla.coordinators.offsets import Offsets
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp, Token
@@ -298,7 +298,7 @@ class GroupShard:
         config = self._desk.config
         if (
             not config.can_downgrade
-            or not is_all_classic(group, gone)
+            or not can_be_classic(group, gone)
             or len(group.members) - len(gone) > config.max_size
         ):
             return False

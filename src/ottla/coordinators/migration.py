@@ -136,10 +136,15 @@ def records_of(group: ConsumerGroup) -> list[CoordinatorRecord]:
     return records
 
 
-def is_all_classic(group: ConsumerGroup, without: Collection[str]) -> bool:
-    """Whether somebody is left without these, and all of them speak the classic protocol."""
-    left = [member for id, member in group.members.items() if id not in without]
-    return bool(left) and all(member.classic is not None for member in left)
+def protocols_of(member: ClassicMemberMetadata) -> frozenset[str]:
+    return frozenset(each.name for each in member.supported_protocols)
+
+
+def can_be_classic(group: ConsumerGroup, without: Collection[str]) -> bool:
+    """Whether somebody is left without these, and all of them are classic members with a protocol in common."""
+    left = [member.classic for id, member in group.members.items() if id not in without]
+    classic = [protocols_of(each) for each in left if each is not None]
+    return bool(left) and len(classic) == len(left) and bool(frozenset.intersection(*classic))
 
 
 def downgraded(

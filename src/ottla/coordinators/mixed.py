@@ -27,7 +27,7 @@ from ottla.coordinators.consumer import (
 from ottla.coordinators.consumer_protocol import ConsumerProtocol, join_timer, sync_timer
 from ottla.coordinators.group_base import Asked, Desk, milliseconds
 from ottla.coordinators.group_records import ClassicMemberMetadata, ClassicProtocol
-from ottla.coordinators.migration import assignment_for, by_id
+from ottla.coordinators.migration import assignment_for, by_id, protocols_of
 from ottla.coordinators.shard import Token
 from ottla.coordinators.subscription import PROTOCOL_TYPE, Subscription, read_subscription
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -82,15 +82,17 @@ class MixedProtocol:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
         if member_id not in group.members and len(group.members) >= config.consumer_max_size:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
-        names = {protocol.name for protocol in message.protocols}
-        subscription = None
-        if message.protocol_type == PROTOCOL_TYPE and names:
-            subscription = read_subscription(bytes(message.protocols[0].metadata))
-        if subscription is None or not all(
-            any(each.name in names for each in member.classic.supported_protocols)
+        names = frozenset(protocol.name for protocol in message.protocols)
+        others = [
+            protocols_of(member.classic)
             for id, member in group.members.items()
             if member.classic is not None and id != member_id
-        ):
+        ]
+        subscription = None
+        # One that all classic members have, for when they are alone again.
+        if message.protocol_type == PROTOCOL_TYPE and names.intersection(*others):
+            subscription = read_subscription(bytes(message.protocols[0].metadata))
+        if subscription is None:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return subscription
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from group_world import FakeTopics, GroupWorld, Member
+from group_world import FakeTopics, GroupWorld, Member, protocols, subscription
 
 from ottla.coordinators.classic import ClassicGroup
 from ottla.coordinators.consumer import ConsumerGroup
@@ -88,3 +89,43 @@ def test_a_pattern_that_has_become_too_costly_is_tried_and_logged_once_for_each_
         assert Member(world, f"other{number}").join().error_code == 0
     assert reader.join().error_code == 0
     assert caplog.text.count("is not matched anew") == 1
+
+
+def classic_join(world: GroupWorld, *names: str) -> Any:
+    """Both steps of a classic member that comes to a group with members of the consumer protocol."""
+    offer = protocols(*names, metadata=subscription("t"))
+    member_id = world.join(protocols=offer).reply.member_id
+    return world.join(member=member_id, protocols=offer)
+
+
+def test_classic_members_of_a_mixed_group_need_one_protocol_that_all_of_them_have() -> None:
+    """In pairs they may have one each, and yet no classic group could be made of all of them."""
+    world = GroupWorld()
+    last_consumer = Member(world, "m1")
+    last_consumer.join()
+    assert classic_join(world, "x", "y").error == 0
+    assert classic_join(world, "y", "z").error == 0
+    join = world.join(protocols=protocols("x", "z", metadata=subscription("t")))
+    assert join.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert last_consumer.leave().error_code == 0
+    group = world.shard.groups["g"]
+    assert isinstance(group, ClassicGroup)
+    assert (len(group.members), group.protocol) == (2, "y")
+
+
+def test_classic_members_without_a_protocol_in_common_stay_a_consumer_group() -> None:
+    """As a log may have them that was written by somebody else."""
+    world = GroupWorld()
+    last_consumer = Member(world, "m1")
+    last_consumer.join()
+    ids = [classic_join(world, "x").reply.member_id for _ in range(2)]
+    group = world.shard.groups["g"]
+    assert isinstance(group, ConsumerGroup)
+    odd = group.members[ids[1]]
+    assert odd.classic is not None
+    (offered,) = odd.classic.supported_protocols
+    foreign = replace(odd.classic, supported_protocols=(replace(offered, name="y"),))
+    group.put_member(replace(odd, classic=foreign))
+    assert last_consumer.leave().error_code == 0
+    assert isinstance(world.shard.groups["g"], ConsumerGroup)
+    assert sorted(world.shard.groups["g"].members) == sorted(ids)
