@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 LOAD_BYTES = 1 << 20
 """Read at a time while loading; the loop goes round in between."""
+RELOAD_PAUSE_S, RELOAD_PAUSE_MAX_S = 1.0, 60.0
+"""After loading failed; doubles each time."""
+FAILED_TICK_PAUSE_S = 10.0
 CREATE_TIMEOUT_S = 5.0
 
 WRITES_LITTLE = frozenset(
@@ -144,6 +147,9 @@ class LiveShard:
         self.partition = partition
         self.waiting: dict[Waiting, None] = {}
         self.is_loaded = False
+        self._has_failed_to_load = False
+        self._has_failed_to_tick = False
+        self._no_tick_before = -inf
         self._leader_epoch = partition.leader_epoch
         self._replicas = replicas
         self._clock = replicas.clock
@@ -166,24 +172,38 @@ class LiveShard:
     # -- loading
 
     async def _load(self) -> None:
+        """Until it has been done; whoever asks meanwhile looks for the coordinator again."""
+        pause_s = RELOAD_PAUSE_S
+        while self.is_current:
+            try:
+                await self._load_once()
+                return
+            except Exception:
+                logger.exception(
+                    "%s-%d could not be loaded; again in %.0f s", *self.partition.key, pause_s
+                )
+            self._has_failed_to_load = True
+            self.is_loaded = False
+            self.shard = self.topic.new_shard(self.partition.partition)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RELOAD_PAUSE_MAX_S)
+
+    async def _load_once(self) -> None:
         """Replay every record. What a former leader left uncommitted is replayed too: we lead, so it will
         be committed, or we will be deposed."""
         log = self.partition.log
         offset = log.log_start
-        try:
-            while offset < log.log_end and self.is_current:
-                read = log.read(offset, max_bytes=LOAD_BYTES, end_offset=log.log_end)
-                if read.range is None:
-                    break
-                self._replay(memoryview(read.range.read()), offset)
-                offset = read.next_offset
-                await asyncio.sleep(0)
-        except Exception:
-            logger.exception("%s-%d could not be loaded", *self.partition.key)
-            return
+        while offset < log.log_end and self.is_current:
+            read = log.read(offset, max_bytes=LOAD_BYTES, end_offset=log.log_end)
+            if read.range is None:
+                break
+            self._replay(memoryview(read.range.read()), offset)
+            offset = read.next_offset
+            await asyncio.sleep(0)
         if self.is_current:
-            self.is_loaded = True
-            self.apply(self.shard.loaded(self._clock.monotonic()))
+            effects = self.shard.loaded(self._clock.monotonic())
+            self.is_loaded, self._has_failed_to_load = True, False
+            self.apply(effects)
 
     def _replay(self, data: memoryview, from_offset: int) -> None:
         now_ms = self._clock.wall_ms()
@@ -207,7 +227,11 @@ class LiveShard:
         waiting = Waiting(self, api_key, version, message, reply)
         self.waiting[waiting] = None
         if not self.is_loaded:
-            waiting.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            waiting.refuse(
+                ErrorCode.NOT_COORDINATOR
+                if self._has_failed_to_load
+                else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            )
             return
         if self.partition.is_under_min_isr and api_key not in WRITES_LITTLE:
             waiting.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -333,7 +357,7 @@ class LiveShard:
             self._timer = None
         deadline = self.shard.next_deadline()
         if deadline < inf and self.is_loaded and self.is_current:
-            delay = max(0.0, deadline - self._clock.monotonic())
+            delay = max(0.0, max(deadline, self._no_tick_before) - self._clock.monotonic())
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
@@ -343,10 +367,22 @@ class LiveShard:
         try:
             effects = self.shard.tick(self._clock.monotonic(), self._clock.wall_ms())
         except Exception:
+            self._tick_failed()
+            return
+        self.apply(effects)
+
+    def _tick_failed(self) -> None:
+        """It begins again from the log, once. Where that did not help, all that needs no timer goes on."""
+        if not self._has_failed_to_tick:
+            self._has_failed_to_tick = True
             logger.exception("%s-%d failed; loading it anew", *self.partition.key)
             self._begin_again()
             return
-        self.apply(effects)
+        logger.exception(
+            "%s-%d failed again; its timers wait %.0f s", *self.partition.key, FAILED_TICK_PAUSE_S
+        )
+        self._no_tick_before = self._clock.monotonic() + FAILED_TICK_PAUSE_S
+        self._set_timer()
 
 
 def _told_to_clients(error: ErrorCode) -> ErrorCode:

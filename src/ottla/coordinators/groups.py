@@ -65,6 +65,8 @@ ALL_GROUP_OPERATIONS = 0b1101_0100_1000
 EXPIRED_AT_ONCE_MAX = 1000
 """Offsets deleted in one batch; what is left comes right after."""
 
+FAILED_TIMER_RETRY_MS = 30_000
+
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 """Which protocol a member speaks, in ConsumerGroupDescribe."""
 
@@ -107,15 +109,23 @@ class GroupShard:
     def replay(
         self, offset: int, record: CoordinatorRecord, producer: ProducerStamp | None, now_ms: int
     ) -> None:
+        """Kafka, too, goes on: one record that cannot be read, or makes no sense, must not take all groups away."""
         try:
             found = read_record(record)
         except MalformedRecord as error:
-            # Kafka, too, goes on: one record that cannot be read must not take all groups away.
             logger.error("record %d of a group coordinator is left out: %s", offset, error)
             return
         if found is None:
             return
         key, value = found
+        try:
+            self._replay(offset, key, value, producer)
+        except Exception:
+            logger.exception("record %d of a group coordinator is left out: %s", offset, key)
+
+    def _replay(
+        self, offset: int, key: Key, value: Value | None, producer: ProducerStamp | None
+    ) -> None:
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
             self.offsets.replay(offset, key, value, producer)
@@ -218,9 +228,17 @@ class GroupShard:
 
     def tick(self, now: float, now_ms: int) -> Effects:
         self._desk.out = Outbox(now, now_ms)
-        for action in self._desk.timers.due(now):
-            action()
-        return self._desk.out.effects()
+        out = self._desk.out
+        for name, action in self._desk.timers.due(now):
+            decided = len(out.records), len(out.replies)
+            try:
+                action()
+            except Exception:
+                # Of one group: all others go on, and nothing is written of what was half decided.
+                logger.exception("%s failed, and is tried again", " of ".join(name[:2]))
+                del out.records[decided[0] :], out.replies[decided[1] :]
+                self._desk.after(name, FAILED_TIMER_RETRY_MS, action)
+        return out.effects()
 
     def next_deadline(self) -> float:
         return self._desk.timers.next_look()

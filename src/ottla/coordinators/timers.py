@@ -42,8 +42,8 @@ class Timers:
     def next_look(self) -> float:
         return self._queue[0][0] if self._queue else inf
 
-    def due(self, now: float) -> Iterator[Callable[[], None]]:
-        """Each action that is due, once; what an action sets for now comes with the next call."""
+    def due(self, now: float) -> Iterator[tuple[Key, Callable[[], None]]]:
+        """Each action that is due, once, with its name; what an action sets for now comes with the next call."""
         ready = []
         while self._queue and self._queue[0][0] <= now:
             queued_at, key = heappop(self._queue)
@@ -61,4 +61,4 @@ class Timers:
         for key, timer in ready:
             if self._timers.get(key) is timer:  # an earlier action may have cancelled or moved it
                 del self._timers[key]
-                yield timer.action
+                yield key, timer.action

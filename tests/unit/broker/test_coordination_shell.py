@@ -8,6 +8,8 @@ from math import inf
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from ottla.broker.coordination import InternalTopic, LiveShard
 from ottla.broker.replicas import News
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp
@@ -56,9 +58,12 @@ class FakePartition:
 class CountingShard:
     """Counts what was written; says the count."""
 
+    deadline = inf
+
     def __init__(self) -> None:
         self.count = 0
         self.promised = 0
+        self.ticks = 0
 
     def replay(
         self, offset: int, record: CoordinatorRecord, producer: ProducerStamp | None, now_ms: int
@@ -84,10 +89,11 @@ class CountingShard:
         )
 
     def tick(self, now: float, now_ms: int) -> Effects:
-        return Effects()
+        self.ticks += 1
+        raise ValueError("a mistake of ours")
 
     def next_deadline(self) -> float:
-        return inf
+        return self.deadline
 
 
 def refusal(key: ApiKey, version: int, message: Any, error: ErrorCode) -> Mapping[str, Any]:
@@ -121,6 +127,14 @@ def with_shell(test: Callable[[Shell], Awaitable[None]]) -> None:
         shell.live.drop()
 
     asyncio.run(run())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(5_000):
+        if holds():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never came to that")
 
 
 def test_while_it_loads_a_shard_answers_nothing_else() -> None:
@@ -223,5 +237,51 @@ def test_what_a_shard_writes_is_one_batch_that_can_be_read_again() -> None:
         (record,) = records(memoryview(raw), batch)
         assert (record.key, record.value, record.timestamp) == (b"k", b"v", 1000)
         assert not batch.is_transactional
+
+    with_shell(run)
+
+
+def test_a_shard_that_cannot_be_loaded_sends_its_clients_away_and_tries_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ottla.broker.coordination.RELOAD_PAUSE_S", 0.0)
+
+    async def run() -> None:
+        shell = Shell()
+        shell.partition.log_end = 1  # of which nothing can be read
+        monkeypatch.setattr(shell.partition, "read", unreadable)
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+        shell.ask("read")
+        assert shell.replies == [{"error": ErrorCode.NOT_COORDINATOR}]
+        shell.partition.log_end = 0
+        await until(lambda: shell.live.is_loaded)
+        shell.ask("read")
+        assert shell.replies[1:] == [{"count": 0}]
+        shell.live.drop()
+
+    def unreadable(offset: int, **_: Any) -> Any:
+        raise OSError("the disk says no")
+
+    asyncio.run(run())
+
+
+def test_a_shard_whose_timers_fail_is_loaded_anew_once_and_then_goes_on_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run(shell: Shell) -> None:
+        before = shell.live.shard
+        monkeypatch.setattr(CountingShard, "deadline", 0.0)  # it is due, and stays so
+        shell.ask("read")
+        await until(lambda: shell.live.shard is not before and shell.live.is_loaded)
+        again = shell.live.shard
+        assert isinstance(again, CountingShard)
+        await until(lambda: again.ticks > 0)
+        shell.ask("read")
+        await asyncio.sleep(0.01)
+        shell.ask("read")
+        assert shell.replies == [{"count": 0}] * 3
+        assert shell.live.shard is again
+        assert again.ticks == 1, "there is a pause before it is tried again"
 
     with_shell(run)

@@ -11,6 +11,15 @@ from group_world import FakeTopics, GroupWorld, Member, protocols, subscription
 
 from ottla.coordinators.classic import ClassicGroup
 from ottla.coordinators.consumer import ConsumerGroup
+from ottla.coordinators.consumer_protocol import ConsumerProtocol
+from ottla.coordinators.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    put,
+)
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 
@@ -129,3 +138,66 @@ def test_classic_members_without_a_protocol_in_common_stay_a_consumer_group() ->
     assert last_consumer.leave().error_code == 0
     assert isinstance(world.shard.groups["g"], ConsumerGroup)
     assert sorted(world.shard.groups["g"].members) == sorted(ids)
+
+
+def test_a_timer_that_fails_takes_no_other_group_with_it_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = GroupWorld()
+    for group in ("bad", "good"):
+        Member(world, "m1").beat(
+            group_id=group, subscribed_topic_names=["t"], rebalance_timeout=30_000
+        )
+    remove = ConsumerProtocol.remove
+
+    def failing(self: ConsumerProtocol, group: ConsumerGroup, gone: list[str]) -> None:
+        remove(self, group, gone)
+        if group.id == "bad":
+            raise ValueError("a mistake of ours")
+
+    monkeypatch.setattr(ConsumerProtocol, "remove", failing)
+    world.sleep(50)
+    assert not world.shard.groups["bad"].is_empty, "nothing is half decided"
+    assert world.shard.groups["good"].is_empty
+    monkeypatch.undo()
+    world.sleep(50)
+    assert world.shard.groups["bad"].is_empty
+
+
+def test_a_record_that_makes_no_sense_is_left_out_and_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = GroupWorld()
+    world.commit("other", 42)
+    odd_state = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=1,
+        previous_member_epoch=0,
+        state=9,
+        assigned_partitions=(),
+        partitions_pending_revocation=(),
+    )
+    odd_key = ConsumerGroupCurrentMemberAssignmentKey(group_id="odd", member_id="m1")
+    world.log.append((put(odd_key, odd_state), None))
+    twin = MemberMetadata(
+        member_id="m1",
+        group_instance_id="i",
+        client_id="c",
+        client_host="h",
+        rebalance_timeout=1,
+        session_timeout=1,
+        subscription=b"",
+        assignment=b"",
+    )
+    twins = GroupMetadataValue(
+        protocol_type="consumer",
+        generation=1,
+        protocol="range",
+        leader="m1",
+        current_state_timestamp=1,
+        members=(twin, replace(twin, member_id="m2")),
+    )
+    world.log.append((put(GroupMetadataKey(group="twins"), twins), None))
+    world.reload()
+    assert world.committed("other").committed_offset == 42
+    assert "twins" not in world.shard.groups
+    assert all(f"'{name}'" in caplog.text for name in ("odd", "twins"))
