@@ -20,6 +20,7 @@ from ottla.metadata.records import NO_LEADER, RECOVERING, TOPIC_RESOURCE
 from ottla.replica.partition import Partition, Proposal, Role, Truncation
 from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.coverage import mark
+from ottla.sim.leaders import Leaders
 from ottla.sim.oracle import EMPTY, Copy, Ledger, Violation
 from ottla.sim.process import Process
 from ottla.sim.quorum_checker import METADATA, QuorumChecker
@@ -46,6 +47,8 @@ class Checkers:
         # Looked up when it is called: `observers` listens there.
         self._quorum.on_decisions.append(lambda *what: self._check_decisions(*what))
         self.on_decisions = self._quorum.on_decisions
+        self.leaders = Leaders(self._now)
+        self.on_decisions.append(self.leaders.decided)
         self._told = Told()
         self._leaders: dict[tuple[UUID, int, int], int] = {}
         self._broker_epochs: dict[int, int] = {}
@@ -289,7 +292,10 @@ class Checkers:
     def _check_anomalies(self) -> None:
         for anomaly in self.history.anomalies[self._anomalies_seen :]:
             self._anomalies_seen += 1
-            if anomaly.refused is None or not self._has_expired(anomaly.refused):
+            refusal = anomaly.refusal
+            if refusal is None or not (
+                self._has_expired(refusal.batch) or self.leaders.had_successor(refusal)
+            ):
                 raise self._fail(anomaly.rule, "a client", anomaly.partition, anomaly.what)
 
     def _has_expired(self, batch: Batch) -> bool:
@@ -447,6 +453,8 @@ class Checkers:
         partition.invariants()  # D5, D6
         if before is None or before.log_end != state.log_end or before.role is not state.role:
             self._log_changed(watched, key, partition, replica, before)
+        elif before.log_start != state.log_start:
+            self._forget_expired(watched, key, partition.log, replica)
         led_before = before is not None and before.role is Role.LEADER
         same_epoch = before is not None and before.leader_epoch == state.leader_epoch
         took_over = state.role is Role.LEADER and not (led_before and same_epoch)

@@ -251,7 +251,9 @@ class Scenario:
         self.nemesis.on_wrong_disk.append(self.workload.expect_wrong_disks)
         self.table: tables.Table | None = None
         if options.has_table:
-            self.table = tables.Table(self.cluster, world.loop.random_for("table"))
+            self.table = tables.Table(
+                self.cluster, self.checkers.leaders, world.loop.random_for("table")
+            )
             self.checkers.on_decisions.append(self.table.decided)
         self.groups: GroupWorkload | None = None
         if options.groups is not None:

@@ -23,6 +23,7 @@ from ottla.records.batch import batches, check_crc
 from ottla.records.record import Record, records
 from ottla.sim.cluster import SimCluster
 from ottla.sim.coverage import mark
+from ottla.sim.leaders import Leaders
 from ottla.sim.oracle import Violation
 from ottla.sim.workload import TABLE, Batch, History, Producer, Workload, key_of
 from ottla.sim.world import SimHost
@@ -60,10 +61,11 @@ class Loss(NamedTuple):
 class Table:
     """The topic, its writers and what they were told."""
 
-    def __init__(self, cluster: SimCluster, chance: random.Random) -> None:
+    def __init__(self, cluster: SimCluster, leaders: Leaders, chance: random.Random) -> None:
         self.history = History()
         self.losses: list[Loss] = []
         self._cluster = cluster
+        self._leaders = leaders
         self._random = chance
         self._producers: list[Producer] = []
 
@@ -137,9 +139,9 @@ class Table:
         return left
 
     def check_end(self) -> None:
-        if self.history.anomalies:
-            anomaly = self.history.anomalies[0]
-            raise Violation(anomaly.rule, TABLE, anomaly.what, [])
+        for anomaly in self.history.anomalies:
+            if anomaly.refusal is None or not self._leaders.had_successor(anomaly.refusal):
+                raise Violation(anomaly.rule, TABLE, anomaly.what, [])
         written = self._written()
         uncertain = self._uncertain_keys()
         acknowledged = self._newest_acknowledged()

@@ -59,14 +59,21 @@ class Ack(NamedTuple):
     at: float
 
 
+class Refusal(NamedTuple):
+    """A broker took a batch for one that is out of turn."""
+
+    batch: Batch
+    by: int
+    asked_at: float
+
+
 class Anomaly(NamedTuple):
     """Something that a client saw and must never see."""
 
     rule: str
     partition: TopicPartition
     what: str
-    refused: Batch | None = None
-    """The batch that it happened to, if it happened to one."""
+    refusal: Refusal | None = None
 
 
 @dataclass
@@ -118,7 +125,9 @@ class Connections:
         self._channels: dict[tuple[str, int], Channel] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
         self._places: dict[TopicPartition, Place] = {}
-        self._newest_epoch: dict[TopicPartition, int] = {}
+        self._newest_epoch: dict[tuple[UUID, TopicPartition], int] = {}
+        """By topic id: the epochs of the next topic of a name begin anew, and a broker may tell of the former
+        one long after it was deleted (seed 117)."""
         self._turn = 0
 
     async def at(self, address: tuple[str, int]) -> Channel:
@@ -161,11 +170,6 @@ class Connections:
         """Whoever we took for the leader is not, or does not answer."""
         self._places.pop(partition, None)
 
-    def forget_history(self, partition: TopicPartition) -> None:
-        """Its topic was deleted: the epochs of the next of that name begin anew."""
-        self._newest_epoch.pop(partition, None)
-        self._places.pop(partition, None)
-
     async def refresh(self, topic: str) -> None:
         answer = await self.ask(
             ApiKey.METADATA, {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
@@ -177,8 +181,8 @@ class Connections:
                     key = TopicPartition(topic, int(each.partition_index))
                     epoch = int(each.leader_epoch)
                     # A broker that is cut off may still tell of a leader long deposed.
-                    if epoch >= self._newest_epoch.get(key, -1):
-                        self._newest_epoch[key] = epoch
+                    if epoch >= self._newest_epoch.get((found.topic_id, key), -1):
+                        self._newest_epoch[found.topic_id, key] = epoch
                         self._places[key] = Place(found.topic_id, int(each.leader_id), epoch)
 
     async def fetch(
@@ -353,6 +357,8 @@ class Producer:
         self._producer_id: int | None = None
         self._sequence = 0
         self._value = 0
+        self._asked = (-1, 0.0)
+        """Which broker was sent something last, and when."""
 
     async def run(self) -> None:
         """Until told to stop, and then until everything begun has an outcome."""
@@ -373,7 +379,7 @@ class Producer:
     def forget(self) -> None:
         """The topic was deleted: its next life knows nothing of our sequences."""
         self._producer_id = None
-        self._connections.forget_history(self.partition)
+        self._connections.forget(self.partition)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -408,6 +414,7 @@ class Producer:
         """One round: send all, wait for all; what has to be sent again."""
         try:
             place, channel = await self._connections.leader(self.partition)
+            self._asked = place.leader, self._now()
             calls = [
                 self._connections.call(channel, ApiKey.PRODUCE, *_produce_call(place, batch))
                 for batch in queue
@@ -445,13 +452,14 @@ class Producer:
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and len(again) > 1:
             return  # one before it did not get there either
         if code not in RETRIABLE and not self.losses_are_allowed:
+            out_of_turn = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             self._history.anomalies.append(
                 Anomaly(
                     "C1",
                     self.partition,
                     f"sequence {batch.sequence} of producer {batch.producer_id} ({self._name}), the "
                     f"oldest without an answer, was refused with {code.name}",
-                    batch,
+                    Refusal(batch, *self._asked) if out_of_turn else None,
                 )
             )
 
@@ -529,7 +537,7 @@ class Consumer:
     def forget(self) -> None:
         """The topic was deleted: the next one of that name begins anew."""
         self.position, self._epoch, self._known_end = 0, -1, 0
-        self._connections.forget_history(self.partition)
+        self._connections.forget(self.partition)
 
     async def run(self) -> None:
         while not self.stopping:

@@ -11,6 +11,7 @@ from ottla.log.config import LogConfig
 from ottla.log.log import Log
 from ottla.records.record import Record, build
 from ottla.sim.disk import SimDisk
+from ottla.sim.leaders import Leaders
 from ottla.sim.oracle import Violation
 from ottla.sim.tables import PARTITION, Loss, Table
 from ottla.sim.workload import Ack, Batch, key_of
@@ -23,7 +24,7 @@ class JudgedTable(Table):
     """Replicas with these values at the offsets from 0 on."""
 
     def __init__(self, *replicas: list[bytes]) -> None:
-        super().__init__(None, random.Random(0))  # type: ignore[arg-type]
+        super().__init__(None, Leaders(lambda: 0.0), random.Random(0))  # type: ignore[arg-type]
         self._replicas = [(id, _log_of(values)) for id, values in enumerate(replicas, 1)]
 
     def _logs(self) -> list[tuple[int, Log]]:
