@@ -51,7 +51,7 @@ CLIENTS = {
             "confluent-kafka-python",
             "confluent",
             "every codec and acks, idempotence, transactions with abort and read_committed, groups of both "
-            "protocols with rebalances and static members, seeks, offsets by time, quotas, admin",
+            "protocols with rebalances and static members, seeks, offsets by time, is throttled by quotas, admin",
         ),
         Client(
             "kafka-python",

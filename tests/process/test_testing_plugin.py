@@ -102,7 +102,7 @@ def test_a_failed_test_shows_the_brokers_logs_and_the_seed(pytester: pytest.Pyte
     )
     result = run(pytester)
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*Kafka brokers*", "1 brokers, seed 4711", "*node 1 is ready*"])
+    result.stdout.fnmatch_lines(["*Kafka brokers*", "1 broker, seed 4711", "*node 1 is ready*"])
     assert str(result.stdout).count("Kafka brokers") == 1
 
 
@@ -229,6 +229,29 @@ def test_clients_can_be_put_on_one_side() -> None:
             assert not select([second], [], [], 0.5)[0]
             cluster.heal()
             assert select([second], [], [], 5)[0]
+
+
+def test_the_new_leader_is_known_though_the_old_one_still_believes_in_itself() -> None:
+    quick = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+    with Cluster(3, quick, proxied=True) as cluster:
+        topic = cluster.create_topic("t")
+        old = cluster.leader(topic)
+        cluster.partition([old])  # clients reach all three
+        wait_until(lambda: cluster.leader(topic) != old, 30, "another leads")
+        assert {cluster.leader(topic) for _ in range(5)}.isdisjoint([old])
+        with pytest.raises(TimeoutError, match="all replicas of t are in sync"):
+            cluster.wait_in_sync(topic, 0.5)
+        cluster.heal()
+        cluster.wait_in_sync(topic)
+
+
+def test_what_a_cluster_does_not_have_is_said_at_once() -> None:
+    with Cluster(1) as cluster:
+        topic = cluster.create_topic("t", partitions=2)
+        with pytest.raises(ValueError, match="no node 9 in this cluster; there are 1"):
+            cluster.kill(9)
+        with pytest.raises(ValueError, match="topic t has no partition 4: they are 0 to 1"):
+            cluster.leader(topic, 4)
 
 
 def test_a_cluster_that_is_not_proxied_says_so() -> None:

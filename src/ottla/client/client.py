@@ -109,6 +109,15 @@ class Client:
             await self.metadata([name])
         return self._topics[name]
 
+    async def topic_as_known_at(self, address: Address, name: str) -> Topic:
+        """By the broker there and no other. KafkaError if it knows of none; OSError if it does not answer."""
+        channel = await self.connections.at(address)
+        fields = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
+        answer = await channel.request(ApiKey.METADATA, fields)
+        (topic,) = answer.topics
+        check(topic.error_code, f"topic {name}")
+        return _metadata(answer).topics[0]
+
     async def describe_cluster(self) -> ClusterDescription:
         fields = {"include_fenced_brokers": True, "endpoint_type": 1}
 

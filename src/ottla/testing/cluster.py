@@ -13,12 +13,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from ottla.cli.cluster import HOST, READY_TIMEOUT_S, STOP_PATIENCE_S, LocalCluster
 from ottla.cli.ports import free_ports
@@ -40,6 +40,7 @@ SETTINGS: Mapping[str, str] = {
 
 LOG_LINES = 60
 ASK_TIMEOUT_S = 30.0
+BROKER_PATIENCE_S = 1.0
 LOOK_EVERY_S = 0.02
 T = TypeVar("T")
 
@@ -234,6 +235,7 @@ class Cluster:
 
     def launch(self, *ids: int) -> None:
         """Start these nodes, and wait for nothing."""
+        self._require(ids)
         if self._network is not None:
             for id in ids:
                 self._network.up(id)
@@ -241,12 +243,14 @@ class Cluster:
 
     def kill(self, *ids: int) -> None:
         """SIGKILL, as a crash would: no goodbye, nothing flushed."""
+        self._require(ids)
         self._refuse(ids)
         self._local.kill(list(ids))
         self._are_awake(ids)
 
     def stop(self, *ids: int) -> list[int | None]:
         """A controlled shutdown: leaderships move first. The exit codes."""
+        self._require(ids)
         self.resume(*(id for id in ids if self.nodes[id].paused))
         self._local.stop(list(ids))
         self._refuse(ids)
@@ -254,6 +258,7 @@ class Cluster:
 
     def restart(self, *ids: int) -> None:
         """Stop and start, one after the other."""
+        self._require(ids)
         for id in ids:
             if self.nodes[id].running:
                 self.stop(id)
@@ -273,9 +278,17 @@ class Cluster:
         for id in ids:
             self.nodes[id].paused = False
 
+    def _require(self, ids: Iterable[End]) -> None:
+        """They are nodes of this cluster; anything else is a slip that would do nothing, or half of it."""
+        unknown = [id for id in ids if id not in self.nodes and id != CLIENT]
+        if unknown:
+            known = ", ".join(str(id) for id in self.nodes) or "none before it is started"
+            raise ValueError(f"no node {unknown[0]} in this cluster; there are {known}")
+
     def _signal(self, ids: Collection[int], number: signal.Signals) -> None:
+        self._require(ids)
         for id in ids:
-            process = self._local.node(id).process
+            process = self._local.nodes[id].process
             if process is None or not process.signal(number):
                 raise RuntimeError(f"node {id} does not run")
 
@@ -296,6 +309,7 @@ class Cluster:
         """Only within a group can they talk; nodes that are not named are a group of their own. Clients reach all,
         unless one group has CLIENT in it. A partition replaces the one before."""
         named = {end for group in groups for end in group}
+        self._require(named)
         rest = [id for id in self.nodes if id not in named]
         parts: list[Collection[End]] = [*groups, rest]
         ways = [
@@ -309,11 +323,13 @@ class Cluster:
 
     def isolate(self, id: int) -> None:
         """Nobody can talk to it, clients neither."""
+        self._require([id])
         others: list[End] = [CLIENT, *(other for other in self.nodes if other != id)]
         self.partition([id], others)
 
     def cut(self, source: End, target: End) -> None:
         """One way only: what the first sends no longer reaches the second."""
+        self._require([source, target])
         self._wires.cut([(source, target)])
 
     def heal(self) -> None:
@@ -337,21 +353,21 @@ class Cluster:
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The broker that leads the partition, once there is one."""
-        found = self._until(
-            lambda partitions: (
-                partitions if len(partitions) > partition and _is_led(partitions[partition]) else []
-            ),
-            topic,
-            f"{topic}-{partition} has a leader",
-        )
+
+        def is_led(partitions: list[Partition]) -> bool:
+            if partition >= len(partitions):
+                raise ValueError(
+                    f"topic {topic} has no partition {partition}: they are 0 to {len(partitions) - 1}"
+                )
+            return _is_led(partitions[partition])
+
+        found = self._until(is_led, topic, f"{topic}-{partition} has a leader")
         return found[partition].leader
 
     def wait_in_sync(self, topic: str, timeout: float = ASK_TIMEOUT_S) -> None:
         """Until every partition has a leader, and every replica in its ISR."""
         self._until(
-            lambda partitions: (
-                partitions if all(_is_led(p) and not p.out_of_sync for p in partitions) else []
-            ),
+            lambda partitions: all(_is_led(p) and not p.out_of_sync for p in partitions),
             topic,
             f"all replicas of {topic} are in sync",
             timeout,
@@ -359,7 +375,7 @@ class Cluster:
 
     def _until(
         self,
-        wanted: Callable[[list[Partition]], list[Partition]],
+        good: Callable[[list[Partition]], bool],
         topic: str,
         what: str,
         timeout: float = ASK_TIMEOUT_S,
@@ -368,28 +384,61 @@ class Cluster:
 
         async def ask(client: Client) -> list[Partition]:
             while True:
-                found = list((await client.topic(topic, fresh=True)).partitions)
-                if good := wanted(found):
-                    return good
+                found = await self._newest(client, topic)
+                if found and good(found):
+                    return found
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"not within {timeout:g} s: {what} (last: {found})")
+                    last = found or "no broker answers"
+                    raise TimeoutError(f"not within {timeout:g} s: {what} (last: {last})")
                 await asyncio.sleep(LOOK_EVERY_S)
 
         return self._ask(ask)
+
+    async def _newest(self, client: Client, topic: str) -> list[Partition]:
+        """Of what all brokers know: one that is cut off believes in what was. Empty if none answers."""
+        from ottla.wire.errors import ErrorCode, KafkaError
+
+        async def known_at(address: tuple[str, int]) -> tuple[Partition, ...] | KafkaError:
+            try:
+                async with asyncio.timeout(BROKER_PATIENCE_S):
+                    return (await client.topic_as_known_at(address, topic)).partitions
+            except OSError:
+                return ()
+            except KafkaError as error:
+                return error
+
+        awake = [self._addresses[node.id] for node in self.up]
+        views = await asyncio.gather(*(known_at(address) for address in awake))
+        newest: dict[int, Partition] = {}
+        for view in views:
+            for seen in () if isinstance(view, KafkaError) else view:
+                known = newest.get(seen.partition)
+                if known is None or _age(seen) > _age(known):
+                    newest[seen.partition] = seen
+        errors = [view for view in views if isinstance(view, KafkaError)]
+        for error in errors if not newest else ():
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not error.retriable:
+                raise error
+        return [newest[number] for number in sorted(newest)]
+
+    @property
+    def _addresses(self) -> dict[int, tuple[str, int]]:
+        """Where clients reach each node."""
+        return {
+            id: (HOST, self._advertised[id] if self._is_proxied else node.port)
+            for id, node in self.nodes.items()
+        }
 
     def _ask(self, question: Callable[[Client], Awaitable[T]]) -> T:
         """In a thread of its own: the caller may have an event loop at work in this one."""
         from ottla.client import BlockingClient
 
-        addresses = []
-        for address in self.get_bootstrap_server().split(","):
-            host, _, port = address.rpartition(":")
-            addresses.append((host, int(port)))
         result: list[T] = []
         failure: list[BaseException] = []
 
         def work() -> None:
             try:
+                addresses = list(self._addresses.values())
                 with BlockingClient(addresses, timeout_s=ASK_TIMEOUT_S) as blocking:
 
                     async def asked() -> T:
@@ -410,7 +459,8 @@ class Cluster:
 
     def report(self, lines: int = LOG_LINES) -> str:
         """Who runs, the seed, and the end of what each node printed."""
-        parts = [f"{self.brokers} brokers, seed {self.seed}"]
+        noun = "broker" if self.brokers == 1 else "brokers"
+        parts = [f"{self.brokers} {noun}, seed {self.seed}"]
         for node in self.nodes.values():
             state = "paused" if node.paused else "running" if node.running else "down"
             parts.append(f"--- node {node.id} ({state})\n{node.last_lines(lines)}")
@@ -438,5 +488,10 @@ def _watch_over(directory: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def _is_led(partition: Any) -> bool:
+def _age(seen: Partition) -> tuple[int, int]:
+    """What is newer is greater: a later leader or, with the same one, fewer in sync (nobody tells what came later)."""
+    return seen.leader_epoch, -len(seen.isr)
+
+
+def _is_led(partition: Partition) -> bool:
     return bool(partition.leader >= 0)
