@@ -51,7 +51,7 @@ def run(line: str, directory: Path) -> str:
 
 def test_a_cluster_as_the_readme_shows_it(tmp_path: Path) -> None:
     directory = tmp_path / "cluster"
-    shown = [pair for block in blocks("console")[1:4] for pair in commands(block)]
+    shown = [pair for block in blocks("console")[1:5] for pair in commands(block)]
     assert shown[0][0] == "ottla up --detach"
     assert shown[-1][0] == "ottla purge"
     try:
