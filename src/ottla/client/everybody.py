@@ -1,4 +1,4 @@
-"""One question to every broker: for what only its coordinator knows, and nobody has a list of them all.
+"""One question to every broker: for what only a coordinator knows, or what one that is cut off has not heard.
 
 A broker that has just died is named in the metadata until its session is over. It must not cost the others'
 answers: whoever asks gets those, and is told who was silent.
@@ -7,12 +7,13 @@ answers: whoever asks gets those, and is told who was silent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from ottla.client.client import Client
-from ottla.client.connections import Unreachable
-from ottla.wire.errors import KafkaError
+from ottla.client.connections import Address, Unreachable
+from ottla.client.model import Partition
+from ottla.wire.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
@@ -66,3 +67,38 @@ async def ask_everybody(client: Client, question: Callable[[int], Awaitable[T]])
                 raise Unreachable(f"none of the brokers {silent} answers")
             return Heard(answers, silent)
         await asyncio.sleep(PAUSE_S)
+
+
+async def newest_view(
+    client: Client, addresses: Sequence[Address], topic: str, patience_s: float
+) -> list[Partition]:
+    """The topic's partitions, of what the brokers there know: one that is cut off believes in what was.
+    Empty if none answers; KafkaError if none knows the topic."""
+
+    async def known_at(address: Address) -> tuple[Partition, ...] | KafkaError:
+        try:
+            async with asyncio.timeout(patience_s):
+                return (await client.topic_as_known_at(address, topic)).partitions
+        except OSError:
+            return ()
+        except KafkaError as error:
+            return error
+
+    views = await asyncio.gather(*(known_at(address) for address in addresses))
+    newest: dict[int, Partition] = {}
+    for view in views:
+        for seen in () if isinstance(view, KafkaError) else view:
+            known = newest.get(seen.partition)
+            if known is None or _age(seen) > _age(known):
+                newest[seen.partition] = seen
+    errors = [view for view in views if isinstance(view, KafkaError)]
+    for error in errors if not newest else ():
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not error.retriable:
+            raise error
+    return [newest[number] for number in sorted(newest)]
+
+
+def _age(seen: Partition) -> tuple[int, int]:
+    """What is newer is greater: a later leader or, with the same one, fewer in sync (nobody tells what came
+    later, and to wait a little longer does no harm)."""
+    return seen.leader_epoch, -len(seen.isr)

@@ -380,11 +380,14 @@ class Cluster:
         what: str,
         timeout: float = ASK_TIMEOUT_S,
     ) -> list[Partition]:
+        from ottla.client.everybody import newest_view
+
         deadline = time.monotonic() + timeout
 
         async def ask(client: Client) -> list[Partition]:
             while True:
-                found = await self._newest(client, topic)
+                awake = [self._addresses[node.id] for node in self.up]
+                found = await newest_view(client, awake, topic, BROKER_PATIENCE_S)
                 if found and good(found):
                     return found
                 if time.monotonic() > deadline:
@@ -393,33 +396,6 @@ class Cluster:
                 await asyncio.sleep(LOOK_EVERY_S)
 
         return self._ask(ask)
-
-    async def _newest(self, client: Client, topic: str) -> list[Partition]:
-        """Of what all brokers know: one that is cut off believes in what was. Empty if none answers."""
-        from ottla.wire.errors import ErrorCode, KafkaError
-
-        async def known_at(address: tuple[str, int]) -> tuple[Partition, ...] | KafkaError:
-            try:
-                async with asyncio.timeout(BROKER_PATIENCE_S):
-                    return (await client.topic_as_known_at(address, topic)).partitions
-            except OSError:
-                return ()
-            except KafkaError as error:
-                return error
-
-        awake = [self._addresses[node.id] for node in self.up]
-        views = await asyncio.gather(*(known_at(address) for address in awake))
-        newest: dict[int, Partition] = {}
-        for view in views:
-            for seen in () if isinstance(view, KafkaError) else view:
-                known = newest.get(seen.partition)
-                if known is None or _age(seen) > _age(known):
-                    newest[seen.partition] = seen
-        errors = [view for view in views if isinstance(view, KafkaError)]
-        for error in errors if not newest else ():
-            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not error.retriable:
-                raise error
-        return [newest[number] for number in sorted(newest)]
 
     @property
     def _addresses(self) -> dict[int, tuple[str, int]]:
@@ -486,11 +462,6 @@ def _watch_over(directory: Path) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for the tests
     )
-
-
-def _age(seen: Partition) -> tuple[int, int]:
-    """What is newer is greater: a later leader or, with the same one, fewer in sync (nobody tells what came later)."""
-    return seen.leader_epoch, -len(seen.isr)
 
 
 def _is_led(partition: Partition) -> bool:
