@@ -347,8 +347,9 @@ class Broker:
         self.quorum.on_image.append(self._image_changed)
         self.lifecycle.start()
         await self._unless_refused(self.lifecycle.caught_up)
-        self.replicas.apply_all(self.quorum.image)
+        # The topics first: a coordinator that is loaded forgets what was committed for those that are gone.
         self.cluster.update(self.quorum.image, True)
+        self.replicas.apply_all(self.quorum.image)
         self.quotas.refresh()
         self._settings_changed(self.quorum.image)
         self.is_serving = True

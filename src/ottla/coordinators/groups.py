@@ -208,7 +208,7 @@ class GroupShard:
 
     def loaded(self, now: float) -> Effects:
         self._is_loaded = True
-        self._desk.out = Outbox(now, -1)
+        self._desk.out = Outbox(now, -1, only_records=True)
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):
                 self._consumer.restart_timers(group)
@@ -216,8 +216,19 @@ class GroupShard:
                 self._classic.take(group, "it was a consumer group")
             else:
                 self._classic.restart_sessions(group)
+        self._forget_stale()
         self._await_expiry(self._desk.config.offsets_retention_check_interval_ms)
         return self._desk.out.effects()
+
+    def _forget_stale(self) -> None:
+        """Topics may have been deleted while nobody could write down that their offsets are gone. What is too much
+        for one batch goes when offsets expire."""
+        out = self._desk.out
+        for group_id in self.offsets.groups():
+            for place in self.offsets.stale(group_id, self._desk.topics):
+                if len(out.records) >= EXPIRED_AT_ONCE_MAX:
+                    return
+                offsets.forget(out, group_id, place)
 
     def handle(
         self, api_key: int, version: int, message: Any, token: Token, now: float, now_ms: int
@@ -519,12 +530,12 @@ class GroupShard:
         reads = self._reads(group)
         for place, committed in self.offsets.of(group.id).items():
             base_ms = offsets.expiry_base_ms(group, committed)
-            if (
+            is_over = offsets.is_stale(self._desk.topics, place, committed) or (
                 base_ms is not None
                 and not reads(place.topic)
                 and offsets.is_expired(committed, base_ms, out.now_ms, retention_ms)
-                and not self.offsets.is_pending(group.id, place)
-            ):
+            )
+            if is_over and not self.offsets.is_pending(group.id, place):
                 offsets.forget(out, group.id, place)
             else:
                 is_bare = False

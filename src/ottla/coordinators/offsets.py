@@ -32,6 +32,8 @@ class Committed(NamedTuple):
     """When it expires, if the client said so (before KIP-211); else -1."""
     record_offset: int
     """Where it was written: of two commits the later one counts."""
+    topic_id: UUID
+    """Of which topic of that name; zero in records of older versions."""
 
 
 Places = dict[Place, Committed]
@@ -51,7 +53,8 @@ class Offsets:
         return self._committed.get(group, {})
 
     def groups(self) -> list[str]:
-        return list(self._committed)
+        """All that have an offset, committed or pending."""
+        return list(dict.fromkeys((*self._committed, *self._open)))
 
     def is_pending(self, group: str, place: Place) -> bool:
         return any(
@@ -68,6 +71,16 @@ class Offsets:
         for producer in self._open.get(group, {}):
             known.update(dict.fromkeys(self._pending[producer].get(group, {})))
         return iter(known)
+
+    def stale(self, group: str, topics: Topics) -> Iterator[Place]:
+        """Places at which nothing is of a topic that there is."""
+        for place in self.places(group):
+            found = [self.of(group).get(place)]
+            found += [
+                self._pending[each].get(group, {}).get(place) for each in self._open.get(group, ())
+            ]
+            if all(is_stale(topics, place, each) for each in found if each is not None):
+                yield place
 
     # -- replay
 
@@ -89,6 +102,7 @@ class Offsets:
             value.commit_timestamp,
             value.expire_timestamp,
             offset,
+            value.topic_id,
         )
         if producer is None:
             self._committed.setdefault(key.group, {})[place] = committed
@@ -200,7 +214,6 @@ def fetch(
     if asked is None:
         return _fetch_all(offsets, topics, group_id, by_id, stable)
     answers = []
-    known = offsets.of(group_id)
     for topic in asked:
         name, told = named(topics, topic)
         answers.append(
@@ -209,7 +222,7 @@ def fetch(
                 "partitions": [
                     _missing(index, ErrorCode.UNKNOWN_TOPIC_ID)
                     if name is None
-                    else _fetched(offsets, known, group_id, Place(name, index), stable)
+                    else _fetched(offsets, topics, group_id, Place(name, index), stable)
                     for index in topic.partition_indexes
                 ],
             }
@@ -220,10 +233,9 @@ def fetch(
 def _fetch_all(
     offsets: Offsets, topics: Topics, group_id: str, by_id: bool, stable: bool
 ) -> list[dict[str, Any]]:
-    known = offsets.of(group_id)
     by_topic: dict[str, list[dict[str, Any]]] = {}
-    for place in known:
-        answer = _fetched(offsets, known, group_id, place, stable)
+    for place in offsets.of(group_id):
+        answer = _fetched(offsets, topics, group_id, place, stable)
         by_topic.setdefault(place.topic, []).append(answer)
     answers: list[dict[str, Any]] = []
     for name, partitions in by_topic.items():
@@ -236,12 +248,12 @@ def _fetch_all(
 
 
 def _fetched(
-    offsets: Offsets, known: Places, group_id: str, place: Place, stable: bool
+    offsets: Offsets, topics: Topics, group_id: str, place: Place, stable: bool
 ) -> dict[str, Any]:
     if stable and offsets.is_pending(group_id, place):
         return _missing(place.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    committed = known.get(place)
-    if committed is None:
+    committed = offsets.of(group_id).get(place)
+    if committed is None or is_stale(topics, place, committed):
         return _missing(place.partition, ErrorCode.NONE)
     return {
         "partition_index": place.partition,
@@ -260,6 +272,12 @@ def _missing(index: int, error: ErrorCode) -> dict[str, Any]:
         "metadata": "",
         "error_code": error,
     }
+
+
+def is_stale(topics: Topics, place: Place, committed: Committed) -> bool:
+    """Whether its topic is gone, though there may be a new one of the same name."""
+    current = topics.id_of(place.topic)
+    return current is None or committed.topic_id not in (ZERO_UUID, current)
 
 
 def forget(out: Outbox, group_id: str, place: Place) -> None:

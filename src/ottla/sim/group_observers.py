@@ -14,8 +14,9 @@ from ottla.coordinators.classic import State as GroupState
 from ottla.coordinators.classic_protocol import ClassicProtocol
 from ottla.coordinators.consumer import ConsumerGroup
 from ottla.coordinators.consumer_protocol import ConsumerProtocol
+from ottla.coordinators.group_base import Topics
 from ottla.coordinators.groups import Group, GroupShard
-from ottla.coordinators.offsets import Offsets, Place, Places
+from ottla.coordinators.offsets import Offsets, Place
 from ottla.coordinators.shard import Effects, Token
 from ottla.coordinators.transaction_records import State, Transaction
 from ottla.coordinators.transactions import (
@@ -155,9 +156,9 @@ def _groups() -> list[Patch]:
             raise
 
     def was_fetched(
-        known: Offsets, places: Places, group_id: str, place: Place, stable: bool
+        known: Offsets, topics: Topics, group_id: str, place: Place, stable: bool
     ) -> dict[str, Any]:
-        answer = fetched(known, places, group_id, place, stable)
+        answer = fetched(known, topics, group_id, place, stable)
         if answer["error_code"] is ErrorCode.UNSTABLE_OFFSET_COMMIT:
             mark("offset unstable")
         return answer

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
-from group_world import GroupWorld, protocols, subscription, topic_id
+from group_world import FakeTopics, GroupWorld, protocols, subscription, topic_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -216,6 +217,82 @@ def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
     world.apply(world.shard.topics_deleted(["t"], world.now, world.now_ms))
     assert world.committed("g").committed_offset == -1
     assert world.committed("g", topic="u").committed_offset == 6
+
+
+class RecreatedTopics(FakeTopics):
+    """In which `t` was deleted and made again."""
+
+    def id_of(self, name: str) -> UUID | None:
+        return RECREATED if name == "t" else super().id_of(name)
+
+    def name_of(self, id: UUID) -> str | None:
+        return "t" if id == RECREATED else super().name_of(id)
+
+
+RECREATED = UUID(int=12345)
+
+
+def recreate(world: GroupWorld) -> None:
+    world.topics.__class__ = RecreatedTopics
+
+
+def by_new_id(world: GroupWorld) -> int:
+    entry = {
+        "group_id": "g",
+        "member_id": None,
+        "member_epoch": -1,
+        "topics": [{"topic_id": RECREATED, "partition_indexes": [0]}],
+    }
+    reply = world.ask(ApiKey.OFFSET_FETCH, 10, groups=[entry], require_stable=True).reply
+    return int(reply.topics[0].partitions[0].committed_offset)
+
+
+def test_a_topic_of_the_same_name_begins_without_offsets() -> None:
+    world = GroupWorld()
+    world.commit("g", 77)
+    recreate(world)
+    assert world.committed("g").committed_offset == -1
+    assert by_new_id(world) == -1
+    world.commit("g", 5)
+    assert world.committed("g").committed_offset == 5
+    assert by_new_id(world) == 5
+
+
+def test_offsets_of_topics_that_were_deleted_while_nobody_coordinated_go_with_the_loading() -> None:
+    world = GroupWorld()
+    world.commit("g", 77)
+    world.commit("g", 78, topic="u")
+    txn_commit(world, 55, group_id="h")
+    recreate(world)
+    world.reload()
+    assert list(world.shard.offsets.of("g")) == [("u", 0)]
+    world.end_transaction(7, True)
+    assert not world.shard.offsets.of("h")
+
+
+def test_what_is_left_of_a_deleted_topic_goes_when_offsets_expire() -> None:
+    world = GroupWorld()
+    world.commit("g", 77)
+    world.commit("g", 78, topic="u")
+    recreate(world)
+    world.sleep(601)
+    assert list(world.shard.offsets.of("g")) == [("u", 0)]
+
+
+def test_a_transaction_brings_no_offsets_of_a_deleted_topic_back() -> None:
+    world = GroupWorld()
+    txn_commit(world, 55)
+    world.apply(world.shard.topics_deleted(["t"], world.now, world.now_ms))
+    world.end_transaction(7, True)
+    assert world.committed("g").committed_offset == -1
+
+
+def test_an_offset_that_does_not_say_of_which_topic_it_is_counts_for_its_name() -> None:
+    """Records of version 1, and of Kafka before topics had ids."""
+    world = GroupWorld()
+    world.commit("g", 77, version=4, retention_time=10**9)
+    recreate(world)
+    assert world.committed("g").committed_offset == 77
 
 
 def test_offsets_without_members_expire_and_the_group_with_them() -> None:

@@ -13,9 +13,10 @@ from ottla.broker.markers import Ending, MarkerSender
 from ottla.coordinators import consumer_protocol, offsets
 from ottla.coordinators.classic import ClassicGroup
 from ottla.coordinators.consumer import ConsumerGroup, ConsumerMember, reconcile
+from ottla.coordinators.group_base import Topics
 from ottla.coordinators.group_records import OffsetCommitKey, OffsetCommitValue
 from ottla.coordinators.groups import GroupShard
-from ottla.coordinators.offsets import Offsets, Place, Places
+from ottla.coordinators.offsets import Offsets, Place
 from ottla.coordinators.shard import Effects, ProducerStamp, Token
 from ottla.coordinators.transaction_records import State, Transaction
 from ottla.coordinators.transactions import EndTransaction, TransactionShard
@@ -218,9 +219,9 @@ def offsets_of_open_transactions_are_shown() -> list[Patch]:
     original = offsets._fetched
 
     def fetched(
-        known: Offsets, places: Places, group_id: str, place: Place, stable: bool
+        known: Offsets, topics: Topics, group_id: str, place: Place, stable: bool
     ) -> dict[str, Any]:
-        return original(known, places, group_id, place, False)
+        return original(known, topics, group_id, place, False)
 
     return [Patch(offsets, "_fetched", fetched)]
 
