@@ -14,7 +14,12 @@ from ottla.metadata import control
 from ottla.metadata import records as r
 from ottla.metadata.codec import Message
 from ottla.metadata.conversation import SnapshotId
-from ottla.metadata.features import DEFAULT_LEVELS, supported_ranges
+from ottla.metadata.features import (
+    DEFAULT_LEVELS,
+    METADATA_VERSION,
+    UNSERVED,
+    supported_ranges,
+)
 from ottla.metadata.format import (
     feature_records,
     format_directory,
@@ -443,6 +448,12 @@ def test_kafka_takes_our_formatted_directory_for_its_own(tmp_path: Path) -> None
     check_voters(first.records[2].content)
 
 
+def kafkas_levels() -> dict[str, int]:
+    """Ours, and those that we do not serve; metadata.version first, the others by name."""
+    levels = {**DEFAULT_LEVELS, **{name: range.max for name, range in UNSERVED.items()}}
+    return {METADATA_VERSION: levels.pop(METADATA_VERSION), **dict(sorted(levels.items()))}
+
+
 def test_we_take_a_directory_formatted_by_kafka_for_our_own(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     properties = server_properties(tmp_path / "server.properties", directory)
@@ -450,7 +461,7 @@ def test_we_take_a_directory_formatted_by_kafka_for_our_own(tmp_path: Path) -> N
     found = load_properties(RealDisk(), str(directory))
     assert (found.cluster_id, found.node_id) == (CLUSTER_ID, 1)
     assert found.directory_id.version == 4
-    assert load_bootstrap_records(RealDisk(), str(directory)) == feature_records(DEFAULT_LEVELS)
+    assert load_bootstrap_records(RealDisk(), str(directory)) == feature_records(kafkas_levels())
     content = SnapshotStore(RealDisk(), f"{directory}/__cluster_metadata-0").load(BOOTSTRAP)
     assert content.kraft_version == 1
     endpoint = QuorumEndpoint("CONTROLLER", "127.0.0.1", 9091)
@@ -471,6 +482,7 @@ def test_formatting_writes_the_files_that_kafkas_formatting_writes(tmp_path: Pat
         node_id=1,
         directory_id=directory_id,
         voters=voters,
+        features=kafkas_levels(),
     )
 
     def content(directory: Path) -> dict[str, list[Any]]:

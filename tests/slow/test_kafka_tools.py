@@ -372,6 +372,7 @@ def test_kafka_features_describes_upgrades_and_downgrades(tool: Tool) -> None:
         ("kraft.version", "0"),
     ):
         assert re.search(rf"Feature: {name}\s.*FinalizedVersionLevel: {level}\s", described)
+    assert not re.search(r"Feature: (share|streams)\.version", described)  # these are not served
     down = tool(features, "downgrade", "--feature", "group.version=0")
     assert "group.version was downgraded to 0." in down
     up = tool(features, "upgrade", "--feature", "group.version=1")
@@ -381,9 +382,10 @@ def test_kafka_features_describes_upgrades_and_downgrades(tool: Tool) -> None:
         (("downgrade", "--feature", "eligible.leader.replicas.version=0"), "every election"),
         (("downgrade", "--metadata", "4.0"), "might delete metadata"),
         (("upgrade", "--feature", "no.version=1"), "does not support this feature"),
+        (("upgrade", "--feature", "share.version=1"), "does not support this feature"),
     ):
         assert why in tool(features, *words, exits_with=1), words
-    assert "can be disabled" in tool(features, "disable", "--feature", "share.version", "--dry-run")
+    assert "can be disabled" in tool(features, "disable", "--feature", "group.version", "--dry-run")
 
 
 def test_kafka_cluster_knows_its_id_and_endpoints(running: ProcessCluster) -> None:

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ottla.controller.draft import Draft
-from ottla.metadata.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED
+from ottla.metadata.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED, UNSERVED
 from ottla.metadata.image import ELR_FEATURE
 from ottla.metadata.records import FeatureLevelRecord
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -80,6 +80,8 @@ def _check(draft: Draft, name: str, level: int, upgrade_type: int) -> None:
 
 def _unsupported_by(draft: Draft, name: str, level: int) -> str | None:
     """Who cannot do it, ourselves first."""
+    if name in UNSERVED and level == 0:
+        return None  # whoever finds it switched on may switch it off
     if name not in SUPPORTED:
         return "The controller does not support this feature."
     low, high = SUPPORTED[name]

@@ -26,19 +26,21 @@ SUPPORTED: Mapping[str, LevelRange] = MappingProxyType(
         KRAFT_VERSION: LevelRange(0, 1),
         "transaction.version": LevelRange(0, 2),
         "group.version": LevelRange(0, 1),
-        "share.version": LevelRange(0, 1),
-        "streams.version": LevelRange(0, 1),
         "eligible.leader.replicas.version": LevelRange(0, 1),
     }
 )
+
+UNSERVED: Mapping[str, LevelRange] = MappingProxyType(
+    {"share.version": LevelRange(0, 1), "streams.version": LevelRange(0, 1)}
+)
+"""Share groups and streams groups are not served, and clients are not told that they were. A cluster that
+Kafka formatted has them switched on all the same, and must not turn our nodes away for it."""
 
 DEFAULT_LEVELS: Mapping[str, int] = MappingProxyType(
     {
         METADATA_VERSION: 30,
         "eligible.leader.replicas.version": 1,
         "group.version": 1,
-        "share.version": 1,
-        "streams.version": 1,
         "transaction.version": 2,
     }
 )
@@ -49,5 +51,5 @@ def supported_ranges() -> tuple[FeatureRange, ...]:
     """As a broker or controller registers them."""
     return tuple(
         FeatureRange(name=name, min_supported_version=levels.min, max_supported_version=levels.max)
-        for name, levels in SUPPORTED.items()
+        for name, levels in {**SUPPORTED, **UNSERVED}.items()
     )

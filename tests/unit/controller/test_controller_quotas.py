@@ -138,6 +138,7 @@ def test_a_feature_is_upgraded_and_downgraded_once_all_support_it(
     ("name", "level", "kind"),
     [
         ("no.such.version", 1, UpgradeType.UPGRADE),
+        ("share.version", 1, UpgradeType.UPGRADE),
         ("metadata.version", 31, UpgradeType.UPGRADE),
         ("metadata.version", 29, UpgradeType.UPGRADE),
         ("metadata.version", 29, UpgradeType.SAFE_DOWNGRADE),

@@ -11,7 +11,7 @@ import pytest
 from ottla.metadata import control
 from ottla.metadata import records as r
 from ottla.metadata.conversation import SnapshotId
-from ottla.metadata.features import DEFAULT_LEVELS
+from ottla.metadata.features import DEFAULT_LEVELS, UNSERVED
 from ottla.metadata.format import (
     format_directory,
     is_formatted,
@@ -115,8 +115,10 @@ def test_control_records_are_the_bytes_kio_writes() -> None:
 
 
 def test_the_bootstrap_checkpoint_has_the_size_of_kafkas(tmp_path: Path) -> None:
+    """Kafka's has the features on that we do not serve, too."""
     disk = RealDisk()
     directory = str(tmp_path / "node")
+    kafkas = {**DEFAULT_LEVELS, **{name: levels.max for name, levels in UNSERVED.items()}}
     assert not is_formatted(disk, directory)
     format_directory(
         disk,
@@ -125,6 +127,7 @@ def test_the_bootstrap_checkpoint_has_the_size_of_kafkas(tmp_path: Path) -> None
         node_id=2,
         directory_id=UUID(int=52),
         voters=VOTERS,
+        features=kafkas,
     )
     assert is_formatted(disk, directory)
     assert load_properties(disk, directory) == ("MkU3OEVBNTcwNTJENDM2Qg", 2, UUID(int=52))
@@ -134,7 +137,7 @@ def test_the_bootstrap_checkpoint_has_the_size_of_kafkas(tmp_path: Path) -> None
         for record in load_bootstrap_records(disk, directory)
         if isinstance(record, r.FeatureLevelRecord)
     }
-    assert levels == dict(DEFAULT_LEVELS)
+    assert levels == kafkas
     store = SnapshotStore(disk, f"{directory}/__cluster_metadata-0")
     assert store.ids == [BOOTSTRAP] and store.earliest is None
     content = store.load(BOOTSTRAP)
