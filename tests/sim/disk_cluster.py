@@ -171,20 +171,20 @@ class DiskCluster:
         assert node is not None and node.broker is not None
         return node.broker.replicas
 
-    def decided(self, partition: int = 0) -> PartitionImage:
+    def decided(self, partition: int = 0, topic: str = TOPIC) -> PartitionImage:
         """As the metadata has it, on whichever live node knows most."""
         quorums = [node.node.quorum for node in self.cluster.up if node.node is not None]
         images = [quorum.image for quorum in quorums if quorum is not None]
         newest = max(images, key=lambda image: image.offset)
-        return newest.topics[TOPIC].partitions[partition]
+        return newest.topics[topic].partitions[partition]
 
     def is_alive(self, node_id: int) -> bool:
         quorums = [node.node.quorum for node in self.cluster.up if node.node is not None]
         images = [quorum.image for quorum in quorums if quorum is not None]
         return max(images, key=lambda image: image.offset).is_alive(node_id)
 
-    def is_whole(self, partition: int = 0) -> bool:
-        decided = self.decided(partition)
+    def is_whole(self, partition: int = 0, topic: str = TOPIC) -> bool:
+        decided = self.decided(partition, topic)
         return decided.leader >= 0 and set(decided.isr) == set(decided.replicas)
 
     def directory_id(self, node_id: int, directory: str) -> Any:

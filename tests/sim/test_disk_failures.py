@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from disk_cluster import FIRST, METADATA, SECOND, SETTINGS, TOPIC, DiskCluster, key
 
+from ottla.broker.groups import GROUP_TOPIC
+from ottla.client.groups import Groups
 from ottla.metadata.records import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, NO_LEADER
 from ottla.sim.cluster import SimCluster
 from ottla.sim.world import World
@@ -240,7 +242,7 @@ def test_a_node_whose_metadata_disk_fails_leaves_the_quorum_and_the_others_go_on
         assert cluster.nothing_is_lost()
 
 
-# -- data that rots while its node is down
+# -- data that rots
 
 
 def flushed(cluster: DiskCluster, node: int = 1, partition: int = 0) -> str:
@@ -286,6 +288,43 @@ def test_a_replica_that_rotted_is_copied_anew_from_its_leader_and_says_so(
         assert [name for name in names if name.endswith("-stray")], "kept for a human to look at"
         cluster.wait(lambda: DIRECTORY_LOST not in cluster.decided(0).directories)
         assert cluster.nothing_is_lost() and world.problems() == []
+
+
+@pytest.mark.parametrize(
+    ("byte", "why"), [(0, "does not belong where 10 or a later one"), (70, "at offset 10, CRC is")]
+)
+def test_a_coordinator_whose_log_rotted_leaves_its_groups_to_another_one(
+    byte: int, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with World(14) as world:
+        cluster = DiskCluster(world, offsets_topic_num_partitions="1")
+        cluster.create(*EVERYWHERE)
+        groups = Groups(cluster.client)
+        for offset in range(100, 120):  # all batches are of one size
+            cluster.do(groups.commit("g", {(TOPIC, 0): offset}))
+        cluster.wait(lambda: cluster.is_whole(topic=GROUP_TOPIC))
+        first = cluster.decided(topic=GROUP_TOPIC).leader
+        cluster.stop(first)
+        cluster.restart(first)
+        cluster.wait(lambda: cluster.is_whole(topic=GROUP_TOPIC))
+        assert cluster.decided(topic=GROUP_TOPIC).leader != first
+        log = cluster.replicas(first).partitions[GROUP_TOPIC, 0].log
+        path = f"{log.path}/00000000000000000000.log"
+        disk = cluster.node(first).host.disk
+        disk.rot(path, disk.file_size(path) // 2 + byte)  # of the eleventh batch
+        election = {
+            "election_type": 0,
+            "topic_partitions": [{"topic": GROUP_TOPIC, "partitions": [0]}],
+            "timeout": 3000,
+        }
+        cluster.do(cluster.client.connections.ask(ApiKey.ELECT_LEADERS, election))
+        cluster.wait(lambda: "__consumer_offsets-0 is copied anew from broker" in caplog.text)
+        assert why in caplog.text
+        cluster.wait(lambda: cluster.is_whole(topic=GROUP_TOPIC))
+        assert cluster.decided(topic=GROUP_TOPIC).leader != first
+        assert cluster.do(groups.offsets("g")) == {(TOPIC, 0): 119}
+        cluster.do(groups.commit("g", {(TOPIC, 0): 120}))
+        assert cluster.node(first).is_up and world.problems() == []
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -27,7 +27,8 @@ from ottla.coordinators.shard import (
     partition_of,
 )
 from ottla.log.errors import LogDirError
-from ottla.records.batch import batches
+from ottla.log.log import Log
+from ottla.records.batch import CorruptBatch, batches, check_crc
 from ottla.records.record import Record, build, records
 from ottla.replica.partition import Partition, Role
 from ottla.wire.apis import ApiKey
@@ -194,11 +195,15 @@ class LiveShard:
         log = self.partition.log
         offset = log.log_start
         while offset < log.log_end and self.is_current:
-            read = log.read(offset, max_bytes=LOAD_BYTES, end_offset=log.log_end)
-            if read.range is None:
-                break
-            self._replay(memoryview(read.range.read()), offset)
-            offset = read.next_offset
+            try:
+                data, next_offset = _read_checked(log, offset)
+            except CorruptBatch as error:
+                self._replicas.replica_damaged(
+                    self.partition, f"from offset {offset} on: {error.why}"
+                )
+                return
+            self._replay(data, offset)
+            offset = next_offset
             await asyncio.sleep(0)
         if self.is_current:
             effects = self.shard.loaded(self._clock.monotonic())
@@ -383,6 +388,29 @@ class LiveShard:
         )
         self._no_tick_before = self._clock.monotonic() + FAILED_TICK_PAUSE_S
         self._set_timer()
+
+
+def _read_checked(log: Log, offset: int) -> tuple[memoryview, int]:
+    """Some batches from `offset` on, and where the next begin. CorruptBatch if they are not as they were
+    written: then this replica is damaged, and no other, since followers check what they copy."""
+    read = log.read(offset, max_bytes=LOAD_BYTES, end_offset=log.log_end)
+    if read.range is None:
+        return memoryview(b""), log.log_end
+    data = memoryview(read.range.read())
+    expected = offset
+    for batch in batches(data):
+        try:
+            check_crc(data, batch)
+        except CorruptBatch as error:
+            why = f"in the batch at offset {batch.base_offset}, {error.why}"
+            raise CorruptBatch(batch.position, why) from error
+        # Its offset is not under the CRC. Only the first may begin before what was asked for.
+        first = batch.base_offset if batch.position else batch.last_offset
+        if not (expected <= first and batch.last_offset < log.log_end):
+            why = f"offset {batch.base_offset} does not belong where {expected} or a later one does"
+            raise CorruptBatch(batch.position, why)
+        expected = batch.last_offset + 1
+    return data, read.next_offset
 
 
 def _told_to_clients(error: ErrorCode) -> ErrorCode:

@@ -389,8 +389,20 @@ class ReplicaManager:
         for key in lost:
             self._take_offline(key, Failure(cause, self.logs.directory_ids.get(directory)))
 
+    def replica_damaged(self, partition: Partition, why: str) -> None:
+        """What was written is no longer what lies here. The controller is told, so that another broker
+        leads; then it is copied anew from that one."""
+        key = partition.key
+        logger.error("%s-%d is offline until another broker leads it: %s", *key, why)
+        self.logs.found_corrupt(key, why)
+        self.lost[key] = why
+        self._withdraw(key)
+
     def _take_offline(self, key: TopicPartition, failure: Failure) -> None:
         self.failed[key] = failure
+        self._withdraw(key)
+
+    def _withdraw(self, key: TopicPartition) -> None:
         partition = self.partitions.pop(key, None)
         if partition is None:
             return

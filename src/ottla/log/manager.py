@@ -431,6 +431,13 @@ class LogManager:
 
     # Failing
 
+    def found_corrupt(self, key: TopicPartition, why: str) -> None:
+        """A log that is in use turned out to be damaged: from now on as if the start had found it."""
+        log = self.logs.pop(key)
+        log.close(clean=False)
+        self.corrupt[key] = CorruptLog(log.path, why)
+        self._corrupt_in[key] = log.directory
+
     def _online(self) -> list[str]:
         return [found for found in self.directories if found not in self.offline_directories]
 
@@ -468,7 +475,12 @@ class LogManager:
         self._plan_under_way = True
         self._stale_marks = False
         for directory in self._online():
-            recovery_points = {}
+            # A corrupt log keeps its own: a start that did not know what was flushed would cut it.
+            recovery_points = {
+                key: offset
+                for key, offset in self._recovery_points.get(directory, {}).items()
+                if self._corrupt_in.get(key) == directory
+            }
             high_watermarks = plan.high_watermarks[directory] = {}
             log_starts = plan.log_starts[directory] = {}
             for key, log in self.logs.items():
@@ -477,7 +489,7 @@ class LogManager:
                     high_watermarks[key] = log.high_watermark
                     if log.log_start > log.segment_bases[0]:
                         log_starts[key] = log.log_start
-            self._checkpointed[directory] = set(high_watermarks)
+            self._checkpointed[directory] = {*recovery_points, *high_watermarks}
             try:
                 self._write_recovery_points(directory, recovery_points)
             except OSError as error:

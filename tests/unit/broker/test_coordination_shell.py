@@ -45,8 +45,8 @@ class FakePartition:
         assert leader_epoch == 5
         if self.refuses is not None:
             raise self.refuses
-        self.batches.append(bytes(data))
         base = self.log_end
+        self.batches.append(base.to_bytes(8, "big") + data[8:])
         self.log_end += sum(batch.count for batch in batches(data))
         return SimpleNamespace(base_offset=base)
 
@@ -101,11 +101,19 @@ def refusal(key: ApiKey, version: int, message: Any, error: ErrorCode) -> Mappin
 
 
 class Shell:
-    def __init__(self, write_timeout_s: float = 5.0) -> None:
-        self.partition = FakePartition()
+    def __init__(
+        self, write_timeout_s: float = 5.0, partition: FakePartition | None = None
+    ) -> None:
+        self.partition = partition or FakePartition()
         self.replies: list[Mapping[str, Any]] = []
+        self.damages: list[tuple[Any, str]] = []
         clock = SimpleNamespace(monotonic=lambda: 1.0, wall_ms=lambda: 1000)
-        replicas = SimpleNamespace(clock=clock, watch=lambda *_: None, unwatch=lambda *_: None)
+        replicas = SimpleNamespace(
+            clock=clock,
+            watch=lambda *_: None,
+            unwatch=lambda *_: None,
+            replica_damaged=lambda *damage: self.damages.append(damage),
+        )
         topic = InternalTopic(
             "__topic", 1, 1, {}, lambda _: CountingShard(), refusal, write_timeout_s
         )
@@ -283,5 +291,29 @@ def test_a_shard_whose_timers_fail_is_loaded_anew_once_and_then_goes_on_without_
         assert shell.replies == [{"count": 0}] * 3
         assert shell.live.shard is again
         assert again.ticks == 1, "there is a pause before it is tried again"
+
+    with_shell(run)
+
+
+def test_a_shard_is_not_loaded_from_a_log_that_rots() -> None:
+    async def run(shell: Shell) -> None:
+        shell.ask("write")
+        shell.ask("write")
+        whole = shell.partition.batches
+        leader_epoch = range(12, 16)  # has no bearing, and is not under the CRC
+        for byte in sorted({*range(len(whole[1]))} - {*leader_epoch}):
+            rotten = bytearray(whole[1])
+            rotten[byte] ^= 1
+            partition = FakePartition()
+            partition.batches = [whole[0], bytes(rotten)]
+            partition.log_end = 2
+            damaged = Shell(partition=partition)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            ((which, why),) = damaged.damages
+            assert which is partition and "from offset 0" in why
+            damaged.ask("read")
+            assert damaged.replies == [{"error": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}]
+            damaged.live.drop()
 
     with_shell(run)

@@ -121,6 +121,27 @@ def test_flushed_data_that_rots_keeps_its_log_out_until_it_is_made_anew():
     assert managed(disk).logs[ZERO].log_end == 1, "the marks of the corrupt log are gone too"
 
 
+def test_a_log_that_is_found_corrupt_in_use_is_kept_as_it_is_until_it_is_made_anew():
+    disk = sim_disk()
+    manager = managed(disk)
+    log = create(manager)
+    append(log, 4)
+    log.flush()
+    manager.checkpoint()
+    disk.rot("/data/t-0/00000000000000000000.log", 30)
+    manager.found_corrupt(ZERO, "its CRC is wrong")
+    assert not manager.logs and "its CRC is wrong" in str(manager.corrupt[ZERO])
+    manager.checkpoint()
+    killed(disk)
+    again = managed(disk)
+    assert list(again.corrupt) == [ZERO], "what was flushed is not cut as if it was torn"
+    again.checkpoint()
+    assert create(again).log_end == 0 and not again.corrupt
+    assert [name for name in disk.list_dir("/data") if name.endswith("-stray")]
+    killed(disk)
+    assert managed(disk).logs[ZERO].log_end == 0, "the marks of the corrupt log are gone too"
+
+
 def test_a_partition_whose_creation_did_not_survive_a_power_loss_is_as_if_it_was_never_there():
     for seed in range(60):
         disk = sim_disk(seed)
