@@ -28,7 +28,7 @@ DirOption = Annotated[
 
 
 ReadyOption = Annotated[
-    float, typer.Option("--timeout", help="Seconds that a node may take to be ready.", min=0.1)
+    float, typer.Option("--timeout", help="Seconds that a node may take to be ready.", min=0.01)
 ]
 GLANCE_S = 2.0
 """In which a node that cannot run at all has said so."""
