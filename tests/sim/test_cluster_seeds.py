@@ -34,6 +34,7 @@ REGRESSIONS = {
     117: "a client that once more heard of a deleted topic took the epochs of the next one for older",
     138: "damage that was met where producers are rebuilt ended the broker, not the replica",
     151: "a leader that did not know of its successors was held to know what they had committed",
+    155: "a replica of a deleted topic that cut its log was held to what a new topic of that name committed",
     163: "the oracle looked for a newest batch where all that was appended had expired",
     177: "three followers and two session slots: none was ever answered",
     199: "a follower that differed only in what had expired was compared where it had taken over that start",

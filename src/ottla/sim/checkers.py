@@ -243,7 +243,13 @@ class Checkers:
         key = truncation.partition
         if key.topic == TABLE:
             return  # cut in a gap, a log ends before it, and with it what it knows of commits
-        replica = self._watched[node].replicas.get(key)
+        watched = self._watched[node]
+        machine = watched.machine.node
+        assert machine is not None and machine.broker is not None, "only brokers cut"
+        partition = machine.broker.replicas.partitions.get(key)
+        if partition is not None and self._is_deleted(partition):
+            return
+        replica = watched.replicas.get(key)
         excused = self._ledger(key).losses or (replica is not None and replica.is_doubtful)
         if truncation.below_high_watermark and not excused:
             raise self._fail("D8", node, key, f"cut what it says is committed: {truncation}")
@@ -318,9 +324,8 @@ class Checkers:
         known = watched.replicas
         for key, partition in partitions.items():
             log = partition.log
-            topic = self.image.topics.get(key.topic)
-            if topic is None or topic.id != partition.topic_id:
-                continue  # deleted, and it has not heard of it yet
+            if self._is_deleted(partition):
+                continue
             if key.topic == TABLE:
                 continue  # compacted: `tables` looks at it
             state = (
@@ -340,6 +345,11 @@ class Checkers:
             replica.recovery_point, replica.log_start = log.recovery_point, log.log_start
         if len(partitions) < len(known) or TABLE in self.image.topics:
             self._look_at_missing(watched, [key for key in known if key not in partitions])
+
+    def _is_deleted(self, partition: Partition) -> bool:
+        """Its topic is, whatever has that name now, and its replica has not heard of it yet."""
+        topic = self.image.topics.get(partition.topic)
+        return topic is None or topic.id != partition.topic_id
 
     def _look_at_missing(self, watched: Watched, missing: list[TopicPartition]) -> None:
         node = watched.machine.id
