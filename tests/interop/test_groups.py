@@ -120,9 +120,9 @@ def test_C4_committed_offsets_survive_the_coordinators_death(
     names = {name.replace(".", "_"): value for name, value in SETTINGS.items()}
     cluster = new_cluster(3, **names)
     topic, group = new_names(cluster, partitions=2)
-    produce(cluster.bootstrap, topic, 40, 2)
     members = [join(make, cluster.bootstrap, group, [topic]) for _ in range(2)]
     settle(members, [1, 1], "two members share")
+    produce(cluster.bootstrap, topic, 40, 2)  # not before: the first to join would read it all
     read_until(members, 40)
     for member in members:
         member.commit()
