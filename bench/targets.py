@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -33,7 +34,7 @@ KAFKA_JVM = (
 )
 
 
-class Target:
+class Target(ABC):
     """Three brokers that run, and what the system says about their processes."""
 
     name: str
@@ -49,7 +50,6 @@ class Target:
 
     def __enter__(self) -> Self:
         try:
-            self.format()
             began = time.monotonic()
             self.start_all()
             self.wait_ready()
@@ -69,24 +69,26 @@ class Target:
 
     # -- processes: what differs
 
-    pids: dict[int, int]
-
-    def format(self) -> None:
-        """What has to be done once before the first start; not part of a start."""
+    @property
+    @abstractmethod
+    def pids(self) -> dict[int, int]:
+        """Of the brokers that run, by their ids."""
 
     def start_all(self) -> None:
         for id in self.cluster.nodes:
             self.start(id)
 
+    @abstractmethod
     def start(self, id: int) -> None:
-        raise AssertionError("each target says how")
+        """Does not wait until it serves."""
 
+    @abstractmethod
     def kill(self, id: int) -> None:
-        raise AssertionError("each target says how")
+        """kill -9; returns when it is gone."""
 
+    @abstractmethod
     def stop(self, id: int) -> None:
         """Controlled shutdown; returns when it is gone."""
-        raise AssertionError("each target says how")
 
     # -- what is the same
 
@@ -132,7 +134,7 @@ class Ottla(Target):
     name = "ottla"
 
     @property
-    def pids(self) -> dict[int, int]:  # type: ignore[override]
+    def pids(self) -> dict[int, int]:
         return {node.id: node.pid for node in self.cluster.running if node.pid is not None}
 
     def start_all(self) -> None:
@@ -159,15 +161,13 @@ class Kafka(Target):
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._jars = f"{kafka_jars.installed()}/*"
         super().__init__(settings, brokers)
-
-    @property
-    def pids(self) -> dict[int, int]:  # type: ignore[override]
-        return {id: each.pid for id, each in self._processes.items() if each.poll() is None}
-
-    def format(self) -> None:
-        for id in self.cluster.nodes:
+        for id in self.cluster.nodes:  # once, and not part of a start
             words = ("format", "-t", self.cluster.cluster_id, "-c", self.cluster.config_file(id))
             kafka_jars.run_tool(kafka_jars.STORAGE, *words)
+
+    @property
+    def pids(self) -> dict[int, int]:
+        return {id: each.pid for id, each in self._processes.items() if each.poll() is None}
 
     def start(self, id: int) -> None:
         with self.cluster.log_file(id).open("ab") as log:

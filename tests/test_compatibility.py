@@ -64,7 +64,6 @@ CLIENTS = {
             "every codec and acks, idempotence, transactions, classic groups, seeks, offsets by time, admin",
         ),
         Client("librdkafka", "kcat", "every codec and acks, idempotence, listing, a group"),
-        Client("kgo", "franz-go", "produce, consume, groups, transactions"),
     )
 }
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from ottla.controller import partitions
-from ottla.replica.partition import Decision, Partition
 from ottla.sim.mutations import MUTATIONS
 from ottla.sim.script import Block, parse, perform
 from ottla.sim.stage import ScriptError
@@ -61,43 +59,32 @@ def script(name: str) -> str:
     return (Path(__file__).parent / f"{name}.txt").read_text()
 
 
-def test_P29_with_hw_truncation_the_script_of_the_loss_scenario_ends_in_the_loss(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def perform_with(bug: str, name: str) -> str:
+    with MUTATIONS[bug].applied():
+        return perform(script(name))
+
+
+def test_P29_with_hw_truncation_the_script_of_the_loss_scenario_ends_in_the_loss() -> None:
     """The scripts bite: with the rule of before KIP-101, the same schedule loses the committed record."""
-    follow = Partition.become_follower
-
-    def truncate_to_high_watermark(partition: Partition, decision: Decision) -> None:
-        follow(partition, decision)
-        partition.log.truncate_to(partition.log.high_watermark)
-
-    monkeypatch.setattr(Partition, "become_follower", truncate_to_high_watermark)
     with pytest.raises(ScriptError, match=r"move-leader 2: D7 .* cut 1 .* which is committed"):
-        perform(script("s1_hw_truncation"))
+        perform_with("truncates_to_its_high_watermark", "s1_hw_truncation")
 
 
-def test_P29_without_epochs_the_script_of_the_divergence_scenario_ends_in_divergence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Partition, "_diverging", lambda partition, fetch: None)
+def test_P29_without_epochs_the_script_of_the_divergence_scenario_ends_in_divergence() -> None:
     with pytest.raises(ScriptError, match=r"expect equal isr=1,2|D1|D2"):
-        perform(script("s2_divergence"))
+        perform_with("compares_only_lengths", "s2_divergence")
 
 
-def test_without_the_broker_epoch_the_script_of_kip_903_lets_an_empty_replica_into_the_isr(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        partitions, "_may_be_in_sync", lambda draft, member, epoch: draft.image.is_alive(member)
-    )
+def test_without_the_broker_epoch_the_script_of_kip_903_lets_an_empty_replica_into_the_isr() -> (
+    None
+):
     with pytest.raises(ScriptError, match=r"D10 node 2.*in the ISR without all that is committed"):
-        perform(script("s5_kip_903"))
+        perform_with("broker_epochs_are_not_checked", "s5_kip_903")
 
 
 def test_without_the_epoch_the_script_of_the_late_end_commits_the_next_transaction() -> None:
     """With the bug of before KIP-890 put back, the late request ends what it was not meant for."""
-    with MUTATIONS["ends_are_not_held_against_the_epoch"].applied():
-        told = perform(script("s6_late_end"))
+    told = perform_with("ends_are_not_held_against_the_epoch", "s6_late_end")
     written = script("s6_late_end")
     assert "commit is refused: PRODUCER_FENCED" in written
     assert "commit is refused: PRODUCER_FENCED" not in told

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from ottla.cli import sim
 from ottla.cli.errors import USAGE, Failure
-from ottla.replica.partition import Decision, Partition
 from ottla.sim import scenario, seeds
+from ottla.sim.mutations import MUTATIONS
 from ottla.sim.scenario import Options, Outcome, Verdict
 
 OTTLA = Path(sys.executable).with_name("ottla")
@@ -185,17 +185,15 @@ def test_the_fewest_faults_are_exactly_those_that_are_needed(
     assert found.runs <= 400
 
 
-def test_a_broken_cluster_fails_with_fewer_faults_and_each_replay_is_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def hw_truncation() -> Iterator[None]:
     """Followers that truncate to their high watermark lose committed records (S1)."""
-    follow = Partition.become_follower
+    with MUTATIONS["truncates_to_its_high_watermark"].applied():
+        yield
 
-    def truncate_to_high_watermark(partition: Partition, decision: Decision) -> None:
-        follow(partition, decision)
-        partition.log.truncate_to(partition.log.high_watermark)
 
-    monkeypatch.setattr(Partition, "become_follower", truncate_to_high_watermark)
+@pytest.mark.usefixtures("hw_truncation")
+def test_a_broken_cluster_fails_with_fewer_faults_and_each_replay_is_the_same() -> None:
     logging.disable()
     for seed in range(50):
         options = Options.draw(seed, 5.0)

@@ -16,7 +16,7 @@ def main() -> None:
 
         sys.exit(run_node(sys.argv[2:]))
 
-    if sys.argv[1:2] == ["up"] and "--help" not in sys.argv:
+    if sys.argv[1:2] == ["up"] and not {"-h", "--help"} & set(sys.argv):
         from ottla.cli.processes import Launcher
 
         Launcher.get()  # it imports what nodes need while we import what commands need

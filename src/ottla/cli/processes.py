@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -132,13 +133,14 @@ class Starting:
             pid = Launcher.get().fork(config, log, outlives=outlives, told=told)
         finally:
             os.close(told)
+        # Closed when there is no more to hear, and at the latest with this object.
+        self._close = weakref.finalize(self, os.close, self._news)
         self._heard = b""
-        self._silent = False
         self.process = Process(pid, started_at(pid) or "")
 
     def wait(self, deadline: float) -> bool | None:
         """True when it is ready, False when it ended before that, None when it is neither by then."""
-        while not self._heard and not self._silent:
+        while not self._heard and self._close.alive:
             if not self._listen(max(0.0, deadline - time.monotonic())):
                 return None
         return self._heard.startswith(b"ready")
@@ -151,12 +153,12 @@ class Starting:
         return int(code) if ended else None
 
     def _listen(self, patience_s: float) -> bool:
-        if self._silent or not self._has_news(patience_s):
+        if not self._close.alive or not self._has_news(patience_s):
             return False
         heard = os.read(self._news, 64)
         self._heard += heard
         if not heard:
-            self.close()
+            self._close()
         return True
 
     def _has_news(self, patience_s: float) -> bool:
@@ -164,16 +166,6 @@ class Starting:
         poll = select.poll()
         poll.register(self._news, select.POLLIN)
         return bool(poll.poll(1000 * patience_s))
-
-    def close(self) -> None:
-        """Hear no more of it."""
-        if not self._silent:
-            self._silent = True
-            os.close(self._news)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_silent"):
-            self.close()
 
     def last_words(self) -> str:
         """The last line that it wrote, without the command's name."""
