@@ -22,6 +22,7 @@ TOOLS = (
     f"org.apache.kafka:kafka-shell:{KAFKA_VERSION}",
     SLF4J,
 )
+CLIENT = (f"org.apache.kafka:kafka-clients:{KAFKA_VERSION}", SLF4J)
 STREAMS = (f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}", SLF4J)
 """With the Java client, without the broker."""
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -35,7 +36,11 @@ JVM_OPTIONS = (
 )
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
-DIRECTORIES = {TOOLS: f"kafka-{KAFKA_VERSION}", STREAMS: f"kafka-streams-{KAFKA_VERSION}"}
+DIRECTORIES = {
+    TOOLS: f"kafka-{KAFKA_VERSION}",
+    CLIENT: f"kafka-clients-{KAFKA_VERSION}",
+    STREAMS: f"kafka-streams-{KAFKA_VERSION}",
+}
 ARTIFACTS_FILE = "artifacts.txt"
 
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
@@ -109,12 +114,15 @@ def _flattened(tree: str) -> list[str]:
     return lines
 
 
+def missing() -> list[str]:
+    return [name for name in ("java", "mvn") if shutil.which(name) is None]
+
+
 @cache
 def installed(artifacts: tuple[str, ...] = TOOLS) -> Path:
-    missing = [name for name in ("java", "mvn") if shutil.which(name) is None]
-    if missing:
+    if missing():
         pytest.fail(
-            f"Apache Kafka's programmes need {' and '.join(missing)} on the PATH "
+            f"Apache Kafka's programmes need {' and '.join(missing())} on the PATH "
             "(a Java of at least 17, Apache Maven)",
             pytrace=False,
         )

@@ -1,4 +1,4 @@
-"""Kafka's own Java client, and Kafka Streams on top of it."""
+"""Kafka Streams, the most demanding user of transactions: each word is counted once, also under kills."""
 
 from __future__ import annotations
 
@@ -14,30 +14,15 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from support.cluster import ProcessCluster, wait_until
-from support.kafka_jars import STREAMS, java_command, run_tool
-from support.transactions import read
+from support.kafka_jars import STREAMS, java_command
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs the jars
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first run installs the jars
 
 PROGRAMMES = Path(__file__).parent / "java"
 PARTITIONS = 3
 WORDS = ("log", "leader", "epoch", "offset", "replica", "quorum", "batch")
 LINES = 3000
 KILLS = 3
-
-
-def test_the_java_client_writes_reads_in_groups_and_commits_transactions(
-    cluster: ProcessCluster,
-) -> None:
-    topic = cluster.create_topic("java", PARTITIONS)
-    copies = [cluster.create_topic(f"copy-{name}", PARTITIONS) for name in ("classic", "consumer")]
-    told = run_tool(PROGRAMMES / "Clients.java", cluster.bootstrap, topic, "copy", jars=STREAMS)
-    assert told.rstrip().endswith("DONE"), told
-    print(told)
-    for copy in copies:
-        for partition in range(PARTITIONS):
-            values = [int(value) for value in read(cluster.bootstrap, copy, partition)]
-            assert values == list(range(partition, 1000, PARTITIONS))
 
 
 def test_kafka_streams_counts_each_word_once_while_brokers_are_killed(
