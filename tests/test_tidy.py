@@ -64,6 +64,7 @@ ARROWS: dict[str, set[str]] = {
         "sim",
     },
     "testing": {"cli", "client"},
+    "spark": {"client", "records", "wire"},
 }
 
 RUNTIME_IMPLEMENTATIONS = {"ottla.runtime.files", "ottla.runtime.real", "ottla.runtime.sockets"}
@@ -94,8 +95,8 @@ BANNED_MODULES = {
 }
 BANNED_CALLS_IN_CORES = {"open", "print", "input", "id"}
 
-# Outside the seams and the command line nobody reads a clock or draws a number by himself.
-SEAMS = ("runtime", "cli", "testing")
+# Outside the seams, the command line and Spark's processes nobody reads a clock or draws a number by himself.
+SEAMS = ("runtime", "cli", "testing", "spark")
 SEAM_MODULES = {
     "ottla.sim.borrowed_time",  # gives third-party code the simulator's time and chance
     "ottla.sim.mutate",  # a command around simulations, which says how many real seconds they took

@@ -1,0 +1,42 @@
+"""What people who use the data source did or met, told in one line.
+
+An exception in Spark's Python workers reaches the driver as the text of its traceback. Somebody who mistyped an option wants
+the last line of that: Spark leaves the rest out when its variable says so, and the worker ends with the exception anyway.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ottla.client import Unreachable
+from ottla.wire.errors import KafkaError
+
+_HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+
+
+class SparkSourceError(Exception):
+    """Says what happened, where, and what to do."""
+
+
+class OptionError(SparkSourceError):
+    """An option that cannot be followed."""
+
+    def __init__(self, option: str, why: str) -> None:
+        super().__init__(f"option '{option}': {why}")
+        self.option = option
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Around whatever Spark calls: what is not our bug reaches the driver without a traceback."""
+    try:
+        yield
+    except SparkSourceError:
+        os.environ[_HIDE_TRACEBACK] = "1"
+        raise
+    except (Unreachable, KafkaError) as error:
+        os.environ[_HIDE_TRACEBACK] = "1"
+        raise SparkSourceError(str(error)) from None
