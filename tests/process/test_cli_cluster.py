@@ -209,6 +209,21 @@ def test_records_are_shown_whole_as_json(run: Run) -> None:
     assert run("consume", "whole", "-o", "end", "--exit") == ""
 
 
+def test_an_empty_value_is_null_where_that_is_asked_for(run: Run) -> None:
+    run("topics", "create", "nulls", "-p", "1")
+    run("produce", "nulls", "-K", ":", stdin="kept:\n")
+    run("produce", "nulls", "-K", ":", "-Z", stdin="deleted:\nchanged:x\n")
+    read = run("consume", "nulls", "--exit", "--format", "json").splitlines()
+    values = {told["key"]: told["value"] for told in map(as_json, read)}
+    assert values == {"kept": "", "deleted": None, "changed": "x"}
+
+
+def test_a_list_without_entries_says_so_beside_the_output(directory: Path) -> None:
+    done = command("groups", "list", "--dir", str(directory))
+    assert done.returncode == errors.OK
+    assert (done.stdout.split()[0], done.stderr) == ("group", "ottla: no group to show\n")
+
+
 def test_a_node_is_killed_and_comes_back(run: Run, directory: Path) -> None:
     run("topics", "create", "survivor", "-p", "1", "-r", "3")
     leader = as_json(run("topics", "describe", "survivor", "--format", "json"))["partitions"][0][

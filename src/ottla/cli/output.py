@@ -42,6 +42,8 @@ def warn_of_silent(brokers: Iterable[int]) -> None:
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns as wide as their widest cell; numbers to the right."""
     cells = [[_text(cell) for cell in row] for row in rows]
+    if not cells:
+        warn(f"no {heads[0]} to show")
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     right = [
         bool(cells) and all(cell.lstrip("-").isdigit() or cell in ("", "-") for cell in column)

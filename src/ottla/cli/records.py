@@ -39,6 +39,12 @@ def produce(
         str | None,
         typer.Option("-K", "--key-delimiter", help="Each line is KEY, this, VALUE."),
     ] = None,
+    empty_is_null: Annotated[
+        bool,
+        typer.Option(
+            "-Z", "--empty-is-null", help="An empty value is null: it deletes its key if compacted."
+        ),
+    ] = False,
     partition: Annotated[
         int | None,
         typer.Option("-p", "--partition", help="[default: by key, else in turn]", min=0),
@@ -69,11 +75,12 @@ def produce(
         else (line.rstrip(b"\n") for line in sys.stdin.buffer)
     )
     keyed = _with_keys(lines, None if key is None else key.encode(), key_delimiter)
+    records = ((key, None if empty_is_null and not value else value) for key, value in keyed)
     sent: dict[int, int] = {}
     with connect(bootstrap, dir, timeout, topic=topic) as blocking:
         described = blocking.run(blocking.client.topic(topic))
         producer = Producer(blocking.client, acks=wanted, codec=CODECS.index(compression))
-        for number, batch in _batches(keyed, described, partition):
+        for number, batch in _batches(records, described, partition):
             offset = blocking.run(producer.send(topic, number, batch))
             sent[number] = sent.get(number, 0) + len(batch)
             if format is Format.json:
@@ -106,7 +113,7 @@ def _with_keys(
 
 
 def _batches(
-    keyed: Iterable[tuple[bytes | None, bytes]], topic: Topic, partition: int | None
+    records: Iterable[tuple[bytes | None, bytes | None]], topic: Topic, partition: int | None
 ) -> Iterator[tuple[int, list[Record]]]:
     """Records gathered per partition, handed over when a batch is full; the rest at the end."""
     import time
@@ -120,7 +127,7 @@ def _batches(
     waiting: dict[int, list[Record]] = {}
     sizes: dict[int, int] = {}
     turn = 0
-    for key, value in keyed:
+    for key, value in records:
         if partition is not None:
             number = partition
         elif key is not None:
@@ -129,7 +136,7 @@ def _batches(
             number, turn = turn % count, turn + 1
         batch = waiting.setdefault(number, [])
         batch.append(Record(0, time.time_ns() // 1_000_000, key, value))
-        sizes[number] = sizes.get(number, 0) + len(value) + len(key or b"") + 16
+        sizes[number] = sizes.get(number, 0) + len(value or b"") + len(key or b"") + 16
         if sizes[number] >= BATCH_BYTES_MAX or len(batch) >= BATCH_RECORDS_MAX:
             yield number, waiting.pop(number)
             del sizes[number]
