@@ -40,6 +40,8 @@ class Channel:
         self.on_close: list[Callable[[str], None]] = []
         self.versions: dict[int, tuple[int, int]] = {}
         """What the other side announced, by api key; empty before `negotiate`."""
+        self.features: dict[str, int] = {}
+        """The cluster's finalized feature levels, as the other side knew them then."""
         self._connection = connection
         self._outstanding: deque[_Outstanding] = deque()
         self._next_correlation_id = 0
@@ -141,6 +143,10 @@ class Channel:
             )
         self.versions = {
             entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys
+        }
+        self.features = {
+            entry.name: int(entry.max_version_level)
+            for entry in messages.field(answer, "finalized_features", ())
         }
         return answer
 
