@@ -25,7 +25,11 @@ TOOLS = (
 CLIENT = (f"org.apache.kafka:kafka-clients:{KAFKA_VERSION}", SLF4J)
 STREAMS = (f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}", SLF4J)
 """With the Java client, without the broker."""
+CONNECTOR_VERSION = "4.0.0"
+CONNECTOR = (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{CONNECTOR_VERSION}",)
+"""Spark's own connector with its Kafka client; Spark itself is in the package of the same version."""
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+COPY_OPTIONS = ("-DoutputDirectory=jars", "-DincludeScope=runtime")
 INSTALL_TIMEOUT_S = 600
 TOOL_TIMEOUT_S = 120
 SHELL_ATTEMPTS = 6
@@ -40,6 +44,7 @@ DIRECTORIES = {
     TOOLS: f"kafka-{KAFKA_VERSION}",
     CLIENT: f"kafka-clients-{KAFKA_VERSION}",
     STREAMS: f"kafka-streams-{KAFKA_VERSION}",
+    CONNECTOR: f"spark-connector-{CONNECTOR_VERSION}",
 }
 ARTIFACTS_FILE = "artifacts.txt"
 
@@ -139,7 +144,7 @@ def _install(artifacts: tuple[str, ...], jars: Path) -> None:
     try:
         (building / "pom.xml").write_text(_pom(artifacts))
         done = subprocess.run(
-            ["mvn", "-q", "-B", "-f", building / "pom.xml", COPY_GOAL, "-DoutputDirectory=jars"],
+            ["mvn", "-q", "-B", "-f", building / "pom.xml", COPY_GOAL, *COPY_OPTIONS],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,0 +1,119 @@
+"""Runs in the connector's own environment: JARS DIRECTORY, then a task a line on stdin, an answer a line on stdout."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, count, length, max, sum
+
+JARS, DIRECTORY = sys.argv[1:]
+session = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.jars", JARS)
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.memory", "1g")
+    .config("spark.local.dir", f"{DIRECTORY}/local")
+    .config("spark.sql.session.timeZone", "UTC")
+    .config("spark.sql.shuffle.partitions", "2")
+    .config("spark.sql.warehouse.dir", f"{DIRECTORY}/warehouse")
+    .config("spark.ui.enabled", "false")
+    .getOrCreate()
+)
+queries: dict[str, Any] = {}
+
+
+def write(bootstrap: str, topic: str, start: int, end: int) -> None:
+    """The numbers from start to end, each its own key."""
+    number = col("id").cast("string")
+    rows = session.range(start, end, numPartitions=2).select(
+        number.alias("key"), number.alias("value")
+    )
+    rows.write.format("kafka").option("kafka.bootstrap.servers", bootstrap).option(
+        "topic", topic
+    ).save()
+
+
+def read(bootstrap: str, topic: str, options: dict[str, str] | None = None) -> list[list[Any]]:
+    """Every row: partition, offset, timestamp in ms, key, value, headers."""
+    rows = (
+        session.read.format("kafka")
+        .options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+        .options(**{"includeHeaders": "true", **(options or {})})
+        .load()
+        .orderBy("partition", "offset")
+        .collect()
+    )
+    return [
+        [
+            row.partition,
+            row.offset,
+            int(row.timestamp.timestamp() * 1000),
+            text(row.key),
+            text(row.value),
+            [[header.key, text(header.value)] for header in row.headers or []],
+        ]
+        for row in rows
+    ]
+
+
+def measure(bootstrap: str, topic: str) -> dict[str, float]:
+    """How long it takes to read a topic to its end, and what was read."""
+    began = time.monotonic()
+    rows = (
+        session.read.format("kafka")
+        .options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+        .load()
+        .agg(count("*"), sum(length("value")), max("offset"))
+        .collect()
+    )
+    return {"seconds": time.monotonic() - began, "rows": rows[0][0], "bytes": rows[0][1]}
+
+
+def copy(bootstrap: str, source: str, target: str, everything: bool) -> None:
+    """Streams one topic into another; everything: what is there now, then it ends."""
+    rows = (
+        session.readStream.format("kafka")
+        .options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": source})
+        .options(startingOffsets="earliest", failOnDataLoss="true")
+        .load()
+        .select("key", "value")
+    )
+    writer = (
+        rows.writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .options(topic=target, checkpointLocation=f"{DIRECTORY}/checkpoint-{target}")
+    )
+    if everything:
+        writer.trigger(availableNow=True).start().awaitTermination()
+    else:
+        queries[target] = writer.trigger(processingTime="100 milliseconds").start()
+
+
+def stop(target: str) -> None:
+    """Where the query had failed, its reason."""
+    query = queries.pop(target)
+    if (reason := query.exception()) is not None:
+        raise reason
+    query.processAllAvailable()
+    query.stop()
+
+
+def text(value: bytes | None) -> str | None:
+    return None if value is None else bytes(value).decode()
+
+
+TASKS = {task.__name__: task for task in (write, read, measure, copy, stop)}
+Path(DIRECTORY).mkdir(parents=True, exist_ok=True)
+print(json.dumps({"result": "ready"}), flush=True)
+for line in sys.stdin:
+    wanted = json.loads(line)
+    try:
+        answer = {"result": TASKS[wanted.pop("task")](**wanted)}
+    except Exception as error:
+        answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
+    print(json.dumps(answer), flush=True)
+session.stop()
