@@ -23,6 +23,7 @@ from ottla.client.model import (
     Reassignment,
     Replica,
     Topic,
+    metadata_of,
 )
 from ottla.records.batch import batches, check_crc
 from ottla.records.record import Record, records
@@ -96,7 +97,7 @@ class Client:
             self.connections.learn((int(b.node_id), b.host, int(b.port)) for b in answer.brokers)
             for topic in answer.topics:
                 check(topic.error_code, f"topic {topic.name}")
-            return _metadata(answer)
+            return metadata_of(answer)
 
         final = ErrorCode.NONE if created else ABSENT
         found = await self.connections.retrying(attempt, final=final)
@@ -116,7 +117,7 @@ class Client:
         answer = await channel.request(ApiKey.METADATA, fields)
         (topic,) = answer.topics
         check(topic.error_code, f"topic {name}")
-        return _metadata(answer).topics[0]
+        return metadata_of(answer).topics[0]
 
     async def describe_cluster(self) -> ClusterDescription:
         fields = {"include_fenced_brokers": True, "endpoint_type": 1}
@@ -508,35 +509,6 @@ class Client:
         answer = await self.connections.call(channel, ApiKey.FETCH, version, body, read)
         check(answer.error, f"fetch from broker {broker}")
         return answer.partitions[0]
-
-
-def _metadata(answer: Any) -> Metadata:
-    brokers = tuple(
-        Broker(int(each.node_id), each.host, int(each.port), field(each, "rack", None))
-        for each in answer.brokers
-    )
-    topics = tuple(
-        Topic(
-            topic.name,
-            field(topic, "topic_id", None),
-            bool(field(topic, "is_internal", False)),
-            tuple(_partition(topic.name, each) for each in topic.partitions),
-        )
-        for topic in answer.topics
-    )
-    return Metadata(field(answer, "cluster_id", None), brokers, topics)
-
-
-def _partition(topic: str, answer: Any) -> Partition:
-    return Partition(
-        topic,
-        int(answer.partition_index),
-        int(answer.leader_id),
-        int(field(answer, "leader_epoch", -1)),
-        tuple(int(id) for id in answer.replica_nodes),
-        tuple(int(id) for id in answer.isr_nodes),
-        tuple(int(id) for id in field(answer, "offline_replicas", ())),
-    )
 
 
 def _quorum_replicas(answer: Iterable[Any]) -> tuple[QuorumReplica, ...]:

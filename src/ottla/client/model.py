@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.records.record import Record
+from ottla.wire.messages import field
 
 
 class Broker(NamedTuple):
@@ -104,3 +105,33 @@ class Fetched(NamedTuple):
     next_offset: int
     high_watermark: int
     log_start: int
+
+
+def metadata_of(answer: Any) -> Metadata:
+    """From a Metadata response."""
+    brokers = tuple(
+        Broker(int(each.node_id), each.host, int(each.port), field(each, "rack", None))
+        for each in answer.brokers
+    )
+    topics = tuple(
+        Topic(
+            topic.name,
+            field(topic, "topic_id", None),
+            bool(field(topic, "is_internal", False)),
+            tuple(_partition(topic.name, each) for each in topic.partitions),
+        )
+        for topic in answer.topics
+    )
+    return Metadata(field(answer, "cluster_id", None), brokers, topics)
+
+
+def _partition(topic: str, answer: Any) -> Partition:
+    return Partition(
+        topic,
+        int(answer.partition_index),
+        int(answer.leader_id),
+        int(field(answer, "leader_epoch", -1)),
+        tuple(int(id) for id in answer.replica_nodes),
+        tuple(int(id) for id in answer.isr_nodes),
+        tuple(int(id) for id in field(answer, "offline_replicas", ())),
+    )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from ottla.spark.columns import columns
 from ottla.spark.errors import told_in_one_line
 from ottla.spark.options import Options
+from ottla.spark.reader import OttlaBatchReader
 
 
 class OttlaDataSource(DataSource):
@@ -24,3 +25,7 @@ class OttlaDataSource(DataSource):
     def schema(self) -> StructType:
         with told_in_one_line():
             return columns(self._options.flag("includeHeaders", False))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        with told_in_one_line():
+            return OttlaBatchReader(schema, self._options)

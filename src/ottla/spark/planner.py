@@ -1,0 +1,204 @@
+"""What to read: from options and the state of the cluster to offsets. It runs in the driver.
+
+Everything that can be wrong with a query is found here, before a task starts: topics that do not exist, partitions that
+were forgotten in an option, offsets that are not there.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from ottla.client.model import Metadata, Topic
+from ottla.spark.cluster import EpochEnd, Found
+from ottla.spark.errors import OptionError
+from ottla.spark.loss import Cause, Loss, report
+from ottla.spark.options import (
+    EARLIEST,
+    LATEST,
+    Assign,
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    Bound,
+    Edge,
+    Place,
+    ReadOptions,
+    Subscribe,
+)
+from ottla.spark.splits import Range
+from ottla.wire.errors import KafkaError
+
+
+class AsksCluster(Protocol):
+    """The part of `cluster.Cluster` that planning needs."""
+
+    def metadata(self, topics: Iterable[str] | None) -> tuple[Metadata, dict[str, KafkaError]]: ...
+
+    def topics(self, names: list[str]) -> list[Topic]: ...
+
+    def offsets(
+        self, times: Mapping[Place, int], *, read_committed: bool = False
+    ) -> dict[Place, Found | None]: ...
+
+    def epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, EpochEnd]: ...
+
+
+class Extent(NamedTuple):
+    """What is there of one partition."""
+
+    topic_id: str | None
+    start: int
+    end: int
+    epoch: int
+    """Of the leader that told the end."""
+
+
+class Planner:
+    def __init__(self, cluster: AsksCluster, options: ReadOptions) -> None:
+        self._cluster = cluster
+        self._options = options
+
+    def places(self) -> dict[Place, str | None]:
+        """Every partition that is subscribed to and exists now, with its topic's id."""
+        wanted = self._options.subscription
+        if isinstance(wanted, Assign):
+            topics = self._cluster.topics(sorted({topic for topic, _ in wanted.places}))
+            assigned = set(wanted.places)
+            return {place: id for place, id in _places(topics) if place in assigned}
+        if isinstance(wanted, Subscribe):
+            return dict(_places(self._cluster.topics(sorted(wanted.topics))))
+        found, _ = self._cluster.metadata(None)
+        return dict(_places(each for each in found.topics if wanted.matches(each.name)))
+
+    def existing_places(self) -> dict[Place, str | None]:
+        """The same, and an error if something that was named does not exist."""
+        found = self.places()
+        wanted = self._options.subscription
+        if isinstance(wanted, Assign):
+            name, missing = "assign", [f"{t}-{p}" for t, p in wanted.places if (t, p) not in found]
+            what = "partition"
+        elif isinstance(wanted, Subscribe):
+            there = {topic for topic, _ in found}
+            name, missing = "subscribe", [topic for topic in wanted.topics if topic not in there]
+            what = "topic"
+        else:
+            if not found:
+                raise OptionError("subscribePattern", f"no topic matches '{wanted.pattern}'")
+            return found
+        if missing:
+            known = [topic.name for topic in self._cluster.metadata(None)[0].topics]
+            close = difflib.get_close_matches(missing[0], known, n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else ""
+            raise OptionError(name, f"{what} {', '.join(missing)} does not exist{hint}")
+        return found
+
+    def extents(self, places: Mapping[Place, str | None]) -> dict[Place, Extent]:
+        """What is there of each. With read_committed a log ends where the first open transaction begins."""
+        # The end first: a beginning that moves meanwhile makes an empty extent, not a wrong one.
+        ends = self.at_edge(places, LATEST)
+        starts = self.at_edge(places, EARLIEST)
+        return {
+            place: Extent(id, starts[place].offset, ends[place].offset, ends[place].epoch)
+            for place, id in places.items()
+        }
+
+    def at_edge(self, places: Iterable[Place], edge: int) -> dict[Place, Found]:
+        found = self._cluster.offsets(
+            dict.fromkeys(places, edge), read_committed=self._options.read_committed
+        )
+        return {place: each for place, each in found.items() if each is not None}
+
+    def starting(self, extents: Mapping[Place, Extent]) -> dict[Place, int]:
+        return self._resolve(self._options.starting, "starting", extents)
+
+    def ending(self, extents: Mapping[Place, Extent]) -> dict[Place, int]:
+        return self._resolve(self._options.ending, "ending", extents)
+
+    def batch_ranges(self) -> list[Range]:
+        """All that a batch query reads."""
+        places = self.existing_places()
+        extents = self.extents(places)
+        starts, ends = self.starting(extents), self.ending(extents)
+        losses = []
+        ranges = []
+        for place, extent in sorted(extents.items()):
+            start, end = starts[place], ends[place]
+            losses += _outside(place, start, end, extent)
+            start, end = max(start, extent.start), min(end, extent.end)
+            ranges.append(Range(place[0], extent.topic_id, place[1], start, max(start, end)))
+        report(losses, fail=self._options.fail_on_data_loss)
+        return ranges
+
+    def _resolve(
+        self, bound: Bound, side: str, extents: Mapping[Place, Extent]
+    ) -> dict[Place, int]:
+        match bound:
+            case Edge(edge):
+                return {place: _at(edge, extent) for place, extent in extents.items()}
+            case AtOffsets(offsets):
+                _check_all_named(f"{side}Offsets", offsets, extents)
+                return {place: _at(offsets[place], extent) for place, extent in extents.items()}
+            case AtTimes(times):
+                _check_all_named(f"{side}OffsetsByTimestamp", times, extents)
+                return self._at_times(f"{side}OffsetsByTimestamp", side, times, extents)
+            case AtTime(time):
+                times = dict.fromkeys(extents, time)
+                return self._at_times(f"{side}Timestamp", side, times, extents)
+
+    def _at_times(
+        self, name: str, side: str, times: Mapping[Place, int], extents: Mapping[Place, Extent]
+    ) -> dict[Place, int]:
+        found = self._cluster.offsets(times, read_committed=self._options.read_committed)
+        result = {}
+        for place, extent in extents.items():
+            at = found[place]
+            if at is None and side == "starting" and not self._options.latest_if_no_time_matches:
+                raise OptionError(
+                    name,
+                    f"{place[0]}-{place[1]} has no record at or after {times[place]}; set "
+                    "'startingOffsetsByTimestampStrategy' to latest to begin at its end",
+                )
+            result[place] = extent.end if at is None else at.offset
+        return result
+
+
+def _places(topics: Iterable[Topic]) -> Iterable[tuple[Place, str | None]]:
+    for topic in topics:
+        for partition in topic.partitions:
+            yield (topic.name, partition.partition), None if topic.id is None else topic.id.hex
+
+
+def _at(offset: int, extent: Extent) -> int:
+    if offset == EARLIEST:
+        return extent.start
+    return extent.end if offset == LATEST else offset
+
+
+def _check_all_named(
+    name: str, given: Mapping[Place, int], extents: Mapping[Place, Extent]
+) -> None:
+    for what, places in (
+        ("does not name", sorted(extents.keys() - given.keys())),
+        ("names, but nobody subscribes to,", sorted(given.keys() - extents.keys())),
+    ):
+        if places:
+            told = ", ".join(f"{topic}-{partition}" for topic, partition in places)
+            raise OptionError(
+                name, f"{what} {told}; it must name every partition (-2 is earliest, -1 latest)"
+            )
+
+
+def _outside(place: Place, start: int, end: int, extent: Extent) -> list[Loss]:
+    """What was asked for by its offset and is not there."""
+    there = f"the log begins at {extent.start} and ends at {extent.end}"
+    losses = []
+    if start < min(end, extent.start):
+        losses.append(Loss(*place, Cause.AGED_OUT, start, min(end, extent.start), there))
+    if max(start, end) > extent.end:
+        last = max(start, end)
+        losses.append(
+            Loss(*place, Cause.BEHIND_THE_END, max(extent.end, min(start, last)), last, there)
+        )
+    return losses

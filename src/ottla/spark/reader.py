@@ -1,0 +1,113 @@
+"""Reading as Spark asks for it: a batch query is planned in the driver, each of its ranges is read by a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ottla.records.batch import check_crc
+from ottla.spark import rows
+from ottla.spark.cluster import Cluster, shared_cluster
+from ottla.spark.columns import columns
+from ottla.spark.connection import ConnectionOptions
+from ottla.spark.errors import SparkSourceError, told_in_one_line
+from ottla.spark.fetcher import Fetcher
+from ottla.spark.options import Options, ReadOptions
+from ottla.spark.planner import Planner
+from ottla.spark.splits import Range, split
+from ottla.spark.visible import visible
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    range: Range
+
+
+def check_columns(schema: StructType, include_headers: bool) -> None:
+    """A schema of the user's own may name fewer columns, which then cost nothing."""
+    known = {field.name: field.dataType for field in columns(include_headers)}
+    for field in schema:
+        if known.get(field.name) != field.dataType:
+            there = ", ".join(f"{name} {type.simpleString()}" for name, type in known.items())
+            raise SparkSourceError(
+                f"there is no column {field.name} {field.dataType.simpleString()}; there are: {there}"
+            )
+
+
+def plan_cluster(connection: ConnectionOptions, options: ReadOptions) -> Cluster:
+    return Cluster(
+        connection,
+        connect_retries=options.offset_retries,
+        connect_pause_s=options.offset_retry_interval_s,
+    )
+
+
+def read_range(
+    schema: StructType, connection: ConnectionOptions, options: ReadOptions, wanted: Range
+) -> Iterator[Any]:
+    """The rows of a range, as Arrow batches."""
+    # Here and not above: a driver plans without them.
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from ottla.spark.arrow import ArrowBuilder
+
+    names = schema.fieldNames()
+    cut = rows.Wanted(
+        wanted.start, wanted.end, "key" in names, "value" in names, "headers" in names
+    )
+    builder = ArrowBuilder(to_arrow_schema(schema, timezone="UTC"), wanted.topic, wanted.partition)
+    fetcher = Fetcher(shared_cluster(connection), wanted, options)
+    try:
+        for data, fetched, aborted in fetcher:
+            shown = visible(
+                data,
+                fetched,
+                start=wanted.start,
+                end=wanted.end,
+                aborted=aborted if options.read_committed else None,
+            )
+            for group in rows.grouped(shown):
+                if options.check_crcs:
+                    for batch in group:
+                        check_crc(data, batch)
+                yield builder.record_batch(rows.decode(data, group, cut))
+    finally:
+        fetcher.close()
+
+
+class OttlaBatchReader(DataSourceReader):
+    def __init__(self, schema: StructType, options: Options) -> None:
+        self._schema = schema
+        self._connection = ConnectionOptions.of(options)
+        self._options = ReadOptions.of(options, streaming=False)
+        check_columns(schema, self._options.include_headers)
+
+    def partitions(self) -> list[InputPartition]:
+        with told_in_one_line():
+            cluster = plan_cluster(self._connection, self._options)
+            try:
+                ranges = self._ranges(Planner(cluster, self._options))
+            finally:
+                cluster.close()
+            pieces = split(
+                ranges,
+                at_least=self._options.min_partitions,
+                most_records=self._options.max_records_per_partition,
+            )
+            return [RangePartition(piece) for piece in pieces]
+
+    def _ranges(self, planner: Planner) -> list[Range]:
+        return planner.batch_ranges()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        with told_in_one_line():
+            if isinstance(partition, RangePartition):  # else there is nothing to read at all
+                yield from read_range(
+                    self._schema, self._connection, self._options, partition.range
+                )
