@@ -80,6 +80,7 @@ class Journal:
         latest = snapshots.latest
         if latest is not None:
             log.advance_high_watermark(latest.end_offset)
+        self._retire_snapshots_below_start()
         for data, batch in self.batches_from(log.high_watermark, log.log_end):
             self._note_voters(data, batch)
         log.before_recovery_point_falls = self._lower_recovery_point
@@ -280,10 +281,17 @@ class Journal:
         assert id.end_offset >= self.high_watermark, f"{id} is behind what is committed here (M3)"
         content = download.finish()
         self.log.truncate_fully(id.end_offset)
+        self._retire_snapshots_below_start()
         if content.voters is not None:
             electorate = _Electorate(id.end_offset - 1, content.kraft_version, content.voters)
             self._electorates = [electorate]
         return content
+
+    def _retire_snapshots_below_start(self) -> None:
+        """The earliest one tells in which epoch the record before our first was written, and so whose logs have
+        the same beginning. One that is older than the log would let pass a log that differs below our start."""
+        for id in [id for id in self.snapshots.ids if id.end_offset < self.log_start]:
+            self.snapshots.retire(id)
 
     def snapshot_taken(self, id: SnapshotId, now_ms: int) -> None:
         """A checkpoint of ours is on disk: later ones and the log after it stand on their own."""

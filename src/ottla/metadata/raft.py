@@ -19,9 +19,12 @@ nothing. Of two voters that stand at the same moment one gives way.
 
 Also beyond Kafka: a static voter on an empty disk is *newborn*. Static voters have no directory ids, so that
 nobody can tell a new voter from one whose disk was replaced. The latter, voting at once, could with one that
-was away make a majority that has nothing of what its former self and a third had committed. So a newborn neither votes nor stands until either it has everything up to the high watermark that an established
-leader named, or all other voters have told it that they are in epoch 0: then nothing was ever committed. A
-new cluster's first election thus needs all its voters, every later one a majority.
+was away make a majority that has nothing of what its former self and a third had committed. So a newborn first
+asks so many others for their epochs that one of any majority is among them: with a leader whose epoch is older
+it would commit what its former self knew to be overruled. Then it follows, and neither votes nor stands until
+it has everything up to the high watermark that an established leader named. If all other voters are in epoch 0
+nothing was ever committed, and it is one of them at once: a new cluster's first election thus needs all its
+voters, every later one a majority.
 """
 
 from __future__ import annotations
@@ -107,9 +110,8 @@ class Raft:
         self._state = state_file.read()
         if not state_file.exists and self._is_static_and_empty():
             self._state = QuorumState(is_newborn=True)
-        self._caught_up_at: int | None = (
-            None  # where a newborn has all that it could have forgotten
-        )
+        self._heard: set[int] = set()  # voters that told a newborn their epoch
+        self._caught_up_at: int | None = None  # where it has all that it could have forgotten
         # Kafka numbers servers whose ids are not known yet downwards from -2.
         self._addresses = {-2 - i: where for i, where in enumerate(bootstrap)}
         self._bootstrap = list(self._addresses)
@@ -424,6 +426,19 @@ class Raft:
             and journal.last_epoch == 0
         )
 
+    @property
+    def _knows_the_epoch(self) -> bool:
+        """Of any majority that its former self was in, a newborn has heard one."""
+        voters = self.journal.voters
+        return not self.is_newborn or len(self._heard) > len(voters.ids) - voters.majority
+
+    def _newborn_heard(self, peer: int, now: float) -> None:
+        """Its epoch, which is ours now if it is newer."""
+        self._heard.add(peer)
+        if self.epoch == 0 and self._other_voters() <= self._heard:
+            self._come_of_age()
+            self._early(now)
+
     def _come_of_age(self) -> None:
         """From here on an ordinary voter."""
         grown = self._state._replace(is_newborn=False)
@@ -501,7 +516,8 @@ class Raft:
             return
         del self._asked[send.peer]
         ballot = self._ballot
-        assert ballot is not None
+        if ballot is None:
+            return  # a newborn only wanted to hear the epoch
         is_granted = answer.error is ErrorCode.NONE and answer.granted
         ballot.unreachable.discard(send.peer)
         (ballot.granted if is_granted else ballot.rejected).add(send.peer)
@@ -610,6 +626,8 @@ class Raft:
                 return sorted(self._other_voters())
             case Role.RESIGNED:
                 return sorted(self._unacknowledged)
+        if self.is_newborn and (self.epoch == 0 or not self._knows_the_epoch):
+            return sorted(self._other_voters() - self._heard)
         return []
 
     def _ask_time(self, peer: int) -> float:
@@ -625,13 +643,13 @@ class Raft:
         voter = self.journal.voters.get(peer)
         key = ReplicaKey(peer, None) if voter is None else voter.key
         match self.role:
-            case Role.PROSPECTIVE | Role.CANDIDATE:
-                pre_vote = self.role is Role.PROSPECTIVE
-                return Vote(self.epoch, self.key, key, self.journal.end, pre_vote)
             case Role.LEADER:
                 return BeginQuorumEpoch(self.epoch, self.id, key, self._endpoint)
-            case _:
+            case Role.RESIGNED:
                 return EndQuorumEpoch(self.epoch, self.id, self._successors, self._endpoint)
+            case _:  # of a newborn's question only the epoch in the answer counts
+                pre_vote = self.role is not Role.CANDIDATE
+                return Vote(self.epoch, self.key, key, self.journal.end, pre_vote)
 
     def _drive(self, now: float) -> None:
         """Send everything that is due, say who leads. Every input ends here."""
@@ -648,6 +666,8 @@ class Raft:
     def answered(self, send: Send, answer: QuorumAnswer, now: float) -> None:
         from_leader = answer.leader == send.peer
         self._learn(answer.epoch, answer.leader, answer.endpoint, now, from_leader=from_leader)
+        if self.is_newborn and send.peer in self._other_voters():
+            self._newborn_heard(send.peer, now)
         match answer:
             case VoteAnswer():
                 self._vote_answered(send, answer, now)
@@ -786,6 +806,7 @@ class Raft:
         """Only with everything flushed: the leader takes our offset for what a power loss leaves."""
         return (
             self.role in (Role.UNATTACHED, Role.FOLLOWER)
+            and self._knows_the_epoch
             and self._fetching is None
             and not self.journal.needs_flush
             and (self.leader is not None or bool(self._discovery()))
@@ -853,8 +874,6 @@ class Raft:
         if self.role is not Role.UNATTACHED or not self.is_voter:
             return
         reason.add(peer)
-        if self.is_newborn and self.epoch == 0 and self._other_voters() <= self._leaderless:
-            self._come_of_age()
         if not self._other_voters() <= self._leaderless | self._out_of_reach:
             self._fetch_not_before = now
         elif len(self._leaderless) + 1 >= self.journal.voters.majority:

@@ -38,6 +38,8 @@ class WatchedVoter:
         self.seen: object = None
         self.role = RaftRole.UNATTACHED
         self.flushed = 0
+        self.former: Copy | None = None
+        """What it had flushed and told its leader before its disk was replaced, until it fetches anew."""
         self.epoch = 0
         self.voters: list[int] = []
         self.newest_snapshot: SnapshotId | None = None
@@ -49,7 +51,16 @@ class WatchedVoter:
     def lost_its_disk(self) -> None:
         """Whatever it promised by its votes still counts: that is why it must not vote at once."""
         self.restarted()
+        if self.former is None:
+            self.copy.cut(self.flushed)
+            self.former = self.copy
         self.copy, self.flushed, self.epoch = Copy(), 0, 0
+
+    def has_flushed(self, end: int, hash: bytes | None) -> bool:
+        """A leader may count what a newborn's former self had: that one's vote is not given to anybody else."""
+        if self.flushed >= end and self.copy.hash_at(end) == hash:
+            return True
+        return self.former is not None and self.former.hash_at(end) == hash
 
 
 class QuorumChecker:
@@ -87,6 +98,8 @@ class QuorumChecker:
         if watched.log is not journal.log:
             self._open(watched, journal.log)
         watched.flushed = journal.log.recovery_point
+        if raft.has_vote or journal.log_end > journal.log_start:
+            watched.former = None  # it has fetched anew, and is counted by that
         seen = (raft.state, raft.role, journal.log.log_end, journal.log.high_watermark)
         if seen != watched.seen:
             led = RaftRole.LEADER in (raft.role, watched.role)
@@ -215,11 +228,8 @@ class QuorumChecker:
             return
         end = self.ledger.end
         voters = [w for w in self.voters.values() if w.machine.settings.is_controller]
-        having = [
-            other.machine.id
-            for other in voters
-            if other.flushed >= end and other.copy.hash_at(end) == self.ledger.copy.hash_at(end)
-        ]
+        committed = self.ledger.copy.hash_at(end)
+        having = [other.machine.id for other in voters if other.has_flushed(end, committed)]
         if len(having) <= len(voters) // 2:
             raise self._fail("M4", node, f"{end} is committed, and flushed only on nodes {having}")
         if not led:

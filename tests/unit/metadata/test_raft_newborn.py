@@ -133,3 +133,31 @@ def test_a_newborn_that_has_only_a_part_of_what_is_committed_stays_one_over_a_re
     assert replaced.running.is_newborn
     assert world.run(5, lambda: not replaced.running.is_newborn)
     assert replaced.running.high_watermark >= 20
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_replaced_disk_does_not_help_an_overruled_leader_to_commit(seed: int) -> None:
+    """What the two others decided in a newer epoch stands, though one of them has forgotten it."""
+    world = grown(seed)
+    overruled = world.elect()
+    replaced, knowing = (host for host in world.hosts.values() if host is not overruled)
+    world.isolate(overruled.node)
+    for host in (replaced, knowing):
+        host.running.peer_disconnected(overruled.node, world.now)
+        host.after_input()
+    newer = overruled.running.epoch + 1
+    assert world.run(1, lambda: any(h.running.is_established for h in (replaced, knowing)))
+    decided = world.append(world.elect(), b"decided")
+    assert world.run(1, lambda: knowing.running.high_watermark > decided)
+    assert overruled.running.is_leader, "it does not know yet"
+    world.append(overruled, *[b"overruled"] * 10)
+    replaced.crash(power_loss=True)
+    replaced.replace_disk()
+    world.heal()
+    world.isolate(knowing.node)
+    replaced.start()
+    world.run(30)  # the world fails when something else is committed
+    assert overruled.running.high_watermark <= decided
+    world.heal()
+    assert world.elect().running.epoch >= newer
+    assert world.run(5, lambda: not replaced.running.is_newborn)
