@@ -25,7 +25,8 @@ def test_a_checkpoint_that_is_older_than_the_log_says_nothing_about_others() -> 
         leader.start()
         leader = world.elect()
         world.append(leader, b"more")
-        assert world.run(2, lambda: leader.running.high_watermark == leader.running.journal.log_end)
+        raft = leader.running
+        assert world.run(2, lambda raft=raft: raft.high_watermark == raft.journal.log_end)
     world.snapshot(leader, [])
     behind.start()
     newest = leader.running.journal.snapshots.latest
