@@ -288,7 +288,12 @@ class Cluster:
                 for each in topic.partitions:
                     check(each.error_code, f"group {group}, {topic.name}-{each.partition_index}")
 
-        self.retrying(attempt, final=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        try:
+            attempt()
+        except (OSError, KafkaError):
+            # Once again, for a coordinator that has just moved. More would hold up whoever waits for this.
+            time.sleep(self.options.retry_backoff_s)
+            attempt()
 
     def _coordinator(self, group: str) -> BrokerConnection:
         fields = {"key": group, "key_type": _GROUP_KEY, "coordinator_keys": [group]}

@@ -125,7 +125,7 @@ class Planner:
         ranges = []
         for place, extent in sorted(extents.items()):
             start, end = starts[place], ends[place]
-            losses += _outside(place, start, end, extent)
+            losses += outside(place, start, end, extent)
             start, end = max(start, extent.start), min(end, extent.end)
             ranges.append(Range(place[0], extent.topic_id, place[1], start, max(start, end)))
         report(losses, fail=self._options.fail_on_data_loss)
@@ -190,15 +190,12 @@ def _check_all_named(
             )
 
 
-def _outside(place: Place, start: int, end: int, extent: Extent) -> list[Loss]:
+def outside(place: Place, start: int, end: int, extent: Extent) -> list[Loss]:
     """What was asked for by its offset and is not there."""
     there = f"the log begins at {extent.start} and ends at {extent.end}"
     losses = []
     if start < min(end, extent.start):
         losses.append(Loss(*place, Cause.AGED_OUT, start, min(end, extent.start), there))
     if max(start, end) > extent.end:
-        last = max(start, end)
-        losses.append(
-            Loss(*place, Cause.BEHIND_THE_END, max(extent.end, min(start, last)), last, there)
-        )
+        losses.append(Loss(*place, Cause.BEHIND_THE_END, extent.end, max(start, end), there))
     return losses

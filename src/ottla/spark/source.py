@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from ottla.spark.columns import columns
 from ottla.spark.errors import told_in_one_line
 from ottla.spark.options import Options
 from ottla.spark.reader import OttlaBatchReader
+from ottla.spark.stream_reader import OttlaStreamReader
 
 
 class OttlaDataSource(DataSource):
@@ -29,3 +30,7 @@ class OttlaDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         with told_in_one_line():
             return OttlaBatchReader(schema, self._options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        with told_in_one_line():
+            return OttlaStreamReader(schema, self._options)
