@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -16,6 +17,7 @@ from ottla.spark.columns import columns
 from ottla.spark.connection import ConnectionOptions
 from ottla.spark.errors import SparkSourceError, told_in_one_line
 from ottla.spark.fetcher import Fetcher
+from ottla.spark.native import Decoder
 from ottla.spark.options import Options, ReadOptions
 from ottla.spark.planner import Planner
 from ottla.spark.splits import Range, split
@@ -38,6 +40,12 @@ def check_columns(schema: StructType, include_headers: bool) -> None:
             raise SparkSourceError(
                 f"there is no column {field.name} {field.dataType.simpleString()}; there are: {there}"
             )
+
+
+@cache
+def decoder() -> Decoder:
+    """One per process: it is used again, task after task."""
+    return Decoder()
 
 
 def plan_cluster(connection: ConnectionOptions, options: ReadOptions) -> Cluster:
@@ -76,7 +84,7 @@ def read_range(
                 if options.check_crcs:
                     for batch in group:
                         check_crc(data, batch)
-                yield builder.record_batch(rows.decode(data, group, cut))
+                yield builder.record_batch(decoder().decode(data, group, cut))
     finally:
         fetcher.close()
 
