@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ottla.records.batch import HEADER_BYTES, Batch
+from ottla.records.batch import HEADER_BYTES, RECORD_BYTES_MIN, Batch
 from ottla.records.record import unpacked
 from ottla.runtime.seams import Buffer
 from ottla.spark import rows
@@ -31,6 +31,8 @@ ENTRY: Final = "ottla_decode"
 SEGMENT_FIELDS: Final = 8
 _COMPILE_PATIENCE_S: Final = 120.0
 _ROWS_WORTH_COMPILING: Final = 100_000
+_GROUP_BYTES_MAX: Final = (1 << 31) - 1
+"""Arrow counts the bytes of a column in 32 bits."""
 
 
 class Counts(NamedTuple):
@@ -110,7 +112,10 @@ class Decoder:
                 for start, end, batch in zip(starts, ends, group, strict=True)
             ),
         )
-        return self._filled(data, segments, sum(batch.count for batch in group), total, wanted)
+        count = sum(batch.count for batch in group)
+        if count * RECORD_BYTES_MIN > total or total > _GROUP_BYTES_MAX:
+            return None
+        return self._filled(data, segments, count, total, wanted)
 
     def _filled(
         self, data: Buffer, segments: array[int], most: int, size: int, wanted: Wanted
@@ -120,6 +125,9 @@ class Decoder:
 
         def ints(count: int) -> Any:
             return numpy.empty(count, numpy.int32)
+
+        def longs(count: int) -> Any:
+            return numpy.empty(count, numpy.int64)
 
         def block(count: int) -> Any:
             return numpy.empty(count, numpy.uint8)
@@ -131,8 +139,7 @@ class Decoder:
         entries = size // 2 if wanted.headers else 0
         key = [ints(most + 1), block(size) if wanted.key else none, bits(most)]
         value = [ints(most + 1), block(size) if wanted.value else none, bits(most)]
-        offset, timestamp = numpy.empty(most, numpy.int64), numpy.empty(most, numpy.int64)
-        kind = ints(most)
+        offset, timestamp, kind = longs(most), longs(most), ints(most)
         lists = [ints(most + 1), bits(most)]
         names = [ints(entries + 1), block(size) if wanted.headers else none]
         contents = [ints(entries + 1), block(size) if wanted.headers else none, bits(entries + 1)]

@@ -20,6 +20,10 @@ BYTES_MAX: Final = 8 << 20
 """Of one group of batches: enough that Spark's work per group does not count."""
 
 
+_RATIO: Final = 4
+"""What records are taken to unpack to before they are."""
+
+
 class Wanted(NamedTuple):
     """What of a record becomes a row."""
 
@@ -69,12 +73,13 @@ def grouped(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
     group: list[Batch] = []
     rows = size = 0
     for batch in batches:
-        if group and (rows + batch.count > ROWS_MAX or size + batch.size > BYTES_MAX):
+        room = batch.size * (_RATIO if batch.codec else 1)
+        if group and (rows + batch.count > ROWS_MAX or size + room > BYTES_MAX):
             yield group
             group, rows, size = [], 0, 0
         group.append(batch)
         rows += batch.count
-        size += batch.size
+        size += room
     if group:
         yield group
 
