@@ -21,6 +21,8 @@ from ottla.runtime import Clock
 
 logger = logging.getLogger(__name__)
 
+CALLS_PER_PARTITION_AND_S_MAX = 2.2
+"""Budget, counted by test_counted_work: what a node may call each second for a partition in which nothing happens."""
 FLUSH_CHECK_S = 1.0
 """How often a log that its settings want flushed is looked for (flush.ms, finished segments)."""
 
@@ -106,11 +108,14 @@ class Housekeeping:
 
     async def _flush_due(self) -> None:
         now_ms = self._clock.wall_ms()
-        for log in list(self._replicas.logs.logs.values()):
+        unsettled = self._replicas.logs.unsettled
+        for log in list(unsettled):
             if log.failed is None and not log.gone:
                 await self._flush_identity(log)
-            if log.failed is None and log.flush_due(now_ms):
+            if log.failed is None and not log.gone and log.flush_due(now_ms):
                 await self._flush(log)
+            if log.failed is not None or log.gone or log.is_settled:
+                unsettled.pop(log, None)
 
     def _log_created(self, log: Log) -> None:
         """At once, not when flushes are looked for next: a log of which a power loss leaves no name, or only

@@ -26,6 +26,12 @@ from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
 
 logger = logging.getLogger(__name__)
 
+CALLS_MAX = 660
+"""Budget, counted by test_counted_work: what a leader may call for one acks=all request, whatever is in it, with
+all that its two followers ask until it is answered."""
+BYTES_MAX = 8 * 1024
+"""Budget: memory that a request may take before it is parked, however large its records are."""
+
 ALL = -1
 ZSTD_FROM = 7
 """Older requests come from clients that could not read it back."""

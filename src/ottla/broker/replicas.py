@@ -224,7 +224,7 @@ class ReplicaManager:
         everything = any(kind == BROKER_RESOURCE for kind, _ in resources)
         for partition in self.partitions.values():
             if everything or partition.topic in names:
-                partition.log.config = self.log_config(partition.topic)
+                partition.log.configure(self.log_config(partition.topic))
 
     def _apply(self, topic: TopicImage, number: int) -> None:
         decision = topic.partitions[number]
@@ -288,7 +288,7 @@ class ReplicaManager:
         config = self.log_config(topic.name)
         if log is None:
             return self._create_log(topic, number, config)
-        log.config = config
+        log.configure(config)
         return log
 
     def _create_log(self, topic: TopicImage, number: int, config: LogConfig) -> Log:

@@ -27,6 +27,10 @@ from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 
 logger = logging.getLogger(__name__)
 
+CALLS_MAX = 330
+"""Budget, counted by test_counted_work: what a follower may call for one answer with news of one partition, from
+the answer's bytes to those of its next fetch."""
+
 FETCH_VERSION = 18
 LIST_OFFSETS_VERSION = 9
 LATEST = -1

@@ -42,6 +42,8 @@ from ottla.wire.types import TopicPartition
 NO_LIMIT = (1 << 63) - 1
 DELETE_SUFFIX = "-delete"
 NAME_BYTES_MAX = 255
+CALLS_PER_COPIED_BATCH_MAX = 32
+"""Budget, counted by test_counted_work: what a follower may call for each batch that it copies."""
 
 
 class Appended(NamedTuple):
@@ -100,6 +102,8 @@ class Log:
         self.before_gaps: Callable[[Log], None] | None = None
         """Must make `cleaned` and the recovery point durable: without the one, and beyond the other, a gap
         means corruption."""
+        self.on_unsettled: Callable[[Log], None] | None = None
+        """Called when `is_settled` may have become false: whoever flushes need not look at settled logs."""
         self.uncleanable: str | None = None
         """Why compaction leaves this log alone."""
         self.generation = 0
@@ -492,6 +496,7 @@ class Log:
             self._fail(error)
         self._segments.append(segment)
         self._names_unflushed = True
+        self._unsettled()
         return segment
 
     def _jitter_ms(self, segment: Segment) -> int:
@@ -673,6 +678,7 @@ class Log:
         self._cut_below_flush(0)  # no flush under way has seen the new segment
         self.epochs.clear()
         self.producers = ProducerState()
+        self._unsettled()
 
     def _shortened(self, log_end: int) -> None:
         self.log_end = log_end
@@ -793,6 +799,25 @@ class Log:
         self._names_unflushed = True
 
     # Flushing
+
+    def configure(self, config: LogConfig) -> None:
+        self.config = config
+        self._unsettled()
+
+    def _unsettled(self) -> None:
+        if self.on_unsettled is not None:
+            self.on_unsettled(self)
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing here becomes due for a flush by time alone. (What `flush.messages` asks for is flushed
+        with the append that reaches it.)"""
+        return (
+            not self._plans_outstanding
+            and not self._metadata_unflushed
+            and self.config.flush_ms >= NO_LIMIT
+            and self._active.base <= self.recovery_point
+        )
 
     def flush_due(self, now_ms: int) -> bool:
         """Whether flush.messages, flush.ms or a finished segment asks for a flush now, and none is under

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from posixpath import dirname
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.log import checkpoints, cleaner
@@ -52,13 +52,16 @@ def make_directory(disk: Disk, path: str) -> None:
         disk.flush_dir(dirname(each) or ".")
 
 
+Marks: TypeAlias = tuple[dict[TopicPartition, int], dict[TopicPartition, int]]
+"""The high watermarks of a directory, and the log starts that its files do not show."""
+
+
 @dataclass(slots=True)
 class Checkpoint:
     """What is to be written of all logs' marks."""
 
     disk: Disk
-    high_watermarks: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
-    log_starts: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    marks: dict[str, Marks] = field(default_factory=dict)
     epochs: list[tuple[Log, Callable[[], None]]] = field(default_factory=list)
     failures: dict[str, OSError] = field(default_factory=dict)
     """By directory."""
@@ -70,11 +73,11 @@ class Checkpoint:
             except OSError as error:
                 if not log.gone:  # a log deleted meanwhile needs no checkpoint
                     self.failures[log.directory] = error
-        for name, marks in (
-            (checkpoints.LOG_STARTS, self.log_starts),
-            (checkpoints.HIGH_WATERMARKS, self.high_watermarks),
-        ):
-            for directory, offsets in marks.items():
+        for directory, (high_watermarks, log_starts) in self.marks.items():
+            for name, offsets in (
+                (checkpoints.LOG_STARTS, log_starts),
+                (checkpoints.HIGH_WATERMARKS, high_watermarks),
+            ):
                 try:
                     checkpoints.write_offsets(self.disk, f"{directory}/{name}", offsets)
                 except OSError as error:
@@ -110,6 +113,8 @@ class LogManager:
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.directory_ids: dict[str, UUID] = {}
         self.logs: dict[TopicPartition, Log] = {}
+        self.unsettled: dict[Log, None] = {}
+        """Those in which a flush may become due by itself. Of many idle logs it holds none."""
         self.corrupt: dict[TopicPartition, CorruptLog] = {}
         self.offline_directories: dict[str, Exception] = {}
         self.on_offline: list[Callable[[str, list[TopicPartition]], None]] = []
@@ -131,6 +136,8 @@ class LogManager:
         self._cleaned: dict[str, dict[TopicPartition, int]] = {}
         """How far logs are compacted, as it lies on disk, by directory. Each log that may have gaps has its
         place there."""
+        self._marks: dict[str, Marks] = {}
+        """As they were written last."""
         self._checkpointed: dict[str, set[TopicPartition]] = {}
         """Whose marks lie on disk, by directory: possibly those of a log that is deleted by now."""
         self._plan_under_way = False
@@ -397,7 +404,12 @@ class LogManager:
     def _adopt(self, log: Log) -> None:
         log.before_recovery_point_falls = self._recovery_point_falls
         log.before_gaps = self._gaps_come
+        log.on_unsettled = self._unsettled
         self.logs[log.key] = log
+        self._unsettled(log)
+
+    def _unsettled(self, log: Log) -> None:
+        self.unsettled[log] = None
 
     def _emptiest(self) -> str:
         online = self._online()
@@ -481,20 +493,23 @@ class LogManager:
                 for key, offset in self._recovery_points.get(directory, {}).items()
                 if self._corrupt_in.get(key) == directory
             }
-            high_watermarks = plan.high_watermarks[directory] = {}
-            log_starts = plan.log_starts[directory] = {}
+            high_watermarks: dict[TopicPartition, int] = {}
+            log_starts: dict[TopicPartition, int] = {}
             for key, log in self.logs.items():
                 if log.directory == directory:
                     recovery_points[key] = log.recovery_point
                     high_watermarks[key] = log.high_watermark
-                    if log.log_start > log.segment_bases[0]:
+                    if log.log_start > log.segments[0].base:
                         log_starts[key] = log.log_start
+            marks = (high_watermarks, log_starts)
+            if self._marks.get(directory) != marks:  # an idle broker leaves its disk alone
+                plan.marks[directory] = marks
             self._checkpointed[directory] = {*recovery_points, *high_watermarks}
             try:
                 self._write_recovery_points(directory, recovery_points)
             except OSError as error:
                 plan.failures[directory] = error
-        for log in self.logs.values():
+        for log in [log for log in self.logs.values() if log.epochs.dirty]:
             write = log.epochs_plan()
             if write is not None:
                 plan.epochs.append((log, write))
@@ -504,6 +519,7 @@ class LogManager:
         self._plan_under_way = False
         for log, _ in plan.epochs:
             log.epochs_written()
+        self._marks.update(plan.marks)
         for directory, error in plan.failures.items():
             self.mark_offline(directory, error)
         if self._stale_marks:

@@ -1,0 +1,336 @@
+"""What the hot path does for one request, counted in calls of functions and of the system.
+
+Seconds depend on the machine's mood, calls do not: these tests fail when a change adds work for each record, each
+partition or each request, and say which functions are called most. A budget stands beside the code that it
+guards; whoever makes that code cheaper lowers it, whoever must raise it says why there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from socket import socket
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ottla.broker import fetch as fetch_handler
+from ottla.broker import housekeeping, replication
+from ottla.broker import produce as produce_handler
+from ottla.broker.node import Node
+from ottla.config import Settings
+from ottla.log.config import LogConfig
+from ottla.log.log import CALLS_PER_COPIED_BATCH_MAX, Log
+from ottla.records.record import Record, build
+from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH
+from ottla.runtime.real import real_runtime
+from ottla.sim.cluster import BROKER_PORT, SimCluster
+from ottla.sim.world import WALL_START_MS, World
+from ottla.wire import fetch, produce
+from ottla.wire.apis import ApiKey
+from ottla.wire.channel import Channel
+from ottla.wire.fetch import FetchPartition, FetchRequest, FetchResponse
+from ottla.wire.headers import request_frame
+from support.counting import Calls, counted
+
+ROUNDS = 20
+MANY = 200
+TOGETHER = 100
+OTHERS = 6
+"""Calls of the system for what else a node has to do meanwhile."""
+IDLE_S = 15
+"""A multiple of every interval at which a node looks after its partitions, but for retention's."""
+LEADER, FOLLOWERS = "n1", ("n2", "n3")
+PRODUCE_VERSION, FETCH_VERSION = 9, 12
+ID = UUID(int=1)
+
+
+async def create(channel: Channel, topic: str, replicas: list[list[int]]) -> None:
+    assignments = [
+        {"partition_index": number, "broker_ids": brokers}
+        for number, brokers in enumerate(replicas)
+    ]
+    wanted = {
+        "name": topic,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "assignments": assignments,
+        "configs": [],
+    }
+    answer = await channel.request(
+        ApiKey.CREATE_TOPICS, {"topics": [wanted], "timeout": 60_000, "validate_only": False}
+    )
+    assert int(answer.topics[0].error_code) == 0
+
+
+def produce_body(topic: str, *, partition: int = 0, records: int = 1, size: int = 100) -> bytes:
+    made = [Record(offset, WALL_START_MS, None, b"x" * size) for offset in range(records)]
+    data = produce.PartitionData(topic, None, partition, memoryview(build(made)))
+    return produce.write_request(PRODUCE_VERSION, produce.ProduceRequest(None, -1, 30_000, [data]))
+
+
+async def produced(channel: Channel, body: bytes, requests: int = 1) -> None:
+    """So many acks=all requests at once, until the last is answered."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    errors: list[int] = []
+
+    def answered(frame: memoryview, at: int) -> None:
+        errors.append(produce.read_response(PRODUCE_VERSION, frame, at).results[0].error)
+        if len(errors) == requests:
+            done.set_result(None)
+
+    for _ in range(requests):
+        channel.call(ApiKey.PRODUCE, PRODUCE_VERSION, body, answered)
+    await done
+    assert errors == [0] * requests
+
+
+class Rig:
+    """Three whole nodes in a simulated world, of which the first leads everything, and a client's connection
+    to it. One thing happens at a time."""
+
+    def __init__(self, world: World) -> None:
+        world.network.conditions.jitter_s = 0.0
+        world.network.conditions.cut_rate = 0.0
+        self.world = world
+        self.cluster = SimCluster(world)
+        self.cluster.start()
+        assert self.cluster.wait_ready(30)
+        self.host = world.node("client")
+        self.idle_with_few = Calls()
+        self.channel = self.host.complete(
+            Channel.open(self.host.runtime.network, LEADER, BROKER_PORT, "client")
+        )
+
+    def create(self, topic: str, partitions: int) -> None:
+        self.host.complete(create(self.channel, topic, [[1, 2, 3]] * partitions))
+        self.world.run_for(20)  # until the leader knows its followers, and files are on disk
+
+    async def fetch(self, request: FetchRequest) -> FetchResponse:
+        answer: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
+        self.channel.call(
+            ApiKey.FETCH,
+            FETCH_VERSION,
+            fetch.write_request(FETCH_VERSION, request),
+            lambda frame, at: answer.set_result(
+                fetch.read_response(FETCH_VERSION, memoryview(bytes(frame)), at)
+            ),
+        )
+        return await answer
+
+    def calls_while_idle(self) -> Calls:
+        with counted() as calls:
+            self.world.run_for(IDLE_S)
+        return calls
+
+    def calls_of(self, work: Coroutine[Any, Any, None]) -> Calls:
+        async def measured() -> Calls:
+            with counted() as calls:
+                await work
+            return calls
+
+        return self.host.complete(measured(), 600)
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[Rig]:
+    with World(1) as world:
+        made = Rig(world)
+        made.create("few", 1)
+        made.idle_with_few = made.calls_while_idle()
+        made.create("many", MANY)
+        yield made
+        assert world.problems() == []
+
+
+def asked(topic: str, partition: int, offset: int) -> FetchPartition:
+    return FetchPartition(
+        topic=topic,
+        topic_id=None,
+        partition=partition,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=-1,
+        max_bytes=1 << 20,
+    )
+
+
+def consumer_fetch(
+    partitions: list[FetchPartition], session_id: int, epoch: int, wait_ms: int = 0
+) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=50 << 20,
+        session_id=session_id,
+        session_epoch=epoch,
+        partitions=partitions,
+    )
+
+
+def assert_within(calls: Calls, host: str, rounds: int, budget: int) -> None:
+    each = calls.of(host) / rounds
+    assert each <= budget, f"{each} calls on {host}, the budget is {budget}:\n{calls.most(host)}"
+
+
+@pytest.mark.parametrize("records", [1, 1000])
+def test_an_acknowledged_request_costs_the_same_however_many_records_are_in_it(
+    rig: Rig, records: int
+) -> None:
+    body = produce_body("few", records=records)
+
+    async def work() -> None:
+        for _ in range(ROUNDS):
+            await produced(rig.channel, body)
+
+    calls = rig.calls_of(work())
+    assert_within(calls, LEADER, ROUNDS, produce_handler.CALLS_MAX)
+    for follower in FOLLOWERS:
+        assert_within(calls, follower, ROUNDS, replication.CALLS_MAX)
+
+
+def test_a_fetch_costs_the_same_however_many_batches_it_brings(rig: Rig) -> None:
+    async def fill() -> None:
+        for _ in range(10):
+            await produced(rig.channel, produce_body("few"), ROUNDS)
+
+    async def work() -> None:
+        first = await rig.fetch(consumer_fetch([asked("few", 0, 0)], 0, INITIAL_EPOCH))
+        for round in range(ROUNDS):
+            answer = await rig.fetch(
+                consumer_fetch([asked("few", 0, round)], first.session_id, 1 + round)
+            )
+            assert len(answer.partitions[0].records) > 100 * ROUNDS * 10
+
+    rig.host.complete(fill(), 600)
+    assert_within(rig.calls_of(work()), LEADER, ROUNDS, fetch_handler.CALLS_MAX)
+
+
+def test_a_fetch_of_a_session_costs_what_changed_and_not_what_it_has(rig: Rig) -> None:
+    async def idle() -> None:
+        nonlocal epoch
+        for _ in range(ROUNDS):
+            answer = await rig.fetch(consumer_fetch([], session_id, epoch, wait_ms=1))
+            assert answer.partitions == []
+            epoch += 1
+
+    async def one_of_many_changes() -> None:
+        nonlocal epoch
+        for _ in range(ROUNDS):
+            await produced(rig.channel, body)
+            answer = await rig.fetch(consumer_fetch([], session_id, epoch, wait_ms=1))
+            assert len(answer.partitions) == 1
+            epoch += 1
+
+    body = produce_body("many", partition=7)
+    everything = [asked("many", number, 0) for number in range(MANY)]
+    begun = rig.host.complete(rig.fetch(consumer_fetch(everything, 0, INITIAL_EPOCH)))
+    session_id, epoch = begun.session_id, 1
+    assert session_id and len(begun.partitions) == MANY
+    assert_within(rig.calls_of(idle()), LEADER, ROUNDS, fetch_handler.IDLE_CALLS_MAX)
+    both = produce_handler.CALLS_MAX + fetch_handler.CALLS_MAX
+    assert_within(rig.calls_of(one_of_many_changes()), LEADER, ROUNDS, both)
+    rig.host.complete(rig.fetch(consumer_fetch([], session_id, FINAL_EPOCH)))
+
+
+def test_a_partition_that_rests_costs_next_to_nothing(rig: Rig) -> None:
+    calls = rig.calls_while_idle()
+    for host in (LEADER, *FOLLOWERS):
+        each = (calls.of(host) - rig.idle_with_few.of(host)) / IDLE_S / MANY
+        assert each <= housekeeping.CALLS_PER_PARTITION_AND_S_MAX, (
+            f"{each} calls on {host} for each partition and second:\n{calls.most(host)}"
+        )
+
+
+def test_a_copied_batch_is_checked_and_nothing_else() -> None:
+    """Of a follower that catches up: an answer holds as many batches as fit."""
+    batches = 200
+    with World(1) as world:
+        log = Log.create(
+            world.node("a").disk, "/data", "t", 0, LogConfig(), topic_id=ID, now_ms=WALL_START_MS
+        )
+        copied = bytearray()
+        for offset in range(batches):
+            record = Record(offset, WALL_START_MS, None, b"x" * 100)
+            copied += build([record], base_offset=offset, leader_epoch=0)
+        with counted() as calls:
+            log.append_as_follower(memoryview(copied))
+    assert log.log_end == batches
+    assert_within(calls, None, batches, CALLS_PER_COPIED_BATCH_MAX)
+
+
+# -- on a real machine ----------------------------------------------------------------------------
+
+
+async def alone(directory: Path) -> tuple[Node, Channel]:
+    """A node of its own in this process, and a connection to it."""
+    runtime = real_runtime(asyncio.get_running_loop(), seed=1)
+    with socket() as probe:  # a voter's port must be known before it listens
+        probe.bind(("127.0.0.1", 0))
+        controller_port = probe.getsockname()[1]
+    settings = {
+        "node.id": "1",
+        "process.roles": "broker,controller",
+        "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "log.dirs": str(directory),
+        "min.insync.replicas": "1",
+        "default.replication.factor": "1",
+    }
+    node = Node(Settings.of(settings), runtime)
+    await node.start()
+    port = node.endpoints["PLAINTEXT"].port
+    return node, await Channel.open(runtime.network, "127.0.0.1", port, "client")
+
+
+def test_requests_that_come_together_are_answered_together(tmp_path: Path) -> None:
+    """One call of the system receives them, one writes each batch, one sends all answers."""
+
+    async def run() -> Calls:
+        node, channel = await alone(tmp_path)
+        try:
+            await create(channel, "t", [[1]])
+            body = produce_body("t")
+            await produced(channel, body)
+            with counted() as calls:
+                await produced(channel, body, TOGETHER)
+            return calls
+        finally:
+            channel.close()
+            await node.stop()
+
+    calls = asyncio.run(run())
+    assert calls.named("pwritev") <= TOGETHER + OTHERS, calls.most(None)
+    # The client is in the same process: two on each side, where all do not fit into one buffer.
+    assert calls.named("recv_into") <= 4 + OTHERS, calls.most(None)
+    assert calls.named("sendmsg") <= 4 + OTHERS, calls.most(None)
+
+
+def test_records_are_not_copied_on_their_way_to_the_disk(tmp_path: Path) -> None:
+    async def run() -> int:
+        node, channel = await alone(tmp_path)
+        try:
+            await create(channel, "t", [[1]])
+            body = produce_body("t", size=900_000)
+            await produced(channel, body)
+            (connection,) = [
+                each
+                for each in node.servers["PLAINTEXT"].connections
+                if each.peer.endswith(f":{channel.local[1]}")
+            ]
+            frame = bytearray(request_frame(ApiKey.PRODUCE, PRODUCE_VERSION, 0, "client", body))
+            view = memoryview(frame)[4:]
+            tracemalloc.start()
+            connection.frame_received(view)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            channel.abort()
+            await node.stop()
+
+    assert asyncio.run(run()) < produce_handler.BYTES_MAX
