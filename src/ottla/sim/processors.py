@@ -207,7 +207,10 @@ class Processor:
         if not self.is_modern or not self._late or self._random.random() >= self._moods.late:
             return
         what, ask = self._random.choice(self._late)
-        _, code = await ask()
+        try:
+            _, code = await ask()
+        except NO_ANSWER:
+            return  # lost on its way; this transaction goes on
         self._oracle.note(f"{self.name}: a late {what} while {self._identity} works: {code.name}")
         if code is ErrorCode.NONE:
             self._oracle.fail(
