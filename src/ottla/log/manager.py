@@ -63,6 +63,8 @@ class Checkpoint:
     disk: Disk
     marks: dict[str, Marks] = field(default_factory=dict)
     epochs: list[tuple[Log, Callable[[], None]]] = field(default_factory=list)
+    renewed: set[TopicPartition] = field(default_factory=set)
+    """Logs whose marks on disk may be those of a deleted one, until this is done."""
     failures: dict[str, OSError] = field(default_factory=dict)
     """By directory."""
 
@@ -141,6 +143,8 @@ class LogManager:
         self._checkpointed: dict[str, set[TopicPartition]] = {}
         """Whose marks lie on disk, by directory: possibly those of a log that is deleted by now."""
         self._plan_under_way = False
+        self._renewed: set[TopicPartition] = set()
+        """Logs that took the place of deleted ones, whose marks may lie on disk still."""
         self._stale_marks = False
 
     # Starting and stopping
@@ -268,6 +272,9 @@ class LogManager:
             key = TopicPartition(match[1], int(match[2]))
             if key in self.logs or key in self.corrupt:
                 raise WrongDirectory(directory, f"{key} lies in two log directories")
+            # A log has a recovery point before its other marks count: see _forget_marks.
+            is_marked = key in recovery_points
+            high_watermark = found.high_watermarks.get(key, 0) if is_marked else 0
             try:
                 log = Log.open(
                     self._disk,
@@ -276,7 +283,7 @@ class LogManager:
                     key.partition,
                     self.defaults if config_of is None else config_of(key.topic),
                     recovery_point=recovery_points.get(key, 0),
-                    log_start=found.log_starts.get(key, 0),
+                    log_start=found.log_starts.get(key, 0) if is_marked else 0,
                     clean=found.clean_epoch is not None,
                     now_ms=now_ms,
                     cleaned=found.cleaned.get(key),
@@ -288,7 +295,7 @@ class LogManager:
                     self.corrupt[key] = error
                     self._corrupt_in[key] = directory
                 continue
-            log.set_high_watermark(found.high_watermarks.get(key, 0))
+            log.set_high_watermark(high_watermark)
             self._adopt(log)
 
     def _discarded_if_empty(self, path: str) -> bool:
@@ -389,7 +396,8 @@ class LogManager:
         self._doomed[path] = now_ms + log.config.file_delete_delay_ms, log.directory
 
     def _forget_marks(self, directory: str, key: TopicPartition) -> None:
-        """A new log must not begin with the marks of a deleted one of the same name."""
+        """A new log must not begin with the marks of a deleted one of the same name. Its recovery point is gone at
+        once, and comes back when the other marks are its own; without one they do not count."""
         if key in self._cleaned.get(directory, {}):
             self._write_cleaned(directory, self._cleaned_without(directory, key))
         if key not in self._checkpointed.get(directory, ()):
@@ -397,6 +405,7 @@ class LogManager:
         recovery_points = dict(self._recovery_points.get(directory, {}))
         if recovery_points.pop(key, None) is not None:
             self._write_recovery_points(directory, recovery_points)
+        self._renewed.add(key)
         self._stale_marks = True
         if not self._plan_under_way:
             self.checkpoint()
@@ -483,7 +492,7 @@ class LogManager:
     def checkpoint_plan(self) -> Checkpoint:
         """The same in two parts: `run` of the plan may be called in a thread, `checkpointed` afterwards.
         Recovery points are written here and now, since nothing may delay one that has to fall."""
-        plan = Checkpoint(self._disk)
+        plan = Checkpoint(self._disk, renewed=set(self._renewed))
         self._plan_under_way = True
         self._stale_marks = False
         for directory in self._online():
@@ -497,7 +506,8 @@ class LogManager:
             log_starts: dict[TopicPartition, int] = {}
             for key, log in self.logs.items():
                 if log.directory == directory:
-                    recovery_points[key] = log.recovery_point
+                    if key not in plan.renewed:
+                        recovery_points[key] = log.recovery_point
                     high_watermarks[key] = log.high_watermark
                     if log.log_start > log.segments[0].base:
                         log_starts[key] = log.log_start
@@ -522,7 +532,8 @@ class LogManager:
         self._marks.update(plan.marks)
         for directory, error in plan.failures.items():
             self.mark_offline(directory, error)
-        if self._stale_marks:
+        self._renewed -= plan.renewed
+        if self._stale_marks or plan.renewed & self.logs.keys():
             self.checkpoint()
 
     def _write_recovery_points(
