@@ -6,6 +6,7 @@ here depends on what only our brokers answer.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -45,6 +46,7 @@ DEBUGGING_REPLICA: Final = -2
 
 TOPIC_RESOURCE: Final = 2
 SET, DELETE = 0, 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 PREFERRED, UNCLEAN = 0, 1
 FETCH_BY_TOPIC_ID_FROM: Final = 13
 
@@ -453,15 +455,23 @@ class Client:
         *,
         max_bytes: int = 1 << 20,
         max_wait_ms: int = 500,
+        committed: bool = False,
     ) -> Fetched:
-        """Records from `offset` on; none if there is nothing new within `max_wait_ms`."""
+        """Records from `offset` on; none if there is nothing new within `max_wait_ms`. `committed` leaves out
+        what belongs to transactions that are open or aborted."""
 
         async def attempt() -> Fetched:
             leader = await self.leader(topic, partition)
             described = await self.topic(topic)
             try:
                 answer = await self._fetch(
-                    leader, described, partition, offset, max_bytes, max_wait_ms
+                    leader,
+                    described,
+                    partition,
+                    offset,
+                    max_bytes,
+                    max_wait_ms,
+                    READ_COMMITTED if committed else READ_UNCOMMITTED,
                 )
                 check(answer.error, f"{topic}-{partition} at offset {offset}")
             except (KafkaError, OSError):
@@ -479,6 +489,7 @@ class Client:
         offset: int,
         max_bytes: int,
         max_wait_ms: int = 0,
+        isolation_level: int = 0,
     ) -> fetch_codec.FetchedPartition:
         channel = await self.connections.to(broker)
         version = channel.version_for(ApiKey.FETCH)
@@ -488,6 +499,7 @@ class Client:
             max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=max(max_bytes, 1),
+            isolation_level=isolation_level,
             partitions=[
                 fetch_codec.FetchPartition(
                     topic=topic.name,
@@ -519,11 +531,25 @@ def _fetched(answer: fetch_codec.FetchedPartition, offset: int) -> Fetched:
     """Unpack the batches. A fetch begins with the batch that holds the offset, and may end in half a one."""
     data = answer.records
     assert data is None or isinstance(data, memoryview), "a response is read as one view"
+    aborted = tuple(sorted(answer.aborted or (), key=lambda each: each[1]))
+    to_come = deque(aborted)
+    being_aborted: set[int] = set()
     found: list[Record] = []
     next_offset = offset
     for batch in batches(data or b"", allow_partial=True):
         check_crc(data or b"", batch)
-        if not batch.is_control:
+        while to_come and to_come[0][1] <= batch.last_offset:
+            being_aborted.add(to_come.popleft()[0])
+        if batch.is_control:
+            being_aborted.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in being_aborted):
             found.extend(each for each in records(data or b"", batch) if each.offset >= offset)
         next_offset = max(next_offset, batch.next_offset)
-    return Fetched(found, next_offset, answer.high_watermark, answer.log_start_offset)
+    return Fetched(
+        found,
+        next_offset,
+        answer.high_watermark,
+        answer.log_start_offset,
+        answer.last_stable_offset,
+        aborted,
+    )

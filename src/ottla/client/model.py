@@ -105,6 +105,9 @@ class Fetched(NamedTuple):
     next_offset: int
     high_watermark: int
     log_start: int
+    last_stable_offset: int = -1
+    aborted: tuple[tuple[int, int], ...] = ()
+    """(producer id, first offset) of the aborted transactions in it; only told to who reads committed records."""
 
 
 def metadata_of(answer: Any) -> Metadata:

@@ -177,8 +177,7 @@ def withdrawing(query: str, run: str, batch: int) -> Procedure:
     is_open: Collection[str] = yield ListOpen(query)
     last: Decision | None = yield Propose(Decision(query, run, batch, ()))
     yield Withdraw()
-    named = () if last is None else last.transactions
-    yield Abort(_unnamed(named, is_open, prefix(query, run)))
+    yield Abort(_unnamed([last], is_open, prefix(query, run)))
 
 
 def _in_order(written: Iterable[Written]) -> tuple[Written, ...]:
@@ -271,10 +270,17 @@ def _sweep(decided: Decision, is_open: Collection[str], run: str, last: Decision
     that was replaced and does not know it yet would abort what its successor's tasks have begun."""
     is_first = last is None or last.run != run
     within = prefix(decided.query) if is_first else prefix(decided.query, run)
-    named = (*decided.transactions, *(() if last is None else last.transactions))
-    return Abort(_unnamed(named, is_open, within))
+    return Abort(_unnamed([decided, last], is_open, within))
 
 
-def _unnamed(named: Iterable[Written], is_open: Collection[str], within: str) -> tuple[str, ...]:
-    counted = {each.identity.transactional_id for each in named}
-    return tuple(sorted(id for id in is_open if id.startswith(within) and id not in counted))
+def _unnamed(
+    decisions: Iterable[Decision | None], is_open: Collection[str], within: str
+) -> tuple[str, ...]:
+    """A decision that is done names nothing that is open: the ids may have been used again since."""
+    named = {
+        each.identity.transactional_id
+        for decision in decisions
+        if decision is not None and not decision.is_done
+        for each in decision.transactions
+    }
+    return tuple(sorted(id for id in is_open if id.startswith(within) and id not in named))

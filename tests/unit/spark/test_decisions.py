@@ -3,6 +3,7 @@ failure table in docs/SPARK.md is shown."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -202,15 +203,30 @@ def test_the_driver_dies_before_a_step_and_the_next_run_makes_it_whole(step: int
     assert world.last.run == ("one" if decided else "two")
 
 
+@pytest.mark.parametrize("gives_up", [True, False])
+@pytest.mark.parametrize("step", STEPS)
+def test_the_driver_dies_in_a_later_batch_that_uses_the_same_ids(step: int, gives_up: bool) -> None:
+    world = World()
+    first, second = {0: ["x"], 1: ["y"], 2: ["z"]}, ROWS
+    commit(world, "one", world.write("one", first))
+    with pytest.raises(Died):
+        commit(world, "one", world.write("one", second), batch=1, dies_before=step)
+    if gives_up:
+        world.run(withdrawing("q", "one", 1))
+        assert world.last is not None
+        assert world.last.batch == 1 or world.is_open == []
+    commit(world, "two", world.write("two", second), batch=1)
+    assert world.visible == sorted([*all_rows(first), *all_rows(second)])
+    assert world.is_open == []
+
+
 @pytest.mark.parametrize(("first", "second"), list(product(STEPS, STEPS)))
 def test_two_drivers_die_one_after_the_other(first: int, second: int) -> None:
     world = World()
     with pytest.raises(Died):
         commit(world, "one", world.write("one"), dies_before=first)
-    try:
+    with contextlib.suppress(Died):
         commit(world, "two", world.write("two"), dies_before=second)
-    except Died:
-        pass
     commit(world, "three", world.write("three"))
     assert world.visible == all_rows()
     assert world.is_open == []
@@ -270,10 +286,8 @@ def test_a_later_driver_fences_an_earlier_one_wherever_it_is(step: int) -> None:
             begun = True
             commit(world, "two", world.write("two"))
 
-    try:
+    with contextlib.suppress(Fenced, SparkSourceError):
         commit(world, "one", world.write("one"), between=overtake)
-    except (Fenced, SparkSourceError):
-        pass
     assert world.visible == all_rows()
     assert world.last is not None
     assert world.last.is_done
@@ -353,10 +367,8 @@ def test_spark_gives_up_a_batch_of_which_the_commit_failed(step: int | None) -> 
     """It calls abort then, be it after the decision: nothing that was decided is aborted."""
     world = World()
     written = world.write("one")
-    try:
+    with contextlib.suppress(Died):
         commit(world, "one", written, dies_before=step)
-    except Died:
-        pass
     world.run(withdrawing("q", "one", 0))
     if world.last is None:
         assert world.is_open == []

@@ -1,0 +1,289 @@
+"""The steps of the exactly-once sink against real brokers, without Spark: tasks, drivers and what becomes of a batch when
+they die. The procedure itself is tried step by step in tests/unit/spark, so that most of these are in the slow tier."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from ottla.client import BlockingClient, Client
+from ottla.client.pipelined import PipelinedProducer, Section
+from ottla.records.batch import HEADER_BYTES
+from ottla.records.record import Record as LogRecord
+from ottla.records.record import build
+from ottla.spark.decisions import (
+    Commit,
+    ListOpen,
+    Outcome,
+    Procedure,
+    Refused,
+    Step,
+    Written,
+    committing,
+    transactional_id,
+    withdrawing,
+)
+from ottla.spark.errors import SparkSourceError
+from ottla.spark.sink import DECISION_TOPIC, SinkDriver
+from ottla.wire.errors import KafkaError
+from support.cluster import ProcessCluster, wait_until
+from support.transactions import read
+
+TASKS = 3
+STEPS = ("ListOpen", "Propose", "Confirm", "Commit", "Record", "Abort")
+
+
+class Died(Exception):
+    pass
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Sink:
+    """A query that writes `rows` to a topic of its own."""
+
+    def __init__(self, cluster: ProcessCluster, topic: str) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.query = str(uuid4())
+
+    def ask(self, work: Callable[[Client], Awaitable[object]]) -> object:
+        addresses = [("127.0.0.1", node.port) for node in self.cluster.nodes.values()]
+        with BlockingClient(addresses, timeout_s=20) as blocking:
+
+            async def asked() -> object:
+                async with asyncio.timeout(60):
+                    return await work(blocking.client)
+
+            return blocking.run(asked())
+
+    def rows(self, batch: int, task: int) -> list[str]:
+        return [f"{batch}/{task}/{number}" for number in range(task + 1)]
+
+    def all_rows(self, *batches: int) -> list[str]:
+        return [row for batch in batches for task in range(TASKS) for row in self.rows(batch, task)]
+
+    def write(
+        self,
+        run: str,
+        batch: int = 0,
+        *,
+        attempt: int = 0,
+        timeout_ms: int = 60_000,
+        seed: str = "",
+    ) -> list[Written]:
+        """As the tasks do: a transaction each, left open."""
+
+        async def one(client: Client, task: int) -> Written:
+            id = transactional_id(self.query, run, task, attempt)
+            producer = PipelinedProducer(client, id, transaction_timeout_ms=timeout_ms)
+            identity = await producer.start()
+            rows = [row + seed for row in self.rows(batch, task)]
+            built = build(LogRecord(i, 0, None, row.encode()) for i, row in enumerate(rows))
+            await producer.send(
+                self.topic, 0, Section(memoryview(built)[HEADER_BYTES:], len(rows), 0)
+            )
+            await producer.flush()
+            first = producer.first_offsets[self.topic, 0]
+            await producer.close()
+            return Written(task, identity, len(rows), sum(map(hash, rows)), self.topic, 0, first)
+
+        async def work(client: Client) -> list[Written]:
+            return [await one(client, task) for task in range(TASKS)]
+
+        found = self.ask(work)
+        assert isinstance(found, list)
+        return found
+
+    def drive(
+        self,
+        procedure: Procedure,
+        *,
+        dies_before: str | None = None,
+        dies_in: tuple[int, int] = (0, 0),
+    ) -> None:
+        """`dies_in` is which Commit, counted from one, and after how many of its transactions."""
+
+        class Mortal(SinkDriver):
+            commits = 0
+
+            async def do(self, step: Step) -> object:
+                if type(step).__name__ == dies_before:
+                    raise Died(dies_before)
+                if isinstance(step, Commit):
+                    self.commits += 1
+                    if self.commits == dies_in[0]:
+                        for each in step.transactions[: dies_in[1]]:
+                            assert await self.commit(each) is Outcome.COMMITTED
+                        raise Died("Commit")
+                return await super().do(step)
+
+        async def work(client: Client) -> None:
+            await Mortal(client, self.query, now_ms).carry_out(procedure)
+
+        self.ask(work)
+
+    def commit(self, run: str, written: list[Written], batch: int = 0, **how: Any) -> None:
+        self.drive(committing(self.query, run, batch, written), **how)
+
+    def is_open(self) -> object:
+        return self.ask(
+            lambda client: SinkDriver(client, self.query, now_ms).do(ListOpen(self.query))
+        )
+
+    def visible(self) -> list[str]:
+        return sorted(read(self.cluster.bootstrap, self.topic))
+
+    def becomes_visible(self, rows: list[str]) -> None:
+        """The markers are written soon after the decision; and then nothing more comes."""
+        wait_until(lambda: self.visible() == sorted(rows), 10, f"{rows} are visible", every=0.1)
+
+
+@pytest.fixture
+def sink(cluster: ProcessCluster, new_topic: Callable[..., str]) -> Iterator[Sink]:
+    yield Sink(cluster, new_topic())
+
+
+def test_batches_of_a_query_become_visible_one_after_the_other(sink: Sink) -> None:
+    for batch in range(3):
+        sink.commit("run", sink.write("run", batch), batch)
+    sink.becomes_visible(sink.all_rows(0, 1, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_the_driver_dies_before_a_step(sink: Sink, step: str) -> None:
+    sink.commit("one", sink.write("one", 0), 0)
+    written = sink.write("one", 1)
+    with pytest.raises(Died):
+        sink.commit("one", written, 1, dies_before=step)
+    sink.commit("two", sink.write("two", 1), 1)
+    sink.commit("two", sink.write("two", 2), 2)
+    sink.becomes_visible(sink.all_rows(0, 1, 2))
+
+
+@pytest.mark.parametrize("committed", [1, 2])
+def test_the_driver_dies_while_it_commits_the_tasks(sink: Sink, committed: int) -> None:
+    with pytest.raises(Died):
+        sink.commit("one", sink.write("one"), dies_in=(1, committed))
+    sink.commit("two", sink.write("two"))
+    sink.becomes_visible(sink.all_rows(0))
+
+
+@pytest.mark.slow
+def test_a_decision_is_kept_after_the_transaction_timeout(
+    new_cluster: Callable[..., ProcessCluster],
+) -> None:
+    """Some were committed, the others aborted by their coordinator: these are taken from the next run."""
+    three = new_cluster(3, transaction_abort_timed_out_transaction_cleanup_interval_ms="100")
+    sink = Sink(three, three.create_topic("t"))
+    with pytest.raises(Died):
+        sink.commit("one", sink.write("one", timeout_ms=1500), dies_in=(1, 1))
+
+    wait_until(lambda: not sink.is_open(), 20, "the timeout has aborted the others")
+    with pytest.raises(Refused, match="task 1"):
+        sink.commit("other", sink.write("other", seed=" is different"))
+    with pytest.raises(Died):
+        sink.commit("two", sink.write("two"), dies_in=(2, 2))
+    sink.commit("three", sink.write("three"))
+    sink.becomes_visible(sink.all_rows(0))
+
+
+def test_a_batch_that_is_given_up_after_its_decision_stays_decided(sink: Sink) -> None:
+    with pytest.raises(Died):
+        sink.commit("one", sink.write("one"), dies_in=(1, 1))
+    sink.drive(withdrawing(sink.query, "one", 0))
+    sink.commit("two", sink.write("two"))
+    sink.becomes_visible(sink.all_rows(0))
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_given_up_before_its_decision_leaves_nothing_open(sink: Sink) -> None:
+    sink.write("one")
+    sink.drive(withdrawing(sink.query, "one", 0))
+    sink.becomes_visible([])
+    sink.commit("one", sink.write("one"))
+    sink.becomes_visible(sink.all_rows(0))
+
+
+def test_of_two_drivers_the_later_one_fences_the_earlier(sink: Sink) -> None:
+    """The earlier one has proposed, and is not quick enough to confirm."""
+    written = sink.write("one")
+
+    async def work(client: Client) -> None:
+        earlier = SinkDriver(client, sink.query, now_ms)
+        procedure = committing(sink.query, "one", 0, written)
+        is_open = await earlier.do(next(procedure))
+        last = await earlier.do(procedure.send(is_open))
+        confirm = procedure.send(last)
+        await asyncio.to_thread(lambda: sink.commit("two", sink.write("two")))
+        with pytest.raises(KafkaError, match=r"FENCED|EPOCH"):
+            await earlier.do(confirm)
+        await earlier.do(Commit(()))
+
+    sink.ask(work)
+    sink.becomes_visible(sink.all_rows(0))
+
+
+@pytest.mark.slow
+def test_twins_and_zombies_leave_nothing(sink: Sink) -> None:
+    written = sink.write("run")
+    sink.write("run", attempt=1)
+    sink.commit("run", written)
+    sink.write("run", attempt=2)
+    sink.commit("run", sink.write("run", 1), 1)
+    sink.becomes_visible(sink.all_rows(0, 1))
+
+
+@pytest.mark.slow
+def test_without_its_decisions_the_query_refuses_to_go_on(
+    new_cluster: Callable[..., ProcessCluster],
+) -> None:
+    one = new_cluster(1)
+    sink = Sink(one, one.create_topic("t"))
+    sink.commit("run", sink.write("run"))
+
+    async def delete(client: Client) -> None:
+        await client.delete_topic(DECISION_TOPIC)
+
+    sink.ask(delete)
+    with pytest.raises(Refused, match="Was the topic deleted"):
+        sink.commit("run", sink.write("run", 1), 1)
+    sink.drive(withdrawing(sink.query, "run", 1))
+    sink.becomes_visible(sink.all_rows(0))
+
+
+@pytest.mark.slow
+def test_the_coordinators_die_while_a_batch_is_committed(
+    new_cluster: Callable[..., ProcessCluster],
+) -> None:
+    three = new_cluster(3, broker_session_timeout_ms="3000", broker_heartbeat_interval_ms="500")
+    sink = Sink(three, three.create_topic("t"))
+    sink.commit("run", sink.write("run", 0), 0)
+    for victim in (1, 2):
+        written = sink.write("run", victim)
+        three.kill(victim)
+        sink.commit("run", written, victim)
+        three.start(victim)
+    sink.becomes_visible(sink.all_rows(0, 1, 2))
+
+
+@pytest.mark.slow
+def test_a_transaction_that_was_aborted_before_the_decision_stops_the_batch(sink: Sink) -> None:
+    written = sink.write("run")
+
+    async def abort(client: Client) -> None:
+        await SinkDriver(client, sink.query, now_ms).abort(written[1])
+
+    sink.ask(abort)
+    with pytest.raises(SparkSourceError, match="task 1"):
+        sink.commit("run", written)
+    sink.drive(withdrawing(sink.query, "run", 0))
+    sink.becomes_visible([])
