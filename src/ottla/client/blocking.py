@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -31,6 +32,10 @@ class BlockingClient:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
+    def close(self) -> None:
+        self._runner.run(_close(self.client))
+        self._runner.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -40,8 +45,31 @@ class BlockingClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        async def close() -> None:
-            self.client.connections.close()
+        self.close()
 
-        self._runner.run(close())
+
+class BackgroundClient(BlockingClient):
+    """Its loop turns in a thread, between calls too: what is under way goes on while the caller computes."""
+
+    def __init__(
+        self, bootstrap: Sequence[Address], *, client_id: str = "ottla", timeout_s: float = 30.0
+    ) -> None:
+        super().__init__(bootstrap, client_id=client_id, timeout_s=timeout_s)
+        self._loop = self._runner.get_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="ottla client", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        self.run(_close(self.client))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
         self._runner.close()
+
+
+async def _close(client: Client) -> None:
+    client.connections.close()

@@ -87,12 +87,13 @@ class Client:
     # -- the cluster
 
     async def metadata(
-        self, topics: Iterable[str] | None = None, *, created: bool = False
+        self, topics: Iterable[str] | None = None, *, created: bool = False, create: bool = False
     ) -> Metadata:
         """Brokers and topics: all of them, or those named. KafkaError if a named one does not exist;
-        if they were `created` just now, it is waited for until the broker has heard of them."""
+        if they were `created` just now, it is waited for until the broker has heard of them. With `create` a
+        cluster that makes topics when they are named makes them, which may take longer than the answer."""
         wanted = None if topics is None else [{"name": name} for name in topics]
-        fields = {"topics": wanted, "allow_auto_topic_creation": False}
+        fields = {"topics": wanted, "allow_auto_topic_creation": create}
 
         async def attempt() -> Metadata:
             answer = await self.connections.ask(ApiKey.METADATA, fields)

@@ -180,6 +180,25 @@ def withdrawing(query: str, run: str, batch: int) -> Procedure:
     yield Abort(_unnamed([last], is_open, prefix(query, run)))
 
 
+def committing_once(query: str, run: str, written: Iterable[Written]) -> Procedure:
+    """The rows of a batch job, which nobody will run again under the same name: without a decision."""
+    ours = Decision(query, run, 0, _in_order(written))
+    is_open: Collection[str] = yield ListOpen(query, ours.transactions)
+    _check_open(ours, is_open)
+    outcomes: list[Outcome] = yield Commit(ours.transactions)
+    if Outcome.ABORTED in outcomes:
+        lost = ours.transactions[outcomes.index(Outcome.ABORTED)]
+        raise SparkSourceError(
+            f"the transaction of {lost} was aborted while others were committed: these rows are missing"
+        )
+    yield Abort(_unnamed([ours], is_open, prefix(query)))
+
+
+def withdrawing_once(query: str) -> Procedure:
+    is_open: Collection[str] = yield ListOpen(query)
+    yield Abort(_unnamed([], is_open, prefix(query)))
+
+
 def _in_order(written: Iterable[Written]) -> tuple[Written, ...]:
     ordered = tuple(sorted(written))
     assert len({each.task for each in ordered}) == len(ordered), "one message from each task"

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from ottla.spark.columns import columns
-from ottla.spark.errors import told_in_one_line
+from ottla.spark.errors import SparkSourceError, told_in_one_line
 from ottla.spark.options import Options
 from ottla.spark.reader import OttlaBatchReader
 from ottla.spark.stream_reader import OttlaStreamReader
+from ottla.spark.writer import OttlaBatchWriter, OttlaStreamWriter
 
 
 class OttlaDataSource(DataSource):
@@ -34,3 +41,14 @@ class OttlaDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         with told_in_one_line():
             return OttlaStreamReader(schema, self._options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        with told_in_one_line():
+            if overwrite:
+                raise SparkSourceError("a topic cannot be overwritten: write with mode('append')")
+            return OttlaBatchWriter(schema, self._options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """With output mode complete every batch is written in addition to those before, as Spark's connector does."""
+        with told_in_one_line():
+            return OttlaStreamWriter(schema, self._options)
