@@ -11,9 +11,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from pyspark.errors import StreamingQueryException
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+from support.cluster import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PARTITIONS = 3
 
@@ -76,10 +79,78 @@ def test_a_stream_reads_in_bounded_steps_and_goes_on_after_a_restart(
     sink.run(topic)
     assert sink.numbers == list(range(420))
 
-    offsets = (
-        json.loads(last["endOffset"]) if isinstance(last["endOffset"], str) else last["endOffset"]
-    )
-    group = offsets["group"]
+    group = progress(last)["group"]
     assert group.startswith("spark-kafka-source-")
-    lags = cluster.ottla("groups", "describe", group)
-    assert sum(row["lag"] for row in lags["offsets"]) == 0
+    assert lag(cluster, group) == 0
+
+
+def progress(source: dict[str, Any]) -> dict[str, Any]:
+    offset = source["endOffset"]
+    return dict(json.loads(offset) if isinstance(offset, str) else offset)
+
+
+def lag(cluster: Any, group: str) -> int:
+    told = cluster.ottla("groups", "describe", group)
+    return sum(row["lag"] for row in told["partitions"])
+
+
+def test_a_stream_reads_on_while_its_brokers_die(
+    spark: Any, new_cluster: Callable[..., Any], tmp_path: Path
+) -> None:
+    cluster = new_cluster()
+    topic = cluster.create_topic("orders", partitions=PARTITIONS)
+    sink = Sink(spark, cluster.bootstrap, tmp_path / "checkpoint")
+    query = sink.start(topic, {"processingTime": "1 second"}, kafka__group__id="watched")
+    produce(cluster, topic, range(90))
+    wait_until(lambda: len(sink.numbers) == 90, 120, "the first records")
+    victim = cluster.leader(topic, 0)
+    cluster.kill(victim)
+    produce(cluster, topic, range(90, 180))
+    wait_until(lambda: len(sink.numbers) >= 180, 120, "the records after the death of a broker")
+    cluster.start(victim)
+    produce(cluster, topic, range(180, 240))
+    wait_until(lambda: len(sink.numbers) >= 240, 120, "the records after its return")
+    assert sink.numbers == list(range(240)), "each once"
+    assert query.exception() is None
+    wait_until(lambda: lag(cluster, "watched") == 0, 60, "the progress in its group")
+    query.stop()
+
+
+@pytest.fixture
+def half_read(sink: Sink, cluster: Any, new_topic: Callable[..., str]) -> str:
+    """A topic of which a stream has read 30 records."""
+    topic = new_topic(partitions=PARTITIONS)
+    produce(cluster, topic, range(30))
+    sink.run(topic)
+    assert sink.numbers == list(range(30))
+    return topic
+
+
+def failure(sink: Sink, topic: str) -> str:
+    with pytest.raises(StreamingQueryException) as raised:
+        sink.run(topic)
+    return str(raised.value).partition("JVM stacktrace")[0]
+
+
+def test_records_that_aged_out_are_told(sink: Sink, cluster: Any, half_read: str) -> None:
+    produce(cluster, half_read, range(30, 90))
+    (deleted,) = cluster.admin.delete_records([TopicPartition(half_read, 1, 15)]).values()
+    deleted.result()
+    told = failure(sink, half_read)
+    assert f"{half_read}-1: 5 records, offsets 10 to 14, aged out" in told
+    assert "Traceback" not in told
+    query = sink.run(half_read, failOnDataLoss="false")
+    gone = {1 + 3 * offset for offset in range(10, 15)}
+    assert sink.numbers == [each for each in range(90) if each not in gone]
+    marks = progress(query.lastProgress["sources"][0])["topics"][half_read]["partitions"]
+    assert marks["1"]["lost"] == 5
+
+
+def test_a_topic_that_was_made_anew_is_told(sink: Sink, cluster: Any, half_read: str) -> None:
+    cluster.ottla("topics", "delete", half_read)
+    cluster.create_topic(half_read, partitions=PARTITIONS)
+    produce(cluster, half_read, range(100, 190))
+    told = failure(sink, half_read)
+    assert f"{half_read}-0: records from offset 10 on are gone with their topic" in told
+    sink.run(half_read, failOnDataLoss="false")
+    assert sink.numbers == [*range(30), *range(100, 190)]

@@ -68,8 +68,10 @@ class Cluster:
     # -- connections
 
     def at(self, address: Address) -> BrokerConnection:
-        """OSError if nobody answers there."""
+        """OSError if nobody answers there. Never one on which somebody left an answer unread."""
         connection = self._connections.get(address)
+        if connection is not None and not connection.idle:
+            connection.close()
         if connection is None or connection.closed:
             connection = self._connections[address] = BrokerConnection(address, self.options)
         return connection
@@ -82,7 +84,7 @@ class Cluster:
     def to_any(self) -> BrokerConnection:
         """Unreachable if nobody answers, after as many attempts as `fetchOffset.numRetries` allows."""
         for connection in self._connections.values():
-            if not connection.closed:
+            if not connection.closed and connection.idle:
                 return connection
         for attempt in range(self._connect_retries + 1):
             if attempt:

@@ -112,6 +112,11 @@ class BrokerConnection:
             self.close()
             raise
 
+    @property
+    def idle(self) -> bool:
+        """Nothing was asked that is not answered yet."""
+        return not self._asked
+
     def close(self) -> None:
         self.closed = True
         self._socket.close()

@@ -35,6 +35,8 @@ class Fetched(NamedTuple):
     data: memoryview
     batches: list[Batch]
     aborted: list[tuple[int, int]]
+    first: int
+    """What was asked for: offsets before it, which a batch may hold, were read before or are deleted."""
 
 
 class _Source(NamedTuple):
@@ -122,9 +124,10 @@ class Fetcher:
             if told.preferred_read_replica >= 0:
                 self._replica = told.preferred_read_replica
             return None
+        first = self._position
         self._advance(found)
         self._ask_ahead()
-        return Fetched(memoryview(data), found, list(told.aborted or ()))
+        return Fetched(memoryview(data), found, list(told.aborted or ()), first)
 
     def _ask_ahead(self) -> None:
         """If that fails, what was fetched is given out all the same, and asking begins anew after it."""

@@ -45,7 +45,6 @@ _SOURCE_OPTIONS: Final = (
     "includeHeaders",
     "commitProgress",
 )
-_ONLY_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _ENDINGS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
 _REFUSED: Final = {
@@ -55,25 +54,6 @@ _REFUSED: Final = {
     "enable.auto.commit": "this source commits nothing by itself while reading; see 'commitProgress' for a group that shows how far it is",
     "interceptor.classes": "a Java class cannot be called from here",
 }
-_KAFKA_OPTIONS: Final = (
-    *_REFUSED,
-    "bootstrap.servers",
-    "check.crcs",
-    "client.id",
-    "client.rack",
-    "default.api.timeout.ms",
-    "fetch.max.bytes",
-    "fetch.max.wait.ms",
-    "fetch.min.bytes",
-    "group.id",
-    "isolation.level",
-    "max.partition.fetch.bytes",
-    "receive.buffer.bytes",
-    "request.timeout.ms",
-    "retry.backoff.ms",
-)
-"""What has an effect on reading. Other names are left alone, as Kafka's consumer leaves those that it does not know."""
-
 _UNITS_MS: Final = {
     "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
@@ -135,10 +115,11 @@ class Options:
         return int(match[1]) * _UNITS_MS[match[2] or "ms"] / 1000
 
     def refuse_near_misses(self, known: Iterable[str]) -> None:
-        """A name that is nearly one of ours is a slip of the pen, and would be ignored without a word."""
+        """A name that is nearly one of ours is a slip of the pen, and would be ignored without a word. Those of Kafka's
+        clients are many and alike: they are left alone, as Kafka leaves those that it does not know."""
         names = {name.lower(): name for name in known}
         for name in self.names():
-            if name not in names:
+            if name not in names and not name.startswith(KAFKA):
                 close = difflib.get_close_matches(name, names, n=1, cutoff=0.9)
                 if close:
                     raise OptionError(name, f"is not known; did you mean '{names[close[0]]}'?")
@@ -190,7 +171,8 @@ class SubscribePattern:
     pattern: str
 
     def matches(self, topic: str) -> bool:
-        return re.fullmatch(self.pattern, topic) is not None
+        """As in Spark's connector it may match any part of the name."""
+        return re.search(self.pattern, topic) is not None
 
 
 Subscription = Assign | Subscribe | SubscribePattern
@@ -226,7 +208,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Options, *, streaming: bool) -> ReadOptions:
-        options.refuse_near_misses((*_SOURCE_OPTIONS, *(KAFKA + name for name in _KAFKA_OPTIONS)))
+        options.refuse_near_misses(_SOURCE_OPTIONS)
         for name, why in _REFUSED.items():
             if KAFKA + name in options:
                 raise OptionError(KAFKA + name, f"is not supported: {why}")
@@ -408,3 +390,27 @@ def _check_batch_bounds(starting: Bound, ending: Bound) -> None:
             for (topic, partition), offset in bound.offsets.items():
                 if offset == refused:
                     raise OptionError(name, f"a batch cannot {word}, but {topic}-{partition} does")
+    _check_order(starting, ending)
+
+
+def _check_order(starting: Bound, ending: Bound) -> None:
+    """Whoever names both ends in the same way must name the later one last."""
+    match starting, ending:
+        case AtTime(first), AtTime(last):
+            if first > last:
+                raise OptionError("startingTimestamp", f"{first} is after endingTimestamp ({last})")
+        case AtOffsets(firsts), AtOffsets(lasts):
+            _check_each_order("startingOffsets", "endingOffsets", firsts, lasts)
+        case AtTimes(firsts), AtTimes(lasts):
+            _check_each_order(
+                "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", firsts, lasts
+            )
+
+
+def _check_each_order(
+    name: str, other: str, firsts: Mapping[Place, int], lasts: Mapping[Place, int]
+) -> None:
+    for (topic, partition), first in firsts.items():
+        last = lasts.get((topic, partition), LATEST)
+        if first > last >= 0:
+            raise OptionError(name, f"{first} of {topic}-{partition} is behind {other} ({last})")

@@ -70,7 +70,11 @@ class Planner:
         if isinstance(wanted, Subscribe):
             return dict(_places(self._cluster.topics(sorted(wanted.topics))))
         found, _ = self._cluster.metadata(None)
-        return dict(_places(each for each in found.topics if wanted.matches(each.name)))
+        return dict(
+            _places(
+                each for each in found.topics if not each.internal and wanted.matches(each.name)
+            )
+        )
 
     def existing_places(self) -> dict[Place, str | None]:
         """The same, and an error if something that was named does not exist."""
@@ -130,6 +134,17 @@ class Planner:
             ranges.append(Range(place[0], extent.topic_id, place[1], start, max(start, end)))
         report(losses, fail=self._options.fail_on_data_loss)
         return ranges
+
+    def since(self, ranges: list[Range], time_ms: int) -> list[Range]:
+        """Each without what lies before its first record of that time or later."""
+        times = {(each.topic, each.partition): time_ms for each in ranges}
+        found = self._cluster.offsets(times)
+        narrowed = []
+        for each in ranges:
+            first = found[each.topic, each.partition]
+            if first is not None and first.offset < each.end:
+                narrowed.append(each._replace(start=max(each.start, first.offset)))
+        return narrowed
 
     def _resolve(
         self, bound: Bound, side: str, extents: Mapping[Place, Extent]

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from ottla.records.batch import check_crc
+from ottla.records.batch import CorruptBatch, check_crc
 from ottla.spark import rows
 from ottla.spark.cluster import Cluster, shared_cluster
 from ottla.spark.columns import columns
 from ottla.spark.connection import ConnectionOptions
 from ottla.spark.errors import SparkSourceError, told_in_one_line
 from ottla.spark.fetcher import Fetcher
+from ottla.spark.filters import Narrowing
 from ottla.spark.native import Decoder
 from ottla.spark.options import Options, ReadOptions
 from ottla.spark.planner import Planner
 from ottla.spark.splits import Range, split
 from ottla.spark.visible import visible
+
+_PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 @dataclass
@@ -72,11 +76,12 @@ def read_range(
     builder = ArrowBuilder(to_arrow_schema(schema, timezone="UTC"), wanted.topic, wanted.partition)
     fetcher = Fetcher(shared_cluster(connection), wanted, options)
     try:
-        for data, fetched, aborted in fetcher:
+        for data, fetched, aborted, first in fetcher:
+            cut = cut._replace(start=first)
             shown = visible(
                 data,
                 fetched,
-                start=wanted.start,
+                start=first,
                 end=wanted.end,
                 aborted=aborted if options.read_committed else None,
             )
@@ -85,6 +90,11 @@ def read_range(
                     for batch in group:
                         check_crc(data, batch)
                 yield builder.record_batch(decoder().decode(data, group, cut))
+    except CorruptBatch as error:
+        raise SparkSourceError(
+            f"{wanted.topic}-{wanted.partition}: a batch between offsets {wanted.start} and {wanted.end} is "
+            f"damaged: {error.why}; ottla replicas {wanted.topic} shows who else holds it"
+        ) from None
     finally:
         fetcher.close()
 
@@ -119,3 +129,27 @@ class OttlaBatchReader(DataSourceReader):
                 yield from read_range(
                     self._schema, self._connection, self._options, partition.range
                 )
+
+
+class FilteringBatchReader(OttlaBatchReader):
+    """The same, for the worker in which Spark offers its conditions (`spark.sql.python.filterPushdown.enabled`). Where they are
+    not offered, a reader that would take them is an error to Spark."""
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        super().__init__(schema, options)
+        self._narrowing = Narrowing([])
+
+    @staticmethod
+    def is_wanted() -> bool:
+        main = getattr(sys.modules["__main__"], "__spec__", None)
+        return _PUSHDOWN_WORKER in sys.modules or getattr(main, "name", None) == _PUSHDOWN_WORKER
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
+        """Those that are left to Spark."""
+        return iter([each for each in filters if not self._narrowing.take(each)])
+
+    def _ranges(self, planner: Planner) -> list[Range]:
+        ranges = self._narrowing.of_places(super()._ranges(planner))
+        if self._narrowing.since_ms is not None:
+            ranges = planner.since(ranges, self._narrowing.since_ms)
+        return ranges

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from ottla.spark.columns import columns
 from ottla.spark.errors import SparkSourceError, told_in_one_line
 from ottla.spark.options import Options
-from ottla.spark.reader import OttlaBatchReader
+from ottla.spark.reader import FilteringBatchReader, OttlaBatchReader
 from ottla.spark.stream_reader import OttlaStreamReader
 from ottla.spark.writer import OttlaBatchWriter, OttlaStreamWriter
 
@@ -36,7 +36,8 @@ class OttlaDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with told_in_one_line():
-            return OttlaBatchReader(schema, self._options)
+            kind = FilteringBatchReader if FilteringBatchReader.is_wanted() else OttlaBatchReader
+            return kind(schema, self._options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         with told_in_one_line():
