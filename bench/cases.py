@@ -6,6 +6,7 @@ starting, dying or many partitions have one of their own (`own_cluster`).
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -17,10 +18,14 @@ from confluent_kafka.admin import AdminClient
 
 from bench import clients
 from bench.targets import QUIET, Target, wait_until
+from support import kafka_jars
 
 Figures = dict[str, float]
 MB = 1_000_000
 GB = 1_000_000_000
+PERF_TEST = "org.apache.kafka.tools.ProducerPerformance"
+SETTLED_S = 15
+"""Until what a start or a new topic has to do is done, and a JVM has compiled what it will."""
 _numbers = count(1)
 
 
@@ -59,6 +64,7 @@ class Case:
     own_cluster: bool = False
     brokers: int = 3
     long: bool = False  # left out unless it is named, or --long
+    java: bool = False  # its client is Kafka's own
 
 
 def topic_name() -> str:
@@ -113,6 +119,29 @@ def produce(
         }
 
     return run
+
+
+def perf_test(target: Target, scale: float) -> Figures:
+    """What Kafka's own kafka-producer-perf-test says: a second opinion, by a client in Java."""
+    size, partitions = 1024, 6
+    records = int(400 * MB * scale / size)
+    topic = target.create_topic(topic_name(), partitions)
+    properties = (f"bootstrap.servers={target.bootstrap}", "acks=all", "linger.ms=5")
+    told, cpu = burned(
+        target,
+        lambda: kafka_jars.run_tool(
+            PERF_TEST,
+            *("--topic", topic, "--num-records", str(records), "--record-size", str(size)),
+            *("--throughput", "-1", "--producer-props", *properties, "batch.size=131072"),
+            timeout_s=600,
+        ),
+    )
+    found = re.findall(r"\(([0-9.]+) MB/sec\)", told)
+    assert found, f"{PERF_TEST} printed no rate:\n{told}"
+    return {
+        "throughput": float(found[-1]) * 1.048576,
+        "broker CPU": cpu / (records * size / GB),
+    }
 
 
 def unbatched(target: Target, scale: float) -> Figures:
@@ -214,12 +243,13 @@ def end_to_end(target: Target, scale: float) -> Figures:
 
 
 def start_up(target: Target, scale: float) -> Figures:
-    return {"ready": target.ready_s, **idle(target, 10 * scale)}
+    return {"ready": target.ready_s, **idle(target, scale, 10)}
 
 
-def idle(target: Target, seconds: float) -> Figures:
-    _, cpu = burned(target, lambda: time.sleep(seconds))
-    return {"idle CPU": 100 * cpu / seconds, "PSS per broker": target.pss_mb()}
+def idle(target: Target, scale: float, seconds: float = 20) -> Figures:
+    time.sleep(SETTLED_S * min(1.0, scale))
+    _, cpu = burned(target, lambda: time.sleep(seconds * scale))
+    return {"idle CPU": 100 * cpu / (seconds * scale), "PSS per broker": target.pss_mb()}
 
 
 def failover(role: str) -> Callable[[Target, float], Figures]:
@@ -228,7 +258,7 @@ def failover(role: str) -> Callable[[Target, float], Figures]:
     def run(target: Target, scale: float) -> Figures:
         topic = target.create_topic(topic_name(), 1)
         leader = target.leader(topic)
-        victim = leader if role == "leader" else active_controller(target)
+        victim = leader if role == "leader" else target.active_controller()
         options = {"bootstrap": target.bootstrap, "topic": topic, "partitions": 1}
         writer = clients.start("paced", **options, rate=250, seconds=25)
         time.sleep(5)  # into the middle of the measurement
@@ -261,7 +291,7 @@ def catch_up(target: Target, scale: float) -> Figures:
     total = int(600 * MB * scale)
     topic = target.create_topic(topic_name(), 6)
     _fill(target, topic, 6, total)
-    victim = next(id for id in target.pids if id != active_controller(target))
+    victim = next(id for id in target.pids if id != target.active_controller())
     admin = AdminClient({"bootstrap.servers": target.bootstrap, **QUIET})
     target.stop(victim)
     data = target.cluster.node_directory(victim) / "data"
@@ -296,6 +326,14 @@ def one_broker_with_much(target: Target, scale: float) -> Figures:
     return {"clean start": clean, "start after kill -9": started()}
 
 
+def idle_partitions(partitions: int) -> Callable[[Target, float], Figures]:
+    def run(target: Target, scale: float) -> Figures:
+        target.create_topic(topic_name(), partitions)
+        return idle(target, scale)
+
+    return run
+
+
 # -- many partitions ------------------------------------------------------------------------------
 
 
@@ -304,7 +342,7 @@ def many_partitions(partitions: int) -> Callable[[Target, float], Figures]:
         began = time.monotonic()
         topic = target.create_topic(topic_name(), partitions)
         created = time.monotonic() - began
-        figures = {"all created": created, **idle(target, 20 * scale)}
+        figures = {"all created": created, **idle(target, scale)}
         options = {"bootstrap": target.bootstrap, "topic": topic, "partitions": partitions}
         rate = clients.result(
             clients.start("produce", **options, size=1024, total=int(200 * MB * scale))
@@ -312,7 +350,7 @@ def many_partitions(partitions: int) -> Callable[[Target, float], Figures]:
         figures["throughput"] = rate["bytes"] / MB / rate["seconds"]
         data = target.cluster.node_directory(1) / "data" / "__cluster_metadata-0"
         figures["metadata log"] = sum(each.stat().st_size for each in data.glob("*.log")) / MB
-        victim = next(id for id in target.pids if id != active_controller(target))
+        victim = next(id for id in target.pids if id != target.active_controller())
         survivor = next(id for id in target.pids if id != victim)
         admin = AdminClient({"bootstrap.servers": target.cluster.nodes[survivor].address, **QUIET})
         target.kill(victim)
@@ -338,11 +376,6 @@ def steady_hour(target: Target, scale: float) -> Figures:
     return {"PSS per broker": target.pss_mb()}
 
 
-def active_controller(target: Target) -> int:
-    admin = AdminClient({"bootstrap.servers": target.bootstrap, **QUIET})
-    return int(admin.list_topics(timeout=10).controller_id)
-
-
 CASES = (
     Case("start", "three brokers from nothing to ready; idle for a while", start_up, True),
     Case("cold", "1 KiB records, the first thing after the start", produce(total_mb=200), True),
@@ -353,6 +386,7 @@ CASES = (
     Case("produce-lz4", "1 KiB records, lz4", produce(compression="lz4")),
     Case("produce-4-producers", "1 KiB records, 4 producers", produce(producers=4)),
     Case("produce-16-producers", "1 KiB records, 16 producers", produce(producers=16)),
+    Case("perf-test", "1 KiB records, by Kafka's own perf test", perf_test, java=True),
     Case("unbatched", "one record of 100 B in each request, 200 in flight", unbatched),
     Case("consume", "from the beginning, out of the page cache", consume(1)),
     Case("consume-10", "the same, 10 consumers", consume(10)),
@@ -364,6 +398,7 @@ CASES = (
     Case("failover-leader", "kill -9 of a leader", failover("leader"), True),
     Case("failover-controller", "kill -9 of the active controller", failover("controller"), True),
     Case("rolling-restart", "each broker restarted in turn", rolling_restart, True),
+    Case("idle-1000", "1,000 partitions in which nothing happens", idle_partitions(1000), True),
     Case("partitions-100", "100 partitions", many_partitions(100), True),
     Case("partitions-1000", "1,000 partitions", many_partitions(1000), True),
     Case("partitions-10000", "10,000 partitions", many_partitions(10_000), True, long=True),

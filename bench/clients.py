@@ -97,6 +97,14 @@ def payloads(size: int) -> list[bytes]:
     return [os.urandom(size // 2).ljust(size, b"a") for _ in range(512)]
 
 
+def _warm(producer: Producer, topic: str, partitions: int, value: bytes) -> None:
+    """A record to each partition, so that no connection or producer id has to be waited for later."""
+    for partition in range(partitions):
+        producer.produce(topic, value, partition=partition)
+    if producer.flush(PATIENCE_S):
+        raise RuntimeError(f"no answer from {topic}")
+
+
 def paced(
     bootstrap: str, topic: str, partitions: int, rate: float, seconds: float, size: int = 1024
 ) -> dict[str, Any]:
@@ -105,7 +113,8 @@ def paced(
         {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "enable.idempotence": True}
         | QUIET
     )
-    producer.list_topics(topic, timeout=30)
+    payload = payloads(size)
+    _warm(producer, topic, partitions, payload[0])
     latencies: list[float] = []
     acknowledged: list[float] = []
     failures: list[str] = []
@@ -121,7 +130,6 @@ def paced(
 
         return on_delivery
 
-    payload = payloads(size)
     began = time.monotonic()
     for number in range(int(rate * seconds)):
         due = began + number / rate
@@ -146,10 +154,11 @@ def end_to_end(bootstrap: str, topic: str, rate: float, seconds: float) -> dict[
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False} | QUIET
     )
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0} | QUIET)
+    _warm(producer, topic, 1, b"0.0")
     start = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
     consumer.assign([TopicPartition(topic, 0, start)])
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0} | QUIET)
-    producer.list_topics(topic, timeout=30)
+    consumer.poll(1.0)  # has nothing to give, and connects
     latencies: list[float] = []
     count = int(rate * seconds)
     began = time.monotonic()

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from statistics import median
+from typing import NamedTuple
 
+from bench.asked import asked_of
 from bench.cases import CASES, FIGURES
 
 Rounds = Mapping[str, Mapping[str, Mapping[str, list[float]]]]  # case → target → figure → rounds
 
 
-def rows(rounds: Rounds) -> list[tuple[str, str, str, str, str]]:
-    """(case, figure, ottla, Kafka, ratio); empty where a target was left out."""
+class Row(NamedTuple):
+    case: str
+    figure: str
+    ottla: str
+    kafka: str
+    ratio: str
+    asked: str
+
+
+def rows(rounds: Rounds) -> list[Row]:
+    """Medians with their spread; empty where a target was left out."""
     found = []
     for case in CASES:
         targets = rounds.get(case.name)
@@ -21,9 +33,33 @@ def rows(rounds: Rounds) -> list[tuple[str, str, str, str, str]]:
         for figure in names:
             values = {name: figures.get(figure, []) for name, figures in targets.items()}
             ours, theirs = values.get("ottla", []), values.get("Kafka", [])
-            ratio = f"{median(ours) / median(theirs):.2f} ×" if ours and theirs else ""
-            found.append((case.name, figure, _shown(figure, ours), _shown(figure, theirs), ratio))
+            ratio = _ratio(ours, theirs)
+            found.append(
+                Row(
+                    case.name,
+                    figure,
+                    _shown(figure, ours),
+                    _shown(figure, theirs),
+                    "" if ratio is None else f"{ratio:.2g} ×",
+                    _verdict(case.name, figure, ratio),
+                )
+            )
     return found
+
+
+def _ratio(ours: list[float], theirs: list[float]) -> float | None:
+    if not ours or not theirs or not median(theirs):
+        return None
+    return median(ours) / median(theirs)
+
+
+def _verdict(case: str, figure: str, ratio: float | None) -> str:
+    asked = asked_of(case, figure)
+    if asked is None:
+        return ""
+    if ratio is None:
+        return str(asked)
+    return f"{asked}: {'reached' if asked.is_reached(ratio) else 'MISSED'}"
 
 
 def _shown(figure: str, values: list[float]) -> str:
@@ -40,17 +76,18 @@ def _number(value: float) -> str:
 
 
 def markdown(rounds: Rounds) -> str:
-    lines = ["| case | figure | ottla | Apache Kafka | ottla ÷ Kafka |", "|---|---|---|---|---|"]
+    lines = [
+        "| case | figure | ottla | Apache Kafka | ottla ÷ Kafka | asked |",
+        "|---|---|---|---|---|---|",
+    ]
     lines += [f"| {' | '.join(row)} |" for row in rows(rounds)]
     return "\n".join(lines) + "\n"
 
 
 def chart(rounds: Rounds) -> str:
     """An SVG with one bar per figure: how far ottla is ahead (right) or behind (left), on a log scale."""
-    import math
-
     bars = []
-    for name, figure, _, _, ratio in rows(rounds):
+    for name, figure, _, _, ratio, _ in rows(rounds):
         if ratio:
             value = float(ratio.split()[0])
             ahead = value if FIGURES[figure].more_is_better else 1 / max(value, 1e-6)

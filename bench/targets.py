@@ -20,11 +20,20 @@ from typing import Self
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.cli.cluster import LocalCluster
+from ottla.client import BlockingClient
 from support import kafka_jars
 
 READY_TIMEOUT_S = 90.0
+DELETED_S = 2.0
+"""How long files of a deleted topic may still be there."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 QUIET = {"log_level": 0}
+
+SETTINGS = {
+    # What a case has written is gone soon after it: no case pays for the disk and memory of those before.
+    "log.segment.delete.delay.ms": "1000",
+    "log.retention.check.interval.ms": "5000",
+}
 
 KAFKA_JVM = (
     *("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
@@ -39,14 +48,15 @@ class Target(ABC):
 
     name: str
 
-    def __init__(self, settings: dict[str, str] | None = None, brokers: int = 3) -> None:
+    def __init__(self, brokers: int = 3) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
         self.cluster = LocalCluster.create(self.directory / "cluster", brokers, 0)
         self.bootstrap = self.cluster.bootstrap
         self.ready_s = float("nan")
         for id in self.cluster.nodes:
             with self.cluster.config_file(id).open("a") as file:
-                file.writelines(f"{name}={value}\n" for name, value in (settings or {}).items())
+                file.writelines(f"{name}={value}\n" for name, value in SETTINGS.items())
+        self._topics: list[str] = []
 
     def __enter__(self) -> Self:
         try:
@@ -105,8 +115,24 @@ class Target(ABC):
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
         topic = NewTopic(name, partitions, min(3, len(self.cluster.nodes)), config=config or {})
         admin.create_topics([topic])[name].result(60)
+        self._topics.append(name)
         self.wait_in_sync(admin, name, partitions)
         return name
+
+    def delete_topics(self) -> None:
+        """All that it was given."""
+        topics, self._topics = self._topics, []
+        if topics:
+            admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+            for deleted in admin.delete_topics(topics, operation_timeout=60).values():
+                deleted.result(60)
+            time.sleep(DELETED_S)
+
+    def active_controller(self) -> int:
+        """A client is told of any broker as the controller; the quorum knows who it is."""
+        nodes = [("127.0.0.1", self.cluster.nodes[id].port) for id in self.pids]
+        with BlockingClient(nodes) as blocking:
+            return blocking.run(blocking.client.describe_quorum()).leader
 
     def wait_in_sync(self, admin: AdminClient, topic: str, partitions: int) -> None:
         def whole() -> bool:
@@ -157,10 +183,10 @@ class Ottla(Target):
 class Kafka(Target):
     name = "Kafka"
 
-    def __init__(self, settings: dict[str, str] | None = None, brokers: int = 3) -> None:
+    def __init__(self, brokers: int = 3) -> None:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._jars = f"{kafka_jars.installed()}/*"
-        super().__init__(settings, brokers)
+        super().__init__(brokers)
         for id in self.cluster.nodes:  # once, and not part of a start
             words = ("format", "-t", self.cluster.cluster_id, "-c", self.cluster.config_file(id))
             kafka_jars.run_tool(kafka_jars.STORAGE, *words)
