@@ -145,7 +145,16 @@ class Target(ABC):
 
     def leader(self, topic: str, partition: int = 0) -> int:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
-        return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
+        found: list[int] = []
+
+        def is_known() -> bool:
+            """Any broker may be asked, also one that has not heard of the topic yet."""
+            partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+            found[:] = [each.leader for each in partitions.values() if each.id == partition]
+            return found not in ([], [-1])
+
+        wait_until(is_known, READY_TIMEOUT_S, f"{self.name}: somebody leads {topic}")
+        return found[0]
 
     def cpu_s(self) -> float:
         """Of all its processes together, since they began."""
