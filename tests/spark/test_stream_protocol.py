@@ -6,7 +6,6 @@ What Spark adds to this is in test_stream_read.py; here the cluster may be treat
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,66 +15,14 @@ pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")
 
 from confluent_kafka import Producer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
-from pyspark.sql.types import StructType
 
 from ottla.spark.errors import SparkSourceError
 from ottla.spark.loss import DataLoss
 from pyspark_ottla import DefaultSource
 from support.cluster import ProcessCluster
+from support.spark_engine import Engine
 
 PARTITIONS = 3
-
-
-class Engine:
-    """One streaming query: its checkpoint is `end`."""
-
-    def __init__(self, bootstrap: str, topic: str, **options: Any) -> None:
-        given = {name.replace("__", "."): str(value) for name, value in options.items()}
-        self.options = {
-            "kafka.bootstrap.servers": bootstrap,
-            "subscribe": topic,
-            "startingOffsets": "earliest",
-            **given,
-        }
-        self.source = DefaultSource(self.options)
-        self.end: str | None = None
-        self.start()
-
-    def start(self) -> None:
-        """As after a crash of the driver: only the checkpoint is left."""
-        schema = self.source.schema()
-        assert isinstance(schema, StructType)
-        self.schema = schema
-        self.reader = self.source.streamReader(schema)
-
-    def batch(self, limit: Any = None) -> list[int] | None:
-        """The numbers of the next micro-batch; None if there is none."""
-        if self.end is None:
-            self.end = json.dumps(self.reader.initialOffset())
-        limit = self.reader.getDefaultReadLimit() if limit is None else limit
-        start = self.end
-        end = json.dumps(self.reader.latestOffset(json.loads(start), limit))
-        if end == start:
-            return None
-        numbers = self.read(start, end)
-        self.end = end
-        return numbers
-
-    def read(self, start: str, end: str) -> list[int]:
-        tasks = self.reader.partitions(json.loads(start), json.loads(end))
-        copy = pickle.loads(pickle.dumps(self.source.streamReader(self.schema)))
-        return sorted(
-            int(value)
-            for task in tasks
-            for batch in copy.read(pickle.loads(pickle.dumps(task)))
-            for value in batch.column("value").to_pylist()
-        )
-
-    @property
-    def marks(self) -> Any:
-        assert self.end is not None
-        (topic,) = json.loads(self.end)["topics"].values()
-        return topic["partitions"]
 
 
 def produce(cluster: Any, topic: str, numbers: Any) -> None:
