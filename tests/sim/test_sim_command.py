@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -49,6 +50,37 @@ def test_a_seed_ends_with_its_hash_which_is_the_same_in_every_process() -> None:
     assert len(lines[-1]) == 32
     assert any(line.startswith("speed: ") for line in lines)
     assert _without_speed(runs[0].stdout) == _without_speed(runs[1].stdout)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_there(pid: int) -> bool:
+    """A zombie is not: whoever inherits it collects it when it likes."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_workers_end_with_whoever_wants_their_results() -> None:
+    words = ["--seeds", "0..1000", "--jobs", "2", "--trouble", "0.5"]
+    command = [sys.executable, "-m", "ottla.sim", *words]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert parent.stdout is not None
+    assert parent.stdout.readline(), "a seed has been run"
+    workers = children_of(parent.pid)
+    assert len(workers) >= 2
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 30
+    while any(map(is_there, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_there, workers))
 
 
 def _without_speed(text: str) -> list[str]:

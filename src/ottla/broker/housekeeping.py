@@ -102,7 +102,7 @@ class Housekeeping:
         logs.checkpointed(checkpoint)
 
     async def _retention(self) -> None:
-        dropped = self._replicas.logs.retention(self._clock.wall_ms())
+        dropped = self._replicas.retention()
         if dropped:
             logger.info("retention removed %d segments", dropped)
 

@@ -105,6 +105,8 @@ class ReplicaManager:
         """A partition of ours was decided upon, or its replica here came or went."""
         self.on_role_change: list[Callable[[Partition], None]] = []
         self.on_removal: list[Callable[[Partition], None]] = []
+        self.on_expiry: list[Callable[[Partition], None]] = []
+        """Retention moved its log's start."""
         self.on_proposal: list[Callable[[Partition], None]] = []
         self.on_truncation: list[Callable[[Truncation], None]] = []
         self._config = ReplicaConfig(
@@ -455,6 +457,17 @@ class ReplicaManager:
             await waiting.future
         finally:
             self.unwatch(partition, waiting)
+
+    def retention(self) -> int:
+        """Drop what has expired, and tell whoever replicates where the logs begin now. How many segments."""
+        dropped = self.logs.retention(self.clock.wall_ms())
+        for key in dropped:
+            partition = self.partitions.get(key)
+            if partition is not None:
+                self.log_start_advanced(partition)
+                for callback in self.on_expiry:
+                    callback(partition)
+        return sum(dropped.values())
 
     # -- the replica's Observer --------------------------------------------------------------------------
 

@@ -63,6 +63,7 @@ class Replication:
         self._is_stopped = False
         replicas.on_role_change.append(self._role_changed)
         replicas.on_removal.append(self._forget)
+        replicas.on_expiry.append(self._expired)
 
     def _role_changed(self, partition: Partition) -> None:
         if self._is_stopped:
@@ -83,6 +84,11 @@ class Replication:
             if not fetcher.conversation.followed:
                 fetcher.stop()
                 del self._fetchers[leader]
+
+    def _expired(self, partition: Partition) -> None:
+        leader = self._leaders.get((partition.topic_id, partition.partition))
+        if leader is not None:
+            self._fetchers[leader].tell_start(partition)
 
     def _fetcher(self, leader: int) -> LeaderFetcher:
         fetcher = self._fetchers.get(leader)
@@ -156,6 +162,10 @@ class LeaderFetcher:
 
     def forget(self, partition: Partition) -> None:
         self.conversation.forget(partition.topic_id, partition.partition)
+
+    def tell_start(self, partition: Partition) -> None:
+        self.conversation.tell_start(partition)
+        self._soon()
 
     def stop(self) -> None:
         self._is_stopped = True

@@ -633,7 +633,9 @@ class Log:
         if offset >= self.log_end:
             self.epochs.truncate_from_end(offset)
             return
-        if offset < self._segments[0].base:
+        if offset != self._segments[0].base and offset <= self.log_start:
+            # What has expired and is still in the files is of no epoch that we know: nobody can tell whether
+            # the records that come next go on from there, and recovery would hold them against it.
             self.truncate_fully(offset)
             return
         keep = bisect_right(self._segments, offset, key=_base)
@@ -641,6 +643,7 @@ class Log:
         self.generation += 1
         try:
             place = segment.boundary(offset)
+            segment.check_before(place)
             cut = place.offset
             self._lower_recovery_point(cut)
             if self._snapshots.remove_above(cut):
@@ -661,9 +664,13 @@ class Log:
         """Drop everything and begin anew, empty, at `new_start`."""
         self._check_writable()
         self.generation += 1
+        self.epochs.clear()
         try:
             # A power loss may leave no segment at all: that is no corruption.
             self._lower_recovery_point(0)
+            # Now, not with the next flush: after a crash an empty log believes what it finds there, and would
+            # say that it ends in an epoch of what is dropped here.
+            self._epochs_writer()()
             self._retire(self._segments, 0)
             self._snapshots.remove_above(-1)
             self._disk.flush_dir(self.path)
@@ -676,7 +683,6 @@ class Log:
         self._names_unflushed = True
         self.log_start = self.log_end = self.high_watermark = new_start
         self._cut_below_flush(0)  # no flush under way has seen the new segment
-        self.epochs.clear()
         self.producers = ProducerState()
         self._unsettled()
 

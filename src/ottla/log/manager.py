@@ -598,17 +598,20 @@ class LogManager:
         except OSError as error:
             self.mark_offline(log.directory, error)
 
-    def retention(self, now_ms: int) -> int:
-        """Drop old segments, silent producers and what remains of deleted logs. How many segments."""
-        dropped = 0
-        for log in list(self.logs.values()):
+    def retention(self, now_ms: int) -> dict[TopicPartition, int]:
+        """Drop old segments, silent producers and what remains of deleted logs. How many segments of which."""
+        dropped: dict[TopicPartition, int] = {}
+        for key, log in list(self.logs.items()):
             if log.failed is not None:
                 continue
             log.producers.expire(now_ms, self.producer_id_expiration_ms)
             try:
-                dropped += log.delete_old_segments(now_ms)
+                count = log.delete_old_segments(now_ms)
             except LogDirError as error:
                 self.mark_offline(error.directory, error.cause)
+                continue
+            if count:
+                dropped[key] = count
         due = {path: place for path, (when, place) in self._doomed.items() if when <= now_ms}
         for path, directory in due.items():
             if directory in self.offline_directories:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -204,20 +205,23 @@ class _Loader:
         path = f"{self.path}/{checkpoints.LEADER_EPOCHS}"
         if self.disk.exists(path):
             return EpochCache(checkpoints.read_epochs(self.disk, path))
-        # A crash may have come before it was first written. The batches carry the same epochs.
-        return self._epochs_from_batches(self.segments)
-
-    def _epochs_from_batches(self, segments: list[Segment]) -> EpochCache:
+        # A crash may have come before it was first written. The batches carry the same epochs; how far they
+        # reach is decided where they are checked.
         epochs = EpochCache()
-        for segment in segments:
+        with suppress(CorruptLog):
+            self._take_epochs(epochs)
+        return epochs
+
+    def _take_epochs(self, epochs: EpochCache) -> None:
+        """From the batches. CorruptLog where one cannot be read."""
+        epochs.dirty = True
+        for segment in self.segments:
             try:
                 for batch in segment.headers(0):
                     if batch.leader_epoch > (-1 if epochs.latest is None else epochs.latest):
                         epochs.assign(batch.leader_epoch, batch.base_offset)
-            except CorruptBatch:
-                break  # how far the log reaches is decided where it is checked
-        epochs.dirty = True
-        return epochs
+            except CorruptBatch as error:
+                raise CorruptLog(segment.path, f"byte {error.position}: {error.why}") from error
 
     def recall_epochs(self, start: int) -> None:
         """The checkpoint of the log's start may be older than that of the epochs: after a crash what was
@@ -225,8 +229,9 @@ class _Loader:
         known = self.epochs.entries
         if known and known[0][1] <= start:
             return
-        found = self._epochs_from_batches(self.segments).entries
-        earlier = [entry for entry in found if not known or entry[0] <= known[0][0]]
+        found = EpochCache()
+        self._take_epochs(found)
+        earlier = [entry for entry in found.entries if not known or entry[0] <= known[0][0]]
         if known and earlier and earlier[-1][0] == known[0][0]:
             del known[0]
         known[:0] = earlier

@@ -410,11 +410,7 @@ class Segment:
         if self.index.last is not None:
             self.next_offset = self.base + self.index.last[0]
             position = self.index.last[1]
-        for batch in self.headers(position):
-            if batch.base_offset < self.base or batch.last_offset < self.next_offset:
-                raise CorruptBatch(
-                    batch.position, f"offset {batch.base_offset} does not belong here"
-                )
+        for batch in self._in_order(position, self.next_offset, self.size):
             if batch.max_timestamp > self.max_timestamp and batch.count:
                 self.max_timestamp = batch.max_timestamp
                 self.max_timestamp_offset = batch.last_offset
@@ -423,6 +419,27 @@ class Segment:
         if self.first_timestamp < 0 and self.size:
             self.first_timestamp = read_batch(self._header(0), 0).max_timestamp
         self._forget_places()
+
+    def _in_order(self, position: int, offset: int, end: int) -> Iterator[Batch]:
+        """The batches between two boundaries, none of which ends before `offset`. CorruptBatch if one does not
+        belong there."""
+        for batch in self.headers(position, end):
+            if batch.base_offset < self.base or batch.last_offset < offset:
+                raise CorruptBatch(
+                    batch.position, f"offset {batch.base_offset} does not belong here"
+                )
+            yield batch
+            offset = batch.next_offset
+
+    def check_before(self, place: Place) -> None:
+        """CorruptBatch if the batches before `place` do not lead there: then it cannot be the end, and it is not
+        too late to leave all as it is."""
+        row = self.index.floor(1, place.position - 1) or (0, 0)
+        offset = self.base
+        for batch in self._in_order(row[1], self.base + row[0], place.position):
+            offset = batch.next_offset
+        if offset != place.offset:
+            raise CorruptBatch(place.position, f"offset {offset} comes next, not {place.offset}")
 
     def load_aborted(self, disk: Disk) -> bool:
         """False if the file holds what cannot be right: it has to be rebuilt from the batches."""

@@ -96,6 +96,13 @@ class FetchConversation:
         self._resting.pop(key, None)
         self._changed[key] = None
 
+    def tell_start(self, partition: Partition) -> None:
+        """Our own retention moved the log's start. The leader takes nobody into the ISR who has not deleted
+        what it has deleted itself (D10), and hears of that from us only."""
+        key = (partition.topic_id, partition.partition)
+        if key in self.followed and key not in self._resting:
+            self._changed[key] = None
+
     def forget(self, topic_id: UUID, partition: int) -> None:
         key = (topic_id, partition)
         followed = self.followed.pop(key, None)

@@ -38,6 +38,8 @@ class Checkers:
         self.on_loss: list[Callable[[TopicPartition], None]] = []
         self.on_deletion: list[Callable[[TopicPartition, UUID], None]] = []
         """A partition is gone, and all that clients were told of it with it."""
+        self.on_proposal: list[Callable[[Partition, Proposal], None]] = []
+        """A leader wants to change its ISR."""
         self.checks = 0
         self.allows_unclean_elections = False
         """Whether a leader may be elected that surely lacks records, if the controller says so with it."""
@@ -229,6 +231,8 @@ class Checkers:
             self._check_truncation(node, truncation)
         for partition, proposal in told.proposals:
             self._check_proposal(partition, proposal)
+            for callback in self.on_proposal:
+                callback(partition, proposal)
         for vote in told.votes:
             self._quorum.check_vote(vote)
         for node, role in told.installs:
@@ -250,7 +254,11 @@ class Checkers:
         if partition is not None and self._is_deleted(partition):
             return
         replica = watched.replicas.get(key)
-        excused = self._ledger(key).losses or (replica is not None and replica.is_doubtful)
+        ledger = self._ledger(key)
+        excused = ledger.losses or (
+            replica is not None
+            and (replica.is_doubtful or replica.committed_in < ledger.recovered_in)
+        )
         if truncation.below_high_watermark and not excused:
             raise self._fail("D8", node, key, f"cut what it says is committed: {truncation}")
 
@@ -356,7 +364,12 @@ class Checkers:
         for key in missing:
             replica = watched.replicas[key]
             decided = self._partition_image(key)
-            if decided is None or node not in decided.replicas:
+            if (
+                decided is None
+                or node not in decided.replicas
+                or replica.dismissed_in
+                is not None  # and given back since, which its node has yet to hear
+            ):
                 self._note(key, node, "has no replica any more")
                 del watched.replicas[key]
             elif replica.log is not None:
@@ -415,8 +428,8 @@ class Checkers:
             kept = replica.copy.end
             holds_all = ledger.holds_all(replica.copy)
             replica.is_doubtful = not holds_all and (before.is_doubtful or before.is_wrong)
-            replica.lost_in = before.lost_in
-            replica.is_wrong = before.is_wrong and not lost
+            replica.lost_in, replica.committed_in = before.lost_in, before.committed_in
+            replica.is_wrong = before.is_wrong and disk.may_be_wrong(partition.log.path)
             if lost and before.is_wrong:
                 self._note(key, node, "noticed what its disk did to it")
             elif lost and not before.is_doubtful:
@@ -459,6 +472,8 @@ class Checkers:
         self.checks += 1
         node = watched.machine.id
         before, replica.state = replica.state, state
+        if replica.dismissed_in is not None and state.partition_epoch > replica.dismissed_in:
+            replica.dismissed_in = None
         self._note(key, node, repr(partition))
         partition.invariants()  # D5, D6
         if before is None or before.log_end != state.log_end or before.role is not state.role:
@@ -476,6 +491,8 @@ class Checkers:
                     "D4", node, key, f"HW went back to {state.high_watermark}: {partition!r}"
                 )
         advanced = before is None or state.high_watermark > before.high_watermark
+        if before is not None and advanced:
+            replica.committed_in = state.leader_epoch
         if advanced and state.role is not Role.OFFLINE:
             self._high_watermark_advanced(watched, key, partition, replica, state.role)
         elif took_over:
@@ -725,8 +742,16 @@ class Checkers:
             self._note(key, "controller", _decision(now))
             former = before.topics_by_id.get(topic_id)
             if former is not None and number < len(former.partitions):
+                self._dismiss(key, former.partitions[number], now)
                 self._check_decision(node, key, former.partitions[number], now, after)
             self._check_strong_isr(key)
+
+    def _dismiss(self, key: TopicPartition, was: PartitionImage, now: PartitionImage) -> None:
+        """Replicas that are taken off a partition may be deleted, flushed or not."""
+        for id in was.replicas:
+            replica = self._watched[id].replicas.get(key)
+            if id not in now.replicas and replica is not None:
+                replica.dismissed_in = now.partition_epoch
 
     def _check_decision(
         self,
@@ -739,6 +764,8 @@ class Checkers:
         """M8: epochs rise. D12: who leads was entitled to. D10: who joins is alive and stays."""
         if now.leader_epoch < was.leader_epoch or now.partition_epoch <= was.partition_epoch:
             raise self._fail("M8", node, key, f"epochs fell: {was} to {now}")
+        if now.leader != NO_LEADER and now.leader_recovery_state == RECOVERING:
+            self._ledger(key).recovered_in = now.leader_epoch
         if now.leader not in (was.leader, NO_LEADER):
             entitled = (*was.isr, *was.elr)
             if now.replicas != was.replicas:

@@ -390,6 +390,17 @@ class SimDisk:
         it was meant, so that nobody else may have it any other way."""
         return self._inode(path).as_meant
 
+    def may_be_wrong(self, directory: str) -> bool:
+        """Whether a file there is not what was written, or is about not to be."""
+        found = self._find(directory)
+        files = found.cache.values() if isinstance(found, Directory) else ()
+        return any(isinstance(file, Inode) and file.wrong for file in files) or any(
+            fault.operation == "misdirect"
+            and fault.prefix.startswith(f"{directory}/")
+            and fault.times != 0
+            for fault in self._faults
+        )
+
     @property
     def is_wrong(self) -> bool:
         """Whether some file is not what was written."""

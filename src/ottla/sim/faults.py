@@ -17,6 +17,7 @@ from functools import partial
 from ottla.metadata.image import PartitionImage
 from ottla.metadata.records import NO_LEADER
 from ottla.records.batch import HEADER_BYTES
+from ottla.replica.partition import Partition, Proposal
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import DATA, METADATA, SimCluster, SimNode
 from ottla.sim.operator import (
@@ -74,6 +75,10 @@ class FaultPlan:
         if not any(self.weights.values()):
             self.weights["kill"] = 1
 
+    def favour(self, kind: str) -> None:
+        """Two of three faults are of this kind."""
+        self.weights[kind] = 2 * sum(self.weights.values())
+
     def describe(self) -> str:
         kinds = " ".join(f"{kind}:{weight}" for kind, weight in self.weights.items() if weight)
         calm = NetworkConditions()
@@ -109,10 +114,13 @@ class Nemesis:
         self._dice = chance
         self._random = random.Random(chance.getrandbits(64))
         self._is_over = False
+        self._ambushed: dict[int, random.Random] = {}
+        """Nodes that lose their power when they are proposed for an ISR, and what chance says about when."""
         self._to_unplug: set[int] = set()
         """Nodes whose machines lose their power when they have stopped."""
         self._network = cluster.world.network
         cluster.on_end.append(self._node_left)
+        checkers.on_proposal.append(self._spring)
 
     async def run(self) -> None:
         self._network.conditions = self._plan.conditions
@@ -262,6 +270,79 @@ class Nemesis:
             self._later(at, at, lambda: self._cut_power(node))
         at += self._random.uniform(0.02, 3.0)
         self._later(at, at, lambda: self._start(node))
+        return True
+
+    def ambush(self) -> bool:
+        """A machine goes down and is back at once. Either it loses it again when it is proposed for an
+        ISR, and proposals reach the controller late; or its leaders hear late from it how far it has got."""
+        controller = self._active_controller()
+        nodes = [node for node in self._cluster.up if node.state == "up" and node is not controller]
+        if controller is None or not nodes:
+            return False
+        node = self._random.choice(nodes)
+        if not self._fell(node):
+            return False
+        others = [
+            name for name in self._names() if name not in (node.host.name, controller.host.name)
+        ]
+        delay_s = self._random.choice((0.3, 0.7, 1.4))
+        if self._random.random() < 0.5:
+            self._ambushed[node.id] = random.Random(self._random.getrandbits(64))
+            for name in others:
+                self._slow(name, controller.host.name, delay_s, 10.0)
+        else:
+            for name in others:
+                self._slow(node.host.name, name, delay_s, 10.0)
+        self._later(0.01, 0.2, partial(self._start, node))
+        return True
+
+    def _spring(self, partition: Partition, proposal: Proposal) -> None:
+        for id, _ in proposal.isr:
+            if id not in partition.isr and id in self._ambushed and not self._is_over:
+                chance, node = self._ambushed.pop(id), self._cluster.nodes[id]
+                after_s = self._cluster.world.loop.after_s
+                after_s(chance.uniform(0.0, 0.02), partial(self._fell_again, node))
+                after_s(chance.uniform(0.03, 0.1), self._start, node)
+
+    def _fell_again(self, node: SimNode) -> None:
+        self._fell(node)
+
+    def _fell(self, node: SimNode) -> bool:
+        """The process dies, and everybody sees its connections close; then the power goes. So the controller
+        need not wait for a session to end before the next life may register."""
+        if self._is_over or not self._may_harm(node):
+            return False
+        self._kill(node)
+        return self._cut_power(node)
+
+    def tug(self) -> bool:
+        """Two replicas of a partition cannot reach each other and lead it in turn, and both stay in sync: each
+        has records that the other never saw. Then they meet, and it goes on like that for a while."""
+        found, controller = self._some_partition(), self._active_controller()
+        if found is None or controller is None:
+            return False
+        key, partition = found
+        able = [
+            id
+            for id in partition.isr
+            if id != controller.id and self._cluster.nodes[id].state == "up"
+        ]
+        if len(able) < 2:
+            return False
+        one, other = self._random.sample(able, 2)
+        others = [id for id in partition.replicas if id not in (one, other)]
+        apart = [self._cluster.nodes[id].host.name for id in (one, other)]
+        self._say(f"parts {apart[0]} from {apart[1]}, which are to lead {key} in turn")
+        self._network.partition(apart[:1], apart[1:])
+        at = 0.0
+        meet = self._random.randint(3, 7)
+        for turn in range(meet + self._random.randint(0, 4)):
+            if turn == meet:
+                self._later(at, at, self._network.heal)
+            self._later(at, at, partial(self._lead_by, key, [one, other, *others]))
+            at += self._random.uniform(0.3, 1.2)
+            one, other = other, one
+        self._later(at, at, self._network.heal)
         return True
 
     def hop(self) -> bool:
@@ -712,8 +793,12 @@ KINDS: dict[str, Callable[[Nemesis], bool]] = {
     "seesaw": Nemesis.seesaw,
     "hop": Nemesis.hop,
     "swing": Nemesis.swing,
+    "ambush": Nemesis.ambush,
+    "tug": Nemesis.tug,
 }
 
 LONG = ("power_off", "relapse", "blackout", "seesaw", "hop", "swing")
 """Kinds that trouble the whole cluster for a while: most runs do without."""
-SHORT = tuple(kind for kind in KINDS if kind not in LONG)
+STAGED = ("ambush", "tug")
+"""Kinds that a profile favours; no other run has them."""
+SHORT = tuple(kind for kind in KINDS if kind not in (*LONG, *STAGED))

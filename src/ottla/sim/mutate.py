@@ -2,7 +2,8 @@
 
     python -m ottla.sim.mutate [--only NAME ...] [--seeds-max 200] [--jobs 2] [--write docs/MUTATIONS.md]
 
-Ordinary scenarios, no schedule made for the bug. A bug counts as caught by a broken invariant, by a failed
+Ordinary scenarios, no schedule made for the bug; where a profile of seeds is likely to meet it, those seeds come
+first. A bug counts as caught by a broken invariant, by a failed
 assertion of the product, by a file of which the product says that it is damaged, or by missing progress; an
 exception of any other kind does not count, since a
 mutation that only breaks the program proves nothing, and neither does a seed that fails without the bug. Exit
@@ -12,6 +13,7 @@ code 1 if one was not caught.
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import os
 import re
@@ -26,7 +28,7 @@ from pathlib import Path
 
 from ottla.sim.mutations import MUTATIONS
 from ottla.sim.scenario import Options, Outcome, Verdict, run_seed
-from ottla.sim.seeds import HASH_SEED
+from ottla.sim.seeds import HASH_SEED, prepare_worker
 
 SEEDS_MAX = 200
 NOT_CAUGHT = "**not caught**"
@@ -42,6 +44,7 @@ class Finding:
     seed: int
     """The one that did, or the last tried."""
     seeds: int
+    """How many were tried."""
     seconds: float
     what: str
 
@@ -71,19 +74,27 @@ def passes(seed: int, trouble_s: float | None) -> bool:
     return run_seed(seed, options=Options.draw(seed, trouble_s)).verdict is Verdict.PASSED
 
 
+def order(profile: str, first: int = 0) -> Iterator[int]:
+    """Seeds of a profile, from the first on; all of them where none is named."""
+    for seed in itertools.count(first):
+        if not profile or Options.draw(seed).profile == profile:
+            yield seed
+
+
 def hunt(name: str, seeds_max: int, first: int = 0, trouble_s: float | None = None) -> Finding:
     """Seeds in turn until one notices."""
     began = time.monotonic()
-    for seed in range(first, first + seeds_max):
-        with MUTATIONS[name].applied():
+    mutation = MUTATIONS[name]
+    for count, seed in enumerate(order(mutation.likely, first), 1):
+        with mutation.applied():
             outcome = run_seed(seed, options=Options.draw(seed, trouble_s))
         found = caught_by(outcome)
         if found and not passes(seed, trouble_s):
             found = ""  # something else is wrong there
-        if found:
+        if found or count == seeds_max:
             break
     what = next((line for line in outcome.problem.splitlines() if line.strip()), "")
-    return Finding(name, found, seed, seed - first + 1, time.monotonic() - began, what)
+    return Finding(name, found, seed, count, time.monotonic() - began, what)
 
 
 def findings(names: Sequence[str], seeds_max: int, first: int, jobs: int) -> Iterator[Finding]:
@@ -91,14 +102,16 @@ def findings(names: Sequence[str], seeds_max: int, first: int, jobs: int) -> Ite
         yield from (hunt(name, seeds_max, first) for name in names)
         return
     with ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=logging.disable
+        jobs, mp_context=get_context("spawn"), initializer=prepare_worker
     ) as pool:
         under_way = [pool.submit(hunt, name, seeds_max, first) for name in names]
         for done in as_completed(under_way):
             yield done.result()
 
 
-ROW = re.compile(r"\| `(\w+)` \|.*\| (?P<caught>[^|]+) \| (?P<seeds>\d+) \| (?P<seconds>\d+) \|")
+ROW = re.compile(
+    r"\| `(\w+)` \|.*\| (?P<caught>[^|]+) \| (?P<seeds>\d+) \| [^|]+ \| (?P<seed>\d+) \| (?P<seconds>\d+) \|"
+)
 
 
 def rows_in(text: str) -> dict[str, Finding]:
@@ -107,7 +120,7 @@ def rows_in(text: str) -> dict[str, Finding]:
         match[1]: Finding(
             match[1],
             "" if match["caught"] == NOT_CAUGHT else match["caught"],
-            -1,
+            int(match["seed"]),
             int(match["seeds"]),
             float(match["seconds"]),
             "",
@@ -125,21 +138,26 @@ def table(found: Sequence[Finding], seeds_max: int) -> str:
         "# Known bugs, and how soon the simulator notices them",
         "",
         "Written by `python -m ottla.sim.mutate --write docs/MUTATIONS.md`. Each bug is put back into the",
-        "product (`ottla.sim.mutations`), then ordinary random seeds 0, 1, 2, … run until one fails: by a",
-        "broken invariant (their names are those of the simulator's documentation), by an assertion of the",
-        "product itself, or because the healed cluster does not come to rest.",
+        "product (`ottla.sim.mutations`), then ordinary random seeds run until one fails: by a broken invariant",
+        "(their names are those of the simulator's documentation), by an assertion of the product itself, or",
+        "because the healed cluster does not come to rest. A seed that fails without the bug does not count.",
+        "",
+        "Seeds 0, 1, 2, … in turn, where *any* is said. Else only those that drew that profile, in the same order: a",
+        "profile makes a state of the protocol likely (`ottla.sim.profiles`) and knows nothing of bugs. *seeds* is how",
+        "many ran, *seed* the one that noticed.",
         "",
         f"Mutation score: {caught} of {len(MUTATIONS)} within {seeds_max} seeds each; {seeds} seeds in all.",
         "",
-        "| bug | known from | what it breaks | caught by | seeds | seconds |",
-        "|---|---|---|---|---:|---:|",
+        "| bug | known from | what it breaks | caught by | seeds | of profile | seed | seconds |",
+        "|---|---|---|---|---:|---|---:|---:|",
     ]
-    order = list(MUTATIONS)
-    for finding in sorted(found, key=lambda each: order.index(each.name)):
+    registry = list(MUTATIONS)
+    for finding in sorted(found, key=lambda each: registry.index(each.name)):
         mutation = MUTATIONS[finding.name]
         lines.append(
             f"| `{finding.name}` | {mutation.bug} | {mutation.breaks} | "
-            f"{finding.caught_by or NOT_CAUGHT} | {finding.seeds} | {finding.seconds:.0f} |"
+            f"{finding.caught_by or NOT_CAUGHT} | {finding.seeds} | {mutation.likely or 'any'} | "
+            f"{finding.seed} | {finding.seconds:.0f} |"
         )
     return "\n".join(lines) + "\n"
 

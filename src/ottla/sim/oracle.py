@@ -210,6 +210,9 @@ class Ledger:
         """(first offset, end) of what may have been lost, where the cluster said so itself."""
         self.loss_epoch = -1
         """Leaders of earlier epochs may remember what was lost."""
+        self.recovered_in = -1
+        """The last epoch of which the controller said that its leader may lack records. What counted as committed
+        in earlier ones may be gone, even where nobody but that leader itself ever held it for committed."""
         self._notes: deque[str] = deque(maxlen=NOTES_KEPT)
 
     @property

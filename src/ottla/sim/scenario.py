@@ -19,7 +19,7 @@ from enum import IntEnum
 
 from ottla.broker.lifecycle import RegistrationRefused
 from ottla.log.errors import LogDirError, WrongDirectory
-from ottla.sim import tables
+from ottla.sim import profiles, tables
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.coverage import counted
@@ -79,7 +79,10 @@ class Options:
     consumers: int
     careless: int
     """Producers whose records may be lost"""
+    rounds_per_s: float
+    """How often some producer of all sends what it has"""
     pause_s: float
+    """Between the rounds of one producer"""
     backoff_s: float
     patience_s: float
     trouble_s: float
@@ -88,6 +91,10 @@ class Options:
     """Whether there is a compacted topic besides"""
     groups: GroupPlan | None = None
     """Groups and transactions, in some runs"""
+    profile: str = profiles.BROAD
+    """What this run makes likely"""
+    restless: bool = False
+    """Whether careless producers look for the leader before each record"""
 
     @staticmethod
     def draw(seed: int, trouble_s: float | None = None) -> Options:
@@ -132,6 +139,7 @@ class Options:
             producers=chance.choice((1, 1, 2)),
             consumers=chance.choice((0, 1)),
             careless=rare.choice((0, 0, 1)),
+            rounds_per_s=0.0,
             pause_s=0.0,
             backoff_s=rare.choice((0.1, 0.1, 0.5, 2.0)),
             patience_s=chance.choice((5.0, 60.0)),
@@ -148,19 +156,25 @@ class Options:
             name, count, _, _ = topics[0]
             topics[0] = name, count, 2, 1
             options.topic_settings["unclean.leader.election.enable"] = "true"
-        clients = (options.producers + options.careless) * sum(count for _, count, _, _ in topics)
-        options.pause_s = round(clients / chance.choice(ROUNDS_PER_S), 3)
+        options.rounds_per_s = chance.choice(ROUNDS_PER_S)
         groups = GroupPlan.draw(seed)
         if groups is not None:
             options.add_groups(groups)
-        elif random.Random(f"{seed}/table").random() < TABLE_RATE:
-            options.has_table = True
-            options.settings |= tables.NODE_SETTINGS
+            return options
+        if not profiles.shape(options) and random.Random(f"{seed}/table").random() < TABLE_RATE:
+            options.add_table()
+        partitions = sum(count for _, count, _, _ in options.topics)
+        clients = (options.producers + options.careless) * partitions
+        options.pause_s = round(clients / options.rounds_per_s, 3)
         return options
+
+    def add_table(self) -> None:
+        self.profile, self.has_table = profiles.TABLE, True
+        self.settings |= tables.NODE_SETTINGS
 
     def add_groups(self, plan: GroupPlan) -> None:
         """Nothing but what is promised to last: else nobody could tell what groups and transactions lost."""
-        self.groups = plan
+        self.profile, self.groups = profiles.GROUPS, plan
         self.topics = plan.topics
         self.producers, self.pause_s = 1, SOURCE_PAUSE_S
         self.settings |= plan.settings
@@ -171,13 +185,15 @@ class Options:
     def lines(self) -> list[str]:
         topics = " ".join(f"{n}:{p}x{f}/{m}" for n, p, f, m in self.topics)
         return [
-            f"seed {self.seed}: {self.nodes} nodes, topics {topics}, {self.trouble_s} s of trouble",
-            f"  clients: {self.producers} producers, {self.careless} careless ones and "
+            f"seed {self.seed}: {self.nodes} nodes, topics {topics}, {self.trouble_s} s of trouble, "
+            f"profile {self.profile}",
+            f"  clients: {self.producers} producers, {self.careless} "
+            f"{'restless ' if self.restless else ''}careless ones and "
             f"{self.consumers} consumers a partition, pause {self.pause_s} s, "
             f"backoff {self.backoff_s} s, patience {self.patience_s} s",
             *([f"  groups: {self.groups.describe()}"] if self.groups is not None else ()),
             f"  faults: {self.faults.describe()}",
-            f"  settings: {_texts(self.settings)}" + (", a table" if self.has_table else ""),
+            f"  settings: {_texts(self.settings)}",
             f"  topics: {_texts(self.topic_settings)}",
         ]
 
@@ -341,6 +357,7 @@ class Scenario:
             producers=self.options.producers,
             consumers=self.options.consumers,
             careless=self.options.careless,
+            restless=self.options.restless,
             pause_s=self.options.pause_s,
             backoff_s=self.options.backoff_s,
             patience_s=self.options.patience_s,

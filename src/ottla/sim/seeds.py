@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import NamedTuple
 
 from ottla.sim.coverage import missing
@@ -27,12 +29,20 @@ def run(options: Options) -> Outcome:
     return outcome
 
 
-def _prepare_worker() -> None:
-    """It says nothing, not even when it is interrupted. What it imported is not looked at by the collector
-    after every seed."""
+def prepare_worker() -> None:
+    """It says nothing, not even when it is interrupted, and ends with whoever wants its results, however that one
+    ended. What it imported is not looked at by the collector after every seed."""
     logging.disable()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     gc.freeze()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def outcomes(runs: Sequence[Options], jobs: int) -> Iterator[Outcome]:
@@ -41,7 +51,7 @@ def outcomes(runs: Sequence[Options], jobs: int) -> Iterator[Outcome]:
         yield from map(run, runs)
         return
     with ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=_prepare_worker
+        jobs, mp_context=get_context("spawn"), initializer=prepare_worker
     ) as pool:
         try:
             yield from pool.map(run, runs)

@@ -312,6 +312,17 @@ class Stage:
         self._controller.host.complete(decide())
         return []
 
+    def reassign(self, replicas: str) -> list[str]:
+        """AlterPartitionReassignments: `2,1`, the first is the preferred leader."""
+        wanted = {"partition_index": 0, "replicas": [int(id) for id in replicas.split(",")]}
+        answer = self._ask(
+            self._brokers[0],
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            {"topics": [{"name": TOPIC.topic, "partitions": [wanted]}], "timeout": 3000},
+        )
+        code = int(answer.responses[0].partitions[0].error_code)
+        return [f"reassign: {ErrorCode(code).name}"] if code else []
+
     def elect(self, kind: str, node: str) -> list[str]:
         """ElectLeaders, asked of that broker: `preferred` or `unclean`."""
         self._checkers.allows_unclean_elections |= kind == "unclean"
@@ -536,7 +547,7 @@ class Stage:
         partition = self._partition(node)
         log = log_text(_content(node.host))
         if partition is None:
-            return f"{node.id} {'down':<43} {log}"
+            return f"{node.id} {'no replica' if node.is_up else 'down':<43} {log}"
         isr = f"ISR {ids(partition.isr)}" if partition.role is Role.LEADER else ""
         text = f"{node.id} {partition.role.value:<8}  epoch {partition.leader_epoch:<2} "
         text += (
@@ -638,6 +649,7 @@ COMMANDS: dict[str, Callable[..., list[str]]] = {
     "answer": Stage.answer,
     "lose": Stage.lose,
     "move-leader": Stage.move,
+    "reassign": Stage.reassign,
     "elect": Stage.elect,
     "produce": Stage.produce,
     "consume": Stage.consume,

@@ -31,6 +31,8 @@ class Replica:
         self.partition: Partition | None = None
         """As long as it is served."""
         self.state: State | None = None
+        self.committed_in = -1
+        """The leader epoch in which its high watermark last moved."""
         self.recovery_point = 0
         self.log_start = 0
         self.under_min_isr = False
@@ -40,6 +42,9 @@ class Replica:
         """Its machine lost power, or its disk failed: some of the tail may be gone."""
         self.lost_in = -1
         """The registration of its broker when that happened."""
+        self.dismissed_in: int | None = None
+        """The partition epoch in which it was taken off the partition, until its node has shown that it kept the
+        log all the same: it may have been given back in the next one, and its node may hear of both together."""
 
     @property
     def log(self) -> Log | None:

@@ -484,13 +484,16 @@ class CarelessProducer:
         chance: random.Random,
         *,
         pause_s: float,
+        restless: bool,
     ) -> None:
+        """`restless`: it looks for the leader before each record, and so is the first to find a new one."""
         self.stopping = False
         self._connections = connections
         self._partition = partition
         self._name = name
         self._random = chance
         self._pause_s = pause_s
+        self._restless = restless
 
     async def run(self) -> None:
         for number in itertools.count():
@@ -504,7 +507,7 @@ class CarelessProducer:
                 place, channel = await self._connections.leader(self._partition)
                 call = _produce_call(place, batch, acks=1)
                 result = await self._connections.call(channel, ApiKey.PRODUCE, *call)
-                if result.error != ErrorCode.NONE:
+                if self._restless or result.error != ErrorCode.NONE:
                     self._connections.forget(self._partition)
             except (OSError, TimeoutError, InvalidFrame):
                 self._connections.forget(self._partition)
@@ -692,6 +695,7 @@ class Workload:
         producers: int,
         consumers: int,
         careless: int,
+        restless: bool,
         pause_s: float,
         backoff_s: float,
         patience_s: float,
@@ -722,7 +726,12 @@ class Workload:
                 name = f"{partition.topic}-{partition.partition}-a{number}"
                 chance = random.Random(self._random.getrandbits(64))
                 bold = CarelessProducer(
-                    self.connections(name), partition, name, chance, pause_s=pause_s
+                    self.connections(name),
+                    partition,
+                    name,
+                    chance,
+                    pause_s=pause_s,
+                    restless=restless,
                 )
                 self.careless.append(bold)
                 self._tasks.append(self._host.run(bold.run(), name=name))

@@ -22,7 +22,7 @@ from logkit import (
 
 from ottla.log import checkpoints, recovery
 from ottla.log.errors import CorruptLog
-from ottla.records.batch import assign, read_batch
+from ottla.records.batch import CorruptBatch, assign, read_batch
 from ottla.sim.disk import SimDisk
 from ottla.wire.errors import KafkaError
 
@@ -459,3 +459,17 @@ def test_an_index_that_leads_nowhere_is_rebuilt_and_condemns_no_log() -> None:
     file = disk.open(f"{DIRECTORY}/t-0/{0:020d}.index")
     file.write_at(file.size - 4, (7).to_bytes(4, "big"))
     assert reopen(disk, recovery_point=8, clean=True).log_end == 8
+
+
+def test_a_cut_that_meets_damage_leaves_the_log_as_it_is():
+    """The file was cut, and the log believed that nothing had gone (simulator seeds 385, 488 and 709)."""
+    disk = sim_disk()
+    log = new_log(disk, SMALL)
+    for _ in range(6):
+        append(log, 1)
+    batch_bytes = log.size_bytes // 6
+    disk.rot(f"{log.path}/{0:020d}.log", 3 * batch_bytes + 16)  # a bit of the magic byte
+    before = log.log_end, log.size_bytes, bytes(disk.peek(f"{log.path}/{0:020d}.log"))
+    with pytest.raises(CorruptBatch):
+        log.truncate_to(4)
+    assert (log.log_end, log.size_bytes, bytes(disk.peek(f"{log.path}/{0:020d}.log"))) == before

@@ -94,6 +94,33 @@ def test_an_emptied_log_still_knows_after_a_restart_in_which_epoch_its_records_e
     assert (again.log_start, again.log_end, again.epochs.entries) == (6, 6, [(3, 6)])
 
 
+def test_a_log_begun_anew_does_not_know_after_a_crash_in_which_epoch_its_former_records_ended():
+    """It would cut itself where its leader's records of that epoch end, though it may be in sync (found with
+    simulator seed 113)."""
+    disk = sim_disk()
+    log = segments_at([1, 2, 3], disk=disk)
+    log.flush()
+    log.truncate_fully(100)
+    again = reopen(disk)
+    assert (again.log_start, again.log_end, again.epochs.entries) == (100, 100, [])
+
+
+def test_what_has_expired_is_not_held_against_what_is_copied_below_the_start():
+    """The records that are still in the file were of a leader that an unclean election disowned. After a crash
+    those that replaced the rest of them, of an earlier epoch, were cut off again (simulator seed 287)."""
+    disk = sim_disk()
+    log = new_log(disk, SMALL)
+    for _ in range(5):
+        append(log, 1, epoch=3)
+    log.advance_high_watermark(5)
+    log.advance_log_start(4)
+    log.truncate_to(2)
+    append(log, 1, epoch=2)
+    assert (log.log_start, log.log_end, log.epochs.entries) == (2, 3, [(2, 2)])
+    again = reopen(disk)
+    assert (again.log_start, again.log_end, again.epochs.entries) == (2, 3, [(2, 2)])
+
+
 def test_epochs_reach_back_to_a_start_that_a_crash_brought_back():
     """The epochs were written with the start after records were deleted, the start itself was not."""
     disk = sim_disk()

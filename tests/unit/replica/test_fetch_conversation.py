@@ -240,6 +240,22 @@ def test_a_follower_takes_the_batch_into_which_the_leaders_log_start_has_moved(
     assert not outcome.failed and world[2].log.log_end == 10
 
 
+def test_D10_a_follower_whose_own_retention_moved_its_start_says_so_though_it_is_idle(
+    world: World, conversation: FetchConversation
+) -> None:
+    """Simulator seed 113: its leader had deleted as much before, and never heard that it may take it in."""
+    world.produce(1, "a", "b")
+    for _ in range(2):
+        conversation.next_request(102, 0.0)
+        conversation.answered(response(world.ask(2, 1)), 0.0)
+    assert conversation.next_request(102, 0.0).partitions == []
+    world[2].log.advance_log_start(1)
+    conversation.tell_start(world[2])
+    assert conversation.has_news
+    (told,) = conversation.next_request(102, 0.0).partitions
+    assert (told.fetch_offset, told.log_start_offset) == (2, 1)
+
+
 def test_one_rotten_batch_rests_its_own_partition_only(
     world: World, conversation: FetchConversation
 ) -> None:

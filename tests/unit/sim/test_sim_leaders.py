@@ -7,7 +7,14 @@ from uuid import UUID
 import pytest
 
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.records import NO_LEADER, PartitionRecord, Record, TopicRecord
+from ottla.metadata.records import (
+    NO_LEADER,
+    RECOVERED,
+    RECOVERING,
+    PartitionRecord,
+    Record,
+    TopicRecord,
+)
 from ottla.sim.leaders import Leaders
 from ottla.sim.workload import Batch, Refusal
 from ottla.wire.types import TopicPartition
@@ -22,7 +29,7 @@ class Decisions:
         self.leaders = Leaders(lambda: self.now)
         self._image = MetadataImage()
 
-    def elect(self, leader: int, at: float) -> None:
+    def elect(self, leader: int, at: float, *, recovering: bool = False) -> None:
         self.now = at
         before = self._image
         epoch = before.offset + 1
@@ -36,6 +43,7 @@ class Decisions:
                 leader=leader,
                 leader_epoch=epoch,
                 partition_epoch=epoch,
+                leader_recovery_state=RECOVERING if recovering else RECOVERED,
             )
         )
         self._image, delta = before.apply(records, epoch, 1)
@@ -72,3 +80,15 @@ def test_C1_a_leader_that_was_deposed_after_it_was_asked_had_no_successor(
 def test_C1_a_deposed_leader_without_a_successor_still_knows_all(decisions: Decisions) -> None:
     decisions.elect(NO_LEADER, at=5.0)
     assert not decisions.excuse(1, asked_at=6.0)
+
+
+def test_C1_a_leader_that_is_elected_again_though_it_may_lack_records_is_excused(
+    decisions: Decisions,
+) -> None:
+    """Simulator seeds 943 and 1641: it had not heard yet that it leads again, nor that another had."""
+    decisions.elect(2, at=5.0)
+    decisions.elect(1, at=6.0, recovering=True)
+    assert decisions.excuse(1, asked_at=7.0)
+    decisions.elect(2, at=8.0)
+    decisions.elect(1, at=9.0)
+    assert not decisions.excuse(1, asked_at=10.0)

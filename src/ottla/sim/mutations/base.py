@@ -16,6 +16,8 @@ class Mutation:
     """Where it is known from."""
     breaks: str
     patches: Callable[[], list[Patch]]
+    likely: str
+    """The profile of the runs that are the first to meet it; empty for any."""
 
     def applied(self) -> AbstractContextManager[None]:
         return patched(self.patches())
@@ -24,14 +26,16 @@ class Mutation:
 MUTATIONS: dict[str, Mutation] = {}
 
 
-def mutation(bug: str) -> Callable[[Callable[[], list[Patch]]], Callable[[], list[Patch]]]:
+def mutation(
+    bug: str, likely: str = ""
+) -> Callable[[Callable[[], list[Patch]]], Callable[[], list[Patch]]]:
     """Registers a bug by the name of the function; its docstring says what it breaks."""
 
     def register(patches: Callable[[], list[Patch]]) -> Callable[[], list[Patch]]:
         assert patches.__doc__ is not None
         breaks = " ".join(patches.__doc__.split())
         assert patches.__name__ not in MUTATIONS
-        MUTATIONS[patches.__name__] = Mutation(patches.__name__, bug, breaks, patches)
+        MUTATIONS[patches.__name__] = Mutation(patches.__name__, bug, breaks, patches, likely)
         return patches
 
     return register

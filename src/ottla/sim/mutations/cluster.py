@@ -15,6 +15,7 @@ from ottla.metadata.image import BrokerImage, PartitionImage
 from ottla.metadata.records import PartitionChangeRecord
 from ottla.sim.mutations.base import mutation
 from ottla.sim.patches import Patch
+from ottla.sim.profiles import AMBUSH
 
 
 @mutation("S4 (KIP-966)")
@@ -33,7 +34,7 @@ def unclean_broker_stays_eligible() -> list[Patch]:
     return [Patch(brokers, "_leave_previous_life", leave_previous_life)]
 
 
-@mutation("S5 (KIP-903)")
+@mutation("S5 (KIP-903)", likely=AMBUSH)
 def broker_epochs_are_not_checked() -> list[Patch]:
     """AlterPartition takes a member that has restarted, and perhaps lost a tail, since the leader saw it
     catch up."""

@@ -25,12 +25,13 @@ from ottla.log.log import Log
 from ottla.replica.partition import Partition
 from ottla.sim.mutations.base import mutation
 from ottla.sim.patches import Patch
+from ottla.sim.profiles import GROUPS
 from ottla.wire.types import TopicPartition
 
 # Coordinators of both kinds
 
 
-@mutation("own")
+@mutation("own", likely=GROUPS)
 def coordinator_answers_at_append() -> list[Patch]:
     """A coordinator answers when its records are in its own log: a failover loses what was acknowledged."""
     original = LiveShard._send_committed
@@ -42,7 +43,7 @@ def coordinator_answers_at_append() -> list[Patch]:
     return [Patch(LiveShard, "_send_committed", send_committed)]
 
 
-@mutation("KAFKA-20634")
+@mutation("KAFKA-20634", likely=GROUPS)
 def coordinator_loads_up_to_its_high_watermark() -> list[Patch]:
     """A new coordinator leaves out what it does not know to be committed, though its predecessor has
     acknowledged it."""
@@ -64,7 +65,7 @@ def coordinator_loads_up_to_its_high_watermark() -> list[Patch]:
     return [Patch(LiveShard, "_load", load)]
 
 
-@mutation("own")
+@mutation("own", likely=GROUPS)
 def coordinator_does_not_resign() -> list[Patch]:
     """A broker that was deposed goes on with the groups and transactions that it had, and answers from
     what it remembers."""
@@ -98,7 +99,7 @@ def coordinator_does_not_resign() -> list[Patch]:
 # Transactions
 
 
-@mutation("own")
+@mutation("own", likely=GROUPS)
 def decisions_are_forgotten_in_a_failover() -> list[Patch]:
     """A new coordinator does not send the markers that its predecessor may not have sent."""
     original = TransactionShard.loaded
@@ -110,7 +111,7 @@ def decisions_are_forgotten_in_a_failover() -> list[Patch]:
     return [Patch(TransactionShard, "loaded", loaded)]
 
 
-@mutation("own")
+@mutation("own", likely=GROUPS)
 def markers_are_sent_once() -> list[Patch]:
     """A marker whose partition did not take it at once is taken for written."""
     original = MarkerSender._later
@@ -122,7 +123,7 @@ def markers_are_sent_once() -> list[Patch]:
     return [Patch(MarkerSender, "_later", later)]
 
 
-@mutation("own")
+@mutation("own", likely=GROUPS)
 def heirs_get_the_same_epoch() -> list[Patch]:
     """InitProducerId does not raise the epoch: the former producer of that id is not fenced."""
     original = TransactionShard._bumped
@@ -137,7 +138,7 @@ def heirs_get_the_same_epoch() -> list[Patch]:
     return [Patch(TransactionShard, "_bumped", bumped)]
 
 
-@mutation("S6 (KIP-890)")
+@mutation("S6 (KIP-890)", likely=GROUPS)
 def ends_are_not_held_against_the_epoch() -> list[Patch]:
     """EndTxn ends whatever transaction of that id is open, also that of an heir, or the next one."""
     original = TransactionShard._end
@@ -153,7 +154,7 @@ def ends_are_not_held_against_the_epoch() -> list[Patch]:
     return [Patch(TransactionShard, "_end", end)]
 
 
-@mutation("own")
+@mutation("own", likely=GROUPS)
 def timeouts_do_not_fence() -> list[Patch]:
     """A transaction that is aborted because it was open for too long leaves its producer the epoch: it goes
     on, and half of its work is committed."""
@@ -172,7 +173,7 @@ def timeouts_do_not_fence() -> list[Patch]:
     return [Patch(TransactionShard, "_fence_and_abort", fence_and_abort)]
 
 
-@mutation("own")
+@mutation("own", likely=GROUPS)
 def last_stable_offset_is_the_high_watermark() -> list[Patch]:
     """Readers of what is committed are shown transactions that are not decided."""
 
@@ -182,7 +183,7 @@ def last_stable_offset_is_the_high_watermark() -> list[Patch]:
     return [Patch(Log, "last_stable_offset", property(last_stable_offset))]
 
 
-@mutation("own")
+@mutation("own", likely=GROUPS)
 def aborted_transactions_are_left_out() -> list[Patch]:
     """Of the aborted transactions in a range, readers are told of all but the first."""
     original = Log.aborted_transactions
@@ -196,7 +197,7 @@ def aborted_transactions_are_left_out() -> list[Patch]:
 # Groups
 
 
-@mutation("own")
+@mutation("own", likely=GROUPS)
 def generations_are_not_checked() -> list[Patch]:
     """Whoever once was a member may commit offsets."""
 
@@ -212,7 +213,7 @@ def generations_are_not_checked() -> list[Patch]:
     ]
 
 
-@mutation("KIP-447")
+@mutation("KIP-447", likely=GROUPS)
 def offsets_of_open_transactions_are_shown() -> list[Patch]:
     """Whoever asks for stable offsets is told the last committed one, though a transaction is about to
     change it: two members process the same records."""
@@ -226,7 +227,7 @@ def offsets_of_open_transactions_are_shown() -> list[Patch]:
     return [Patch(offsets, "_fetched", fetched)]
 
 
-@mutation("own")
+@mutation("own", likely=GROUPS)
 def offsets_of_a_transaction_count_at_once() -> list[Patch]:
     """Offsets that a transaction commits are visible before its marker, and also if it is aborted."""
     original = Offsets.replay
@@ -243,7 +244,7 @@ def offsets_of_a_transaction_count_at_once() -> list[Patch]:
     return [Patch(Offsets, "replay", replay)]
 
 
-@mutation("own")
+@mutation("own", likely=GROUPS)
 def aborted_offsets_are_kept() -> list[Patch]:
     """Whatever a transaction's end says, the offsets that it brought count."""
     original = GroupShard.replay_marker
@@ -254,7 +255,7 @@ def aborted_offsets_are_kept() -> list[Patch]:
     return [Patch(GroupShard, "replay_marker", replay_marker)]
 
 
-@mutation("KIP-447")
+@mutation("KIP-447", likely=GROUPS)
 def transactions_commit_for_any_generation() -> list[Patch]:
     """A member whose partitions are others' by now commits offsets in its transaction: what it processed
     is processed again."""
@@ -280,7 +281,7 @@ def transactions_commit_for_any_generation() -> list[Patch]:
     ]
 
 
-@mutation("own")
+@mutation("own", likely=GROUPS)
 def partitions_are_given_before_they_are_given_up() -> list[Patch]:
     """KIP-848: a member gets its new partitions while their former owners still have them."""
 
@@ -292,7 +293,7 @@ def partitions_are_given_before_they_are_given_up() -> list[Patch]:
     return [Patch(consumer_protocol, "reconcile", reconciled)]
 
 
-@mutation("own")
+@mutation("own", likely=GROUPS)
 def groups_do_not_hear_of_markers() -> list[Patch]:
     """The end of a transaction reaches the log of its group's offsets, and not the coordinator there."""
 

@@ -16,6 +16,7 @@ from ottla.runtime.seams import Disk, File
 from ottla.sim.cluster import DATA
 from ottla.sim.mutations.base import mutation
 from ottla.sim.patches import Patch
+from ottla.sim.profiles import TABLE, TUG
 from ottla.wire.types import TopicPartition
 
 
@@ -44,7 +45,7 @@ def epochs_survive_truncation() -> list[Patch]:
     return [Patch(EpochCache, "truncate_from_end", truncate_from_end)]
 
 
-@mutation("own")
+@mutation("own", likely=TABLE)
 def compaction_takes_the_newest_too() -> list[Patch]:
     """Of some keys not even the newest record stays."""
     original = NewestOffsets.is_newest
@@ -82,7 +83,7 @@ def followers_do_not_learn_of_producers() -> list[Patch]:
     return [Patch(Log, "_note_producer", note_producer)]
 
 
-@mutation("own")
+@mutation("own", likely=TUG)
 def producer_state_survives_truncation() -> list[Patch]:
     """A batch that was cut is still taken for written: its retry is answered with an offset where it is
     not."""

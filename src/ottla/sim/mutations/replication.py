@@ -12,6 +12,7 @@ from ottla.replica.followers import Follower
 from ottla.replica.partition import Decision, Partition, Role
 from ottla.sim.mutations.base import mutation
 from ottla.sim.patches import Patch
+from ottla.sim.profiles import AMBUSH, MANY_PARTITIONS, TUG
 from ottla.wire.errors import ErrorCode
 from ottla.wire.fetch import FetchedPartition, FetchPartition
 
@@ -43,7 +44,7 @@ def compares_only_lengths() -> list[Patch]:
     return [Patch(Partition, "_diverging", diverging)]
 
 
-@mutation("S3 (KIP-279)")
+@mutation("S3 (KIP-279)", likely=TUG)
 def answers_with_the_next_epochs_start() -> list[Patch]:
     """The leader answers where the next larger epoch begins, not which epoch it knows: a follower whose
     epoch the leader never had keeps records of it."""
@@ -120,7 +121,7 @@ def joins_the_isr_below_the_epochs_start() -> list[Patch]:
     return [Patch(Partition, "_maybe_expand_isr", maybe_expand_isr)]
 
 
-@mutation("KAFKA-15221")
+@mutation("KAFKA-15221", likely=AMBUSH)
 def proposes_a_newer_life_than_it_saw() -> list[Patch]:
     """The progress that a broker showed before its restart is proposed with the epoch it has since: two
     reads where one must do."""
@@ -230,7 +231,7 @@ def new_leader_tells_an_old_end() -> list[Patch]:
     return [Patch(Partition, "latest_offset", latest_offset)]
 
 
-@mutation("own")
+@mutation("own", likely=MANY_PARTITIONS)
 def session_forgets_news_between_requests() -> list[Patch]:
     """A fetch session notes a partition's news only while a request is parked."""
     original = SessionWatch.partition_changed
