@@ -2,7 +2,7 @@
 
 A cluster of three real processes, one partition on all three. confluent-kafka (librdkafka) writes with
 acks=all and reads along; halfway the leader gets SIGKILL, later it comes back. Nothing here knows that
-the brokers are ours: the same script counts for any Kafka.
+the brokers are ours: the same script counts for any Kafka. What survived then goes through a pipeline on Spark.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import demo_orders
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from rich.console import Console
 from rich.live import Live
@@ -27,7 +28,7 @@ from ottla.cli.cluster import LocalCluster
 from ottla.client import BlockingClient, Unreachable
 from ottla.wire.errors import KafkaError as Refused
 
-TOPIC = "demo"
+TOPIC = demo_orders.SOURCE
 QUIET = {"log_level": 0}
 
 
@@ -107,13 +108,14 @@ def produce(cluster: LocalCluster, count: Count, seconds: float) -> None:
         if count.last_acknowledged_at:
             count.longest_wait_s = max(count.longest_wait_s, now - count.last_acknowledged_at)
         count.last_acknowledged_at = now
-        count.acknowledged[int(message.value())] = message.offset()
+        count.acknowledged[int(message.key())] = message.offset()
 
     began = time.monotonic()
     for number in range(count.total):
         while True:
             try:
-                producer.produce(TOPIC, str(number), partition=0, on_delivery=delivered)
+                record = demo_orders.value(number)
+                producer.produce(TOPIC, record, str(number), 0, on_delivery=delivered)
                 break
             except BufferError:
                 producer.poll(0.01)
@@ -138,7 +140,7 @@ def consume(cluster: LocalCluster, count: Count, stopping: threading.Event) -> N
     while not stopping.is_set():
         for message in consumer.consume(500, timeout=0.1):
             if message.error() is None:
-                number = int(message.value())
+                number = int(message.key())
                 count.read[number] = count.read.get(number, 0) + 1
     consumer.close()
 
@@ -188,7 +190,9 @@ class Display:
             self.say("written {}, acknowledged {}, read {}".format(*values))
 
 
-def demonstrate(console: Console, directory: Path, seconds: float, rate: int) -> int:
+def demonstrate(
+    console: Console, directory: Path, seconds: float, rate: int, with_spark: bool
+) -> int:
     began = time.monotonic()
     with running_cluster(directory) as cluster:
         count = Count(total=int(seconds * rate))
@@ -196,7 +200,9 @@ def demonstrate(console: Console, directory: Path, seconds: float, rate: int) ->
         display.began = began
         display.say(f"three brokers are ready: {cluster.bootstrap}")
         with BlockingClient([("127.0.0.1", n.port) for n in cluster.nodes.values()]) as blocking:
-            blocking.run(blocking.client.create_topic(TOPIC, 1, 3, {"min.insync.replicas": "2"}))
+            for topic in (TOPIC, demo_orders.REVENUE, demo_orders.DEAD_LETTERS):
+                config = {"min.insync.replicas": "2"}
+                blocking.run(blocking.client.create_topic(topic, 1, 3, config))
         watch = Watch(cluster)
         watch.start()
         stopping = threading.Event()
@@ -218,7 +224,19 @@ def demonstrate(console: Console, directory: Path, seconds: float, rate: int) ->
         workers[1].join(5)
         watch.stopping.set()
         watch.join(5)
-        return report(console, count, watch, killed_at, began)
+        whole = report(console, count, watch, killed_at)
+        if with_spark:
+            display.say("the pipeline [bold]orders[/bold] runs on Spark over what survived")
+            demo_orders.run_pipeline(cluster, directory.parent / "spark")
+            results, dead = (
+                demo_orders.committed(cluster, topic, 1)
+                for topic in (demo_orders.REVENUE, demo_orders.DEAD_LETTERS)
+            )
+            broken = sum(demo_orders.order(number) is None for number in count.acknowledged)
+            wanted = demo_orders.expected(count.acknowledged)
+            whole &= demo_orders.report(console, results, len(dead), wanted, broken)
+    console.print(f"[dim]{time.monotonic() - began:.0f} s in all; the cluster is removed.[/dim]")
+    return 0 if whole else 1
 
 
 def _strike(
@@ -244,7 +262,7 @@ def _until(condition: Callable[[], bool], display: Display, patience_s: float) -
     display.update()
 
 
-def report(console: Console, count: Count, watch: Watch, killed_at: float, began: float) -> int:
+def report(console: Console, count: Count, watch: Watch, killed_at: float) -> bool:
     led_again = next((each.since for each in watch.history if each.since > killed_at), None)
     table = Table(title="A leader killed under load", show_header=False, title_justify="left")
     table.add_column()
@@ -263,18 +281,20 @@ def report(console: Console, count: Count, watch: Watch, killed_at: float, began
     for each in watch.history:
         table.add_row(f"leader in epoch {each.epoch}", f"broker {each.leader}")
     console.print(table)
-    console.print(f"[dim]{time.monotonic() - began:.0f} s in all; the cluster is removed.[/dim]")
     whole = not count.lost and not count.duplicated and not count.failed
-    return 0 if whole and led_again is not None and count.written == count.total else 1
+    return whole and led_again is not None and count.written == count.total
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seconds", type=float, default=20, help="how long to write (default 20)")
     parser.add_argument("--rate", type=int, default=1000, help="records a second (default 1000)")
+    parser.add_argument("--no-spark", action="store_true", help="without the pipeline on Spark")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ottla-demo-") as directory:
-        return demonstrate(Console(), Path(directory) / "cluster", chosen.seconds, chosen.rate)
+        cluster = Path(directory) / "cluster"
+        with_spark = not chosen.no_spark
+        return demonstrate(Console(), cluster, chosen.seconds, chosen.rate, with_spark)
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ ARROWS: dict[str, set[str]] = {
         "config",
         "runtime",
         "sim",
+        "spark",
     },
     "testing": {"cli", "client"},
     "spark": {"client", "records", "wire"},

@@ -408,7 +408,7 @@ def test_without_a_majority_of_controllers_every_command_says_so(tmp_path: Path)
 
 def test_P15_the_demo_loses_nothing() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "demo.py"), "--seconds", "5"],
+        [sys.executable, str(ROOT / "scripts" / "demo.py"), "--seconds", "5", "--no-spark"],
         capture_output=True,
         text=True,
         check=False,

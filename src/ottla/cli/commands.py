@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import ottla
-from ottla.cli import checkpoints, groups, local, records, sim, topics, transactions
+from ottla.cli import checkpoints, groups, local, records, sim, spark, topics, transactions
 
 HELP = """Kafka's replicated log in Python: a real cluster in a second.
 
@@ -56,4 +56,5 @@ app.command()(records.produce)
 app.command()(records.consume)
 app.command()(topics.replicas)
 app.command()(checkpoints.checkpoints)
+app.add_typer(spark.app, name="spark")
 app.command(help=sim.HELP)(sim.sim)

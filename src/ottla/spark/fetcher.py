@@ -56,8 +56,8 @@ class Fetcher:
         """Of the last batch fetched: the leader compares it with its own log."""
         self._bytes_per_offset = 0.0
         self._source: _Source | None = None
-        self._replica: int | None = None
-        """A follower that the leader says is nearer."""
+        self._replica = options.replica
+        """Whom to ask instead of the leader: the one that was asked for, or a follower that the leader says is nearer."""
         self._waiting: BrokerConnection | None = None
         self._buffer = bytearray()
 
@@ -210,7 +210,7 @@ class Fetcher:
         """Whatever went wrong, the next attempt begins with a look at who leads."""
         self.close()
         self._source = None
-        self._replica = None
+        self._replica = self._options.replica
 
     # -- what is not there
 

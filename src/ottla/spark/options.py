@@ -44,6 +44,7 @@ _SOURCE_OPTIONS: Final = (
     "groupIdPrefix",
     "includeHeaders",
     "commitProgress",
+    "readReplica",
 )
 _ENDINGS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
@@ -205,6 +206,8 @@ class ReadOptions:
     fetch_max_wait_ms: int
     fetch_max_bytes: int
     rack: str
+    replica: int | None
+    """The broker whose copies are read, whoever leads."""
 
     @classmethod
     def of(cls, options: Options, *, streaming: bool) -> ReadOptions:
@@ -254,6 +257,7 @@ class ReadOptions:
             fetch_max_wait_ms=options.number("kafka.fetch.max.wait.ms", 500, least=0),
             fetch_max_bytes=_fetch_max_bytes(options),
             rack=options.text("kafka.client.rack") or "",
+            replica=options.integer("readReplica", least=0),
         )  # fmt: skip
 
 

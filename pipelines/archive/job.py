@@ -1,0 +1,78 @@
+"""Archive: topics become Parquet, a directory per topic and day, each record exactly once.
+
+A run takes what is new and ends; run it as often as wished. `whole` joins the archive and what is not in it yet.
+"""
+
+import argparse
+import json
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ottla.client import BlockingClient
+from ottla.config import split_address
+
+EARLIEST = -2
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--bootstrap", required=True, help="host:port of brokers")
+    arguments.add_argument("--directory", required=True, help="of the archive")
+    arguments.add_argument("--topics", required=True, help="names, with commas between them")
+    chosen = arguments.parse_args()
+    spark = SparkSession.builder.appName("archive").getOrCreate()
+    archive(spark, chosen.bootstrap, chosen.topics, chosen.directory)
+    spark.stop()
+
+
+def archive(spark: SparkSession, bootstrap: str, topics: str, directory: str) -> None:
+    """Spark's file sink notes which files belong to which batch: a batch that runs again is not there twice."""
+    rows = (
+        spark.readStream.format("ottla")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topics)
+        .option("startingOffsets", "earliest")
+        .option("includeHeaders", "true")
+        .load()
+        .withColumn("date", F.to_date("timestamp"))
+    )
+    query = (
+        rows.writeStream.format("parquet")
+        .partitionBy("topic", "date")
+        .option("path", f"{directory}/records")
+        .option("checkpointLocation", f"{directory}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def whole(spark: SparkSession, bootstrap: str, topics: str, directory: str) -> DataFrame:
+    """What is archived and what is only in the log, as one DataFrame: no gap, nothing twice."""
+    archived = spark.read.parquet(f"{directory}/records").drop("date")
+    ends = archived.groupBy("topic", "partition").agg(F.max("offset")).collect()
+    archived_to = {(topic, partition): last + 1 for topic, partition, last in ends}
+    wanted = topics.split(",")
+    with BlockingClient([split_address(part) for part in bootstrap.split(",")]) as blocking:
+        described = [blocking.run(blocking.client.topic(name)) for name in wanted]
+    starts = {
+        topic.name: {
+            str(each.partition): archived_to.get((topic.name, each.partition), EARLIEST)
+            for each in topic.partitions
+        }
+        for topic in described
+    }
+    live = (
+        spark.read.format("ottla")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topics)
+        .option("startingOffsets", json.dumps(starts))
+        .option("includeHeaders", "true")
+        .load()
+    )
+    return archived.where(F.col("topic").isin(wanted)).unionByName(live)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Orders, as a plain job: a topic of raw events becomes revenue per product and minute.
+
+What is no order goes to a topic of dead letters. Revenue goes to a topic, exactly once, and to Parquet. A run takes what
+is there and ends; the next one goes on where it ended. With --forever it does not end.
+"""
+
+import argparse
+from typing import Any
+
+import shapes
+from pyspark.sql import DataFrame, SparkSession
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--bootstrap", required=True, help="host:port of brokers")
+    arguments.add_argument("--directory", required=True, help="for Parquet and checkpoints")
+    arguments.add_argument("--source", default="orders", help="topic of raw events")
+    arguments.add_argument("--revenue", default="revenue", help="topic of results")
+    arguments.add_argument("--dead-letters", default="orders-dead-letters", help="topic")
+    arguments.add_argument("--forever", action="store_true", help="go on until stopped")
+    chosen = arguments.parse_args()
+    spark = SparkSession.builder.appName("orders").getOrCreate()
+    run(spark, chosen)
+    spark.stop()
+
+
+def run(spark: SparkSession, chosen: argparse.Namespace) -> None:
+    raw = (
+        spark.readStream.format("ottla")
+        .option("kafka.bootstrap.servers", chosen.bootstrap)
+        .option("subscribe", chosen.source)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    events = shapes.parsed(raw)
+    revenue = shapes.revenue(shapes.orders(events))
+
+    def start(rows: DataFrame, name: str, format: str, **options: Any) -> Any:
+        writer = rows.writeStream.queryName(name).format(format).options(**options)
+        writer = writer.option("checkpointLocation", f"{chosen.directory}/checkpoints/{name}")
+        return (writer if chosen.forever else writer.trigger(availableNow=True)).start()
+
+    to_cluster = {"kafka.bootstrap.servers": chosen.bootstrap}
+    queries = [
+        start(shapes.as_records(revenue), "revenue", "ottla", topic=chosen.revenue, **to_cluster),
+        start(
+            shapes.dead_letters(events),
+            "dead-letters",
+            "ottla",
+            topic=chosen.dead_letters,
+            **to_cluster,
+        ),
+        start(revenue, "parquet", "parquet", path=f"{chosen.directory}/revenue"),
+    ]
+    for query in queries:
+        query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,307 @@
+"""`ottla spark …`: run a pipeline, and find out why one does not run.
+
+Spark is started by its own programmes from the PySpark package, as its documentation says; what is added here is what a
+person has to know otherwise: which Python, which brokers, which directory.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+import typer
+
+from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, addresses, connect
+from ottla.cli.errors import FAILED, NOT_FOUND, USAGE, Failure
+from ottla.cli.output import Format, FormatOption, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+app = typer.Typer(
+    help="Run pipelines on Spark, or find out what keeps them from it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+JAVA_AT_LEAST: Final = 17
+VECTOR_MODULE: Final = "jdk.incubator.vector"
+INSTALL: Final = "pip install 'ottla[spark]'"
+INSTALL_JAVA: Final = (
+    "install one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+)
+EXECUTORS_TIMEOUT_S: Final = 180
+SPEC: Final = "spark-pipeline.yml"
+JOB: Final = "job.py"
+
+MasterOption = Annotated[
+    str, typer.Option("--master", help="Where Spark runs: local[N], spark://host:port, …")
+]
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def run(
+    context: typer.Context,
+    pipeline: Annotated[
+        str, typer.Argument(metavar="PIPELINE", help="A name from the list, or a directory.")
+    ],
+    master: MasterOption = "local[*]",
+    declarative: Annotated[
+        bool, typer.Option("--declarative", help="As a declarative pipeline, not as a plain job.")
+    ] = False,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--directory",
+            help="For results and checkpoints. [default: ./spark/PIPELINE]",
+            show_default=False,
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+) -> None:
+    """Run a pipeline: orders, audit, archive, or one of your own.
+
+    A directory with job.py is submitted with --bootstrap and --directory; further arguments go to it.
+    One with spark-pipeline.yml runs with --declarative; its brokers are in spark.ottla.bootstrap, and
+    --master is local[N] or the address of a Spark Connect server, sc://host:port.
+    """
+    home = _find(pipeline)
+    _require_java()
+    brokers = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap, dir))
+    where = (directory or Path("spark") / home.name).absolute()
+    where.mkdir(parents=True, exist_ok=True)
+    settings = [f"spark.ottla.bootstrap={brokers}", *(conf or ())]
+    if unusable := [each for each in settings if "=" not in each]:
+        raise Failure(f"--conf {unusable[0]}: is NAME=VALUE", USAGE)
+    if declarative:
+        # These talk to a Spark server; for local[N] Spark starts one.
+        spec = _own_spec(home, where, settings)
+        command = [_programme("spark-pipelines"), "run", "--spec", str(spec), "--remote", master]
+    else:
+        job = _part(home, JOB)
+        words = [word for each in settings for word in ("--conf", each)]
+        chosen = ["--bootstrap", brokers, "--directory", str(where), *context.args]
+        command = [_programme("spark-submit"), "--master", master, *words, str(job), *chosen]
+    # What a declarative pipeline names by a relative path lies below the directory in which it runs.
+    done = subprocess.run(
+        command, env=_environment(), cwd=where if declarative else None, check=False
+    )
+    if done.returncode != 0:
+        raise Failure(f"{home.name} failed (see above); ottla spark doctor looks for reasons")
+
+
+@app.command()
+def doctor(
+    master: MasterOption = "local[2]",
+    bootstrap: BootstrapOption = None,
+    dir: DirOption = None,
+    timeout: TimeoutOption = 10.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Look for what keeps pipelines from running.
+
+    Java, PySpark and what it needs, the brokers as seen from here and from Spark's executors.
+    """
+    findings = list(_examined(master, bootstrap, dir, timeout))
+    if format is Format.json:
+        print_json([finding._asdict() for finding in findings])
+    else:
+        print_table(
+            ("", "what", "found", "to do"),
+            [("ok" if each.fine else "BAD", each.what, each.found, each.todo) for each in findings],
+        )
+    bad = [finding.what for finding in findings if not finding.fine]
+    if bad:
+        raise Failure(f"not well: {', '.join(bad)}", FAILED)
+
+
+class Finding(NamedTuple):
+    fine: bool
+    what: str
+    found: str
+    todo: str | None = None
+
+
+def _examined(
+    master: str, bootstrap: str | None, directory: Path | None, timeout_s: float
+) -> Iterator[Finding]:
+    packages = [_package(*each) for each in WANTED]
+    java = _java()
+    yield java
+    yield from packages
+    brokers, found = _brokers(bootstrap, directory, timeout_s)
+    yield found
+    if java.fine and all(package.fine for package in packages):
+        yield from _executors(master, brokers)
+        version = importlib.metadata.version("pyspark")
+        line = f"--packages org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+        yield Finding(True, "Spark's own connector", line)
+
+
+WANTED: Final = (
+    ("pyspark", (4, 2), None),
+    ("pyarrow", (18,), None),
+    ("pandas", (2, 2), (3,)),
+    ("numba", (0, 61), None),
+)
+"""Packages, from which version on, and before which: as in pyproject.toml's extra `spark`."""
+
+
+def _package(name: str, least: tuple[int, ...], before: tuple[int, ...] | None) -> Finding:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(False, name, "not installed", INSTALL)
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    if numbers < least or (before is not None and numbers >= before):
+        return Finding(False, name, version, INSTALL)
+    return Finding(True, name, version)
+
+
+def _java() -> Finding:
+    java = _java_programme()
+    if java is None:
+        return Finding(False, "Java", "not found", INSTALL_JAVA)
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', told)
+    if match is None:
+        return Finding(False, "Java", f"{java} does not tell its version", INSTALL_JAVA)
+    version = match[0].removeprefix("version ").strip('"')
+    if int(match[1]) < JAVA_AT_LEAST:
+        return Finding(False, "Java", f"{version}, too old", INSTALL_JAVA)
+    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=False)
+    if VECTOR_MODULE not in modules.stdout:
+        return Finding(False, "Java", f"{version} without {VECTOR_MODULE}", INSTALL_JAVA)
+    return Finding(True, "Java", version)
+
+
+def _java_programme() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=f"{home}/bin" if home else None)
+
+
+def _brokers(
+    bootstrap: str | None, directory: Path | None, timeout_s: float
+) -> tuple[list[str], Finding]:
+    """The addresses that the cluster names to its clients: these must be reachable, not only --bootstrap."""
+    from ottla.client import Unreachable
+    from ottla.spark.reach import obstacle
+
+    try:
+        with connect(bootstrap, directory, timeout_s) as blocking:
+            told = blocking.run(blocking.client.metadata())
+    except (Unreachable, TimeoutError, Failure) as error:
+        return [], Finding(False, "brokers", str(error), "ottla status; --bootstrap")
+    named = [f"{broker.host}:{broker.port}" for broker in told.brokers]
+    return named, _reached("brokers from here", {each: obstacle(each) for each in named})
+
+
+def _reached(what: str, brokers: dict[str, str | None]) -> Finding:
+    blocked = [f"{address}: {why}" for address, why in brokers.items() if why is not None]
+    if blocked:
+        return Finding(False, what, "; ".join(blocked), "advertised.listeners of these brokers")
+    return Finding(True, what, ", ".join(brokers) or "none")
+
+
+def _executors(master: str, brokers: Iterable[str]) -> Iterator[Finding]:
+    from ottla.spark import reach
+
+    little = ("spark.ui.enabled=false", "spark.executor.memory=512m")
+    submit = [_programme("spark-submit"), "--master", master]
+    submit += [word for each in little for word in ("--conf", each)]
+    try:
+        done = subprocess.run(
+            [*submit, str(reach.__file__), *brokers],
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            timeout=EXECUTORS_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        yield Finding(False, "executors", f"no answer in {EXECUTORS_TIMEOUT_S} s", "--master")
+        return
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
+        yield Finding(False, "executors", f"Spark on {master}: {reason[0]}", "--master")
+        return
+    reports: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    for host, told in sorted(reports.items()):
+        what = f"executor on {host}"
+        if told["ottla"] is None:
+            yield Finding(False, what, f"Python {told['python']} has no ottla", INSTALL)
+        else:
+            yield Finding(True, what, f"Python {told['python']}, ottla {told['ottla']}")
+        yield _reached(f"brokers from {host}", told["brokers"])
+
+
+def _find(pipeline: str) -> Path:
+    """A directory of the user's, or one of those that come with ottla."""
+    path = Path(pipeline)
+    if path.is_dir():
+        return path.absolute()
+    known = {each.name: each for each in sorted(_bundled().iterdir()) if each.is_dir()}
+    if pipeline not in known:
+        names = ", ".join(known)
+        raise Failure(f"no pipeline {pipeline}: neither a directory nor one of {names}", NOT_FOUND)
+    return known[pipeline]
+
+
+def _bundled() -> Path:
+    """Beside the package in the wheel; at the root of a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "pipelines"
+    return inside if inside.is_dir() else package.parents[1] / "pipelines"
+
+
+def _part(home: Path, name: str) -> Path:
+    part = home / name
+    if not part.is_file():
+        raise Failure(f"{home} has no {name}", NOT_FOUND)
+    return part
+
+
+def _own_spec(home: Path, where: Path, settings: list[str]) -> Path:
+    """Spark's specification names the directory for its state, so each place to run has a copy of its own; and only
+    the settings in it reach the server that Spark starts."""
+    import yaml  # comes with Spark's pipelines
+
+    spec = yaml.safe_load(_part(home, SPEC).read_text())
+    spec["storage"] = (where / "storage").as_uri()
+    spec.setdefault("configuration", {}).update(each.split("=", 1) for each in settings)
+    copy = Path(tempfile.mkdtemp(prefix="pipeline-", dir=where)) / home.name
+    shutil.copytree(home, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / SPEC).write_text(yaml.safe_dump(spec))
+    return copy / SPEC
+
+
+def _require_java() -> None:
+    java = _java()
+    if not java.fine:
+        raise Failure(f"Spark needs Java {JAVA_AT_LEAST}: {java.found}; {java.todo}")
+
+
+def _programme(name: str) -> str:
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise Failure(f"PySpark is not installed in {sys.prefix}; {INSTALL}")
+    return str(Path(found.origin).parent / "bin" / name)
+
+
+def _environment() -> dict[str, str]:
+    """Driver and executors on this machine run the Python that has ottla."""
+    return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable} | os.environ
