@@ -14,6 +14,7 @@ from ottla.sim.scenario import Options, Verdict, run_seed
 
 SEED = 42
 TROUBLE_S = 5.0
+SLOW_LINES = 1
 
 DIGEST = f"""
 import logging
@@ -48,6 +49,20 @@ def test_a_seed_runs_the_same_twice_and_another_differently() -> None:
     assert difference is None, difference
     assert first_difference(first, trace(SEED + 1)) is not None
     del allocated
+
+
+def test_a_run_leaves_nothing_behind_in_what_was_drawn_for_it() -> None:
+    """Else the tries of --minimize would depend on each other. Many lines of this one are slow in the end."""
+    options = Options.draw(SLOW_LINES, 4.0)
+    options.faults.weights |= {**dict.fromkeys(options.faults.weights, 0), "slow_line": 1}
+    options.faults.every_s = 0.3
+    logging.disable(logging.CRITICAL)
+    try:
+        first, second = (run_seed(SLOW_LINES, options=options) for _ in range(2))
+    finally:
+        logging.disable(logging.NOTSET)
+    assert len(first.struck) > 1
+    assert first.digest == second.digest
 
 
 @pytest.mark.parametrize("hash_seeds", [("0", "0"), ("1", "4711")])

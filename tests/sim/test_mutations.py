@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.coordinators.groups import GroupShard
 from ottla.sim.coverage import RARE, missing
 from ottla.sim.faults import KINDS
 from ottla.sim.mutate import SEEDS_MAX, Finding, caught_by, hunt, rows_in, table
 from ottla.sim.mutations import MUTATIONS
+from ottla.sim.patches import Patch, patched
 from ottla.sim.scenario import Options, Outcome, Verdict, run_seed
 
 TROUBLE_S = 3.0
@@ -90,3 +92,14 @@ def test_a_run_tells_which_rare_states_it_met() -> None:
     everything = dict.fromkeys(RARE, 1)
     assert missing(everything, dict.fromkeys(KINDS, 1), KINDS) == []
     assert missing({}, {}, KINDS) == [*RARE, *KINDS]
+
+
+def test_what_a_coordinator_catches_and_survives_is_a_crash() -> None:
+    options = next(found for seed in range(20) if (found := Options.draw(seed, 1.0)).groups)
+
+    def fails(*_: object) -> None:
+        raise AssertionError("nobody hears this")
+
+    with patched([Patch(GroupShard, "_replay", fails)]):
+        outcome = run_seed(options.seed, options=options)
+    assert outcome.verdict is Verdict.CRASH and "nobody hears this" in outcome.problem

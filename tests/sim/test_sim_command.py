@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import subprocess
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from ottla.cli import sim
 from ottla.cli.errors import USAGE, Failure
+from ottla.sim import __main__ as engine
 from ottla.sim import scenario, seeds
 from ottla.sim.mutations import MUTATIONS
 from ottla.sim.scenario import Options, Outcome, Verdict
@@ -193,8 +195,15 @@ def test_the_trace_of_a_seed_goes_to_a_file(
 
 def test_a_seed_that_passes_cannot_be_minimized(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seeds, "run", lambda options: outcome(options.seed))
-    with pytest.raises(Failure, match="seed 7 passes"):
+    with pytest.raises(Failure, match="seed 7 passes") as failure:
         sim._minimize(7, None)
+    assert failure.value.code == USAGE
+
+
+@pytest.mark.parametrize("range_", ["5..2", "9..9", "9", "a..b"])
+def test_the_engine_refuses_a_range_without_seeds(range_: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"A\.\.B with A < B is wanted"):
+        engine._range(range_)
 
 
 @given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))

@@ -274,13 +274,15 @@ def _minimize(seed: int, trouble: float | None) -> int:
     _print_options(options)
     first = run(options)
     if first.verdict is Verdict.PASSED:
-        raise Failure(f"seed {seed} passes: there is nothing to minimize")
+        raise Failure(f"--minimize: seed {seed} passes, there is nothing to leave out", USAGE)
     print(f"{first.verdict.name} after {len(first.struck)} faults", flush=True)
 
     def tell(tried: int, smallest: Outcome) -> None:
         print(f"{tried} tried: {len(smallest.struck)} faults are enough", flush=True)
 
     smallest = minimize(options, first, tell).outcome
+    again = run(_options(seed, trouble, frozenset(smallest.struck)))
+    assert again.digest == smallest.digest, "the same faults of the same seed are another run (C5)"
     print("what happened:")
     for line in smallest.story:
         print(f"  {line}")

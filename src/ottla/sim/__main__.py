@@ -72,8 +72,8 @@ def main() -> int:
 
 def _range(text: str) -> range:
     first, dots, end = text.partition("..")
-    if not dots:
-        raise argparse.ArgumentTypeError("A..B is wanted")
+    if not (dots and first.isdecimal() and end.isdecimal() and int(first) < int(end)):
+        raise argparse.ArgumentTypeError(f"{text}: A..B with A < B is wanted, such as 0..100")
     return range(int(first), int(end))
 
 

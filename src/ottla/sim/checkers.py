@@ -18,8 +18,10 @@ from ottla.log.log import Log
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import NO_LEADER, RECOVERING, TOPIC_RESOURCE
 from ottla.replica.partition import Partition, Proposal, Role, Truncation
+from ottla.sim.claims import Claims
 from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.coverage import mark
+from ottla.sim.expiry import Expiry
 from ottla.sim.leaders import Leaders
 from ottla.sim.oracle import EMPTY, Copy, Ledger, Violation
 from ottla.sim.process import Process
@@ -51,6 +53,10 @@ class Checkers:
         self.on_decisions = self._quorum.on_decisions
         self.leaders = Leaders(self._now)
         self.on_decisions.append(self.leaders.decided)
+        self._claims = Claims(self._now)
+        self.on_decisions.append(self._claims.decided)
+        self.expiry = Expiry(self._now)
+        self.on_decisions.append(self.expiry.decided)
         self._told = Told()
         self._leaders: dict[tuple[UUID, int, int], int] = {}
         self._broker_epochs: dict[int, int] = {}
@@ -96,6 +102,7 @@ class Checkers:
 
     def power_lost(self, node: int) -> None:
         """Told before the machine is started again: what it has unflushed may be gone."""
+        self._claims.harmed(node)
         for replica in self._watched[node].replicas.values():
             self._doubt(node, replica)
 
@@ -127,18 +134,18 @@ class Checkers:
             if node in partition.replicas
         }
 
-    def without_hope(self) -> list[TopicPartition]:
-        """Partitions that nobody may lead any more, though all of their nodes are there: whoever had
-        everything committed was given an empty disk, or lost its log's name with its power."""
-        return [
-            TopicPartition(topic.name, number)
+    def leaderless(self) -> dict[TopicPartition, dict[int, str]]:
+        """Partitions that nobody leads, though all of their nodes are there: who might, and why. If nobody,
+        whoever had everything committed was given an empty disk, or lost its log's name with its power."""
+        return {
+            TopicPartition(topic.name, number): self._claims.heirs(
+                self.image, topic.id, number, partition
+            )
             for topic in self.image.topics.values()
             for number, partition in enumerate(topic.partitions)
             if partition.leader == NO_LEADER
-            and not any((partition.isr, partition.elr))
-            and (topic.name == TABLE or set(partition.last_known_elr) <= set(self.doubtful_nodes()))
             and all(self.image.is_alive(id) for id in partition.replicas)
-        ]
+        }
 
     def _doubt(self, node: int, replica: Replica) -> None:
         registered = self.image.brokers.get(node)
@@ -498,13 +505,21 @@ class Checkers:
         elif took_over:
             # As long as it followed, after a loss, what it took for committed was not believed.
             self._commit(watched, key, partition, replica)
-        ledger = self._ledger(key)
-        if state.log_start > ledger.end and not ledger.losses:
-            what = f"deleted all below {state.log_start}, committed is what is below {ledger.end}"
-            raise self._fail("D11", node, key, what)
+        self._check_start(node, key, partition, replica)
         replica.under_min_isr = partition.is_under_min_isr
         if replica.is_doubtful and self._ledger(key).holds_all(replica.copy):
             replica.is_doubtful = False
+
+    def _check_start(
+        self, node: int, key: TopicPartition, partition: Partition, replica: Replica
+    ) -> None:
+        """D11: a log begins no higher than somebody asked for, or retention may delete; all of it committed."""
+        start, ledger = partition.log.log_start, self._ledger(key)
+        if partition.leader_epoch < ledger.loss_epoch:
+            self.expiry.excuse(key, start)
+        elif not self.expiry.permits(key, start, replica.copy, ledger.end):
+            what = f"begins at {start}, which nobody asked for and no limit explains"
+            raise self._fail("D11", node, key, f"{what}; committed is what is below {ledger.end}")
 
     def _log_changed(
         self,
@@ -770,8 +785,9 @@ class Checkers:
             entitled = (*was.isr, *was.elr)
             if now.replicas != was.replicas:
                 entitled += now.isr  # one joins and takes over at once: it is checked as a joiner
+            last = self._claims.last_leader(image.topics[key.topic].id, key.partition)
             recovers = now.leader_recovery_state == RECOVERING and (
-                now.leader in was.last_known_elr or self._allows_unclean(key)
+                now.leader == last or self._allows_unclean(key)
             )
             if now.leader not in entitled and not recovers:
                 raise self._fail(

@@ -10,8 +10,10 @@ import asyncio
 import errno
 import itertools
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
 
 from ottla.metadata.image import PartitionImage
@@ -36,6 +38,13 @@ CLOCK_SLOW_MS_MAX = 50 * 60 * 1000
 """A record from more than an hour ahead is refused (message.timestamp.after.max.ms)."""
 CLOCK_FAST_MS_MAX = 6 * 60 * 60 * 1000
 """Less than what a silent producer's state outlives, by the wall clock."""
+
+
+class Absence(Enum):
+    """How one node is missing when all else is healed."""
+
+    DEAD = "dead"
+    CUT_OFF = "cut off"
 
 
 @dataclass
@@ -113,9 +122,14 @@ class Nemesis:
         self._plan = plan
         self._dice = chance
         self._random = random.Random(chance.getrandbits(64))
+        """That of the deed which is done now."""
+        self._departures = {id: random.Random(chance.getrandbits(64)) for id in cluster.nodes}
+        """When a node that left by itself comes back."""
         self._is_over = False
         self._ambushed: dict[int, random.Random] = {}
         """Nodes that lose their power when they are proposed for an ISR, and what chance says about when."""
+        self._absent: SimNode | None = None
+        """Who is left out when everything else is healed."""
         self._to_unplug: set[int] = set()
         """Nodes whose machines lose their power when they have stopped."""
         self._network = cluster.world.network
@@ -123,25 +137,38 @@ class Nemesis:
         checkers.on_proposal.append(self._spring)
 
     async def run(self) -> None:
-        self._network.conditions = self._plan.conditions
+        self._network.conditions = replace(self._plan.conditions, slow_links={})
         kinds = [kind for kind, weight in self._plan.weights.items() if weight]
         weights = [self._plan.weights[kind] for kind in kinds]
         for number in itertools.count():
-            # Each fault has a chance of its own: when one is left out, the others are drawn as before.
-            self._random = random.Random(self._dice.getrandbits(64))
-            await asyncio.sleep(self._random.expovariate(1 / self._plan.every_s))
+            # When, of which kind and whatever it draws: when one is left out, the others are as before.
+            chance = random.Random(self._dice.getrandbits(64))
+            (kind,) = chance.choices(kinds, weights)
+            await asyncio.sleep(chance.expovariate(1 / self._plan.every_s))
             if self._is_over:
                 return
-            (kind,) = self._random.choices(kinds, weights)
             if self._plan.only is not None and number not in self._plan.only:
                 continue
-            if KINDS[kind](self):
+            with self._drawing_from(chance):
+                struck = KINDS[kind](self)
+            if struck:
                 self.counts[kind] = self.counts.get(kind, 0) + 1
                 self.struck.append(number)
 
-    def end(self) -> None:
-        """No more faults; every machine, disk and line is whole again."""
+    @contextmanager
+    def _drawing_from(self, chance: random.Random) -> Iterator[None]:
+        """Each deed has a chance of its own, however many others are done before it is through."""
+        before, self._random = self._random, chance
+        try:
+            yield
+        finally:
+            self._random = before
+
+    def end(self, absence: Absence | None = None) -> SimNode | None:
+        """No more faults; every machine, disk and line is whole again. One that the others can do without may be
+        left out."""
         self._is_over = True
+        self._absent = None if absence is None else self._dispensable()
         world = self._cluster.world
         self._checkers.note_everywhere("everything is healed")
         self._network.conditions = NetworkConditions()
@@ -161,18 +188,56 @@ class Nemesis:
             if node.has_failed_disk or node.host.disk.has_lost_pages:
                 self._checkers.power_lost(node.id)
                 node.kill(power_loss=True)
-            if not node.is_up:
+            if not node.is_up and node is not self._absent:
                 node.start()
+        if self._absent is not None and absence is Absence.DEAD:
+            self._kill(self._absent)
+        elif self._absent is not None:
+            name = self._absent.host.name
+            self._say(f"isolates {name} for good")
+            others = [other for other in self._names() if other != name]
+            self._network.partition([name], [*others, CLIENTS])
+        return self._absent
+
+    def _dispensable(self) -> SimNode | None:
+        """One without which the others are a quorum and have, in sync or eligible, everything that is committed."""
+        able = [
+            node.id
+            for node in self._cluster.nodes.values()
+            if node.state == "up"
+            and not (node.has_failed_disk or node.host.disk.has_lost_pages)
+            and not node.host.disk.is_wrong
+        ]
+        found = [
+            node
+            for node in self._cluster.nodes.values()
+            if not {id for id in self._cluster.nodes if id != node.id}.difference(able)
+            and self._others_vote(node)
+            and self._checkers.may_lose(node.id)
+        ]
+        return self._dice.choice(found) if found else None
+
+    def bring_back(self, node: SimNode) -> None:
+        self._absent = None
+        self._network.heal()
+        self._start(node)
 
     # Machines
 
     def _later(self, shortest_s: float, longest_s: float, work: Callable[[], object]) -> None:
+        """Unless everything is healed by then."""
+        delay_s = self._random.uniform(shortest_s, longest_s)
+        self._after(delay_s, lambda: None if self._is_over else work())
+
+    def _after(self, delay_s: float, work: Callable[[], object]) -> None:
+        """Whatever the work draws, it draws from a chance that is drawn now."""
+        chance = random.Random(self._random.getrandbits(64))
+
         def due() -> None:
-            if not self._is_over:
+            with self._drawing_from(chance):
                 work()
 
-        delay = self._random.uniform(shortest_s, longest_s)
-        self._cluster.world.loop.after_s(delay, due)
+        self._cluster.world.loop.after_s(delay_s, due)
 
     def _pick(self, *states: str) -> SimNode | None:
         nodes = [node for node in self._cluster.nodes.values() if node.state in states]
@@ -184,7 +249,7 @@ class Nemesis:
         self._checkers.note_everywhere(what)
 
     def _start(self, node: SimNode) -> None:
-        if node.is_up:
+        if node.is_up or node is self._absent:
             return
         if node.host.disk.has_lost_pages:
             self._replace_disk(node)
@@ -194,17 +259,17 @@ class Nemesis:
 
     def _start_later(self, node: SimNode) -> None:
         longest = self._random.choice((0.05, 1.0, 5.0, 15.0))
-        delay = self._random.uniform(0.001, longest)
-        self._cluster.world.loop.after_s(delay, self._start, node)
+        self._after(self._random.uniform(0.001, longest), partial(self._start, node))
 
     def _node_left(self, node: SimNode, failure: BaseException | None) -> None:
         self._say(f"node {node.id} left" + (f": {failure!r}" if failure else ""))
-        if node.has_failed_disk:
-            self._cluster.world.loop.after_s(0, self._replace_disk, node)
-        else:
-            if node.id in self._to_unplug:
-                self._later(0, 0, partial(self._cut_power, node))
-            self._start_later(node)
+        with self._drawing_from(self._departures[node.id]):
+            if node.has_failed_disk:
+                self._after(0, partial(self._replace_disk, node))
+            else:
+                if node.id in self._to_unplug:
+                    self._later(0, 0, partial(self._cut_power, node))
+                self._start_later(node)
         self._to_unplug.discard(node.id)
 
     def kill(self) -> bool:
@@ -747,6 +812,7 @@ class Nemesis:
         end = self._checkers.ledgers[key].end if key in self._checkers.ledgers else 0
         offset = HIGH_WATERMARK if self._random.random() < 0.3 else self._random.randint(0, end)
         self._say(f"deletes the records of {key} below {offset}")
+        self._checkers.expiry.asked(key, offset)
         self._operator.delete_records(key, offset)
         return True
 

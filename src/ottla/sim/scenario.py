@@ -22,8 +22,8 @@ from ottla.log.errors import LogDirError, WrongDirectory
 from ottla.sim import profiles, tables
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import SimCluster, SimNode
-from ottla.sim.coverage import counted
-from ottla.sim.faults import CLIENTS, FaultPlan, Nemesis
+from ottla.sim.coverage import counted, mark
+from ottla.sim.faults import CLIENTS, Absence, FaultPlan, Nemesis
 from ottla.sim.group_observers import watched
 from ottla.sim.group_workload import TARGET, GroupPlan, GroupWorkload
 from ottla.sim.loop import Deadlock, Livelock, collector_at_rest
@@ -95,6 +95,8 @@ class Options:
     """What this run makes likely"""
     restless: bool = False
     """Whether careless producers look for the leader before each record"""
+    absence: Absence | None = None
+    """Whether the others have to come to rest without one, before it is back"""
 
     @staticmethod
     def draw(seed: int, trouble_s: float | None = None) -> Options:
@@ -166,6 +168,9 @@ class Options:
         partitions = sum(count for _, count, _, _ in options.topics)
         clients = (options.producers + options.careless) * partitions
         options.pause_s = round(clients / options.rounds_per_s, 3)
+        if not options.has_table:
+            absence = random.Random(f"{seed}/absence")
+            options.absence = absence.choice((*Absence, *[None] * 4))
         return options
 
     def add_table(self) -> None:
@@ -192,7 +197,8 @@ class Options:
             f"{self.consumers} consumers a partition, pause {self.pause_s} s, "
             f"backoff {self.backoff_s} s, patience {self.patience_s} s",
             *([f"  groups: {self.groups.describe()}"] if self.groups is not None else ()),
-            f"  faults: {self.faults.describe()}",
+            f"  faults: {self.faults.describe()}"
+            + (f", one node {self.absence.value} in the end" if self.absence is not None else ""),
             f"  settings: {_texts(self.settings)}",
             f"  topics: {_texts(self.topic_settings)}",
         ]
@@ -296,12 +302,16 @@ class Scenario:
         self._begin()
         self.world.script(self.nemesis.run())
         self._let_run(self.options.trouble_s)
-        self.nemesis.end()
+        absent = self.nemesis.end(self.options.absence)
         self.workload.stop_producing()
         if self.table is not None:
             self.table.stop_producing()
         if self.groups is not None:
             self.groups.calm()
+        if absent is not None:
+            self._settle(absent)
+            mark("at rest without one")
+            self.nemesis.bring_back(absent)
         self._settle()
         check_end(self.cluster, self.checkers, self.workload.history)
         if self.table is not None:
@@ -369,20 +379,20 @@ class Scenario:
             self.groups.begin()
         self._check_problems()
 
-    def _unsettled(self) -> list[str]:
-        left = unsettled(self.cluster, self.checkers, self.workload)
+    def _unsettled(self, absent: SimNode | None) -> list[str]:
+        left = unsettled(self.cluster, self.checkers, self.workload, absent)
         if self.table is not None and not left:
             left = self.table.unsettled()
         if self.groups is not None and not left:
             left = self.groups.unsettled(self.cluster, self.checkers)
         return left
 
-    def _settle(self) -> None:
+    def _settle(self, absent: SimNode | None = None) -> None:
         def settled() -> bool:
             return (
                 bool(self.failures or self._violations)
                 or bool(self.world.loop.unhandled)
-                or not (self.operator.is_busy or self._unsettled())
+                or not (self.operator.is_busy or self._unsettled(absent))
             )
 
         held = False
@@ -391,16 +401,16 @@ class Scenario:
             self.world.run_for(0.5)
             held = settled()
             if not self.operator.is_busy:
-                for partition in self.checkers.without_hope():
-                    self.checkers.given_up.add(partition)
-                    self.operator.elect(partition, UNCLEAN)
+                for partition, heirs in self.checkers.leaderless().items():
+                    if not heirs:
+                        self.checkers.given_up.add(partition)
+                        self.operator.elect(partition, UNCLEAN)
         self._check_problems()
         if not held:
-            left = self._unsettled()
-            text = "\n".join(f"  {line}" for line in left)
+            text = "\n".join(f"  {line}" for line in self._unsettled(absent))
+            healed = "everything was healed" if absent is None else f"all but {absent} was healed"
             raise _Failed(
-                Verdict.LIVENESS,
-                f"{SETTLE_S_MAX} virtual seconds after everything was healed:\n{text}",
+                Verdict.LIVENESS, f"{SETTLE_S_MAX} virtual seconds after {healed}:\n{text}"
             )
 
     def _nodes(self) -> str:
@@ -416,7 +426,7 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
         began = world.loop.time()
         scenario = Scenario(world, options)
         try:
-            with observed(), scenario.watched(), heard(scenario.failures.append):
+            with observed(), scenario.watched(), heard(scenario.failures.append, is_expected):
                 scenario.run()
         except _Failed as failed:
             verdict, problem = failed.verdict, str(failed)

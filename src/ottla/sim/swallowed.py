@@ -1,6 +1,7 @@
 """Exceptions that the product catches, logs and survives: in a simulation each of them is a failure.
 
-A server keeps its node alive whatever one request does; nobody would ever hear of a broken assertion there.
+A server keeps its node alive whatever one request does, a coordinator its groups whatever one of them does; nobody
+would ever hear of a broken assertion there. Only what a disk does is no surprise.
 """
 
 from __future__ import annotations
@@ -12,18 +13,25 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ottla.broker import controller, housekeeping, server
+from ottla.broker import controller, coordination, housekeeping, server
+from ottla.coordinators import groups
 from ottla.sim.patches import Patch, patched
 
-MODULES = (controller, housekeeping, server)
+MODULES = (controller, coordination, groups, housekeeping, server)
 
 
 class _Heard:
     """A module's logger, with an ear at it."""
 
-    def __init__(self, logger: logging.Logger, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        logger: logging.Logger,
+        tell: Callable[[str], None],
+        is_expected: Callable[[BaseException], bool],
+    ) -> None:
         self._logger = logger
         self._tell = tell
+        self._is_expected = is_expected
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._logger, name)
@@ -33,13 +41,18 @@ class _Heard:
 
     def error(self, message: str, *values: object, exc_info: BaseException | None = None) -> None:
         self._logger.error(message, *values, exc_info=exc_info)
-        if exc_info is not None:
+        if exc_info is not None and not self._is_expected(exc_info):
             text = "".join(traceback.format_exception(exc_info))
             self._tell(f"{message % values}\n{text}")
 
 
-def heard(tell: Callable[[str], None]) -> AbstractContextManager[None]:
+def heard(
+    tell: Callable[[str], None], is_expected: Callable[[BaseException], bool]
+) -> AbstractContextManager[None]:
     """Tell of each, as long as this lasts."""
     return patched(
-        [Patch(module, "logger", _Heard(vars(module)["logger"], tell)) for module in MODULES]
+        [
+            Patch(module, "logger", _Heard(vars(module)["logger"], tell, is_expected))
+            for module in MODULES
+        ]
     )

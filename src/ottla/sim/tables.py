@@ -127,9 +127,7 @@ class Table:
         return found
 
     def unsettled(self) -> list[str]:
-        left = []
-        if self.history.under_way:
-            left.append(f"{len(self.history.under_way)} batches to the table without an outcome")
+        left = [f"no last word of {each.name}" for each in self._producers if not each.is_done]
         logs = self._logs()
         if len(logs) != REPLICAS:
             left.append(f"the table is on {len(logs)} of {REPLICAS} nodes")

@@ -7,43 +7,57 @@ from ottla.broker.describe import INTERNAL_TOPICS
 from ottla.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, Batch, read_batch
 from ottla.records.record import records as records_of
 from ottla.sim.checkers import Checkers
-from ottla.sim.cluster import SimCluster
+from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.oracle import Violation, content
 from ottla.sim.workload import TABLE, History, Workload
 from ottla.wire.types import TopicPartition
 
 
-def unsettled(cluster: SimCluster, checkers: Checkers, workload: Workload) -> list[str]:
-    """Why the cluster is not at rest yet."""
-    left = [f"{node!r}" for node in cluster.nodes.values() if node.state != "up"]
+def unsettled(
+    cluster: SimCluster, checkers: Checkers, workload: Workload, absent: SimNode | None = None
+) -> list[str]:
+    """Why the cluster is not at rest yet; or, if one of them is gone for good, all others."""
+    present = {id: node for id, node in cluster.nodes.items() if node is not absent}
+    left = [f"{node!r}" for node in present.values() if node.state != "up"]
     if left:
         return left
-    if workload.history.under_way:
-        batch = next(iter(workload.history.under_way))
-        left.append(f"{len(workload.history.under_way)} batches without an outcome, one is {batch}")
-    nodes = [node.node for node in cluster.nodes.values() if node.node is not None]
-    quorums = [node.quorum for node in nodes if node.quorum is not None]
+    nodes = {id: node.node for id, node in present.items() if node.node is not None}
+    quorums = [node.quorum for node in nodes.values() if node.quorum is not None]
     if not any(quorum.is_active for quorum in quorums):
         left.append("no active controller")
     if len({quorum.image.offset for quorum in quorums}) > 1:
         left.append(f"metadata up to {[quorum.image.offset for quorum in quorums]}")
+    too_few = set()
     for topic in checkers.image.topics.values():
         for number, decided in enumerate(topic.partitions):
             key = TopicPartition(topic.name, number)
-            if set(decided.isr) != set(decided.replicas) or decided.leader < 0:
+            replicas = [id for id in decided.replicas if id in present]
+            if set(decided.isr) != set(replicas) or decided.leader < 0:
                 left.append(f"{topic.name}-{number}: {checkers.describe(key)}")
                 continue
             if topic.name == TABLE:
                 continue  # it has a judge of its own
-            for id in decided.replicas:
-                broker = nodes[id - 1].broker
+            for id in replicas:
+                broker = nodes[id].broker
                 partition = None if broker is None else broker.replicas.partitions.get(key)
                 if partition is None:
                     left.append(f"{topic.name}-{number} is not on node {id}")
+                elif absent is not None and partition.is_under_min_isr:
+                    too_few.add(key)
                 elif not (
                     partition.log.high_watermark == partition.log.log_end == checkers.end_of(key)
                 ):
                     left.append(f"node {id}, committed {checkers.end_of(key)}: {partition!r}")
+    left += [
+        f"no batch of {producer.name} was acknowledged since then"
+        for producer in workload.producers
+        if not (producer.is_done or producer.partition in too_few)
+    ]
+    left += [
+        f"nobody leads {key.topic}-{key.partition}, and node {id} might: it {why}"
+        for key, heirs in checkers.leaderless().items()
+        for id, why in heirs.items()
+    ]
     left += [
         f"{consumer.name} has read up to {consumer.position} of {consumer.partition}"
         for consumer in workload.consumers

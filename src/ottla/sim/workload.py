@@ -87,7 +87,6 @@ class History:
     """The broker said that it was not, and will not be, written."""
     read: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
     anomalies: list[Anomaly] = field(default_factory=list)
-    under_way: dict[Batch, None] = field(default_factory=dict)
     reads: int = 0
     shown: list[tuple[TopicPartition, int]] = field(default_factory=list)
     """How far consumers were shown a partition, one entry an answer."""
@@ -101,7 +100,6 @@ class History:
         self.deleted.add(topic_id)
         self.born[partition] = now
         self.read.pop(partition, None)
-        self.under_way = {b: None for b in self.under_way if b.partition != partition}
 
     def is_of_now(self, batch: Batch) -> bool:
         return batch.begun_at >= self.born.get(batch.partition, 0.0)
@@ -121,7 +119,7 @@ class Connections:
     def __init__(self, host: SimHost, bootstrap: Sequence[tuple[str, int]], name: str) -> None:
         self._network = host.runtime.network
         self._bootstrap = list(bootstrap)
-        self._name = name
+        self.name = name
         self._channels: dict[tuple[str, int], Channel] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
         self._places: dict[TopicPartition, Place] = {}
@@ -134,7 +132,7 @@ class Connections:
         channel = self._channels.get(address)
         if channel is None or channel.closed:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                channel = await Channel.open(self._network, *address, self._name)
+                channel = await Channel.open(self._network, *address, self.name)
             self._channels[address] = channel
         return channel
 
@@ -344,12 +342,14 @@ class Producer:
         patience_s: float,
     ) -> None:
         self.stopping = False
+        self.is_done = False
+        """It was told to stop, and got one more batch acknowledged since."""
         self.losses_are_allowed = False
         """Whether a gap in the sequence may come from records that the cluster may have lost."""
         self._connections = connections
         self.partition = partition
         self._history = history
-        self._name = name
+        self.name = name
         self._random = chance
         self._pause_s = pause_s
         self._backoff_s = backoff_s
@@ -357,23 +357,26 @@ class Producer:
         self._producer_id: int | None = None
         self._sequence = 0
         self._value = 0
+        self._last: Batch | None = None
         self._asked = (-1, 0.0)
         """Which broker was sent something last, and when."""
 
     async def run(self) -> None:
-        """Until told to stop, and then until everything begun has an outcome."""
+        """Until told to stop, and then until everything begun has an outcome, and one more batch is acknowledged,
+        however often it is given up."""
         queue: list[Batch] = []
-        while queue or not self.stopping:
+        while not self.is_done:
             queue = [batch for batch in queue if self._history.is_of_now(batch)]
             if self._producer_id is None and not queue:
                 await self._new_identity()
                 continue
-            if not queue and not self.stopping:
+            is_last = not queue and self.stopping
+            if not queue:
                 # Never more than five since the oldest without an answer: so many a broker remembers.
-                count = self._random.randint(1, UNDER_WAY_MAX)
+                count = 1 if is_last else self._random.randint(1, UNDER_WAY_MAX)
                 queue = [self._next() for _ in range(count)]
-            if queue:
-                queue = await self._send(queue)
+                self._last = queue[0] if is_last else None
+            queue = await self._send(queue)
             await asyncio.sleep(self._random.expovariate(1 / self._pause_s))
 
     def forget(self) -> None:
@@ -387,11 +390,10 @@ class Producer:
     def _next(self) -> Batch:
         assert self._producer_id is not None
         count = self._random.choice((1, 1, 1, 2, 3, 8))
-        values = tuple(f"{self._name}:{self._value + i}".encode() for i in range(count))
+        values = tuple(f"{self.name}:{self._value + i}".encode() for i in range(count))
         batch = Batch(self.partition, self._producer_id, self._sequence, values, self._now())
         self._value += count
         self._sequence += count
-        self._history.under_way[batch] = None
         return batch
 
     async def _new_identity(self) -> None:
@@ -445,8 +447,8 @@ class Producer:
     def _answered(self, batch: Batch, result: produce.PartitionResult, again: list[Batch]) -> None:
         code = ErrorCode(result.error)
         if code is ErrorCode.NONE:
-            del self._history.under_way[batch]
             self._history.acknowledged.append(Ack(batch, result.base_offset, self._now()))
+            self.is_done = batch is self._last
             return
         again.append(batch)
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and len(again) > 1:
@@ -457,7 +459,7 @@ class Producer:
                 Anomaly(
                     "C1",
                     self.partition,
-                    f"sequence {batch.sequence} of producer {batch.producer_id} ({self._name}), the "
+                    f"sequence {batch.sequence} of producer {batch.producer_id} ({self.name}), the "
                     f"oldest without an answer, was refused with {code.name}",
                     Refusal(batch, *self._asked) if out_of_turn else None,
                 )
@@ -465,9 +467,7 @@ class Producer:
 
     def _give_up(self, batches: Iterable[Batch]) -> list[Batch]:
         """Nobody knows whether they are there. Sequences cannot go on after them: a new identity."""
-        for batch in batches:
-            del self._history.under_way[batch]
-            self._history.unknown.append(batch)
+        self._history.unknown += batches
         self._producer_id = None
         return []
 
@@ -490,7 +490,7 @@ class CarelessProducer:
         self.stopping = False
         self._connections = connections
         self._partition = partition
-        self._name = name
+        self.name = name
         self._random = chance
         self._pause_s = pause_s
         self._restless = restless
@@ -500,7 +500,7 @@ class CarelessProducer:
             await asyncio.sleep(self._random.expovariate(1 / self._pause_s))
             if self.stopping:
                 return
-            value = f"{self._name}:{number}".encode()
+            value = f"{self.name}:{number}".encode()
             now = asyncio.get_running_loop().time()
             batch = Batch(self._partition, NO_PRODUCER_ID, NO_SEQUENCE, (value,), now)
             try:
@@ -683,6 +683,7 @@ class Workload:
         self._host = host
         self._bootstrap = bootstrap
         self._random = chance
+        self._produce: Callable[[TopicPartition, str], Producer] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def connections(self, name: str) -> Connections:
@@ -701,22 +702,26 @@ class Workload:
         patience_s: float,
     ) -> None:
         """So many producers, and consumers, of each partition."""
+
+        def produce(partition: TopicPartition, name: str) -> Producer:
+            producer = Producer(
+                self.connections(name),
+                partition,
+                self.history,
+                name,
+                random.Random(self._random.getrandbits(64)),
+                pause_s=pause_s,
+                backoff_s=backoff_s,
+                patience_s=patience_s,
+            )
+            self.producers.append(producer)
+            self._tasks.append(self._host.run(producer.run(), name=name))
+            return producer
+
+        self._produce = produce
         for partition in partitions:
             for number in range(producers):
-                name = f"{partition.topic}-{partition.partition}-p{number}"
-                chance = random.Random(self._random.getrandbits(64))
-                producer = Producer(
-                    self.connections(name),
-                    partition,
-                    self.history,
-                    name,
-                    chance,
-                    pause_s=pause_s,
-                    backoff_s=backoff_s,
-                    patience_s=patience_s,
-                )
-                self.producers.append(producer)
-                self._tasks.append(self._host.run(producer.run(), name=name))
+                produce(partition, f"{partition.topic}-{partition.partition}-p{number}")
             for number in range(consumers):
                 name = f"{partition.topic}-{partition.partition}-c{number}"
                 consumer = Consumer(self.connections(name), partition, self.history, name)
@@ -737,16 +742,15 @@ class Workload:
                 self._tasks.append(self._host.run(bold.run(), name=name))
 
     def stop_producing(self) -> None:
+        """All have their last word, and so has somebody new for each partition."""
+        assert self._produce is not None
+        for partition in sorted({producer.partition for producer in self.producers}):
+            self._produce(partition, f"{partition.topic}-{partition.partition}-n")
         clients: list[Producer | CarelessProducer] = [*self.producers, *self.careless]
         for client in clients:
             client.stopping = True
         for consumer in self.consumers:
             consumer.may_rewind = False
-
-    @property
-    def is_settled(self) -> bool:
-        """Every batch has its outcome."""
-        return not self.history.under_way
 
     def forget(self, partition: TopicPartition, topic_id: UUID) -> None:
         """Its topic was deleted, and perhaps there is another of that name soon."""

@@ -102,3 +102,19 @@ def serves_before_it_has_caught_up() -> list[Patch]:
         self.caught_up.set()
 
     return [Patch(BrokerLifecycle, "_register", register)]
+
+
+@mutation("own")
+def forgets_who_may_lead() -> list[Patch]:
+    """With the last member of the ISR the controller forgets the eligible leaders and the last known one: nobody
+    who has everything is ever elected again."""
+    outside, original = elections._outside, elections.change
+
+    def nobody_outside(partition: PartitionImage, after: Any, gone: Any) -> tuple[int, ...]:
+        return outside(partition, after, gone) if after.isr else ()
+
+    def change(*which: Any, **wishes: Any) -> PartitionChangeRecord | None:
+        record = original(*which, **wishes)
+        return record and replace(record, last_known_elr=())
+
+    return [Patch(elections, "_outside", nobody_outside), Patch(draft, "change", change)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+from ottla.broker.offsets import HIGH_WATERMARK, OffsetHandlers
 from ottla.log import checkpoints, recovery
 from ottla.log.compaction import NewestOffsets
 from ottla.log.epochs import EpochCache
@@ -12,6 +14,7 @@ from ottla.log.log import Log
 from ottla.log.producers import ProducerState, Written
 from ottla.log.segment import Segment
 from ottla.records.batch import Batch, CorruptBatch, read_batch
+from ottla.replica.partition import Partition
 from ottla.runtime.seams import Disk, File
 from ottla.sim.cluster import DATA
 from ottla.sim.mutations.base import mutation
@@ -180,3 +183,30 @@ def tries_a_failed_flush_again() -> list[Patch]:
         return run_until_it_works
 
     return [Patch(Log, "flush_plan", flush_plan)]
+
+
+@mutation("own")
+def begins_with_its_last_segments_after_a_crash() -> list[Patch]:
+    """A log that was not closed begins with its last segment but one: whatever came before is given up."""
+    original = recovery.load
+
+    def load(disk: Disk, files: Any, path: str, *rest: Any, log_start: int, **known: Any) -> Any:
+        bases = sorted(int(name[:20]) for name in disk.list_dir(path) if name.endswith(".log"))
+        if path.startswith(DATA) and not known["clean"] and len(bases) > 2:
+            log_start = max(log_start, min(bases[-2], known["recovery_point"]))
+        return original(disk, files, path, *rest, log_start=log_start, **known)
+
+    return [Patch(recovery, "load", load)]
+
+
+@mutation("own")
+def deletes_all_records_when_asked_for_some() -> list[Patch]:
+    """DeleteRecords deletes up to the high watermark, whatever offset it names."""
+    original = OffsetHandlers._begin_deleting
+
+    def begin_deleting(
+        self: OffsetHandlers, topic: str, number: int, offset: int
+    ) -> tuple[Partition, int]:
+        return original(self, topic, number, HIGH_WATERMARK)
+
+    return [Patch(OffsetHandlers, "_begin_deleting", begin_deleting)]

@@ -13,7 +13,7 @@ from ottla.replica.partition import Decision, Partition, Role
 from ottla.sim.mutations.base import mutation
 from ottla.sim.patches import Patch
 from ottla.sim.profiles import AMBUSH, MANY_PARTITIONS, TUG
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch import FetchedPartition, FetchPartition
 
 # Truncation
@@ -241,3 +241,16 @@ def session_forgets_news_between_requests() -> list[Patch]:
             original(self, partition, news)
 
     return [Patch(SessionWatch, "partition_changed", partition_changed)]
+
+
+@mutation("own")
+def refuses_producers_after_a_change_of_leader() -> list[Patch]:
+    """Only the first leader of a partition ever accepts what must be committed."""
+    original = Partition.append
+
+    def append(self: Partition, records: memoryview, acks: int, *rest: Any, **more: Any) -> Any:
+        if acks == -1 and self.leader_epoch > 0:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return original(self, records, acks, *rest, **more)
+
+    return [Patch(Partition, "append", append)]

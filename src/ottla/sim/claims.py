@@ -1,0 +1,73 @@
+"""Who may still lead a partition that nobody leads: from what the oracle saw, not from what the controller remembers.
+
+A controller that forgets its eligible leaders, or its last known one, leaves a partition in the very state in which
+its records are destroyed. Only whoever kept count outside of it can tell the two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from ottla.metadata.image import Delta, MetadataImage, PartitionImage
+from ottla.metadata.records import NO_LEADER
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Of the newest decision that named a leader: since then nothing can have been committed."""
+
+    leader: int
+    since: float
+    directories: tuple[UUID, ...]
+    """Of the leader's broker."""
+    members: Mapping[int, int]
+    """ISR and ELR, each with its broker's registration: they hold everything, unless they restarted."""
+
+
+class Claims:
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._claims: dict[tuple[UUID, int], Claim] = {}
+        self._harmed: dict[int, float] = {}
+        """When a machine last lost power or disk."""
+
+    def harmed(self, node: int) -> None:
+        self._harmed[node] = self._now()
+
+    def decided(self, _: int, __: MetadataImage, after: MetadataImage, delta: Delta) -> None:
+        for topic_id, number in delta.changed_partitions:
+            topic = after.topics_by_id.get(topic_id)
+            partition = None if topic is None else topic.partitions[number]
+            if partition is not None and partition.leader != NO_LEADER:
+                brokers = after.brokers
+                self._claims[topic_id, number] = Claim(
+                    partition.leader,
+                    self._now(),
+                    brokers[partition.leader].directories,
+                    {id: brokers[id].epoch for id in (*partition.isr, *partition.elr)},
+                )
+
+    def last_leader(self, topic_id: UUID, number: int) -> int:
+        claim = self._claims.get((topic_id, number))
+        return NO_LEADER if claim is None else claim.leader
+
+    def heirs(
+        self, image: MetadataImage, topic_id: UUID, number: int, partition: PartitionImage
+    ) -> dict[int, str]:
+        """The replicas that may lead once they are alive, and why; only without one is all hope gone."""
+        claim = self._claims.get((topic_id, number))
+        if claim is None:
+            return {}
+        found = {
+            id: "was in the ISR or ELR and has not restarted since"
+            for id, epoch in claim.members.items()
+            if id in partition.replicas and id in image.brokers and image.brokers[id].epoch == epoch
+        }
+        leader = image.brokers.get(claim.leader)
+        if claim.leader in partition.replicas and leader is not None:
+            has_its_disk = set(claim.directories) <= set(leader.directories)
+            if has_its_disk or self._harmed.get(claim.leader, 0.0) < claim.since:
+                found.setdefault(claim.leader, "led it last and has its disk")
+        return found
