@@ -23,7 +23,7 @@ from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.coverage import mark
 from ottla.sim.expiry import Expiry
 from ottla.sim.leaders import Leaders
-from ottla.sim.oracle import EMPTY, Copy, Ledger, Violation
+from ottla.sim.oracle import EMPTY, Copy, Ledger, Loss, Violation
 from ottla.sim.process import Process
 from ottla.sim.quorum_checker import METADATA, QuorumChecker
 from ottla.sim.told import Told
@@ -37,7 +37,7 @@ class Checkers:
         self.cluster = cluster
         self.history = history
         self.ledgers: dict[TopicPartition, Ledger] = {}
-        self.on_loss: list[Callable[[TopicPartition], None]] = []
+        self.on_loss: list[Callable[[TopicPartition, Loss], None]] = []
         self.on_deletion: list[Callable[[TopicPartition, UUID], None]] = []
         """A partition is gone, and all that clients were told of it with it."""
         self.on_proposal: list[Callable[[Partition, Proposal], None]] = []
@@ -292,7 +292,7 @@ class Checkers:
         key = ack.batch.partition
         ledger = self._ledger(key)
         end = ack.base_offset + len(ack.batch.values)
-        if ack.base_offset < 0 or (end > ledger.end and not ledger.losses):
+        if ack.base_offset < 0 or (end > ledger.end and not ledger.excuses(end - 1, ack.epoch)):
             raise self._fail(
                 "D3",
                 "a producer",
@@ -303,9 +303,9 @@ class Checkers:
 
     def _check_reads(self) -> None:
         """D11: nobody is shown what is not committed."""
-        for key, end in self.history.shown[self._reads_seen :]:
+        for key, end, epoch in self.history.shown[self._reads_seen :]:
             ledger = self._ledger(key)
-            if end > ledger.end and not ledger.losses:
+            if end > ledger.end and not ledger.excuses(end - 1, epoch):
                 what = f"was shown records up to {end}, committed is what is below {ledger.end}"
                 raise self._fail("D11", "a consumer", key, what)
         self._reads_seen = len(self.history.shown)
@@ -500,6 +500,8 @@ class Checkers:
         advanced = before is None or state.high_watermark > before.high_watermark
         if before is not None and advanced:
             replica.committed_in = state.leader_epoch
+        if before is None and state.role is Role.FOLLOWER and self._ledger(key).losses:
+            advanced = False  # it may still take for committed what is lost, until it has cut that
         if advanced and state.role is not Role.OFFLINE:
             self._high_watermark_advanced(watched, key, partition, replica, state.role)
         elif took_over:
@@ -620,8 +622,9 @@ class Checkers:
             while agreed > start and ledger.copy.hash_at(agreed) != replica.copy.hash_at(agreed):
                 agreed = ledger.copy.floor(agreed - 1)
             ledger.lose_from(agreed, epoch, replica.copy)
-            for callback in self.on_loss:
-                callback(key)
+            if ledger.loss_epoch == epoch:
+                for callback in self.on_loss:
+                    callback(key, ledger.losses[-1])
             return
         if decided is not None and decided.leader_epoch > epoch:
             return  # deposed before it knew that it was elected, and so it will never act on it
@@ -643,8 +646,6 @@ class Checkers:
     ) -> None:
         node = watched.machine.id
         ledger = self._ledger(key)
-        if role is not Role.LEADER and ledger.losses:
-            return  # it may still have, and take for committed, what was lost
         high_watermark = partition.log.high_watermark
         was = ledger.end
         if not self._commit(watched, key, partition, replica):

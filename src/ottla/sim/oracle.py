@@ -200,14 +200,22 @@ def content(disk: SimDisk, log: Log, batch: Seen) -> bytes:
     return bytes(file[batch.position : batch.position + batch.size])
 
 
+class Loss(NamedTuple):
+    """Records that may be gone, where the cluster said so itself."""
+
+    first: int
+    end: int
+    epoch: int
+    """Of the leader that begins without them: whatever it or a later one commits is not meant."""
+
+
 class Ledger:
     """One partition's committed records."""
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.copy = Copy()
-        self.losses: list[tuple[int, int]] = []
-        """(first offset, end) of what may have been lost, where the cluster said so itself."""
+        self.losses: list[Loss] = []
         self.loss_epoch = -1
         """Leaders of earlier epochs may remember what was lost."""
         self.recovered_in = -1
@@ -259,5 +267,9 @@ class Ledger:
             # Nothing that was committed, and has not expired, is left: it goes on from there.
             self.copy = Copy(leader.start, leader.hash_at(leader.start) or EMPTY)
         if gone or leader.end < end:
-            self.losses.append((gone[0].base if gone else leader.end, end))
+            self.losses.append(Loss(gone[0].base if gone else leader.end, end, epoch))
             self.loss_epoch = epoch
+
+    def excuses(self, offset: int, epoch: int) -> bool:
+        """Whether what a leader of this epoch had there may be lost."""
+        return any(offset >= loss.first and epoch < loss.epoch for loss in self.losses)

@@ -285,7 +285,8 @@ class Scenario:
                 self.workload.connections,
                 world.loop.random_for("groups"),
             )
-            self.checkers.on_loss.append(self.groups.oracle.excuse)
+            oracle = self.groups.oracle
+            self.checkers.on_loss.append(lambda partition, _: oracle.excuse(partition))
         self.failures: list[str] = []
         self.cluster.on_end.append(self._node_left)
 

@@ -82,7 +82,8 @@ class Table:
                 backoff_s=times.backoff_s,
                 patience_s=times.patience_s,
             )
-            producer.losses_are_allowed = bool(self.losses)
+            if self.losses:
+                producer.allow_losses(self.losses[-1].epoch)
             self._producers.append(producer)
             host.run(producer.run(), name=name)
 
@@ -96,7 +97,7 @@ class Table:
         if decided is None or decided.leader_recovery_state != RECOVERING:
             return
         for producer in self._producers:
-            producer.losses_are_allowed = True
+            producer.allow_losses(decided.leader_epoch)
         if self.losses and self.losses[-1].epoch == decided.leader_epoch:
             return
         # Whoever died before it heard of its election has to be elected again.

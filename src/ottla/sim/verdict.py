@@ -8,7 +8,7 @@ from ottla.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, Batch, read_batch
 from ottla.records.record import records as records_of
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import SimCluster, SimNode
-from ottla.sim.oracle import Violation, content
+from ottla.sim.oracle import Ledger, Violation, content
 from ottla.sim.workload import TABLE, History, Workload
 from ottla.wire.types import TopicPartition
 
@@ -72,7 +72,7 @@ def check_end(cluster: SimCluster, checkers: Checkers, history: History) -> None
         if key.topic == TABLE:
             continue
         start, values = _values(cluster, checkers, key, history)
-        _check_clients(key, start, values, history, bool(ledger.losses))
+        _check_clients(key, start, values, history, ledger)
 
 
 def _fail(rule: str, key: TopicPartition, what: str) -> Violation:
@@ -96,12 +96,12 @@ def _values(
         if start >= 0 or node.host.disk.is_wrong:
             continue  # equal to the first replica's, as their hashes say
         start = log.log_start
-        sequences: dict[tuple[int, int], int] = {}
+        sequences: dict[tuple[int, int], Batch] = {}
         for seen in copy.after(start):
             data = content(node.host.disk, log, seen)
             batch = read_batch(data, 0)
             first_may_be_gone = start > 0 or key in history.born
-            _check_sequence(key, batch, sequences, bool(ledger.losses), first_may_be_gone)
+            _check_sequence(key, batch, sequences, ledger, first_may_be_gone)
             if not batch.is_control:
                 for record in records_of(data, batch):
                     values[record.offset] = record.value or b""
@@ -111,47 +111,52 @@ def _values(
 def _check_sequence(
     key: TopicPartition,
     batch: Batch,
-    sequences: dict[tuple[int, int], int],
-    losses: bool,
+    sequences: dict[tuple[int, int], Batch],
+    ledger: Ledger,
     expired: bool,
 ) -> None:
+    """C1; a gap may lie only where the log begins, or where records between the two were lost."""
     if batch.producer_id == NO_PRODUCER_ID or batch.base_sequence == NO_SEQUENCE:
         return
     producer = batch.producer_id, batch.producer_epoch
-    # What came first may have expired.
-    expected = sequences.get(producer, batch.base_sequence if expired else 0)
-    if batch.base_sequence != expected and not losses:
+    before = sequences.get(producer)
+    expected = 0 if before is None else before.last_sequence + 1
+    explained = (before is None and expired) or any(
+        (before is None or before.next_offset <= loss.first) and loss.first <= batch.base_offset
+        for loss in ledger.losses
+    )
+    if batch.base_sequence != expected and not explained:
         raise _fail(
             "C1",
             key,
             f"offset {batch.base_offset} has sequence {batch.base_sequence} of producer "
             f"{batch.producer_id}, {expected} was next",
         )
-    sequences[producer] = batch.last_sequence + 1
+    sequences[producer] = batch
 
 
 def _check_clients(
-    key: TopicPartition, start: int, values: dict[int, bytes], history: History, losses: bool
+    key: TopicPartition, start: int, values: dict[int, bytes], history: History, ledger: Ledger
 ) -> None:
     places: dict[bytes, int] = {}
     for offset, value in values.items():
         if value in places and key.topic not in INTERNAL_TOPICS:
             raise _fail("C1", key, f"{value!r} is at {places[value]} and {offset}")
         places[value] = offset
-    if losses:
-        return
     for ack in history.acknowledged:
         if ack.batch.partition != key or not history.is_of_now(ack.batch):
             continue
         for number, value in enumerate(ack.batch.values):
             offset = ack.base_offset + number
-            if offset >= start and places.get(value) != offset:
+            if offset < start or ledger.excuses(offset, ack.epoch):
+                continue
+            if places.get(value) != offset:
                 raise _fail(
                     "C2",
                     key,
                     f"{value!r} was acknowledged at {ack.base_offset + number}, is at "
                     f"{places.get(value)}",
                 )
-    for offset, value in history.read.get(key, {}).items():
-        if offset >= start and values.get(offset) != value:
+    for offset, (value, epoch) in history.read.get(key, {}).items():
+        if offset >= start and values.get(offset) != value and not ledger.excuses(offset, epoch):
             raise _fail("D3", key, f"{value!r} was read at {offset}, now {values.get(offset)!r}")

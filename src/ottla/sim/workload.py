@@ -21,6 +21,7 @@ from ottla.records.record import Record, build
 from ottla.records.record import records as records_of
 from ottla.sim.coverage import mark
 from ottla.sim.loop import START_NS
+from ottla.sim.oracle import Loss
 from ottla.sim.world import WALL_START_MS, SimHost
 from ottla.wire import fetch, produce
 from ottla.wire.apis import APIS, ApiKey
@@ -57,6 +58,15 @@ class Ack(NamedTuple):
     batch: Batch
     base_offset: int
     at: float
+    epoch: int
+    """Of the leader that was asked, as its client knew it: it is no older."""
+
+
+class Read(NamedTuple):
+    """A record as a consumer saw it, and the epoch of its leader."""
+
+    value: bytes
+    epoch: int
 
 
 class Refusal(NamedTuple):
@@ -85,11 +95,11 @@ class History:
     """Given up without an answer, or with one that leaves it open."""
     refused: list[Batch] = field(default_factory=list)
     """The broker said that it was not, and will not be, written."""
-    read: dict[TopicPartition, dict[int, bytes]] = field(default_factory=dict)
+    read: dict[TopicPartition, dict[int, Read]] = field(default_factory=dict)
     anomalies: list[Anomaly] = field(default_factory=list)
     reads: int = 0
-    shown: list[tuple[TopicPartition, int]] = field(default_factory=list)
-    """How far consumers were shown a partition, one entry an answer."""
+    shown: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
+    """How far consumers were shown a partition, and the epoch there, one entry a batch."""
     deleted: set[UUID] = field(default_factory=set)
     """Topics; a broker that has not heard of it may still answer."""
     born: dict[TopicPartition, float] = field(default_factory=dict)
@@ -344,8 +354,6 @@ class Producer:
         self.stopping = False
         self.is_done = False
         """It was told to stop, and got one more batch acknowledged since."""
-        self.losses_are_allowed = False
-        """Whether a gap in the sequence may come from records that the cluster may have lost."""
         self._connections = connections
         self.partition = partition
         self._history = history
@@ -358,8 +366,12 @@ class Producer:
         self._sequence = 0
         self._value = 0
         self._last: Batch | None = None
-        self._asked = (-1, 0.0)
-        """Which broker was sent something last, and when."""
+        self._loss_epoch = -1
+        self._lossy: set[int] = set()
+        """Identities that wrote before the cluster lost records, or to a leader from before that: a gap in their
+        sequences may come from it."""
+        self._asked = Place(UUID(int=0), -1, -1), 0.0
+        """Where something was sent last, and when."""
 
     async def run(self) -> None:
         """Until told to stop, and then until everything begun has an outcome, and one more batch is acknowledged,
@@ -378,6 +390,12 @@ class Producer:
                 self._last = queue[0] if is_last else None
             queue = await self._send(queue)
             await asyncio.sleep(self._random.expovariate(1 / self._pause_s))
+
+    def allow_losses(self, epoch: int) -> None:
+        """Records of former leaders were lost, and the loss is on record."""
+        self._loss_epoch = epoch
+        if self._producer_id is not None:
+            self._lossy.add(self._producer_id)
 
     def forget(self) -> None:
         """The topic was deleted: its next life knows nothing of our sequences."""
@@ -416,7 +434,9 @@ class Producer:
         """One round: send all, wait for all; what has to be sent again."""
         try:
             place, channel = await self._connections.leader(self.partition)
-            self._asked = place.leader, self._now()
+            self._asked = place, self._now()
+            if place.leader_epoch < self._loss_epoch:
+                self._lossy.add(queue[0].producer_id)
             calls = [
                 self._connections.call(channel, ApiKey.PRODUCE, *_produce_call(place, batch))
                 for batch in queue
@@ -447,13 +467,15 @@ class Producer:
     def _answered(self, batch: Batch, result: produce.PartitionResult, again: list[Batch]) -> None:
         code = ErrorCode(result.error)
         if code is ErrorCode.NONE:
-            self._history.acknowledged.append(Ack(batch, result.base_offset, self._now()))
+            epoch = self._asked[0].leader_epoch
+            self._history.acknowledged.append(Ack(batch, result.base_offset, self._now(), epoch))
             self.is_done = batch is self._last
             return
         again.append(batch)
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and len(again) > 1:
             return  # one before it did not get there either
-        if code not in RETRIABLE and not self.losses_are_allowed:
+        if code not in RETRIABLE and batch.producer_id not in self._lossy:
+            place, asked_at = self._asked
             out_of_turn = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             self._history.anomalies.append(
                 Anomaly(
@@ -461,7 +483,7 @@ class Producer:
                     self.partition,
                     f"sequence {batch.sequence} of producer {batch.producer_id} ({self.name}), the "
                     f"oldest without an answer, was refused with {code.name}",
-                    Refusal(batch, *self._asked) if out_of_turn else None,
+                    Refusal(batch, place.leader, asked_at) if out_of_turn else None,
                 )
             )
 
@@ -520,7 +542,6 @@ class Consumer:
         self, connections: Connections, partition: TopicPartition, history: History, name: str
     ) -> None:
         self.stopping = False
-        self.losses_are_allowed = False
         self.may_rewind = True
         self.disks_are_wrong = False
         """Whether some replica's disk does not give back what was written to it."""
@@ -532,6 +553,8 @@ class Consumer:
         self._epoch = -1
         """Of the last record read: the leader tells from it whether our position is still its history."""
         self._known_end = 0
+        self._loss: Loss | None = None
+        """Records were lost, and we may notice, until a leader that begins without them has served us."""
         self._served: set[tuple[UUID, int]] = set()
         """(topic, broker): who has answered a Fetch, which names its topic by id."""
         self._rounds = 0
@@ -540,7 +563,20 @@ class Consumer:
     def forget(self) -> None:
         """The topic was deleted: the next one of that name begins anew."""
         self.position, self._epoch, self._known_end = 0, -1, 0
+        self._loss = None
         self._connections.forget(self.partition)
+
+    def allow_losses(self, loss: Loss) -> None:
+        self._loss = loss
+
+    def _reconciled(self) -> None:
+        """What we know from before the loss says nothing any more."""
+        loss, self._loss = self._loss, None
+        assert loss is not None
+        self._known_end = 0
+        read = self._history.read.get(self.partition, {})
+        for offset in [at for at in read if at >= loss.first and read[at].epoch < loss.epoch]:
+            del read[offset]
 
     async def run(self) -> None:
         while not self.stopping:
@@ -567,14 +603,14 @@ class Consumer:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and await self._may_have_expired(place, channel):
             return
         if code is not ErrorCode.NONE:
-            if code not in RETRIABLE and not self.losses_are_allowed:
+            if code not in RETRIABLE and self._loss is None:
                 self._report("D4", f"a fetch at {self.position} was refused with {code.name}")
             self._connections.forget(self.partition)
             await asyncio.sleep(BACKOFF_S)
             return
         self._served.add((place.topic_id, place.leader))
         if answer.diverging is not None:
-            if not self.losses_are_allowed:
+            if self._loss is None:
                 self._report(
                     "D3",
                     f"read up to {self.position}/{self._epoch}, the leader's log "
@@ -582,6 +618,8 @@ class Consumer:
                 )
             self.position, self._epoch = min(self.position, answer.diverging[1]), -1
             return
+        if self._loss is not None and place.leader_epoch >= self._loss.epoch:
+            self._reconciled()
         self._idle_rounds = 0 if data else self._idle_rounds + 1
         if self._idle_rounds == REWIND_AFTER and self.may_rewind:
             self.position, self._epoch = self.position // 2, -1
@@ -600,7 +638,8 @@ class Consumer:
         read = self._history.read.setdefault(self.partition, {})
         for batch in batches(data):
             check_crc(data, batch)
-            self._history.shown.append((self.partition, batch.next_offset))
+            epoch = batch.leader_epoch
+            self._history.shown.append((self.partition, batch.next_offset, epoch))
             if batch.last_offset < self.position:
                 self._report("poll", f"{batch.base_offset} comes again after {self.position}")
             if batch.base_offset > self.position:
@@ -610,12 +649,12 @@ class Consumer:
                     continue
                 self._history.reads += 1
                 value = record.value or b""
-                before = read.setdefault(record.offset, value)
-                if before != value and not self.losses_are_allowed:
-                    self._report("D3", f"offset {record.offset} was {before!r}, is {value!r}")
-                read[record.offset] = value
+                before = read.get(record.offset)
+                if before is not None and before.value != value and self._loss is None:
+                    self._report("D3", f"offset {record.offset} was {before.value!r}, is {value!r}")
+                read[record.offset] = Read(value, epoch)
             self.position = batch.next_offset
-            self._epoch = batch.leader_epoch
+            self._epoch = epoch
 
     async def _may_have_expired(self, place: Place, channel: Channel) -> bool:
         """What we would read next is no longer there: go on with what is. If whoever refused the fetch does
@@ -639,7 +678,7 @@ class Consumer:
         ):
             return  # ListOffsets knows names only: that may be the end of the former topic of that name
         if end is not None:
-            if end < self._known_end and not self.losses_are_allowed:
+            if end < self._known_end and self._loss is None:
                 self._report("D4", f"the end was {self._known_end} and is {end}")
             self._known_end = end
 
@@ -766,9 +805,11 @@ class Workload:
         for consumer in self.consumers:
             consumer.disks_are_wrong = True
 
-    def allow_losses(self, partition: TopicPartition) -> None:
+    def allow_losses(self, partition: TopicPartition, loss: Loss) -> None:
         """Records of it were lost and the loss is on record: clients may notice."""
-        clients: list[Producer | Consumer] = [*self.producers, *self.consumers]
-        for client in clients:
-            if client.partition == partition:
-                client.losses_are_allowed = True
+        for producer in self.producers:
+            if producer.partition == partition:
+                producer.allow_losses(loss.epoch)
+        for consumer in self.consumers:
+            if consumer.partition == partition:
+                consumer.allow_losses(loss)

@@ -32,7 +32,7 @@ class JudgedTable(Table):
 
     def acknowledge(self, value: bytes, offset: int, begun_at: float) -> None:
         batch = Batch(PARTITION, 1, 0, (value,), begun_at)
-        self.history.acknowledged.append(Ack(batch, offset, begun_at + 1))
+        self.history.acknowledged.append(Ack(batch, offset, begun_at + 1, 0))
 
 
 def _log_of(values: list[bytes]) -> Log:
