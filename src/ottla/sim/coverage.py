@@ -53,6 +53,7 @@ RARE: Mapping[str, str] = {
     "reassignment cancelled": "a partition's new replicas left before they were whole",
     "topic made anew": "a topic was deleted, and another of the same name was made",
     "records deleted": "a leader deleted records because it was asked to",
+    "read from a follower": "a consumer got records from a replica that does not lead",
     "at rest without one": "one node was gone for good, and the others came to rest without it",
     "decisions lost": "a controller lost its leadership with decisions not committed",
     # Groups and transactions

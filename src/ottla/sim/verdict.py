@@ -101,6 +101,7 @@ def _values(
             data = content(node.host.disk, log, seen)
             batch = read_batch(data, 0)
             first_may_be_gone = start > 0 or key in history.born
+            first_may_be_gone |= batch.producer_id in history.begun_late
             _check_sequence(key, batch, sequences, ledger, first_may_be_gone)
             if not batch.is_control:
                 for record in records_of(data, batch):

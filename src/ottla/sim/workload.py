@@ -42,6 +42,8 @@ BACKOFF_S = 0.1
 UNDER_WAY_MAX = 5
 REWIND_AFTER = 4
 """So many times nothing new, and a consumer reads again what it has read: it must be the same."""
+NEARBY_EVERY = 5
+"""One of so many fetches goes to a follower."""
 
 
 class Batch(NamedTuple):
@@ -102,6 +104,9 @@ class History:
     """How far consumers were shown a partition, and the epoch there, one entry a batch."""
     deleted: set[UUID] = field(default_factory=set)
     """Topics; a broker that has not heard of it may still answer."""
+    begun_late: set[int] = field(default_factory=set)
+    """Producer ids of which a leader knew nothing when it refused the first batch under way and took one after it,
+    say because the ISR had just grown. In Kafka, too, an unknown producer may begin with any sequence."""
     born: dict[TopicPartition, float] = field(default_factory=dict)
     """When a partition's topic was made anew: what came before was another."""
 
@@ -133,6 +138,7 @@ class Connections:
         self._channels: dict[tuple[str, int], Channel] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
         self._places: dict[TopicPartition, Place] = {}
+        self._replicas: dict[TopicPartition, list[int]] = {}
         self._newest_epoch: dict[tuple[UUID, TopicPartition], int] = {}
         """By topic id: the epochs of the next topic of a name begin anew, and a broker may tell of the former
         one long after it was deleted (seed 117)."""
@@ -174,6 +180,16 @@ class Connections:
             raise ConnectionError(f"{partition} has no leader")
         return place, await self.at(self._addresses[place.leader])
 
+    async def follower(self, partition: TopicPartition, leader: int) -> Channel | None:
+        """One of them, in turn."""
+        self._turn += 1
+        others = [
+            id for id in self._replicas.get(partition, []) if id != leader and id in self._addresses
+        ]
+        if not others:
+            return None
+        return await self.at(self._addresses[others[self._turn % len(others)]])
+
     def forget(self, partition: TopicPartition) -> None:
         """Whoever we took for the leader is not, or does not answer."""
         self._places.pop(partition, None)
@@ -192,6 +208,7 @@ class Connections:
                     if epoch >= self._newest_epoch.get((found.topic_id, key), -1):
                         self._newest_epoch[found.topic_id, key] = epoch
                         self._places[key] = Place(found.topic_id, int(each.leader_id), epoch)
+                        self._replicas[key] = list(each.replica_nodes)
 
     async def fetch(
         self,
@@ -366,6 +383,8 @@ class Producer:
         self._sequence = 0
         self._value = 0
         self._last: Batch | None = None
+        self._acknowledged_id = NO_PRODUCER_ID
+        """Of the newest batch that was acknowledged."""
         self._loss_epoch = -1
         self._lossy: set[int] = set()
         """Identities that wrote before the cluster lost records, or to a leader from before that: a gap in their
@@ -467,6 +486,9 @@ class Producer:
     def _answered(self, batch: Batch, result: produce.PartitionResult, again: list[Batch]) -> None:
         code = ErrorCode(result.error)
         if code is ErrorCode.NONE:
+            if again and batch.producer_id != self._acknowledged_id:
+                self._history.begun_late.add(batch.producer_id)
+            self._acknowledged_id = batch.producer_id
             epoch = self._asked[0].leader_epoch
             self._history.acknowledged.append(Ack(batch, result.base_offset, self._now(), epoch))
             self.is_done = batch is self._last
@@ -474,7 +496,8 @@ class Producer:
         again.append(batch)
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and len(again) > 1:
             return  # one before it did not get there either
-        if code not in RETRIABLE and batch.producer_id not in self._lossy:
+        excused = self._lossy | self._history.begun_late
+        if code not in RETRIABLE and batch.producer_id not in excused:
             place, asked_at = self._asked
             out_of_turn = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             self._history.anomalies.append(
@@ -555,6 +578,8 @@ class Consumer:
         self._known_end = 0
         self._loss: Loss | None = None
         """Records were lost, and we may notice, until a leader that begins without them has served us."""
+        self._had_losses = False
+        """A follower that has not cut them yet may show them for a moment longer."""
         self._served: set[tuple[UUID, int]] = set()
         """(topic, broker): who has answered a Fetch, which names its topic by id."""
         self._rounds = 0
@@ -563,11 +588,11 @@ class Consumer:
     def forget(self) -> None:
         """The topic was deleted: the next one of that name begins anew."""
         self.position, self._epoch, self._known_end = 0, -1, 0
-        self._loss = None
+        self._loss, self._had_losses = None, False
         self._connections.forget(self.partition)
 
     def allow_losses(self, loss: Loss) -> None:
-        self._loss = loss
+        self._loss, self._had_losses = loss, True
 
     def _reconciled(self) -> None:
         """What we know from before the loss says nothing any more."""
@@ -591,6 +616,8 @@ class Consumer:
         self._rounds += 1
         if self._rounds % 3 == 0:
             await self._ask_end(place, channel)
+        if self._rounds % NEARBY_EVERY == 0 and not self._had_losses:
+            await self._read_nearby(place)
         # Now and then a session that is never used again, as clients leave behind.
         session_epoch = NEW_SESSION if self._rounds % 7 == 0 else SESSIONLESS
         answer, data = await self._connections.fetch(
@@ -627,11 +654,32 @@ class Consumer:
         try:
             self._take(data)
         except CorruptBatch as error:
-            if not self.disks_are_wrong:
-                self._report("D3", f"after {self.position}: {error}")
-            mark("damage seen by a consumer")
-            self._connections.forget(self.partition)
-            await asyncio.sleep(BACKOFF_S)
+            await self._saw_damage(error)
+
+    async def _saw_damage(self, error: CorruptBatch) -> None:
+        if not self.disks_are_wrong:
+            self._report("D3", f"after {self.position}: {error}")
+        mark("damage seen by a consumer")
+        self._connections.forget(self.partition)
+        await asyncio.sleep(BACKOFF_S)
+
+    async def _read_nearby(self, place: Place) -> None:
+        """From a follower (KIP-392). It may know less than the leader, and what it refuses says nothing; what it
+        shows is committed."""
+        channel = await self._connections.follower(self.partition, place.leader)
+        if channel is None:
+            return
+        answer, data = await self._connections.fetch(
+            place, channel, self.partition, self.position, self._epoch
+        )
+        refused = answer.error != ErrorCode.NONE or answer.diverging is not None
+        if not data or refused or place.topic_id in self._history.deleted or self._had_losses:
+            return
+        mark("read from a follower")
+        try:
+            self._take(data)
+        except CorruptBatch as error:
+            await self._saw_damage(error)
 
     def _take(self, data: bytes) -> None:
         """CorruptBatch where a batch is not what its producer sent: nothing of it is taken."""

@@ -254,3 +254,21 @@ def refuses_producers_after_a_change_of_leader() -> list[Patch]:
         return original(self, records, acks, *rest, **more)
 
     return [Patch(Partition, "append", append)]
+
+
+@mutation("own")
+def followers_show_uncommitted_records() -> list[Patch]:
+    """A follower near a consumer shows it all that it has, above its high watermark too."""
+    original = Partition.serve_consumer
+
+    def serve_consumer(self: Partition, *what: Any, **more: Any) -> FetchedPartition:
+        log = self.log
+        high_watermark = log.high_watermark
+        if self.role is Role.FOLLOWER:
+            log.high_watermark = log.log_end
+        try:
+            return original(self, *what, **more)
+        finally:
+            log.high_watermark = high_watermark
+
+    return [Patch(Partition, "serve_consumer", serve_consumer)]
