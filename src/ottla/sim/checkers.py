@@ -116,7 +116,9 @@ class Checkers:
 
     def disk_is_wrong(self, node: int, key: TopicPartition) -> None:
         """Some of what this replica has is not what it wrote, and it cannot know."""
-        self._watched[node].replicas[key].is_wrong = True
+        replica = self._watched[node].replicas.get(key)
+        if replica is not None:
+            replica.is_wrong = True
 
     def may_lose(self, node: int) -> bool:
         """Whether everything that this node holds is surely held by another in sync, or eligible to lead."""

@@ -102,6 +102,7 @@ class Fault:
     error: int
     rate: float
     times: int | None
+    strikes: Callable[[], None]
 
 
 class SimFile:
@@ -141,6 +142,7 @@ class SimFile:
         growth = position + len(data) - len(self._inode.cache)
         if error is None and growth > self._disk.free_bytes:
             error = errno.ENOSPC
+            self._disk.on_full()
         if error is not None:
             # A write that fails may have come half-way.
             room = len(data) if growth <= 0 else min(len(data), self._disk.free_bytes)
@@ -212,6 +214,7 @@ class SimDisk:
         self.used_bytes = 0
         self.has_lost_pages = False
         """A flush failed: what it did not write can be read until the power fails, and never gets there."""
+        self.on_full: Callable[[], None] = lambda: None
         self._note = note
         self._root = Directory()
         self._name_changes: list[NameChange] = []
@@ -355,22 +358,25 @@ class SimDisk:
         error: int = errno.EIO,
         rate: float = 1.0,
         times: int | None = None,
+        strikes: Callable[[], None] = lambda: None,
     ) -> None:
         """From now on let `operation` fail on paths that begin with `prefix`, until `mend`.
 
-        "misdirect" fails without a word: the bytes land somewhere earlier in the same file.
+        "misdirect" fails without a word: the bytes land somewhere earlier in the same file. `strikes` is called
+        when it comes to that.
         """
         assert operation in NAMED_OPERATIONS, operation
-        self._faults.append(Fault(operation, prefix, error, rate, times))
+        self._faults.append(Fault(operation, prefix, error, rate, times, strikes))
 
     def mend(self) -> None:
         """No more failures, and room again."""
         self._faults.clear()
         self.capacity_bytes = DEFAULT_CAPACITY_BYTES
 
-    def fill(self, free_bytes: int = 0) -> None:
-        """Leave so much room and no more."""
+    def fill(self, free_bytes: int = 0, on_full: Callable[[], None] = lambda: None) -> None:
+        """Leave so much room and no more; `on_full` is called when it is not enough."""
         self.capacity_bytes = self.used_bytes + free_bytes
+        self.on_full = on_full
 
     def rot(self, path: str, position: int | None = None) -> int:
         """Flip one bit on the platter and in the cache, as if it was read back wrong; where."""
@@ -459,6 +465,7 @@ class SimDisk:
             if fault.times is not None:
                 fault.times -= 1
             self.note("fault", operation, path, fault.error)
+            fault.strikes()
             return fault.error
         return None
 

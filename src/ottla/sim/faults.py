@@ -152,8 +152,12 @@ class Nemesis:
             with self._drawing_from(chance):
                 struck = KINDS[kind](self)
             if struck:
-                self.counts[kind] = self.counts.get(kind, 0) + 1
                 self.struck.append(number)
+                if kind not in PREPARED:
+                    self._happened(kind)
+
+    def _happened(self, kind: str) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
 
     @contextmanager
     def _drawing_from(self, chance: random.Random) -> Iterator[None]:
@@ -645,7 +649,8 @@ class Nemesis:
         where = self._random.choice((DATA, DATA, METADATA))
         error = self._random.choice((errno.EIO, errno.ENOSPC))
         self._say(f"lets a {operation} of node {node.id} in {where} fail")
-        node.host.disk.fail(operation, where, error=error, times=1)
+        strikes = partial(self._happened, "disk_fault")
+        node.host.disk.fail(operation, where, error=error, times=1, strikes=strikes)
         self._mend_later(node)
         return True
 
@@ -655,7 +660,8 @@ class Nemesis:
         if node is None or not self._may_harm(node):
             return False
         self._say(f"fills the disk of node {node.id}")
-        node.host.disk.fill(self._random.choice((0, 100, 5000)))
+        on_full = partial(self._happened, "full_disk")
+        node.host.disk.fill(self._random.choice((0, 100, 5000)), on_full)
         self._mend_later(node)
         return True
 
@@ -726,11 +732,16 @@ class Nemesis:
         key = self._random.choice(keys)
         log = self._checkers.log_of(node.id, key)
         path = f"{log.path}/{log.segment_bases[-1]:020d}.log"
-        for callback in self.on_wrong_disk:
-            callback()
-        self._checkers.disk_is_wrong(node.id, key)
         self._say(f"misdirects the next write to {path} on node {node.id}")
-        node.host.disk.fail("misdirect", path, times=1)
+
+        def strikes() -> None:
+            for callback in self.on_wrong_disk:
+                callback()
+            self._checkers.disk_is_wrong(node.id, key)
+            self._happened("misdirect")
+
+        node.host.disk.fail("misdirect", path, times=1, strikes=strikes)
+        self._mend_later(node)
         return True
 
     def _some_closed_segment(self) -> tuple[SimNode, TopicPartition, str, Seen] | None:
@@ -765,7 +776,7 @@ class Nemesis:
         if found is None:
             return False
         self._say(f"elects the preferred leader of {found[0]}")
-        self._operator.elect(found[0], PREFERRED)
+        self._operator.elect(found[0], PREFERRED, partial(self._happened, "elect_preferred"))
         return True
 
     def reassign(self) -> bool:
@@ -776,7 +787,7 @@ class Nemesis:
         key, partition = found
         wished = other_replicas(partition, list(self._cluster.nodes), self._random)
         self._say(f"moves {key} from {list(partition.replicas)} to {wished}")
-        self._operator.reassign(key, wished)
+        self._operator.reassign(key, wished, partial(self._happened, "reassign"))
         if self._random.random() < 0.4:
             longest = self._random.choice((0.02, 0.2, 3.0))
             self._later(0.001, longest, lambda: self._cancel(key))
@@ -792,7 +803,8 @@ class Nemesis:
             return False
         value = str(self._random.randint(1, len(found[1].replicas)))
         self._say(f"sets min.insync.replicas of {found[0].topic} to {value}")
-        self._operator.configure(found[0].topic, "min.insync.replicas", value)
+        done = partial(self._happened, "min_isr")
+        self._operator.configure(found[0].topic, "min.insync.replicas", value, done)
         return True
 
     def retention(self) -> bool:
@@ -801,7 +813,8 @@ class Nemesis:
             return False
         value = self._random.choice(("-1", "0", "2000", "20000"))
         self._say(f"sets retention.bytes of {found[0].topic} to {value}")
-        self._operator.configure(found[0].topic, "retention.bytes", value)
+        done = partial(self._happened, "retention")
+        self._operator.configure(found[0].topic, "retention.bytes", value, done)
         return True
 
     def delete_records(self) -> bool:
@@ -813,7 +826,7 @@ class Nemesis:
         offset = HIGH_WATERMARK if self._random.random() < 0.3 else self._random.randint(0, end)
         self._say(f"deletes the records of {key} below {offset}")
         self._checkers.expiry.asked(key, offset)
-        self._operator.delete_records(key, offset)
+        self._operator.delete_records(key, offset, partial(self._happened, "delete_records"))
         return True
 
     def recreate(self) -> bool:
@@ -824,7 +837,8 @@ class Nemesis:
         name = found[0].topic
         self._say(f"deletes {name} and makes it anew")
         wait_s = self._random.choice((0.0, 0.1, 2.0))
-        self._operator.recreate(self._checkers.image, name, wait_s)
+        done = partial(self._happened, "recreate")
+        self._operator.recreate(self._checkers.image, name, wait_s, done)
         return True
 
 
@@ -863,6 +877,13 @@ KINDS: dict[str, Callable[[Nemesis], bool]] = {
     "tug": Nemesis.tug,
 }
 
+PREPARED = frozenset(
+    (
+        *("disk_fault", "full_disk", "misdirect", "elect_preferred", "reassign", "min_isr"),
+        *("retention", "delete_records", "recreate"),
+    )
+)
+"""Kinds that count when they come true, not when they are prepared or asked for."""
 LONG = ("power_off", "relapse", "blackout", "seesaw", "hop", "swing")
 """Kinds that trouble the whole cluster for a while: most runs do without."""
 STAGED = ("ambush", "tug")
