@@ -17,6 +17,7 @@ import time
 from array import array
 from collections.abc import Sequence
 from importlib import metadata
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -75,6 +76,8 @@ class Decoder:
     def _look(self) -> None:
         if self._code is None:
             self._code = code_path()
+        if self._code is None:
+            return
         if self._code.exists():
             self._function, self._engine = load(self._code.read_bytes())
         elif self._slow_rows > _ROWS_WORTH_COMPILING and not self._asked:
@@ -192,8 +195,11 @@ class Decoder:
 # -- where machine code is kept
 
 
-def code_path() -> Path:
-    """Named by all that it depends on. The directory is ours alone: what lies there is executed."""
+def code_path() -> Path | None:
+    """Named by all that it depends on; None if numba is not installed. The directory is ours alone: what lies there is
+    executed."""
+    if find_spec("numba") is None:
+        return None
     from llvmlite import binding as llvm
 
     source = Path(__file__).with_name("kernels.py").read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from ottla.records.batch import Batch, CorruptBatch, batches
 from ottla.records.record import ControlType, Record, build, control_batch
-from ottla.spark import rows
+from ottla.spark import native, rows
 from ottla.spark.native import Decoder
 from ottla.spark.rows import Bytes, Rows, Wanted, grouped
 from ottla.spark.visible import visible
@@ -165,6 +166,31 @@ def test_the_fast_decoder_leaves_what_is_malformed_to_the_slow_one(
             fast.decode(data, found, ALL)
     else:
         assert unpacked_rows(fast.decode(data, found, ALL)) == slow
+
+
+def test_whoever_decodes_much_has_it_compiled_and_goes_on_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba", reason="needs numba: scripts/setup --spark")
+    monkeypatch.setattr(native, "_ROWS_WORTH_COMPILING", 1)
+    data = build([Record(i, 0, b"k", b"v") for i in range(5)])
+    found = list(batches(data))
+    code = tmp_path / "code.o"
+    decoder = Decoder(code)
+    first = unpacked_rows(decoder.decode(data, found, ALL))
+    deadline = time.monotonic() + 100
+    while not code.exists():
+        assert unpacked_rows(decoder.decode(data, found, ALL)) == first
+        assert time.monotonic() < deadline, "the compiler has not finished"
+        time.sleep(0.2)
+    assert unpacked_rows(decoder.decode(data, found, ALL)) == first
+    assert decoder._function is not None
+
+
+def test_without_numba_all_is_decoded_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "find_spec", lambda name: None)
+    data = build([Record(i, 0, b"k", b"v") for i in range(5)])
+    assert Decoder().decode(data, list(batches(data)), ALL).rows == 5
 
 
 def test_groups_are_bounded_in_rows_and_bytes() -> None:
