@@ -306,7 +306,7 @@ class LiveShard:
 
     # -- what the log tells
 
-    def partition_changed(self, partition: Partition, news: News) -> None:
+    def partition_changed(self, partition: Partition, news: int) -> None:
         if news & News.HIGH_WATERMARK and self.is_current:
             self._send_committed()
 

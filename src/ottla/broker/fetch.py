@@ -25,7 +25,6 @@ from ottla.replica.sessions import (
     NO_SESSION,
     FetchSession,
     SessionCache,
-    SessionKey,
     SessionPartition,
 )
 from ottla.runtime import FileRange, Runtime
@@ -33,10 +32,10 @@ from ottla.wire import fetch as codec
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch import FetchedPartition, FetchRequest
 
-CALLS_MAX = 230
+CALLS_MAX = 215
 """Budget, counted by test_counted_work: what one fetch of one partition may call, however many batches it brings
 and however many partitions its session has."""
-IDLE_CALLS_MAX = 100
+IDLE_CALLS_MAX = 92
 """Budget: the same for a fetch that has nothing to tell when its time is up."""
 
 FROM_FOLLOWER_SINCE = 11
@@ -51,7 +50,7 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class Answer(NamedTuple):
-    key: SessionKey
+    known: SessionPartition
     partition: FetchedPartition
     says_all: bool
     """Nothing more is to be said of it until it changes or the client asks for another offset."""
@@ -154,7 +153,7 @@ class SessionWatch:
     def __init__(self, handler: FetchHandler, session: FetchSession) -> None:
         self._handler = handler
         self._session = session
-        self._keys: dict[Partition, SessionKey] = {}
+        self._watched: dict[Partition, SessionPartition] = {}
         self._parked: ParkedFetch | None = None
         self._waits_for = News.ROLE | (News.LOG_END if session.is_follower else News.HIGH_WATERMARK)
         # Consumers read from followers: these must learn of commits at once (KAFKA-9731). Without a session
@@ -167,34 +166,42 @@ class SessionWatch:
 
     # -- news ----------------------------------------------------------------------------------------
 
-    def partition_changed(self, partition: Partition, news: News) -> None:
-        key = self._keys.get(partition)
-        if key is None:
+    def partition_changed(self, partition: Partition, news: int) -> None:
+        known = self._watched.get(partition)
+        if known is None:
             return
-        self._session.hot[key] = None
+        self._session.hot[known] = None
         if partition.role is Role.OFFLINE:
-            del self._keys[partition]
-            self._handler.replicas.unwatch(partition, self)
+            self._forget(partition)
         if self._parked is not None and news & self._waits_for:
+            self._handler.replicas.wake_when_told(self)
+
+    def wake(self) -> None:
+        if self._parked is not None:
             self._parked.try_complete()
 
-    def _resolve(self, key: SessionKey) -> Partition | ErrorCode:
-        topic, number = key
-        if isinstance(topic, str):
-            found = self._handler.replicas.find(topic, None, number)
-        else:
-            found = self._handler.replicas.find(None, topic, number)
-        if isinstance(found, Partition) and found not in self._keys:
-            self._keys[found] = key
-            self._handler.replicas.watch(found, self)
+    def _resolve(self, known: SessionPartition) -> Partition | ErrorCode:
+        replica = known.replica
+        if replica is not None and replica.role is not Role.OFFLINE:
+            return replica
+        asked = known.fetch
+        found = self._handler.replicas.find(asked.topic, asked.topic_id, asked.partition)
+        if isinstance(found, Partition):
+            known.replica = found
+            if found not in self._watched:
+                self._watched[found] = known
+                self._handler.replicas.watch(found, self)
         return found
+
+    def _forget(self, partition: Partition) -> None:
+        del self._watched[partition]
+        self._handler.replicas.unwatch(partition, self)
 
     def close(self) -> None:
         if self._parked is not None:
             self._parked.complete()  # while the session still knows what was asked for
-        for partition in self._keys:
-            self._handler.replicas.unwatch(partition, self)
-        self._keys.clear()
+        for partition in list(self._watched):
+            self._forget(partition)
         self._session.partitions.clear()
         self._session.hot.clear()
 
@@ -207,9 +214,8 @@ class SessionWatch:
             self._handler.keep_within_limit(self._session)
         if removed:
             gone = set(removed)
-            for partition in [p for p, key in self._keys.items() if key in gone]:
-                del self._keys[partition]
-                self._handler.replicas.unwatch(partition, self)
+            for partition in [p for p, known in self._watched.items() if known in gone]:
+                self._forget(partition)
         bytes_max = self._handler.bytes_max(request, fetch)
         parked = ParkedFetch(self, request, fetch, is_full, bytes_max)
         if not parked.try_complete():
@@ -232,37 +238,36 @@ class SessionWatch:
         total = 0
         is_urgent = False
         answers: list[Answer] = []
-        for key in list(session.hot):
-            known = session.partitions[key]
-            held_back = limits_leader and self._is_held_back(key, fetch.replica_id)
+        for known in list(session.hot):
+            held_back = limits_leader and self._is_held_back(known, fetch.replica_id)
             # Before anything else takes of the limit, no records means that there are none.
             says_all = total == 0 and not held_back
             allowed = 0 if held_back else remaining
-            answer = self._read(request, fetch, key, known, allowed, at_least_one=says_all)
+            answer = self._read(request, fetch, known, allowed, at_least_one=says_all)
             size = _size(answer)
             if limits_leader and size:
-                self._note_sent(key, fetch.replica_id, size)
+                self._note_sent(known, fetch.replica_id, size)
             total += size
             remaining -= size
             if is_full or known.is_news(answer):
-                answers.append(Answer(key, answer, says_all or size > 0))
+                answers.append(Answer(known, answer, says_all or size > 0))
             elif says_all:
-                del session.hot[key]
+                del session.hot[known]
             if answer.error or answer.diverging or answer.preferred_read_replica != -1:
                 is_urgent = True
             if self._tells_commits and answer.high_watermark > known.told_high_watermark:
                 is_urgent = True
         return answers, total, is_urgent
 
-    def _is_held_back(self, key: SessionKey, replica: int) -> bool:
-        partition = self._resolve(key)
+    def _is_held_back(self, known: SessionPartition, replica: int) -> bool:
+        partition = self._resolve(known)
         now = self._handler.clock.monotonic()
         return isinstance(partition, Partition) and self._handler.throttle.holds_back(
             partition, replica, now
         )
 
-    def _note_sent(self, key: SessionKey, replica: int, size: int) -> None:
-        partition = self._resolve(key)
+    def _note_sent(self, known: SessionPartition, replica: int, size: int) -> None:
+        partition = self._resolve(known)
         if isinstance(partition, Partition):
             now = self._handler.clock.monotonic()
             self._handler.throttle.sent(partition, replica, size, now)
@@ -271,13 +276,12 @@ class SessionWatch:
         self,
         request: Request,
         fetch: FetchRequest,
-        key: SessionKey,
         known: SessionPartition,
         remaining: int,
         at_least_one: bool,
     ) -> FetchedPartition:
         asked = known.fetch
-        found = self._resolve(key)
+        found = self._resolve(known)
         if isinstance(found, ErrorCode):
             return FetchedPartition(
                 topic=asked.topic, topic_id=asked.topic_id, partition=asked.partition, error=found
@@ -320,15 +324,15 @@ class SessionWatch:
 
     def answer(self, request: Request, answers: list[Answer]) -> None:
         session = self._session
-        for key, answer, says_all in answers:
-            session.partitions[key].told(answer)
+        for known, answer, says_all in answers:
+            known.told(answer)
             # One in error stays hot: the client hears of it until it asks for something else.
             if says_all and not answer.error:
-                del session.hot[key]
+                del session.hot[known]
                 if answer.records is not None:
                     # A fetcher that dropped these records asks again without naming the partition: its
                     # position is what it was. Behind the others, which have not had their turn.
-                    session.hot[key] = None
+                    session.hot[known] = None
         partitions = [answer.partition for answer in answers]
         endpoints = self._leader_hints(request, partitions)
         quotas = self._handler.quotas

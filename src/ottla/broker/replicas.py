@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from enum import IntFlag
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -40,8 +39,9 @@ logger = logging.getLogger(__name__)
 NOWHERE_YET = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING)
 
 
-class News(IntFlag):
-    """What happened to a partition in this turn of the loop."""
+class News:
+    """What happened to a partition in this turn of the loop: bits of a plain int, because an enum's take
+    longer to combine than all the rest of telling them."""
 
     LOG_END = 1
     HIGH_WATERMARK = 2
@@ -55,7 +55,13 @@ class News(IntFlag):
 class Watcher(Protocol):
     """Somebody who wants to know of a partition's news: a fetch session."""
 
-    def partition_changed(self, partition: Partition, news: News) -> None: ...
+    def partition_changed(self, partition: Partition, news: int) -> None: ...
+
+
+class Sleeper(Protocol):
+    """A watcher that acts when it knows all news of a turn."""
+
+    def wake(self) -> None: ...
 
 
 class AwaitedCommit(Protocol):
@@ -77,7 +83,7 @@ class _Until:
         self.condition = condition
         self.future = future
 
-    def partition_changed(self, partition: Partition, news: News) -> None:
+    def partition_changed(self, partition: Partition, news: int) -> None:
         if not self.future.done() and self.condition():
             self.future.set_result(None)
 
@@ -113,7 +119,8 @@ class ReplicaManager:
             node_id=settings.node_id, lag_time_max_s=settings.replica_lag_time_max_ms / 1000
         )
         self._topic_defaults = settings.topic_defaults()
-        self._news: dict[Partition, News] = {}
+        self._news: dict[Partition, int] = {}
+        self._woken: dict[Sleeper, None] = {}
         self._watchers: dict[Partition, dict[Watcher, None]] = {}
         self._awaiting: dict[Partition, deque[tuple[int, AwaitedCommit]]] = {}
         logs.on_offline.append(self._directory_offline)
@@ -485,7 +492,7 @@ class ReplicaManager:
 
     def role_changed(self, partition: Partition) -> None:
         logger.info("%r", partition)
-        deposed = News(0) if partition.role is Role.LEADER else News.DEPOSED
+        deposed = 0 if partition.role is Role.LEADER else News.DEPOSED
         self._tell(partition, News.ROLE | deposed)
         for callback in self.on_role_change:
             callback(partition)
@@ -509,10 +516,10 @@ class ReplicaManager:
         for callback in self.on_truncation:
             callback(truncation)
 
-    def _tell(self, partition: Partition, news: News) -> None:
+    def _tell(self, partition: Partition, news: int) -> None:
         if not self._news:
             asyncio.get_running_loop().call_soon(self._tell_news)
-        self._news[partition] = self._news.get(partition, News(0)) | news
+        self._news[partition] = self._news.get(partition, 0) | news
 
     def _tell_news(self) -> None:
         told, self._news = self._news, {}
@@ -523,8 +530,15 @@ class ReplicaManager:
             if watchers is not None:
                 for watcher in list(watchers):
                     watcher.partition_changed(partition, news)
+        woken, self._woken = self._woken, {}
+        for sleeper in woken:
+            sleeper.wake()
 
-    def _complete_awaiting(self, partition: Partition, news: News) -> None:
+    def wake_when_told(self, sleeper: Sleeper) -> None:
+        """Called from `partition_changed`: there may be news of other partitions in the same turn."""
+        self._woken[sleeper] = None
+
+    def _complete_awaiting(self, partition: Partition, news: int) -> None:
         queue = self._awaiting[partition]
         high_watermark = partition.log.high_watermark
         error = None

@@ -52,21 +52,26 @@ class Quotas(Protocol):
 class Request:
     """One request on one connection. `frame` is valid only until the handler returns."""
 
-    __slots__ = ("_answer", "_is_answered", "connection", "frame", "header", "throttle_ms")
+    __slots__ = (
+        "_answer",
+        "_is_answered",
+        "connection",
+        "frame",
+        "header",
+        "throttle_ms",
+        "version",
+    )
 
     def __init__(
         self, connection: ServerConnection, header: RequestHeader, frame: memoryview
     ) -> None:
         self.connection = connection
         self.header = header
+        self.version = header.api_version
         self.frame = frame
         self.throttle_ms = 0
         self._answer: Sequence[Chunk] | None = None
         self._is_answered = False
-
-    @property
-    def version(self) -> int:
-        return self.header.api_version
 
     @property
     def client_id(self) -> str:

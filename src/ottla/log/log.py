@@ -42,7 +42,7 @@ from ottla.wire.types import TopicPartition
 NO_LIMIT = (1 << 63) - 1
 DELETE_SUFFIX = "-delete"
 NAME_BYTES_MAX = 255
-CALLS_PER_COPIED_BATCH_MAX = 32
+CALLS_PER_COPIED_BATCH_MAX = 31
 """Budget, counted by test_counted_work: what a follower may call for each batch that it copies."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 from uuid import UUID
 
+from ottla.replica.partition import Partition
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
 
@@ -36,10 +37,12 @@ def session_key(fetch: FetchPartition) -> SessionKey:
 class SessionPartition:
     """A partition of a session: the fetch that stands for it, and what the fetcher was told last."""
 
-    __slots__ = ("fetch", "told_high_watermark", "told_log_start")
+    __slots__ = ("fetch", "replica", "told_high_watermark", "told_log_start")
 
     def __init__(self, fetch: FetchPartition) -> None:
         self.fetch = fetch
+        self.replica: Partition | None = None
+        """What was found under its name here; to be looked up again once that is offline."""
         self.told_high_watermark = -1
         self.told_log_start = -1
 
@@ -76,25 +79,28 @@ class FetchSession:
         self.is_follower = is_follower
         self.last_used = now
         self.partitions: dict[SessionKey, SessionPartition] = {}
-        self.hot: dict[SessionKey, None] = {}
+        self.hot: dict[SessionPartition, None] = {}
 
-    def update(self, request: FetchRequest) -> tuple[list[SessionKey], list[SessionKey]]:
+    def update(
+        self, request: FetchRequest
+    ) -> tuple[list[SessionPartition], list[SessionPartition]]:
         """Take in what the request names; returns which partitions are new and which are gone."""
-        added: list[SessionKey] = []
+        added: list[SessionPartition] = []
         for fetch in request.partitions:
             key = session_key(fetch)
             known = self.partitions.get(key)
             if known is None:
-                self.partitions[key] = SessionPartition(fetch)
-                added.append(key)
+                known = self.partitions[key] = SessionPartition(fetch)
+                added.append(known)
             else:
                 known.asks(fetch)
-            self.hot[key] = None
-        removed: list[SessionKey] = []
+            self.hot[known] = None
+        removed: list[SessionPartition] = []
         for topic, partition in request.forgotten:
-            if self.partitions.pop((topic, partition), None) is not None:
-                self.hot.pop((topic, partition), None)
-                removed.append((topic, partition))
+            gone = self.partitions.pop((topic, partition), None)
+            if gone is not None:
+                self.hot.pop(gone, None)
+                removed.append(gone)
         return added, removed
 
 

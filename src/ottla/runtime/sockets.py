@@ -27,8 +27,9 @@ FRAME_SIZE = Struct(">i")
 RECEIVE_BUFFER_BYTES = 64 * 1024
 PARTIAL_BYTES_MAX = 16 * 1024
 """An unfinished frame longer than this moves from the shared buffer into one of its own."""
-SPARE_BUFFER_BYTES_MAX = 1024 * 1024
-"""A large frame's buffer up to this size is kept for the next one: zeroing fresh ones costs 5 %."""
+SPARE_BYTES_MAX = 6 * 1024 * 1024
+"""Buffers of large frames, this much together, are kept for the next ones: a follower hears of several leaders
+at a time, and fresh memory costs more than the bytes that come into it."""
 LARGE_FRAMES_BYTES_MAX = 1 << 30
 """All connections together may have so much of unfinished large frames here; who wants more is closed."""
 READS_PER_TURN = 8
@@ -333,13 +334,16 @@ class SocketConnection:
                 if _by_sendfile(chunk):
                     more = MSG_MORE  # one packet with what sendfile adds
                     break
-                buffers.append(_read_whole(chunk))
-            else:
-                buffers.append(chunk)
-            total += len(buffers[-1])
+                chunk = _read_whole(chunk)
+            buffers.append(chunk)
+            total += len(chunk)
             if len(buffers) == IOV_MAX or total >= WRITE_BYTES_PER_TURN:
                 break
         sent = self._socket.sendmsg(buffers, (), more)
+        if sent == total:
+            for _ in buffers:
+                self._queue.popleft()
+            return sent, True
         left = sent
         for buffer in buffers:
             if left < len(buffer):
@@ -348,7 +352,7 @@ class SocketConnection:
                 return sent, False
             left -= len(buffer)
             self._queue.popleft()
-        return sent, True
+        raise AssertionError(f"{sent} of {total} bytes were sent, and none is left")
 
     def _send_file(self, chunk: FileRange, budget: int) -> int:
         count = min(chunk.size, budget)
@@ -484,7 +488,8 @@ class RealNetwork:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        self._spare_buffer: bytearray | None = None
+        self._spare_buffers: list[bytearray] = []
+        self._spare_bytes = 0
         self._reserved_bytes = 0
 
     def reserve(self, size: int) -> None:
@@ -498,20 +503,24 @@ class RealNetwork:
         assert self._reserved_bytes >= 0
 
     def take_spare_buffer(self) -> bytearray:
-        buffer, self._spare_buffer = self._spare_buffer, None
-        return bytearray() if buffer is None else buffer
+        if not self._spare_buffers:
+            return bytearray()
+        buffer = self._spare_buffers.pop()
+        self._spare_bytes -= len(buffer)
+        return buffer
 
     def keep_spare_buffer(self, buffer: bytearray) -> None:
-        """Use it again for the next large frame, unless somebody still holds a view of it (the traceback
-        of a stored exception is enough): such a buffer cannot grow, and is theirs."""
-        if len(buffer) > SPARE_BUFFER_BYTES_MAX:
+        """Use it again for a large frame, unless somebody still holds a view of it (the traceback of a
+        stored exception is enough): such a buffer cannot grow, and is theirs."""
+        if self._spare_bytes + len(buffer) > SPARE_BYTES_MAX:
             return
         try:
             buffer.append(0)
         except BufferError:
             return
         del buffer[-1:]
-        self._spare_buffer = buffer
+        self._spare_buffers.append(buffer)
+        self._spare_bytes += len(buffer)
 
     async def listen(
         self,

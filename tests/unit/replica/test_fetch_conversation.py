@@ -143,9 +143,9 @@ def test_a_session_remembers_positions_and_what_is_hot() -> None:
     assert len(added) == 2 and not removed and len(session.hot) == 2
     session.hot.clear()
     session.update(request(9))
-    [key] = session.hot
-    assert session.partitions[key].fetch.fetch_offset == 9
-    assert session_key(session.partitions[key].fetch) == key
+    [known] = session.hot
+    assert known.fetch.fetch_offset == 9
+    assert session.partitions[session_key(known.fetch)] is known
 
 
 def test_a_request_of_the_wrong_epoch_or_of_an_unknown_session_is_refused() -> None:

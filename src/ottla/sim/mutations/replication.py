@@ -201,7 +201,7 @@ def answers_a_produce_of_an_earlier_leadership() -> list[Patch]:
     somebody else's records may be there."""
     original = ReplicaManager._complete_awaiting
 
-    def complete_awaiting(self: ReplicaManager, partition: Partition, news: News) -> None:
+    def complete_awaiting(self: ReplicaManager, partition: Partition, news: int) -> None:
         original(self, partition, news & ~News.DEPOSED)
 
     return [Patch(ReplicaManager, "_complete_awaiting", complete_awaiting)]
@@ -236,7 +236,7 @@ def session_forgets_news_between_requests() -> list[Patch]:
     """A fetch session notes a partition's news only while a request is parked."""
     original = SessionWatch.partition_changed
 
-    def partition_changed(self: SessionWatch, partition: Partition, news: News) -> None:
+    def partition_changed(self: SessionWatch, partition: Partition, news: int) -> None:
         if self._parked is not None or partition.role is Role.OFFLINE:
             original(self, partition, news)
 
