@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from collections import defaultdict
@@ -30,6 +31,7 @@ Rounds = dict[str, dict[str, dict[str, list[float]]]]
 
 def main() -> int:
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # on the way out brokers are killed
     chosen = choose(options)
     targets: list[type[Target]] = [Ottla, Kafka]
     if options.only:
