@@ -32,10 +32,10 @@ from ottla.wire import fetch as codec
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch import FetchedPartition, FetchRequest
 
-CALLS_MAX = 215
+CALLS_MAX = 230
 """Budget, counted by test_counted_work: what one fetch of one partition may call, however many batches it brings
 and however many partitions its session has."""
-IDLE_CALLS_MAX = 92
+IDLE_CALLS_MAX = 115
 """Budget: the same for a fetch that has nothing to tell when its time is up."""
 
 FROM_FOLLOWER_SINCE = 11
