@@ -163,7 +163,8 @@ def write(rounds: Rounds) -> None:
     text = DOCUMENT.read_text()
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    DOCUMENT.write_text(f"{head}{BEGIN}\n{report.markdown(rounds)}\n{END}{tail}")
+    picture = f"![How far ottla is ahead (right of the line) or behind]({CHART.name})"
+    DOCUMENT.write_text(f"{head}{BEGIN}\n{report.markdown(rounds)}\n{picture}\n\n{END}{tail}")
     CHART.write_text(report.chart(rounds))
 
 
