@@ -347,6 +347,9 @@ class Segment:
             if base + delta >= offset:
                 return Place(position, before)
             before = base + delta + 1
+            if position + length + LENGTH_END > end:
+                # Else it would look like a gap at the end, and readers would go on with the next segment.
+                raise CorruptBatch(position, f"{length} bytes long, {end - position} are left")
             position += length + LENGTH_END
         return Place(self.size, before)
 

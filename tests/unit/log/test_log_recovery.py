@@ -473,3 +473,17 @@ def test_a_cut_that_meets_damage_leaves_the_log_as_it_is():
     with pytest.raises(CorruptBatch):
         log.truncate_to(4)
     assert (log.log_end, log.size_bytes, bytes(disk.peek(f"{log.path}/{0:020d}.log"))) == before
+
+
+def test_a_batch_whose_length_is_damaged_is_not_taken_for_a_gap():
+    """Readers, followers too, went on with the next segment and never saw the records between (simulator seed
+    1786)."""
+    disk = sim_disk()
+    log = new_log(disk, replace(SMALL, segment_bytes=400))
+    while len(log.segment_bases) < 3:
+        append(log, 1)
+    first = f"{log.path}/{0:020d}.log"
+    again = reopen(disk, clean=True)
+    disk.open(first).write_at(8, (10**6).to_bytes(4, "big"))  # the length of the first batch
+    with pytest.raises(CorruptBatch):
+        again.read(1, max_bytes=10_000, end_offset=again.log_end)
