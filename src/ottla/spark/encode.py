@@ -6,7 +6,9 @@ Two encoders do the same, byte for byte: this one in plain Python, which is at o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -14,8 +16,9 @@ from ottla.client.partitioner import partition_for
 from ottla.records.record import write_varint
 from ottla.spark.errors import SparkSourceError
 
-ROWS_FOR_PYTHON: Final = 5_000
-"""Loading what numba compiled takes a second, in which so many rows are written."""
+SLOW_BYTES_MAX: Final = 8 << 20
+"""To load what numba compiled takes more than a second of processor time, in which so many bytes are encoded slowly. A worker
+that has come so far will write more."""
 
 MASK: Final = (1 << 64) - 1
 MULTIPLIER: Final = 0x9E3779B97F4A7C15
@@ -161,6 +164,21 @@ def _partitions(array: Any | None, rows: int) -> Any:
     if ((given < 0) & (_valid(array) == 1)).any():
         raise SparkSourceError("a row has a negative number in the column 'partition'")
     return _frozen(np.where(_valid(array) == 1, given, STICKY).astype(np.int64))
+
+
+_slow_bytes = 0
+
+
+def encoder_for(size: int) -> Any:
+    """The module to encode so many more bytes with; where there is no numba it is always this one."""
+    global _slow_bytes
+    _slow_bytes += size
+    if _slow_bytes > SLOW_BYTES_MAX:
+        with suppress(ImportError):
+            from ottla.spark import encode_numba
+
+            return encode_numba
+    return sys.modules[__name__]
 
 
 class Encoded(NamedTuple):

@@ -20,7 +20,7 @@ from ottla.client.pipelined import PipelinedProducer, Section
 from ottla.client.transactions import ProducerIdentity
 from ottla.records import compression
 from ottla.spark import encode
-from ottla.spark.encode import ROWS_FOR_PYTHON, STICKY, Columns, columns_of
+from ottla.spark.encode import STICKY, Columns, columns_of, encoder_for
 from ottla.spark.errors import SparkSourceError
 from ottla.spark.write_options import WriteOptions
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -83,10 +83,7 @@ class TaskProducer:
             return
         columns = columns_of(batch, self._options.topic)
         self._rows += columns.rows
-        if self._rows > ROWS_FOR_PYTHON and self._encoder is encode:
-            from ottla.spark import encode_numba
-
-            self._encoder = encode_numba
+        self._encoder = encoder_for(batch.nbytes)
         counts = [len(self._topic(topic).partitions) for topic in columns.topics]
         chosen: Any = np.empty(columns.rows, np.int64)
         self._encoder.choose_partitions(columns, counts, chosen)

@@ -123,18 +123,24 @@ class DecisionLog:
         newest: Decision | None = None
         key = self._query.encode()
         position = await self._client.offset(DECISION_TOPIC, self._partition, EARLIEST)
-        async with asyncio.timeout(2 * DRIVER_TIMEOUT_MS / 1000):
-            while position < offset:
-                fetched = await self._client.fetch(
-                    DECISION_TOPIC, self._partition, position, committed=True
-                )
-                for record in fetched.records:
-                    if record.key == key and record.value is not None and record.offset < offset:
-                        newest = Decision.from_json(self._query, record.value)
-                # Compaction may have removed the last ones; another query's decision may be open.
-                if fetched.next_offset == position and fetched.last_stable_offset >= offset:
-                    break
-                position = fetched.next_offset
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 2 * DRIVER_TIMEOUT_MS / 1000
+        while position < offset:
+            fetched = await self._client.fetch(
+                DECISION_TOPIC, self._partition, position, committed=True
+            )
+            for record in fetched.records:
+                if record.key == key and record.value is not None and record.offset < offset:
+                    newest = Decision.from_json(self._query, record.value)
+            if fetched.next_offset == position:
+                if fetched.last_stable_offset >= offset:
+                    break  # compaction has removed the last ones
+                if loop.time() > deadline:
+                    raise SparkSourceError(
+                        f"the decisions in {DECISION_TOPIC}-{self._partition} cannot be read: a transaction is open there at "
+                        f"offset {fetched.last_stable_offset}, and nobody ends it ('ottla transactions' shows whose it is)"
+                    )
+            position = fetched.next_offset
         return newest
 
 
@@ -212,23 +218,29 @@ class SinkDriver:
 
     async def _outcome_in_log(self, written: Written) -> Outcome:
         topic, partition, first = written.topic, written.partition, written.first_offset
-        async with asyncio.timeout(self._client.connections.timeout_s):
-            while True:
-                try:
-                    fetched = await self._client.fetch(
-                        topic, partition, first, max_bytes=1, max_wait_ms=0, committed=True
-                    )
-                except KafkaError as error:
-                    if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                        raise
-                    raise SparkSourceError(
-                        f"nobody knows any more whether {written} was committed: its coordinator has forgotten it, and the "
-                        "records are not in the topic any more"
-                    ) from error
-                if fetched.last_stable_offset > first:
-                    is_aborted = (written.identity.producer_id, first) in fetched.aborted
-                    return Outcome.ABORTED if is_aborted else Outcome.COMMITTED
-                await asyncio.sleep(LOOK_EVERY_S)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._client.connections.timeout_s
+        while True:
+            try:
+                fetched = await self._client.fetch(
+                    topic, partition, first, max_bytes=1, max_wait_ms=0, committed=True
+                )
+            except KafkaError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                raise SparkSourceError(
+                    f"nobody knows any more whether {written} was committed: its coordinator has forgotten it, and the "
+                    "records are not in the topic any more"
+                ) from error
+            if fetched.last_stable_offset > first:
+                is_aborted = (written.identity.producer_id, first) in fetched.aborted
+                return Outcome.ABORTED if is_aborted else Outcome.COMMITTED
+            if loop.time() > deadline:
+                raise SparkSourceError(
+                    f"the transaction of {written} can neither be ended nor is it over; start the query again when the "
+                    "cluster is well"
+                )
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def abort(self, written: Written) -> None:
         """What nobody decided about, told by the one who wrote it or by whom he told."""
