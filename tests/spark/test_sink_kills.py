@@ -23,9 +23,9 @@ from support.transactions import read
 HERE = Path(__file__).parent
 PARTITIONS = 2
 ROWS = 300
-JOB_S_MAX = 300
+JOB_S_MAX = 1200
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 TASK_POINTS = (
     "task:begins",
