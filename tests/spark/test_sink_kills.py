@@ -212,5 +212,5 @@ RUNS = [int(number) for number in os.environ.get("OTTLA_KILL_RUNS", "1 2").split
 
 @pytest.mark.parametrize("seed", RUNS)
 def test_P51_random_kills(job: Job, seed: int) -> None:
-    """More of them: OTTLA_KILL_RUNS="$(seq -s' ' 30)" scripts/test --slow -k random_kills"""
+    """More of them: OTTLA_KILL_RUNS="$(seq -s' ' 30)" .venv/bin/python -m pytest FILE -k random_kills"""
     random_run(job, seed)
