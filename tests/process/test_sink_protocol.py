@@ -58,9 +58,9 @@ def test_a_decision_is_kept_after_the_transaction_timeout(
     three = new_cluster(3, transaction_abort_timed_out_transaction_cleanup_interval_ms="100")
     sink = Sink(three, three.create_topic("t"))
     with pytest.raises(Died):
-        sink.commit("one", sink.write("one", timeout_ms=1500), dies_in=(1, 1))
+        sink.commit("one", sink.write("one", timeout_ms=15_000), dies_in=(1, 1))
 
-    wait_until(lambda: not sink.is_open(), 20, "the timeout has aborted the others")
+    wait_until(lambda: not sink.is_open(), 60, "the timeout has aborted the others")
     with pytest.raises(Refused, match="task 1"):
         sink.commit("other", sink.write("other", seed=" is different"))
     with pytest.raises(Died):

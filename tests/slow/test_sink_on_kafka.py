@@ -54,8 +54,8 @@ def test_the_driver_dies_before_a_step(sink: Sink, step: str) -> None:
 
 def test_a_decision_is_kept_after_the_transaction_timeout(sink: Sink) -> None:
     with pytest.raises(Died):
-        sink.commit("one", sink.write("one", timeout_ms=1500), dies_in=(1, 1))
-    wait_until(lambda: not sink.is_open(), 30, "the timeout has aborted the others")
+        sink.commit("one", sink.write("one", timeout_ms=15_000), dies_in=(1, 1))
+    wait_until(lambda: not sink.is_open(), 60, "the timeout has aborted the others")
     with pytest.raises(Refused, match="task 1"):
         sink.commit("other", sink.write("other", seed=" is different"))
     sink.commit("two", sink.write("two"))

@@ -15,7 +15,7 @@ from ottla.client.partitioner import partition_for
 from support.cluster import ProcessCluster, wait_until
 from support.transactions import read
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2000)]
 
 
 def write(frame: Any, cluster: ProcessCluster, **options: object) -> None:

@@ -16,10 +16,11 @@ from ottla.client.transactions import ONGOING, Transactions
 from support.cluster import ProcessCluster, wait_until
 from support.transactions import read
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2000)]
 
 PARTITIONS = 2
 ROWS = 50
+PATIENCE_S = 900
 
 
 class Stream:
@@ -59,7 +60,7 @@ class Stream:
         for name, value in self.options.items():
             writer = writer.option(name.replace("_", "."), value)
         query = writer.start()
-        query.awaitTermination(200)
+        assert query.awaitTermination(PATIENCE_S), "it does not come to an end"
         return query
 
     def forget(self, batch: int) -> None:

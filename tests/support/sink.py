@@ -135,4 +135,4 @@ class Sink:
 
     def becomes_visible(self, rows: list[str]) -> None:
         """The markers are written soon after the decision; and then nothing more comes."""
-        wait_until(lambda: self.visible() == sorted(rows), 10, f"{rows} are visible", every=0.1)
+        wait_until(lambda: self.visible() == sorted(rows), 40, f"{rows} are visible", every=0.1)
