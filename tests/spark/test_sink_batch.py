@@ -139,7 +139,7 @@ def test_a_topic_that_is_not_there_is_made_by_a_cluster_that_makes_topics(
         (["'x' AS value"], {"topic": "t", "kafka.compression.type": "rar"}, "'rar' is none of"),
         (["'x' AS value"], {"topic": "t", "kafka.value.serializer": "X"}, "not supported"),
         (["'x' AS value"], {"topic": "t", "kafka.transactional.id": "X"}, "not supported"),
-        (["'x' AS value"], {"topic": "t", "kafka.compresion.type": "lz4"}, "did you mean"),
+        (["'x' AS value"], {"topic": "t", "firstBach": "1"}, "did you mean"),
         (["'x' AS value"], {"topic": " "}, "'topic': is empty"),
         (["'x' AS value"], {"topic": "t", "kafka.enable.transactions": "no"}, "neither true nor"),
         (["'x' AS value"], {"topic": "bad name!"}, "INVALID_TOPIC"),

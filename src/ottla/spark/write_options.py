@@ -18,6 +18,7 @@ from ottla.spark.connection import ConnectionOptions
 from ottla.spark.decisions import FIRST_BATCH
 from ottla.spark.errors import OptionError, SparkSourceError
 from ottla.spark.options import KAFKA, Options
+from ottla.spark.security import Security
 
 BATCH_BYTES: Final = 512 << 10
 """Before compression. Kafka's own producer takes 16 KiB, which costs every side more."""
@@ -32,25 +33,7 @@ _REFUSED: Final = {
     "transactional.id": "the sink gives each task an id of its own",
     "enable.idempotence": "retries never write a row twice, and that cannot be switched off",
 }
-_KNOWN: Final = (
-    "topic",
-    FIRST_BATCH,
-    *(
-        KAFKA + name
-        for name in (
-            *_REFUSED,
-            "acks",
-            "batch.size",
-            "bootstrap.servers",
-            "client.id",
-            "compression.type",
-            "delivery.timeout.ms",
-            "enable.transactions",
-            "request.timeout.ms",
-            "transaction.timeout.ms",
-        )
-    ),
-)
+_SINK_OPTIONS: Final = ("topic", FIRST_BATCH)
 
 
 class WriteOptions(NamedTuple):
@@ -67,7 +50,7 @@ class WriteOptions(NamedTuple):
 
     @classmethod
     def of(cls, options: Options) -> WriteOptions:
-        options.refuse_near_misses(_KNOWN)
+        options.refuse_near_misses(_SINK_OPTIONS)
         for name, why in _REFUSED.items():
             if KAFKA + name in options:
                 raise OptionError(KAFKA + name, f"is not supported: {why}")
@@ -77,11 +60,17 @@ class WriteOptions(NamedTuple):
                 KAFKA + "acks",
                 f"is '{acks}', but rows are always written with acks=all: with less they could be lost",
             )
+        connection = ConnectionOptions.of(options)
+        if connection.security != Security():
+            raise OptionError(
+                KAFKA + "security.protocol",
+                "is only PLAINTEXT for writing; reading knows TLS and SASL, too",
+            )
         topic = options.text("topic")
         if topic is not None and not topic.strip():
             raise OptionError("topic", "is empty")
         return cls(
-            ConnectionOptions.of(options),
+            connection,
             topic,
             options.flag(KAFKA + "enable.transactions", True),
             options.number(KAFKA + "transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
