@@ -8,6 +8,7 @@ the brokers are ours: the same script counts for any Kafka. What survived then g
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import threading
@@ -291,6 +292,7 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=1000, help="records a second (default 1000)")
     parser.add_argument("--no-spark", action="store_true", help="without the pipeline on Spark")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster is removed all the same
     with tempfile.TemporaryDirectory(prefix="ottla-demo-") as directory:
         cluster = Path(directory) / "cluster"
         with_spark = not chosen.no_spark
