@@ -19,7 +19,9 @@ class Claim:
     """Of the newest decision that named a leader: since then nothing can have been committed."""
 
     leader: int
+    epoch: int
     since: float
+    """When its leadership began."""
     directories: tuple[UUID, ...]
     """Of the leader's broker."""
     members: Mapping[int, int]
@@ -42,9 +44,12 @@ class Claims:
             partition = None if topic is None else topic.partitions[number]
             if partition is not None and partition.leader != NO_LEADER:
                 brokers = after.brokers
+                before = self._claims.get((topic_id, number))
+                goes_on = before is not None and before.epoch == partition.leader_epoch
                 self._claims[topic_id, number] = Claim(
                     partition.leader,
-                    self._now(),
+                    partition.leader_epoch,
+                    before.since if before is not None and goes_on else self._now(),
                     brokers[partition.leader].directories,
                     {id: brokers[id].epoch for id in (*partition.isr, *partition.elr)},
                 )
