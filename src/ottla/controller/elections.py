@@ -153,6 +153,9 @@ def change(
         after.last_known = ()
     elif partition.leader != NO_LEADER and partition.leader not in emptied:
         after.last_known = (partition.leader,)
+    elif not after.elr and not after.last_known:
+        # Whoever left the ELR last may miss a tail, as a last leader may, and has all the rest.
+        after.last_known = tuple(r for r in partition.elr if r not in emptied)
     after.last_known = tuple(replica for replica in after.last_known if replica in replicas)
     return _record(topic_id, index, partition, after)
 

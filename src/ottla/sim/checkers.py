@@ -53,7 +53,7 @@ class Checkers:
         self.on_decisions = self._quorum.on_decisions
         self.leaders = Leaders(self._now)
         self.on_decisions.append(self.leaders.decided)
-        self._claims = Claims(self._now)
+        self._claims = Claims()
         self.on_decisions.append(self._claims.decided)
         self.expiry = Expiry(self._now)
         self.on_decisions.append(self.expiry.decided)
@@ -102,7 +102,6 @@ class Checkers:
 
     def power_lost(self, node: int) -> None:
         """Told before the machine is started again: what it has unflushed may be gone."""
-        self._claims.harmed(node)
         for replica in self._watched[node].replicas.values():
             self._doubt(node, replica)
 
@@ -788,9 +787,10 @@ class Checkers:
             entitled = (*was.isr, *was.elr)
             if now.replicas != was.replicas:
                 entitled += now.isr  # one joins and takes over at once: it is checked as a joiner
-            last = self._claims.last_leader(image.topics[key.topic].id, key.partition)
+            topic_id = image.topics[key.topic].id
             recovers = now.leader_recovery_state == RECOVERING and (
-                now.leader == last or self._allows_unclean(key)
+                now.leader in self._claims.last_resort(image, topic_id, key.partition)
+                or self._allows_unclean(key)
             )
             if now.leader not in entitled and not recovers:
                 raise self._fail(

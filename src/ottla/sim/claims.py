@@ -6,7 +6,7 @@ its records are destroyed. Only whoever kept count outside of it can tell the tw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -19,9 +19,6 @@ class Claim:
     """Of the newest decision that named a leader: since then nothing can have been committed."""
 
     leader: int
-    epoch: int
-    since: float
-    """When its leadership began."""
     directories: tuple[UUID, ...]
     """Of the leader's broker."""
     members: Mapping[int, int]
@@ -29,14 +26,8 @@ class Claim:
 
 
 class Claims:
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._claims: dict[tuple[UUID, int], Claim] = {}
-        self._harmed: dict[int, float] = {}
-        """When a machine last lost power or disk."""
-
-    def harmed(self, node: int) -> None:
-        self._harmed[node] = self._now()
 
     def decided(self, _: int, __: MetadataImage, after: MetadataImage, delta: Delta) -> None:
         for topic_id, number in delta.changed_partitions:
@@ -44,19 +35,23 @@ class Claims:
             partition = None if topic is None else topic.partitions[number]
             if partition is not None and partition.leader != NO_LEADER:
                 brokers = after.brokers
-                before = self._claims.get((topic_id, number))
-                goes_on = before is not None and before.epoch == partition.leader_epoch
                 self._claims[topic_id, number] = Claim(
                     partition.leader,
-                    partition.leader_epoch,
-                    before.since if before is not None and goes_on else self._now(),
                     brokers[partition.leader].directories,
                     {id: brokers[id].epoch for id in (*partition.isr, *partition.elr)},
                 )
 
-    def last_leader(self, topic_id: UUID, number: int) -> int:
+    def last_resort(self, image: MetadataImage, topic_id: UUID, number: int) -> set[int]:
+        """Who may lead and lack a tail when nobody is left who has everything: the last leader; those who were in
+        sync with it, if its disk is another one."""
         claim = self._claims.get((topic_id, number))
-        return NO_LEADER if claim is None else claim.leader
+        if claim is None:
+            return set()
+        return {claim.leader} if self._has_its_disk(image, claim) else set(claim.members)
+
+    def _has_its_disk(self, image: MetadataImage, claim: Claim) -> bool:
+        leader = image.brokers.get(claim.leader)
+        return leader is not None and bool(set(claim.directories) & set(leader.directories))
 
     def heirs(
         self, image: MetadataImage, topic_id: UUID, number: int, partition: PartitionImage
@@ -70,9 +65,6 @@ class Claims:
             for id, epoch in claim.members.items()
             if id in partition.replicas and id in image.brokers and image.brokers[id].epoch == epoch
         }
-        leader = image.brokers.get(claim.leader)
-        if claim.leader in partition.replicas and leader is not None:
-            has_its_disk = set(claim.directories) <= set(leader.directories)
-            if has_its_disk or self._harmed.get(claim.leader, 0.0) < claim.since:
-                found.setdefault(claim.leader, "led it last and has its disk")
+        if claim.leader in partition.replicas and self._has_its_disk(image, claim):
+            found.setdefault(claim.leader, "led it last and has its disk")
         return found

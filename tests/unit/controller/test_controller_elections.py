@@ -125,6 +125,17 @@ def test_the_last_known_leader_leads_again_only_when_isr_and_elr_are_empty() -> 
     assert record.last_known_elr == ()
 
 
+def test_who_left_the_elr_last_is_remembered_when_the_leader_after_it_had_nothing() -> None:
+    """It was elected before the controller heard that its disk was another one (seed 65)."""
+    offline = partition(isr=(), leader=NO_LEADER, elr=(2,))
+    record = change(TOPIC, 0, offline, rules(1), lost=[2])
+    assert record is not None
+    assert (record.eligible_leader_replicas, record.last_known_elr) == ((), (2,))
+    emptied = change(TOPIC, 0, offline, rules(1), emptied=[2])
+    assert emptied is not None
+    assert (emptied.eligible_leader_replicas, emptied.last_known_elr) == ((), None)
+
+
 def test_D12_an_absent_last_known_leader_is_never_elected() -> None:
     alone = partition(isr=(), leader=NO_LEADER, last_known=(2,))
     assert change(TOPIC, 0, alone, rules(1, 3)) is None
