@@ -10,6 +10,7 @@ import pytest
 from ottla.client import Client
 from ottla.client.transactions import Transactions
 from ottla.spark.decisions import Refused, withdrawing
+from ottla.wire.errors import KafkaError
 from support.cluster import ProcessCluster, wait_until
 from support.kafka_server import kafka_instead
 from support.sink import Died, Sink
@@ -26,7 +27,21 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
     with ProcessCluster(directory, 1, overrides) as cluster:
         cluster.stop(1)
         with kafka_instead(cluster):
+            cluster.create_topic("first")
+            wait_until(lambda: has_coordinators(cluster), 120, "transactions have coordinators")
             yield cluster
+
+
+def has_coordinators(cluster: ProcessCluster) -> bool:
+    """A new cluster makes the topic of its transactions when somebody first asks."""
+    sink = Sink(cluster, "first")
+    try:
+        sink.commit("run", sink.write("run"))
+    except KafkaError as error:
+        if not error.retriable:
+            raise
+        return False
+    return True
 
 
 @pytest.fixture
