@@ -263,9 +263,8 @@ class Checkers:
             return
         replica = watched.replicas.get(key)
         ledger = self._ledger(key)
-        excused = ledger.losses or (
-            replica is not None
-            and (replica.is_doubtful or replica.committed_in < ledger.recovered_in)
+        excused = replica is not None and (
+            replica.is_doubtful or replica.committed_in < ledger.recovered_in
         )
         if truncation.below_high_watermark and not excused:
             raise self._fail("D8", node, key, f"cut what it says is committed: {truncation}")

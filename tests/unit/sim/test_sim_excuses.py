@@ -1,0 +1,128 @@
+"""What the oracle excuses, and what it does not: logs that begin late, losses, partitions that nobody leads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+from ottla.metadata.image import (
+    BrokerImage,
+    Delta,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from ottla.metadata.records import NO_LEADER, RECOVERED, TOPIC_RESOURCE
+from ottla.sim.claims import Claims
+from ottla.sim.expiry import LATE_S, Expiry
+from ottla.sim.operator import HIGH_WATERMARK
+from ottla.sim.oracle import Copy, Ledger, Seen
+from ottla.wire.types import TopicPartition
+
+KEY = TopicPartition("t", 0)
+TOPIC = UUID(int=1)
+LED = PartitionImage(
+    replicas=(1, 2, 3),
+    isr=(1,),
+    removing=(),
+    adding=(),
+    leader=1,
+    leader_epoch=0,
+    partition_epoch=0,
+    leader_recovery_state=RECOVERED,
+    directories=(UUID(int=101), UUID(int=102), UUID(int=103)),
+    elr=(2,),
+    last_known_elr=(),
+)
+FORGOTTEN = replace(LED, isr=(), elr=(), leader=NO_LEADER)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def of_batches(count: int, size: int = 100) -> Copy:
+    copy = Copy()
+    for base in range(count):
+        copy.add(Seen(base, base + 1, 0, b"%d" % base, 0, base * size, size))
+    return copy
+
+
+def broker(id: int, epoch: int = 5, directory: int | None = None) -> BrokerImage:
+    disk = UUID(int=directory or 100 + id)
+    return BrokerImage(id, epoch, UUID(int=7), (), (), None, False, False, (disk,), None)
+
+
+def image(partition: PartitionImage, *brokers: BrokerImage) -> MetadataImage:
+    topic = TopicImage("t", TOPIC, (partition,))
+    by_id = {each.id: each for each in (broker(1), broker(2), broker(3), *brokers)}
+    return MetadataImage(brokers=by_id, topics={"t": topic}, topics_by_id={TOPIC: topic})
+
+
+def claims() -> Claims:
+    found = Claims()
+    delta = Delta(changed_partitions=[(TOPIC, 0)])
+    found.decided(1, image(LED), image(LED), delta)
+    found.decided(1, image(LED), image(FORGOTTEN), delta)
+    return found
+
+
+def test_a_log_begins_no_higher_than_somebody_asked_for() -> None:
+    expiry = Expiry(Clock())
+    assert expiry.permits(KEY, 0, of_batches(10), committed=10)
+    assert not expiry.permits(KEY, 1, of_batches(10), committed=10)
+    expiry.asked(KEY, 4)
+    assert expiry.permits(KEY, 4, of_batches(10), committed=10)
+    assert not expiry.permits(KEY, 5, of_batches(10), committed=10)
+
+
+def test_all_that_is_committed_may_be_asked_for_and_done_soon_after() -> None:
+    clock = Clock()
+    expiry = Expiry(clock)
+    expiry.asked(KEY, HIGH_WATERMARK)
+    assert not expiry.permits(KEY, 9, of_batches(10), committed=8)
+    assert expiry.permits(KEY, 8, of_batches(10), committed=8)
+    clock.now += LATE_S + 1
+    assert expiry.permits(KEY, 8, of_batches(10), committed=10), "another may take that over"
+    assert not expiry.permits(KEY, 9, of_batches(10), committed=10)
+
+
+def test_retention_leaves_as_much_as_it_was_ever_told_to_keep() -> None:
+    expiry = Expiry(Clock())
+    for value in ("300", "900", "-1"):
+        after = MetadataImage(configs={(TOPIC_RESOURCE, "t"): {"retention.bytes": value}})
+        expiry.decided(1, after, after, Delta(changed_configs=[(TOPIC_RESOURCE, "t")]))
+    assert not expiry.permits(KEY, 8, of_batches(10), committed=10), "that leaves 200 bytes"
+    assert expiry.permits(KEY, 7, of_batches(10), committed=10)
+    gone = Delta(deleted_topics=[TopicImage("t", TOPIC, (LED,))])
+    expiry.decided(1, MetadataImage(), MetadataImage(), gone)
+    assert not expiry.permits(KEY, 1, of_batches(10), committed=10), "the next topic of that name"
+
+
+def test_a_loss_excuses_what_former_leaders_had_there_and_nothing_else() -> None:
+    ledger = Ledger(KEY)
+    ledger.commit(of_batches(10), 10)
+    ledger.lose_from(6, 3, of_batches(6))
+    assert ledger.excuses(6, 2) and ledger.excuses(9, 0)
+    assert not ledger.excuses(5, 2), "below what was lost"
+    assert not ledger.excuses(6, 3), "written by the leader that began without it"
+
+
+def test_what_a_controller_forgets_is_not_lost() -> None:
+    now = image(FORGOTTEN)
+    assert list(claims().heirs(now, TOPIC, 0, FORGOTTEN)) == [1, 2]
+    assert claims().last_resort(now, TOPIC, 0) == {1}
+
+
+def test_whoever_restarted_is_no_heir_unless_it_led_last() -> None:
+    now = image(FORGOTTEN, broker(1, epoch=9), broker(2, epoch=9))
+    assert list(claims().heirs(now, TOPIC, 0, FORGOTTEN)) == [1]
+
+
+def test_hope_is_gone_when_the_last_leader_has_another_disk_and_the_others_restarted() -> None:
+    now = image(FORGOTTEN, broker(1, epoch=9, directory=999), broker(2, epoch=9))
+    assert claims().heirs(now, TOPIC, 0, FORGOTTEN) == {}
+    assert claims().last_resort(now, TOPIC, 0) == {1, 2}, "whoever was in sync with it, then"
