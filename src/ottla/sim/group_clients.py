@@ -11,9 +11,9 @@ from typing import Any
 from ottla.records.batch import CorruptBatch, batches, check_crc
 from ottla.records.record import ControlType, control_type
 from ottla.records.record import records as records_of
+from ottla.sim.connections import BACKOFF_S, Connections
 from ottla.sim.group_oracle import Commit, GroupOracle
 from ottla.sim.membership import COMMIT_VERSION, FETCH_VERSION, Member
-from ottla.sim.workload import BACKOFF_S, Connections
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import RETRIABLE, ErrorCode, InvalidFrame
 from ottla.wire.types import TopicPartition

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from ottla.broker.verification import TRANSACTION_TOPIC
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import SimCluster
+from ottla.sim.connections import BACKOFF_S, Connections
 from ottla.sim.group_clients import CommittedReader, Committer, Moods
 from ottla.sim.group_oracle import GroupOracle, text
 from ottla.sim.membership import (
@@ -25,7 +26,6 @@ from ottla.sim.membership import (
     Member,
 )
 from ottla.sim.processors import Processor
-from ottla.sim.workload import BACKOFF_S, Connections
 from ottla.sim.world import SimHost
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.types import TopicPartition

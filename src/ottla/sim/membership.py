@@ -15,8 +15,8 @@ from uuid import UUID
 
 from ottla.coordinators.consumer import JOINING, LEAVING, LEAVING_FOR_A_WHILE
 from ottla.coordinators.subscription import PROTOCOL_TYPE, read_assignment, write_assignment
+from ottla.sim.connections import REQUEST_TIMEOUT_S, Connections
 from ottla.sim.group_oracle import GroupOracle
-from ottla.sim.workload import REQUEST_TIMEOUT_S, Connections
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import RETRIABLE, ErrorCode, InvalidFrame
 from ottla.wire.types import TopicPartition

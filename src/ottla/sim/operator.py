@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import TOPIC_RESOURCE
-from ottla.sim.workload import TABLE, Connections, create_topic, delete_topic
+from ottla.sim.connections import Connections, create_topic, delete_topic
+from ottla.sim.workload import TABLE
 from ottla.sim.world import SimHost
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame

@@ -19,11 +19,11 @@ from typing import Any
 from ottla.records.batch import batches, check_crc
 from ottla.records.record import Record, build
 from ottla.records.record import records as records_of
+from ottla.sim.connections import BACKOFF_S, REQUEST_TIMEOUT_S, Connections
 from ottla.sim.group_clients import NO_ANSWER, READ_COMMITTED, Moods, fetch_committed, topics_of
 from ottla.sim.group_oracle import GroupOracle, Transaction, text
 from ottla.sim.loop import START_NS
 from ottla.sim.membership import TRANSACTION, Coordinator, Member
-from ottla.sim.workload import BACKOFF_S, REQUEST_TIMEOUT_S, Connections
 from ottla.sim.world import WALL_START_MS
 from ottla.wire import produce
 from ottla.wire.apis import ApiKey

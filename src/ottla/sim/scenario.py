@@ -22,6 +22,7 @@ from ottla.log.errors import LogDirError, WrongDirectory
 from ottla.sim import profiles, tables
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import SimCluster, SimNode
+from ottla.sim.connections import create_topic
 from ottla.sim.coverage import counted, mark
 from ottla.sim.faults import CLIENTS, Absence, FaultPlan, Nemesis
 from ottla.sim.group_observers import watched
@@ -32,7 +33,7 @@ from ottla.sim.operator import UNCLEAN, Operator
 from ottla.sim.oracle import Violation
 from ottla.sim.swallowed import heard
 from ottla.sim.verdict import check_end, unsettled
-from ottla.sim.workload import TABLE, Workload, create_topic
+from ottla.sim.workload import TABLE, Workload
 from ottla.sim.world import World
 from ottla.wire.types import TopicPartition
 
