@@ -168,7 +168,9 @@ class Starting:
         return bool(poll.poll(1000 * patience_s))
 
     def last_words(self) -> str:
-        """The last line that it wrote, without the command's name."""
+        """The last line that it wrote, without the command's name; nothing yet if it has only just been forked."""
+        if not self.log.exists():
+            return ""
         with open(self.log, "rb") as file:
             file.seek(self._log_begins)
             lines = file.read().decode(errors="replace").strip().splitlines()
