@@ -187,6 +187,14 @@ class DiskCluster:
         decided = self.decided(partition, topic)
         return decided.leader >= 0 and set(decided.isr) == set(decided.replicas)
 
+    def active_controller(self) -> int:
+        def leading() -> list[int]:
+            quorums = {id: node.node.quorum for id, node in self.cluster.nodes.items() if node.node}
+            return [id for id, quorum in quorums.items() if quorum and quorum.raft.is_leader]
+
+        self.wait(lambda: bool(leading()))
+        return leading()[-1]
+
     def directory_id(self, node_id: int, directory: str) -> Any:
         return self.replicas(node_id).logs.directory_ids[directory]
 

@@ -401,25 +401,27 @@ def test_a_log_that_vanished_is_treated_as_one_that_rotted() -> None:
 
 
 def test_a_replica_that_is_being_copied_anew_stays_unelectable_across_restarts() -> None:
-    with World(35) as world:  # a seed in which node 2, whose answers are cut, is not the controller
+    with World(35) as world:
         cluster = DiskCluster(world)
-        cluster.create([1, 2], min_insync_replicas="1", flush_messages="1")
+        # The one whose answers are cut must not be the controller.
+        rotten, whole = sorted({1, 2, 3} - {cluster.active_controller()})
+        cluster.create([rotten, whole], min_insync_replicas="1", flush_messages="1")
         cluster.produce(0, 200)
-        path = flushed(cluster)
-        cluster.node(1).kill()
-        rot(cluster, 1, path)
+        path = flushed(cluster, rotten)
+        cluster.node(rotten).kill()
+        rot(cluster, rotten, path)
         cluster.produce(0)
-        world.network.block("n2", "n1")  # the leader's answers do not arrive
-        cluster.restart(1, wait=False)
-        cluster.wait(lambda: cluster.node(1).node.broker is not None)
+        world.network.block(f"n{whole}", f"n{rotten}")  # the leader's answers do not arrive
+        cluster.restart(rotten, wait=False)
+        cluster.wait(lambda: cluster.node(rotten).node.broker is not None)
         cluster.wait(lambda: cluster.decided().directories[0] == DIRECTORY_LOST)
-        cluster.node(1).kill()
-        cluster.node(2).kill()
+        cluster.node(rotten).kill()
+        cluster.node(whole).kill()
         world.network.heal()
-        cluster.restart(1)
+        cluster.restart(rotten)
         world.run_for(10)
         assert cluster.decided().leader == NO_LEADER
-        cluster.restart(2)
+        cluster.restart(whole)
         cluster.wait(lambda: cluster.is_whole())
         cluster.wait(lambda: DIRECTORY_LOST not in cluster.decided().directories)
         assert cluster.nothing_is_lost() and world.problems() == []

@@ -87,7 +87,10 @@ class Node:
             ready()
             await self.until_failure()
         finally:
-            await self.stop()
+            # In a task of its own. Before Python 3.11.3 a timeout within a task that was cancelled ends the task:
+            # a controller that does not answer would cost the broker its clean stop.
+            loop = asyncio.get_running_loop()
+            await loop.create_task(self.stop(), name="stop")
 
     async def start(self) -> None:
         settings = self.settings
