@@ -220,13 +220,15 @@ class MarkerHandler:
             end = self._append(marker, partition)
         except KafkaError as error:
             parked.errors[key] = error.code
+            if error.code in HAS_IT:
+                # It is in the log already. That counts when it is committed: a leader may still lose it.
+                parked.wait_for(partition, partition.log.log_end, key)
         except LogDirError as error:
             self._replicas.directory_failed(error)
             parked.errors[key] = ErrorCode.KAFKA_STORAGE_ERROR
         else:
             parked.errors[key] = ErrorCode.NONE
-            if partition.log.high_watermark < end:
-                parked.waiting_for.setdefault(partition, []).append((end, key))
+            parked.wait_for(partition, end, key)
 
     def _append(self, marker: Any, partition: Partition) -> int:
         clock = self._replicas.clock
@@ -260,6 +262,10 @@ class ParkedMarkers:
         """What each partition must commit up to, in the order of its log."""
         self._request = request
         self._timer: asyncio.TimerHandle | None = None
+
+    def wait_for(self, partition: Partition, end: int, key: tuple[int, str, int]) -> None:
+        if partition.log.high_watermark < end:
+            self.waiting_for.setdefault(partition, []).append((end, key))
 
     def park(self, replicas: ReplicaManager, timeout_s: float) -> None:
         if not self.waiting_for:
