@@ -198,4 +198,5 @@ def test_kafka_takes_the_directories_of_our_nodes_for_its_own(
         assert f"node.id={node.id}" in info
         assert "problem" not in info
         bootstrap = node.data / "bootstrap.checkpoint"
-        assert sum(batch["count"] for batch in dump_batches(bootstrap, metadata=True)) == 8
+        # Its head and its foot, and the level of each of four features.
+        assert sum(batch["count"] for batch in dump_batches(bootstrap, metadata=True)) == 2 + 4
