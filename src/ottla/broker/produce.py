@@ -179,6 +179,10 @@ class ProduceHandler:
             verdicts = await self._verifier.verify(
                 produce.transactional_id, beginnings, add=request.version >= IMPLICIT_ADD_FROM
             )
+            for index, beginning in self._beginnings(produce).items():
+                # Nobody was asked about this one: we lead its partition only since then, or again.
+                if verdicts.verified.get(index) != beginning.verified:
+                    verdicts.refused.setdefault(index, ErrorCode.CONCURRENT_TRANSACTIONS)
             if not request.connection.closed:
                 self._append(request, produce, verdicts)
         except Exception:

@@ -6,12 +6,12 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from replica_world import World
 
 from ottla.replica.fetcher import FetchConversation, FetcherConfig
 from ottla.replica.sessions import NO_SESSION, FetchSession, SessionCache, session_key
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from support.replica_world import World
 
 
 def response(*partitions: FetchedPartition, session_id: int = 7, error: int = 0) -> FetchResponse:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from replica_world import LAG_S, World
 
 from ottla.replica.partition import Role
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch import FetchPartition
+from support.replica_world import LAG_S, World
 
 
 def consumer_fetch(offset: int, epoch: int = -1) -> FetchPartition:
