@@ -2,8 +2,8 @@
 
     python -m ottla.sim.mutate [--only NAME ...] [--seeds-max 200] [--jobs 2] [--write docs/MUTATIONS.md]
 
-Ordinary scenarios, no schedule made for the bug; where a profile of seeds is likely to meet it, those seeds come
-first. A bug counts as caught by a broken invariant, by a failed
+Ordinary scenarios, no schedule made for the bug; where a profile of seeds, or a kind of fault, is likely to meet it,
+those seeds come first. A bug counts as caught by a broken invariant, by a failed
 assertion of the product, by a file of which the product says that it is damaged, or by missing progress; an
 exception of any other kind does not count, since a
 mutation that only breaks the program proves nothing, and neither does a seed that fails without the bug. Exit
@@ -74,10 +74,11 @@ def passes(seed: int, trouble_s: float | None) -> bool:
     return run_seed(seed, options=Options.draw(seed, trouble_s)).verdict is Verdict.PASSED
 
 
-def order(profile: str, first: int = 0) -> Iterator[int]:
-    """Seeds of a profile, from the first on; all of them where none is named."""
+def order(likely: str, first: int = 0) -> Iterator[int]:
+    """Seeds of a profile, or with a kind of fault, from the first on; all of them where none is named."""
     for seed in itertools.count(first):
-        if not profile or Options.draw(seed).profile == profile:
+        options = Options.draw(seed)
+        if not likely or options.profile == likely or options.faults.weights.get(likely):
             yield seed
 
 
@@ -142,14 +143,14 @@ def table(found: Sequence[Finding], seeds_max: int) -> str:
         "(their names are those of the simulator's documentation), by an assertion of the product itself, or",
         "because the healed cluster does not come to rest. A seed that fails without the bug does not count.",
         "",
-        "Seeds 0, 1, 2, … in turn, where *any* is said. Else only those that drew that profile, in the same order: a",
-        "profile makes a state of the protocol likely (`ottla.sim.profiles`) and knows nothing of bugs. *seeds* is how",
-        "many ran, *seed* the one that noticed. Rows may come from several runs (`--only`); the seconds are those of",
+        "Seeds 0, 1, 2, … in turn, where *any* is said. Else only those that drew that profile, or that kind of fault, in",
+        "the same order: a profile makes a state of the protocol likely (`ottla.sim.profiles`) and knows nothing of bugs.",
+        "*seeds* is how many ran, *seed* the one that noticed. Rows may come from several runs (`--only`); the seconds are those of",
         "whatever else the machine had to do.",
         "",
         f"Mutation score: {caught} of {len(MUTATIONS)} within {seeds_max} seeds each; {seeds} seeds in all.",
         "",
-        "| bug | known from | what it breaks | caught by | seeds | of profile | seed | seconds |",
+        "| bug | known from | what it breaks | caught by | seeds | of | seed | seconds |",
         "|---|---|---|---|---:|---|---:|---:|",
     ]
     registry = list(MUTATIONS)

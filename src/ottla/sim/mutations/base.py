@@ -17,7 +17,7 @@ class Mutation:
     breaks: str
     patches: Callable[[], list[Patch]]
     likely: str
-    """The profile of the runs that are the first to meet it; empty for any."""
+    """The profile of the runs that are the first to meet it, or the kind of fault that they have; empty for any."""
 
     def applied(self) -> AbstractContextManager[None]:
         return patched(self.patches())

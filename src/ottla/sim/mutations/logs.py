@@ -165,7 +165,7 @@ def truncates_below_its_durable_recovery_point() -> list[Patch]:
     return [Patch(Log, "_lower_recovery_point", lower_recovery_point)]
 
 
-@mutation("own (fsyncgate)")
+@mutation("own (fsyncgate)", likely="disk_fault")
 def tries_a_failed_flush_again() -> list[Patch]:
     """fsync failed and is called once more; it succeeds, because the pages count as clean by then."""
     original = Log.flush_plan
@@ -199,7 +199,7 @@ def begins_with_its_last_segments_after_a_crash() -> list[Patch]:
     return [Patch(recovery, "load", load)]
 
 
-@mutation("own")
+@mutation("own", likely="delete_records")
 def deletes_all_records_when_asked_for_some() -> list[Patch]:
     """DeleteRecords deletes up to the high watermark, whatever offset it names."""
     original = OffsetHandlers._begin_deleting
