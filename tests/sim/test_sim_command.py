@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -180,7 +181,7 @@ def test_of_many_seeds_the_first_failure_decides_and_all_are_listed(
     assert ("7 PASSED" in told) is not is_terminal
 
 
-def test_the_trace_of_a_seed_goes_to_a_file(
+def test_the_trace_of_a_seed_tells_each_event_and_where_replicas_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logging.disable()
@@ -189,7 +190,9 @@ def test_the_trace_of_a_seed_goes_to_a_file(
     logging.disable(logging.NOTSET)
     lines = file.read_text().splitlines()
     assert any(" start n1 " in line for line in lines)
-    times = [int(line.split()[0]) for line in lines]
+    state = r"node \d: \w+-\d leader epoch \d+ start \d+ HW \d+ LEO \d+ ISR \[\d.*\]$"
+    assert any(re.search(state, line) for line in lines)
+    times = [float(line.split()[0]) for line in lines]
     assert times == sorted(times)
 
 

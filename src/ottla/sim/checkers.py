@@ -81,7 +81,7 @@ class Checkers:
     def _ledger(self, key: TopicPartition) -> Ledger:
         found = self.ledgers.get(key)
         if found is None:
-            found = self.ledgers[key] = Ledger(key)
+            found = self.ledgers[key] = Ledger(key, self.cluster.world.loop.trace.tell)
         return found
 
     def _note(self, key: TopicPartition, who: int | str, what: str) -> None:
@@ -93,7 +93,8 @@ class Checkers:
     def note_everywhere(self, what: str) -> None:
         """Something happened to machines or the network."""
         for ledger in (*self.ledgers.values(), self._quorum.ledger):
-            ledger.note(self._now(), "nemesis", what)
+            ledger.remember(self._now(), "nemesis", what)
+        self.cluster.world.loop.trace.tell(f"nemesis: {what}")
 
     def _fail(self, rule: str, who: int | str, key: TopicPartition, what: str) -> Violation:
         ledger = self._quorum.ledger if key == METADATA else self._ledger(key)

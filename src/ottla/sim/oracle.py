@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -212,9 +213,13 @@ class Loss(NamedTuple):
 class Ledger:
     """One partition's committed records."""
 
-    def __init__(self, partition: TopicPartition) -> None:
+    def __init__(
+        self, partition: TopicPartition, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Whatever happens to the partition is `tell`'s to hear."""
         self.partition = partition
         self.copy = Copy()
+        self._tell = tell
         self.losses: list[Loss] = []
         self.loss_epoch = -1
         """Leaders of earlier epochs may remember what was lost."""
@@ -228,6 +233,13 @@ class Ledger:
         return self.copy.end
 
     def note(self, now: float, who: str, what: str) -> None:
+        self.remember(now, who, what)
+        self._tell(
+            f"{who}: {'' if what.startswith(str(self.partition)) else f'{self.partition} '}{what}"
+        )
+
+    def remember(self, now: float, who: str, what: str) -> None:
+        """Something that did not happen to this partition alone."""
         self._notes.append(f"{now:.6f} {who}: {what}")
 
     @property

@@ -67,7 +67,7 @@ class QuorumChecker:
     def __init__(self, cluster: SimCluster) -> None:
         self.image = MetadataImage()
         """What the committed metadata adds up to."""
-        self.ledger = Ledger(METADATA)
+        self.ledger = Ledger(METADATA, cluster.world.loop.trace.tell)
         self.on_decisions: list[Callable[[int, MetadataImage, MetadataImage, Delta], None]] = []
         """Called with each committed batch: whose log it was read from, the images before and after."""
         self.voters = {node.id: WatchedVoter(node) for node in cluster.nodes.values()}
@@ -107,7 +107,7 @@ class QuorumChecker:
             self.ledger.note(
                 self._now(),
                 f"node {node}",
-                f"{raft.role} {raft.state} end {journal.log_end} HW {journal.high_watermark}",
+                f"{raft.role} {_told(raft.state)} HW {journal.high_watermark} LEO {journal.log_end}",
             )
             raft.invariants()
             self._check_state(watched, raft.state, raft.role)
@@ -266,3 +266,10 @@ class QuorumChecker:
         """M6: what a node made of the log up to an offset is what anybody makes of it."""
         if image != self._images.get(image.offset):
             raise self._fail("M6", watched.machine.id, f"its image at {image.offset} is another")
+
+
+def _told(state: QuorumState) -> str:
+    voted = "" if state.voted is None else f" voted for {state.voted.id}"
+    return (
+        f"epoch {state.epoch} leader {state.leader}{voted}{' newborn' if state.is_newborn else ''}"
+    )

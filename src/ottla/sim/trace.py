@@ -1,7 +1,8 @@
 """What happened in a simulation, as a hash and, when asked for, as lines.
 
 Two runs of one seed must agree in every line. A line holds virtual time, a word and plain values: never a
-`repr`, whose addresses differ between processes.
+`repr` with an address, which differs between processes. Between them is told what it meant: where a replica stands
+now, what the controller decided, what the nemesis did.
 """
 
 from __future__ import annotations
@@ -34,7 +35,16 @@ class Trace:
         if len(self._entries) == HASHED_AT_ONCE:
             self._hash_entries()
         if self.lines is not None:
-            self.lines.append(" ".join((str(now), word, *map(str, values))))
+            self._keep(" ".join((word, *map(str, values))))
+
+    def tell(self, what: str) -> None:
+        """Not part of the hash: it follows from what is."""
+        if self.lines is not None and not self._ended:
+            self._keep(what)
+
+    def _keep(self, line: str) -> None:
+        assert self.lines is not None
+        self.lines.append(f"{self._now_ns() / 1e9:.6f} {line}")
 
     def _hash_entries(self) -> None:
         """Of integers and strings, and of tuples of them, the `repr` is the same in every process."""
