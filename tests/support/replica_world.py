@@ -39,10 +39,14 @@ class Seen:
         self.proposed: list[Partition] = []
         self.high_watermarks: list[int] = []
         self.shrunk = 0
+        self.went_back = 0
 
     def log_end_advanced(self, partition: Partition) -> None: ...
 
     def log_start_advanced(self, partition: Partition) -> None: ...
+
+    def follower_went_back(self, partition: Partition) -> None:
+        self.went_back += 1
 
     def high_watermark_advanced(self, partition: Partition) -> None:
         self.high_watermarks.append(partition.log.high_watermark)
@@ -130,11 +134,11 @@ class World:
 
     # -- the network
 
-    def ask(self, follower: int, leader: int) -> FetchedPartition:
-        """The follower's fetch reaches the leader; the answer is on its way."""
+    def position(self, follower: int) -> FetchPartition:
+        """What it would fetch next."""
         replica = self[follower]
         offset, last_epoch = replica.next_fetch_position()
-        fetch = FetchPartition(
+        return FetchPartition(
             topic="t",
             topic_id=TOPIC_ID,
             partition=0,
@@ -144,6 +148,12 @@ class World:
             log_start_offset=replica.log.log_start,
             max_bytes=1 << 20,
         )
+
+    def ask(
+        self, follower: int, leader: int, fetch: FetchPartition | None = None
+    ) -> FetchedPartition:
+        """The follower's fetch reaches the leader; the answer is on its way."""
+        fetch = fetch or self.position(follower)
         epoch = self.epochs[follower]
         answer = self[leader].serve_follower(fetch, follower, epoch, 1 << 20, True, self.now)
         if answer.records is not None:

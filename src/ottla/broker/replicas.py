@@ -50,6 +50,8 @@ class News:
     LOG_START = 16
     DEPOSED = 32
     """It led, and does not, or did not for a while."""
+    FOLLOWER = 64
+    """One of its followers asks for less than it had."""
 
 
 class Watcher(Protocol):
@@ -486,6 +488,11 @@ class ReplicaManager:
 
     def log_start_advanced(self, partition: Partition) -> None:
         self._tell(partition, News.LOG_START)
+
+    def follower_went_back(self, partition: Partition) -> None:
+        """Perhaps its fetch was sent long ago, on a connection that it gave up since. Then the session that it
+        has now knows better, but asks again only about what has news."""
+        self._tell(partition, News.FOLLOWER)
 
     def isr_shrunk(self, partition: Partition) -> None:
         self._tell(partition, News.ISR_SHRUNK)

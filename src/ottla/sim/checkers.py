@@ -167,6 +167,10 @@ class Checkers:
             or self.image.config(TOPIC_RESOURCE, key.topic).get(UNCLEAN_ELECTION) == "true"
         )
 
+    def has_vote(self, node: int) -> bool:
+        """Whether it had one in the quorum when it was last there, and has not lost its disk since."""
+        return self._quorum.voters[node].has_vote
+
     def doubtful_nodes(self) -> list[int]:
         """Nodes that may miss something that was committed, and that they are to hold."""
         return [
@@ -231,6 +235,7 @@ class Checkers:
         if broker is not None and (watched.has_served or broker.is_serving):
             watched.has_served = True  # also while it stops: followers go on until their logs close
             self._look_at_replicas(watched, broker.replicas.partitions)
+            watched.served_as = broker.lifecycle.broker_epoch
         if self._told.has_news:
             self._check_told()
 
@@ -449,7 +454,9 @@ class Checkers:
                     f"it agrees with that only below {lost[0].base} and ends at {kept}",
                 )
             broker = watched.machine.node.broker if watched.machine.node else None
-            stopped_cleanly = broker is not None and broker.logs.previous_broker_epoch >= 0
+            # It may have come and gone meanwhile, without serving: that life had no more than is here now.
+            stopped_as = -1 if broker is None else broker.logs.previous_broker_epoch
+            stopped_cleanly = stopped_as >= 0 and stopped_as == watched.served_as
             if lost and stopped_cleanly and not before.is_wrong:
                 raise self._fail(
                     "D7", node, key, f"says that it stopped cleanly, and lost {lost[0].base}"
@@ -588,8 +595,8 @@ class Checkers:
         last = mine.copy.batches[-1]
         for other in self._watched.values():
             theirs = other.replicas.get(key)
-            if other is watched or theirs is None:
-                continue
+            if other is watched or theirs is None or last.end <= theirs.log_start:
+                continue  # nobody is shown what has expired there
             at = [b for b in theirs.copy.after(last.end - 1)[:1] if b.end == last.end]
             if at and at[0].epoch == last.epoch and at[0].hash != last.hash:
                 raise self._fail(
@@ -610,14 +617,15 @@ class Checkers:
         if other != node:
             raise self._fail("M8", node, key, f"leads epoch {epoch}, which node {other} led")
         ledger = self._ledger(key)
-        if ledger.holds_all(replica.copy):
+        holds_all = ledger.holds_all(replica.copy)
+        if holds_all and ledger.unclean_in != epoch:
             return
         decided = self._partition_image(key)
         if (
             decided is not None
             and decided.leader_epoch == epoch
             and decided.leader_recovery_state == RECOVERING
-            and (replica.is_doubtful or replica.is_wrong or self._allows_unclean(key))
+            and (holds_all or replica.is_doubtful or replica.is_wrong or self._allows_unclean(key))
         ):
             self._note(key, node, f"leads, maybe with losses, with end {replica.copy.end}")
             agreed = ledger.copy.floor(replica.copy.end)
@@ -660,8 +668,17 @@ class Checkers:
         if replica.under_min_isr and partition.is_under_min_isr and high_watermark > was:
             raise self._fail("D9", node, key, f"HW moved below min.insync.replicas: {partition!r}")
         for member in partition.maximal_isr:
-            self._holds(member, key, replica, high_watermark, "D9", partition)
+            if not self._is_former_self(member, partition):
+                self._holds(member, key, replica, high_watermark, "D9", partition)
         self._strong_isr(key, partition, replica)
+
+    def _is_former_self(self, member: int, partition: Partition) -> bool:
+        """Whether it is only proposed, as it was before it restarted: the controller refuses that (KIP-903)."""
+        proposed = {} if partition.proposal is None else dict(partition.proposal.isr)
+        registered = self.image.brokers.get(member)
+        return member not in partition.isr and (
+            registered is None or proposed.get(member) != registered.epoch
+        )
 
     def _commit(
         self, watched: Watched, key: TopicPartition, partition: Partition, replica: Replica
@@ -790,10 +807,12 @@ class Checkers:
             if now.replicas != was.replicas:
                 entitled += now.isr  # one joins and takes over at once: it is checked as a joiner
             topic_id = image.topics[key.topic].id
+            last_resort = self._claims.last_resort(image, topic_id, key.partition)
             recovers = now.leader_recovery_state == RECOVERING and (
-                now.leader in self._claims.last_resort(image, topic_id, key.partition)
-                or self._allows_unclean(key)
+                now.leader in last_resort or self._allows_unclean(key)
             )
+            if now.leader not in (*entitled, *last_resort):
+                self._ledger(key).unclean_in = now.leader_epoch
             if now.leader not in entitled and not recovers:
                 raise self._fail(
                     "D12", node, key, f"the new leader was not entitled: {was} to {now}"

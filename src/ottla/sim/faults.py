@@ -221,6 +221,20 @@ class Nemesis:
         ]
         return self._dice.choice(found) if found else None
 
+    def replace_a_wrong_disk(self, *, at_any_cost: bool) -> None:
+        """A leader whose log is damaged, where others have yet to copy it, does not get over it by itself."""
+        nodes = list(self._cluster.nodes.values())
+        for node in nodes:
+            if (
+                node.host.disk.is_wrong
+                and all(other.state == "up" for other in nodes)
+                and self._others_vote(node)
+                and (at_any_cost or self._checkers.may_lose(node.id))
+            ):
+                self._empty_disk(node)
+                self._start(node)
+                return
+
     def bring_back(self, node: SimNode) -> None:
         self._absent = None
         self._network.heal()
@@ -694,12 +708,8 @@ class Nemesis:
 
     def _others_vote(self, node: SimNode) -> bool:
         """Whether no other node has lost what it promised as a voter."""
-        for other in self._cluster.nodes.values():
-            quorum = None if other.node is None else other.node.quorum
-            votes = other.host.disk.exists(METADATA) if quorum is None else quorum.raft.has_vote
-            if other is not node and not votes:
-                return False
-        return True
+        others = [other for other in self._cluster.nodes.values() if other is not node]
+        return all(self._checkers.has_vote(other.id) for other in others)
 
     def _empty_disk(self, node: SimNode) -> None:
         self._say(f"gives node {node.id} an empty disk")

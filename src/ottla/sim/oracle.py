@@ -226,6 +226,8 @@ class Ledger:
         self.recovered_in = -1
         """The last epoch of which the controller said that its leader may lack records. What counted as committed
         in earlier ones may be gone, even where nobody but that leader itself ever held it for committed."""
+        self.unclean_in = -1
+        """The last epoch of which the leader was neither in sync, nor eligible, nor the last one before."""
         self._notes: deque[str] = deque(maxlen=NOTES_KEPT)
 
     @property
@@ -273,13 +275,16 @@ class Ledger:
         return copy.hash_at(self.end) == self.copy.hash_at(self.end)
 
     def lose_from(self, offset: int, epoch: int, leader: Copy) -> None:
+        """A leader begins that need not have everything. Where it was elected without regard to who has what, also
+        what others commit from here on, in former epochs, is lost."""
         end = self.end
         gone = self.copy.cut(offset)
         if leader.start > self.end or leader.end < self.copy.start:
             # Nothing that was committed, and has not expired, is left: it goes on from there.
             self.copy = Copy(leader.start, leader.hash_at(leader.start) or EMPTY)
-        if gone or leader.end < end:
-            self.losses.append(Loss(gone[0].base if gone else leader.end, end, epoch))
+        if gone or leader.end < end or epoch == self.unclean_in:
+            first = gone[0].base if gone else min(leader.end, end)
+            self.losses.append(Loss(first, end, epoch))
             self.loss_epoch = epoch
 
     def excuses(self, offset: int, epoch: int) -> bool:

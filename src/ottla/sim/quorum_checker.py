@@ -40,6 +40,7 @@ class WatchedVoter:
         self.flushed = 0
         self.former: Copy | None = None
         """What it had flushed and told its leader before its disk was replaced, until it fetches anew."""
+        self.has_vote = False
         self.epoch = 0
         self.voters: list[int] = []
         self.newest_snapshot: SnapshotId | None = None
@@ -54,7 +55,7 @@ class WatchedVoter:
         if self.former is None:
             self.copy.cut(self.flushed)
             self.former = self.copy
-        self.copy, self.flushed, self.epoch = Copy(), 0, 0
+        self.copy, self.flushed, self.epoch, self.has_vote = Copy(), 0, 0, False
 
     def has_flushed(self, end: int, hash: bytes | None) -> bool:
         """A leader may count what a newborn's former self had: that one's vote is not given to anybody else."""
@@ -98,6 +99,7 @@ class QuorumChecker:
         if watched.log is not journal.log:
             self._open(watched, journal.log)
         watched.flushed = journal.log.recovery_point
+        watched.has_vote = raft.has_vote
         if raft.has_vote or journal.log_end > journal.log_start:
             watched.former = None  # it has fetched anew, and is counted by that
         seen = (raft.state, raft.role, journal.log.log_end, journal.log.high_watermark)

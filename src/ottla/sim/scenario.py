@@ -49,6 +49,8 @@ DEEDS_TOLD = 12
 """Of the nemesis, with a violation of groups and transactions."""
 START_S_MAX = 60.0
 SETTLE_S_MAX = 180.0
+OPERATOR_WAITS_S = 30.0
+"""Before they replace disks that are not what was written to them, if the cluster does not come to rest."""
 TROUBLE_S = (60.0, 62.0, 66.0)
 ROUNDS_PER_S = (2.0, 6.0, 15.0)
 """How often some producer sends what it has, up to five batches. Faults meet states of the protocol, not bytes."""
@@ -402,6 +404,9 @@ class Scenario:
         while not held and self.world.loop.time() < end:
             self.world.run_for(0.5)
             held = settled()
+            waited_s = SETTLE_S_MAX - (end - self.world.loop.time())
+            if not held and waited_s > OPERATOR_WAITS_S:
+                self.nemesis.replace_a_wrong_disk(at_any_cost=waited_s > 2 * OPERATOR_WAITS_S)
             if not self.operator.is_busy:
                 for partition, heirs in self.checkers.leaderless().items():
                     if not heirs:

@@ -60,3 +60,5 @@ class Watched:
         self.heard: object = None
         """The node, or the broker in it once there is one, that tells what it does within events."""
         self.has_served = False
+        self.served_as = -1
+        """Its broker's registration when it last served."""

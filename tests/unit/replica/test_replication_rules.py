@@ -263,6 +263,21 @@ def test_D10_a_follower_that_has_not_deleted_what_the_leader_has_does_not_join(
     assert proposal is not None and [id for id, _ in proposal.isr] == [2, 1]
 
 
+def test_a_fetch_that_comes_late_and_takes_its_follower_back_is_told_to_the_sessions(
+    tmp_path: Path,
+) -> None:
+    """Simulator seed 679: it had been sent on a connection that its follower gave up since. In the session that
+    followed, the partition was idle and was never named again: the leader took its follower for behind, for good,
+    and never proposed it."""
+    world = World(tmp_path)
+    late = world.position(2)
+    world.produce(1, "a")
+    world.fetch(2, 1, times=2)
+    assert (world[1].followers[2].log_end, world.seen[1].went_back) == (1, 0)
+    world.ask(2, 1, late)
+    assert (world[1].followers[2].log_end, world.seen[1].went_back) == (0, 1)
+
+
 def test_P18_acks_all_is_refused_when_the_isr_is_smaller_than_the_minimum(tmp_path: Path) -> None:
     world = World(tmp_path, brokers=3, min_isr=2)
     world.decide(isr=(1,))

@@ -126,3 +126,15 @@ def test_hope_is_gone_when_the_last_leader_has_another_disk_and_the_others_resta
     now = image(FORGOTTEN, broker(1, epoch=9, directory=999), broker(2, epoch=9))
     assert claims().heirs(now, TOPIC, 0, FORGOTTEN) == {}
     assert claims().last_resort(now, TOPIC, 0) == {1, 2}, "whoever was in sync with it, then"
+
+
+def test_what_a_deposed_leader_goes_on_committing_is_lost_by_the_unclean_election() -> None:
+    """Seeds 2283 and 2472: the new leader had everything when it began."""
+    everything = of_batches(3)
+    clean, unclean = Ledger(KEY), Ledger(KEY)
+    unclean.unclean_in = 4
+    for ledger in (clean, unclean):
+        ledger.commit(everything, 3)
+        ledger.lose_from(3, 4, everything)
+    assert not clean.losses
+    assert unclean.excuses(3, 3) and not unclean.excuses(2, 3) and not unclean.excuses(3, 4)
