@@ -106,6 +106,14 @@ class Checkers:
         for replica in self._watched[node].replicas.values():
             self._doubt(node, replica)
 
+    def died_midway(self, node: int) -> None:
+        """Told when a process died within an event. What it sent in that event never left it, so nobody can know of
+        anything that it did there; on its disk some of it is."""
+        self._told.forget()
+        self._quorum.voters[node].died_midway = True
+        for replica in self._watched[node].replicas.values():
+            replica.died_midway = True
+
     def disk_replaced(self, node: int) -> None:
         """Told before the machine is started again, with an empty disk."""
         self.power_lost(node)
@@ -251,10 +259,7 @@ class Checkers:
             self._quorum.check_vote(vote)
         for node, role in told.installs:
             self._quorum.check_install(node, role)
-        told.truncations.clear()
-        told.proposals.clear()
-        told.votes.clear()
-        told.installs.clear()
+        told.forget()
 
     def _check_truncation(self, node: int, truncation: Truncation) -> None:
         """D8: what a replica cuts has not counted as committed there, not even for a moment (KAFKA-14704)."""
@@ -435,7 +440,12 @@ class Checkers:
         if before is not None:
             # Before what has expired is forgotten: that may count as something else than it did then.
             missing = replica.copy.missing(before.copy, disk, partition.log)
-            lost = [batch for batch in missing if batch.end > before.log_start]
+            lost = [
+                batch
+                for batch in missing
+                if batch.end > before.log_start
+                and not (before.died_midway and ledger.copy.hash_at(batch.end) != batch.hash)
+            ]
         self._forget_expired(watched, key, partition.log, replica)
         if before is not None:
             kept = replica.copy.end
@@ -525,7 +535,11 @@ class Checkers:
     ) -> None:
         """D11: a log begins no higher than somebody asked for, or retention may delete; all of it committed."""
         start, ledger = partition.log.log_start, self._ledger(key)
-        if partition.leader_epoch < ledger.loss_epoch:
+        follows = partition.role is not Role.LEADER
+        if partition.leader_epoch < ledger.loss_epoch or (
+            # It may still take for committed what is lost, until it has met a leader.
+            follows and replica.committed_in < ledger.loss_epoch
+        ):
             self.expiry.excuse(key, start)
         elif not self.expiry.permits(key, start, replica.copy, ledger.end):
             what = f"begins at {start}, which nobody asked for and no limit explains"

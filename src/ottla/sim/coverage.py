@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from ottla.sim.disk import CHANGES
+
 RARE: Mapping[str, str] = {
     "leader moved in sync": "leadership went to another member of the ISR, which stayed as it was",
     "leader from the ELR": "nobody of the ISR was left, an eligible leader replica was elected",
@@ -55,6 +57,10 @@ RARE: Mapping[str, str] = {
     "records deleted": "a leader deleted records because it was asked to",
     "read from a follower": "a consumer got records from a replica that does not lead",
     "at rest without one": "one node was gone for good, and the others came to rest without it",
+    **{
+        f"died before a {change}": "a process died there, in the midst of a sequence of changes"
+        for change in CHANGES
+    },
     "decisions lost": "a controller lost its leadership with decisions not committed",
     # Groups and transactions
     "rebalance lost its coordinator": "a group was not stable when its coordinator changed",

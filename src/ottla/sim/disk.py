@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ottla.runtime import Buffer
+from ottla.sim.process import Died
 
 NAMED_OPERATIONS = (
     "open",
@@ -29,6 +30,17 @@ NAMED_OPERATIONS = (
     "flush_dir",
     "lock",
 )
+CHANGES = (
+    "create",
+    "write",
+    "truncate",
+    "flush",
+    "rename",
+    "remove",
+    "make_dir",
+    "flush_dir",
+)
+"""What a process may die before."""
 DEFAULT_CAPACITY_BYTES = 1 << 40
 
 
@@ -105,6 +117,30 @@ class Fault:
     strikes: Callable[[], None]
 
 
+@dataclass(slots=True)
+class Death:
+    """Of the process that uses a disk, before one of the changes that it makes there."""
+
+    change: str | None
+    """Only those of this kind count; None for all."""
+    countdown: int
+    dies: Callable[[str], None]
+    """Told before which change."""
+    is_over: bool = False
+
+    def is_due(self, change: str) -> bool:
+        if self.is_over:
+            raise Died(change)
+        if self.change not in (None, change):
+            return False
+        self.countdown -= 1
+        if self.countdown:
+            return False
+        self.is_over = True
+        self.dies(change)
+        return True
+
+
 class SimFile:
     """An open file. It keeps its content reachable, also after its last name is gone."""
 
@@ -138,13 +174,14 @@ class SimFile:
         self._check_open()
         if not data:
             return
-        error = self._disk.drawn_fault("write", self._path)
+        dies = self._disk.is_death("write")
+        error = None if dies else self._disk.drawn_fault("write", self._path)
         growth = position + len(data) - len(self._inode.cache)
         if error is None and growth > self._disk.free_bytes:
             error = errno.ENOSPC
             self._disk.on_full()
-        if error is not None:
-            # A write that fails may have come half-way.
+        if error is not None or dies:
+            # A write that fails, or that its process does not live to see, may have come half-way.
             room = len(data) if growth <= 0 else min(len(data), self._disk.free_bytes)
             data = data[: self._disk.random.randint(0, max(0, min(room, len(data) - 1)))]
         if data:
@@ -152,6 +189,8 @@ class SimFile:
             self._disk.write(self._path, self._inode, Write(position, data))
             self._disk.used_bytes += len(self._inode.cache) - before
             self._disk.note("write", self._path, position, len(data), zlib.crc32(data))
+        if dies:
+            raise Died("write")
         if error is not None:
             raise OSError(error, os.strerror(error), self._path)
 
@@ -162,8 +201,10 @@ class SimFile:
 
     def truncate(self, size: int) -> None:
         self._check_open()
-        self._disk.raise_drawn_fault("write", self._path)
         before = len(self._inode.cache)
+        if size != before:
+            self._disk.live_through("truncate")
+        self._disk.raise_drawn_fault("write", self._path)
         if size == before:
             return
         _resize(self._inode.cache, size)
@@ -174,6 +215,7 @@ class SimFile:
 
     def flush(self) -> None:
         self._check_open()
+        self._disk.live_through("flush")
         inode = self._inode
         error = self._disk.drawn_fault("flush", self._path)
         if error is not None:
@@ -220,6 +262,7 @@ class SimDisk:
         self._name_changes: list[NameChange] = []
         self._faults: list[Fault] = []
         self._locked: list[Inode] = []
+        self._death: Death | None = None
 
     @property
     def free_bytes(self) -> int:
@@ -249,6 +292,7 @@ class SimDisk:
         for name in _parts(path):
             node = directory.cache.get(name)
             if node is None:
+                self.live_through("make_dir")
                 node = Directory()
                 self._change(None, (directory, name, node))
             elif isinstance(node, Inode):
@@ -256,6 +300,7 @@ class SimDisk:
             directory = node
 
     def rename(self, source: str, target: str) -> None:
+        self.live_through("rename")
         self.raise_drawn_fault("rename", source)
         source_directory, source_name = self._parent(source)
         node = source_directory.cache.get(source_name)
@@ -278,6 +323,7 @@ class SimDisk:
         self.note("rename", source, target)
 
     def remove(self, path: str) -> None:
+        self.live_through("remove")
         self.raise_drawn_fault("remove", path)
         directory, name = self._parent(path)
         node = directory.cache.get(name)
@@ -297,6 +343,7 @@ class SimDisk:
                 self.remove_tree(inner)
             else:
                 self.remove(inner)
+        self.live_through("remove")
         self._change(self._parent(path), None)
 
     def file_size(self, path: str) -> int:
@@ -314,7 +361,7 @@ class SimDisk:
             file.append(data)
             file.flush()
             self.rename(temporary, path)
-        except BaseException:
+        except OSError:
             if self.exists(temporary):
                 self._change(self._parent(temporary), None)
             raise
@@ -324,6 +371,7 @@ class SimDisk:
             self.flush_dir(os.path.dirname(path))
 
     def flush_dir(self, path: str) -> None:
+        self.live_through("flush_dir")
         self.raise_drawn_fault("flush_dir", path)
         directory = self._directory(path)
         kept = []
@@ -367,6 +415,28 @@ class SimDisk:
         """
         assert operation in NAMED_OPERATIONS, operation
         self._faults.append(Fault(operation, prefix, error, rate, times, strikes))
+
+    def die_before(self, change: str | None, countdown: int, dies: Callable[[str], None]) -> None:
+        """Let the process end before the so-manyth change from now on, of this kind or of any. None of its
+        operations does anything from then on, until the next process is there."""
+        assert change is None or change in CHANGES, change
+        assert countdown > 0
+        self._death = Death(change, countdown, dies)
+
+    @property
+    def is_doomed(self) -> bool:
+        return self._death is not None
+
+    def forget_death(self) -> None:
+        if self._death is not None and not self._death.is_over:
+            self._death = None
+
+    def is_death(self, change: str) -> bool:
+        return self._death is not None and self._death.is_due(change)
+
+    def live_through(self, change: str) -> None:
+        if self._death is not None and self._death.is_due(change):
+            raise Died(change)
 
     def mend(self) -> None:
         """No more failures, and room again."""
@@ -436,6 +506,8 @@ class SimDisk:
         for inode in self._locked:
             inode.locked = False
         self._locked.clear()
+        if self._death is not None and self._death.is_over:
+            self._death = None
 
     def lose_power(self) -> None:
         """What was not flushed survives as chance will have it."""
@@ -457,6 +529,8 @@ class SimDisk:
         self.note("wipe")
 
     def drawn_fault(self, operation: str, path: str) -> int | None:
+        if self._death is not None and self._death.is_over:
+            raise Died(operation)
         for fault in self._faults:
             if fault.operation != operation or not path.startswith(fault.prefix):
                 continue
@@ -551,6 +625,7 @@ class SimDisk:
         if node is None:
             if not create:
                 raise _missing(path)
+            self.live_through("create")
             node = Inode()
             self._change(None, (directory, name, node))
             self.note("create", path)

@@ -22,6 +22,8 @@ from ottla.records.batch import HEADER_BYTES
 from ottla.replica.partition import Partition, Proposal
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import DATA, METADATA, SimCluster, SimNode
+from ottla.sim.coverage import mark
+from ottla.sim.disk import CHANGES
 from ottla.sim.operator import (
     HIGH_WATERMARK,
     PREFERRED,
@@ -182,6 +184,7 @@ class Nemesis:
         doubtful = self._checkers.doubtful_nodes()
         for node in sorted(self._cluster.nodes.values(), key=lambda node: node.id not in doubtful):
             node.host.disk.mend()
+            node.host.disk.forget_death()
             node.host.clock.wall_error_ms = 0
             if node.host.disk.is_wrong and self._others_vote(node):
                 self._empty_disk(node)
@@ -690,6 +693,42 @@ class Nemesis:
 
         self._later(1.0, 10.0, mend)
 
+    def die_midway(self) -> bool:
+        """A process dies between two changes of its disk: while it runs, stops or starts. Sometimes its machine
+        loses its power then."""
+        node = self._pick("up", "starting", "stopping")
+        if node is None or node.host.disk.is_doomed:
+            return False
+        change = self._random.choice((None, None, "rename", "remove", "truncate", *CHANGES))
+        countdown = self._random.randint(1, self._random.choice((1, 3, 30 if change else 300)))
+        with_power = self._random.random() < 0.5
+        self._say(f"lets node {node.id} die before its {countdown}. {change or 'change'} from now")
+
+        def is_power_loss() -> bool:
+            return with_power and self._may_harm(node)
+
+        node.host.die_before(change, countdown, is_power_loss, partial(self._died, node))
+        occasion = self._random.choice(("none", "none", "stop", "start"))
+        if occasion == "stop" and node.state == "up":
+            node.stop()
+        elif occasion == "start":
+            self._kill(node)
+            self._later(0.001, 0.2, partial(self._start, node))
+        self._later(1.0, 20.0, node.host.disk.forget_death)
+        return True
+
+    def _died(self, node: SimNode, change: str, power_loss: bool) -> None:
+        how = "with the power of its machine" if power_loss else "alone"
+        self._say(f"node {node.id} dies before a {change}, {how}")
+        self._happened("die_midway")
+        mark(f"died before a {change}")
+        self._checkers.died_midway(node.id)
+        if power_loss:
+            self._checkers.power_lost(node.id)
+        node.kill(power_loss=power_loss)
+        with self._drawing_from(self._departures[node.id]):
+            self._start_later(node)
+
     def empty_disk(self) -> bool:
         """A machine comes back with a new disk; another has all that it had."""
         node = self._random.choice(list(self._cluster.nodes.values()))
@@ -870,6 +909,7 @@ KINDS: dict[str, Callable[[Nemesis], bool]] = {
     "empty_disk": Nemesis.empty_disk,
     "rot": Nemesis.rot,
     "misdirect": Nemesis.misdirect,
+    "die_midway": Nemesis.die_midway,
     "clock": Nemesis.clock,
     "elect_preferred": Nemesis.elect_preferred,
     "reassign": Nemesis.reassign,
@@ -889,7 +929,15 @@ KINDS: dict[str, Callable[[Nemesis], bool]] = {
 
 PREPARED = frozenset(
     (
-        *("disk_fault", "full_disk", "misdirect", "elect_preferred", "reassign", "min_isr"),
+        *(
+            "disk_fault",
+            "full_disk",
+            "misdirect",
+            "die_midway",
+            "elect_preferred",
+            "reassign",
+            "min_isr",
+        ),
         *("retention", "delete_records", "recreate"),
     )
 )

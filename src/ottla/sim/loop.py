@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from contextvars import Context
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
-from ottla.sim.process import Process, current_process
+from ottla.sim.process import Died, Process, current_process
 from ottla.sim.tcp import TcpNetwork
 from ottla.sim.trace import Trace
 from ottla.sim.transports import SimServer, SimTransport, create_connection, create_server
@@ -241,11 +241,15 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._in_machinery = False
             try:
                 context.run(function)
+            except Died:
+                assert process is not None and process.funeral is not None
             except Exception as problem:
                 self._record(process, "a callback from the machinery failed", problem)
             finally:
                 self._in_machinery = True
-            if process is not None and self.after_event is not None:
+            if process is not None and process.funeral is not None:
+                process.funeral()
+            elif process is not None and self.after_event is not None:
                 self.after_event(process)
         elif process is None or process.alive:
             handle = SimHandle(function, (), self, context)
@@ -321,7 +325,9 @@ class SimLoop(asyncio.AbstractEventLoop):
                     item._run()
                 elif process.alive and not process.paused:
                     item._run()
-                    if after_event is not None and not isinstance(item, QuietHandle):
+                    if process.funeral is not None:
+                        process.funeral()
+                    elif after_event is not None and not isinstance(item, QuietHandle):
                         after_event(process)
                 elif process.alive:
                     process.deferred.append(item)
@@ -460,7 +466,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._record(process, context["message"], context.get("exception"))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if self._burying or self._closed:
+        if self._burying or self._closed or isinstance(context.get("exception"), Died):
             return
         if self._exception_handler is not None:
             self._exception_handler(self, context)

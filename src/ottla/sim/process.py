@@ -7,11 +7,16 @@ node starts inherits its `Process`, so that the loop can drop, or hold back, exa
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.sim.tcp import TcpListener, TcpSocket
+
+
+class Died(BaseException):
+    """Ends the code of a process that died within a callback: no `except Exception` of its own may go on."""
 
 
 class Process:
@@ -21,6 +26,7 @@ class Process:
         "alive",
         "dead_tasks",
         "deferred",
+        "funeral",
         "host",
         "listeners",
         "number",
@@ -37,6 +43,8 @@ class Process:
         """What came due while the process was paused, in order."""
         self.dead_tasks: list[asyncio.Task[object]] = []
         """Tasks cut off by death. They stay referenced: collecting one would run its `finally`."""
+        self.funeral: Callable[[], None] | None = None
+        """It died within a callback: what is to be done when that has unwound."""
         self.sockets: dict[int, TcpSocket] = {}
         self.listeners: dict[int, TcpListener] = {}
 

@@ -46,6 +46,9 @@ class WatchedVoter:
         self.newest_snapshot: SnapshotId | None = None
         self.image: MetadataImage | None = None
 
+        self.died_midway = False
+        """Its process died between two changes of its disk: what it was about to cut may be gone."""
+
     def restarted(self) -> None:
         self.seen = self.log = self.image = self.newest_snapshot = None
 
@@ -168,13 +171,24 @@ class QuorumChecker:
     def _open(self, watched: WatchedVoter, log: Log) -> None:
         """M4: what was flushed survives every death."""
         watched.log = log
-        if log.log_end < watched.flushed:
+        may_have_cut, watched.died_midway = watched.died_midway, False
+        if log.log_end < watched.flushed and not (
+            may_have_cut and not self._committed_between(watched, log.log_end, watched.flushed)
+        ):
             raise self._fail(
                 "M4",
                 watched.machine.id,
                 f"had flushed up to {watched.flushed}, now ends at {log.log_end}",
             )
         watched.copy = self._copy_from(watched, log)
+
+    def _committed_between(self, watched: WatchedVoter, first: int, end: int) -> bool:
+        """Whether it had something there that is committed."""
+        return any(
+            self.ledger.copy.hash_at(batch.end) == batch.hash
+            for batch in watched.copy.after(first)
+            if batch.end <= end
+        )
 
     def _log_changed(self, watched: WatchedVoter, log: Log) -> None:
         """M3: what is committed is never cut."""

@@ -16,6 +16,7 @@ from typing import Any
 from ottla.broker import controller, coordination, housekeeping, server
 from ottla.coordinators import groups
 from ottla.sim.patches import Patch, patched
+from ottla.sim.process import current_process
 
 MODULES = (controller, coordination, groups, housekeeping, server)
 
@@ -41,6 +42,9 @@ class _Heard:
 
     def error(self, message: str, *values: object, exc_info: BaseException | None = None) -> None:
         self._logger.error(message, *values, exc_info=exc_info)
+        process = current_process.get()
+        if process is not None and not process.alive:
+            return  # what fails while it unwinds is heard by nobody
         if exc_info is not None and not self._is_expected(exc_info):
             text = "".join(traceback.format_exception(exc_info))
             self._tell(f"{message % values}\n{text}")

@@ -34,6 +34,11 @@ class Told:
     def has_news(self) -> bool:
         return bool(self.truncations or self.proposals or self.votes or self.installs)
 
+    def forget(self) -> None:
+        """The news was looked at, or whoever did it died before anybody could hear of it."""
+        for news in (self.truncations, self.proposals, self.votes, self.installs):
+            news.clear()
+
     def listen(self, id: int, node: Node) -> None:
         """To the newest life of the node, once; again when there is a broker in it."""
         assert node.quorum is not None

@@ -42,6 +42,8 @@ class Replica:
         """Its machine lost power, or its disk failed: some of the tail may be gone."""
         self.lost_in = -1
         """The registration of its broker when that happened."""
+        self.died_midway = False
+        """Its process died between two changes of its disk: what it was about to cut may be gone."""
         self.dismissed_in: int | None = None
         """The partition epoch in which it was taken off the partition, until its node has shown that it kept the
         log all the same: it may have been given back in the next one, and its node may hear of both together."""

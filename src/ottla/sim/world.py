@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 
 from ottla.runtime import Runtime
@@ -111,13 +112,7 @@ class SimHost:
             assert current_process.get() is not process, "a process cannot watch its own death"
             self._loop.trace("power loss" if power_loss else "kill", self.name, process.number)
             self._loop.bury(process)
-            for _port, listener in sorted(process.listeners.items()):
-                listener.close()
-            for _number, connection in sorted(process.sockets.items()):
-                if power_loss:
-                    connection.vanish()
-                else:
-                    connection.close()
+            _disconnect(process, power_loss)
             self._world.keep_dead(process)
             self.process = None
             self.started.clear()
@@ -126,6 +121,30 @@ class SimHost:
             self.disk.lose_power()
         else:
             self.disk.forget_process()
+
+    def die_before(
+        self,
+        change: str | None,
+        countdown: int,
+        is_power_loss: Callable[[], bool],
+        funeral: Callable[[str, bool], None],
+    ) -> None:
+        """Let the process die in the midst of what it does, before the so-manyth change of its disk from now on.
+
+        Whether its machine loses its power, too, is asked then. Its code ends there; `funeral` is called as soon
+        as it has, with the change that was not done any more and the answer, and has to call `kill`.
+        """
+
+        def dies(change: str) -> None:
+            process = self.process
+            assert process is not None and current_process.get() is process
+            power_loss = is_power_loss()
+            process.alive = False
+            process.funeral = partial(funeral, change, power_loss)
+            # At once: nothing that it tries while it unwinds may be heard.
+            _disconnect(process, power_loss)
+
+        self.disk.die_before(change, countdown, dies)
 
     def pause(self) -> None:
         """Stop the process where it is, as a long collection or SIGSTOP would; its system lives on."""
@@ -147,6 +166,16 @@ class SimHost:
         """Reset every open connection of this host, or those to `peer`; how many there were."""
         processes = [self.process] if self.process is not None else []
         return self._world.network.reset_connections(processes, peer)
+
+
+def _disconnect(process: Process, power_loss: bool) -> None:
+    for _port, listener in sorted(process.listeners.items()):
+        listener.close()
+    for _number, connection in sorted(process.sockets.items()):
+        if power_loss:
+            connection.vanish()
+        else:
+            connection.close()
 
 
 class World:
