@@ -45,6 +45,10 @@ class Checkers:
         self.checks = 0
         self.allows_unclean_elections = False
         """Whether a leader may be elected that surely lacks records, if the controller says so with it."""
+        self.is_durable = False
+        """Whether everything is flushed before it counts: then no loss of power explains that it is gone."""
+        self.disks_are_whole = True
+        """None was replaced, or got something wrong."""
         self.given_up: set[TopicPartition] = set()
         """Partitions of which whoever had all that was committed lost it: an operator chose another leader."""
         self._quorum = QuorumChecker(cluster)
@@ -117,6 +121,7 @@ class Checkers:
     def disk_replaced(self, node: int) -> None:
         """Told before the machine is started again, with an empty disk."""
         self.power_lost(node)
+        self.disks_are_whole = False
         self._quorum.voters[node].lost_its_disk()
         for replica in self._watched[node].replicas.values():
             replica.recovery_point = 0
@@ -124,6 +129,7 @@ class Checkers:
 
     def disk_is_wrong(self, node: int, key: TopicPartition) -> None:
         """Some of what this replica has is not what it wrote, and it cannot know."""
+        self.disks_are_whole = False
         replica = self._watched[node].replicas.get(key)
         if replica is not None:
             replica.is_wrong = True
@@ -646,6 +652,10 @@ class Checkers:
             start = max(replica.copy.start, ledger.copy.start)
             while agreed > start and ledger.copy.hash_at(agreed) != replica.copy.hash_at(agreed):
                 agreed = ledger.copy.floor(agreed - 1)
+            must_have = self.is_durable and self.disks_are_whole and not self._allows_unclean(key)
+            if must_have and agreed < ledger.end:
+                what = f"lost what was flushed before it counted: {agreed} of {ledger.end}"
+                raise self._fail("D7", node, key, f"leads with end {replica.copy.end}, and {what}")
             ledger.lose_from(agreed, epoch, replica.copy)
             if ledger.loss_epoch == epoch:
                 for callback in self.on_loss:

@@ -1,7 +1,8 @@
 """The nemesis: what goes wrong in a run, how often and for how long, all drawn from its seed.
 
 It keeps within the contract of RELIABILITY: a machine loses its power, or its disk, only while every other
-replica is known to hold all that is committed; else a loss would prove nothing.
+replica is known to hold all that is committed; else a loss would prove nothing. Only in an outage several lose their
+power at once: then what was not flushed may be gone, as Kafka's contract says, and all that was flushed may not.
 """
 
 from __future__ import annotations
@@ -85,6 +86,9 @@ class FaultPlan:
         self.weights |= dict.fromkeys(kinds, 0)
         if not any(self.weights.values()):
             self.weights["kill"] = 1
+
+    def include(self, *kinds: str) -> None:
+        self.weights |= {kind: max(1, self.weights.get(kind, 0)) for kind in kinds}
 
     def favour(self, kind: str) -> None:
         """Two of three faults are of this kind."""
@@ -318,10 +322,13 @@ class Nemesis:
     def _cut_power(self, node: SimNode) -> bool:
         if not self._may_harm(node):
             return False
+        self._lose_power(node)
+        return True
+
+    def _lose_power(self, node: SimNode) -> None:
         self._say(f"cuts the power of node {node.id}")
         self._checkers.power_lost(node.id)
         node.kill(power_loss=True)
-        return True
 
     def power_off(self) -> bool:
         """A planned one: the process stops in good order first, so nothing is lost."""
@@ -483,6 +490,20 @@ class Nemesis:
             node.kill()
             self._start_later(node)
         return True
+
+    def outage(self) -> bool:
+        """Several machines lose their power in the same moment, or all of them."""
+        nodes = list(self._cluster.nodes.values())
+        if not self._all_are_whole():
+            return False
+        count = self._random.choice((2, len(nodes), len(nodes)))
+        for node in self._random.sample(nodes, count):
+            self._lose_power(node)
+            self._start_later(node)
+        return True
+
+    def _all_are_whole(self) -> bool:
+        return all(self._may_harm(node) for node in self._cluster.nodes.values())
 
     def seesaw(self) -> bool:
         """Two machines that are not up together: each comes back when the other is just gone. If there are
@@ -920,6 +941,7 @@ KINDS: dict[str, Callable[[Nemesis], bool]] = {
     "power_off": Nemesis.power_off,
     "relapse": Nemesis.relapse,
     "blackout": Nemesis.blackout,
+    "outage": Nemesis.outage,
     "seesaw": Nemesis.seesaw,
     "hop": Nemesis.hop,
     "swing": Nemesis.swing,
@@ -942,7 +964,7 @@ PREPARED = frozenset(
     )
 )
 """Kinds that count when they come true, not when they are prepared or asked for."""
-LONG = ("power_off", "relapse", "blackout", "seesaw", "hop", "swing")
+LONG = ("power_off", "relapse", "blackout", "outage", "seesaw", "hop", "swing")
 """Kinds that trouble the whole cluster for a while: most runs do without."""
 STAGED = ("ambush", "tug")
 """Kinds that a profile favours; no other run has them."""

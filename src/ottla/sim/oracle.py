@@ -279,6 +279,10 @@ class Ledger:
         what others commit from here on, in former epochs, is lost."""
         end = self.end
         gone = self.copy.cut(offset)
+        if leader.start > self.end:
+            # What has expired there was never of an epoch above those that are left.
+            newest = leader.epochs[0][0] if leader.epochs else -1
+            gone = [batch for batch in self.copy.batches if batch.epoch > newest] + gone
         if leader.start > self.end or leader.end < self.copy.start:
             # Nothing that was committed, and has not expired, is left: it goes on from there.
             self.copy = Copy(leader.start, leader.hash_at(leader.start) or EMPTY)

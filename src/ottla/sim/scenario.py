@@ -39,6 +39,9 @@ from ottla.wire.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
+DURABLE_RATE = 0.15
+"""Of all seeds, in which everything is flushed before it counts."""
+FLUSH_MESSAGES = "log.flush.interval.messages"
 TABLE_RATE = 0.25
 """Of the seeds without groups, that have a compacted topic."""
 SOURCE_PAUSE_S = 1.0
@@ -103,6 +106,13 @@ class Options:
 
     @staticmethod
     def draw(seed: int, trouble_s: float | None = None) -> Options:
+        options = Options._draw(seed, trouble_s)
+        if random.Random(f"{seed}/durable").random() < DURABLE_RATE:
+            options.flush_everything()
+        return options
+
+    @staticmethod
+    def _draw(seed: int, trouble_s: float | None) -> Options:
         chance, rare = random.Random(f"{seed}/options"), random.Random(f"{seed}/rare")
         nodes = chance.choice((3, 3, 3, 3, 4, 5))
         topics = []
@@ -175,6 +185,17 @@ class Options:
             absence = random.Random(f"{seed}/absence")
             options.absence = absence.choice((*Absence, *[None] * 4))
         return options
+
+    @property
+    def is_durable(self) -> bool:
+        return self.settings.get(FLUSH_MESSAGES) == "1"
+
+    def flush_everything(self) -> None:
+        """Before it counts: then all of it outlives a power loss of all machines."""
+        self.settings[FLUSH_MESSAGES] = "1"
+        self.topic_settings["unclean.leader.election.enable"] = "false"
+        self.faults.leave_out("empty_disk", "rot", "misdirect")
+        self.faults.include("outage")
 
     def add_table(self) -> None:
         self.profile, self.has_table = profiles.TABLE, True
@@ -263,6 +284,7 @@ class Scenario:
         chance = world.loop.random_for("clients")
         self.workload = Workload(world.node(CLIENTS), self.cluster.bootstrap, chance)
         self.checkers = Checkers(self.cluster, self.workload.history)
+        self.checkers.is_durable = options.is_durable
         self.checkers.on_loss.append(self.workload.allow_losses)
         self.checkers.on_deletion.append(self.workload.forget)
         self.operator = Operator(world.node(CLIENTS), self.workload.connections("operator"))
