@@ -64,3 +64,19 @@ def test_what_is_missing_is_told_batch_by_batch_whatever_counts_as_lying_below()
     now = Copy(base_hash=b"another history below")
     now.follow(disk, log)
     assert [batch.base for batch in now.missing(before, disk, log)] == [1, 2]
+
+
+def test_a_leader_that_begins_above_all_that_was_committed_lost_what_is_newer_than_its_epochs() -> (
+    None
+):
+    """Two histories, by unclean elections: the other one's beginning has expired (seed 57)."""
+    ledger, copy = committed(), Copy()
+    for batch in ledger.copy.batches:
+        copy.add(batch)
+    copy.add(Seen(15, 16, 1, b"of epoch 1", 0, 15, 1))
+    assert ledger.commit(copy, 16) is None
+    other = Copy(25)
+    other.add(Seen(25, 27, 0, b"of epoch 0", 0, 0, 1))
+    ledger.lose_from(ledger.copy.floor(27), 3, other)
+    assert [(loss.first, loss.end, loss.epoch) for loss in ledger.losses] == [(15, 16, 3)]
+    assert ledger.excuses(15, 1) and not ledger.excuses(14, 0)
