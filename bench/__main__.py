@@ -9,19 +9,18 @@ import sys
 import tempfile
 from collections import defaultdict
 from contextlib import ExitStack
-from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import report
+from bench import report, spark
 from bench.asked import CASES_ASKED
 from bench.cases import CASES, Case, Figures, produce
+from bench.report import BROKERS, SPARK, Comparison
 from bench.targets import Kafka, Ottla, Target
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "BENCHMARKS.md"
-CHART = DOCUMENT.with_name("benchmarks.svg")
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 WARM_UP_MB = 300
 TOUCHED_BYTES = 6 << 30
@@ -33,9 +32,6 @@ def main() -> int:
     options = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # on the way out brokers are killed
     chosen = choose(options)
-    targets: list[type[Target]] = [Ottla, Kafka]
-    if options.only:
-        targets = [each for each in targets if each.name.lower() == options.only]
     rounds: Rounds = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     failures: list[str] = []
     console = Console(stderr=True)
@@ -46,11 +42,14 @@ def main() -> int:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console) as progress, ExitStack() as stack:
-        task = progress.add_task("", total=len(chosen) * len(targets) * options.rounds)
+        task = progress.add_task(
+            "", total=sum(len(targets_of(case, options)) for case in chosen) * options.rounds
+        )
         progress.update(task, description="touching memory")
         touch_memory(int(TOUCHED_BYTES * min(1.0, options.scale)))
-        warm: dict[str, Target] = {}
+        clusters = Clusters(stack, options.scale)
         for case in chosen:
+            targets = targets_of(case, options)
             for round in range(options.rounds):
                 # In turns, and each first as often as the other.
                 for make in targets if round % 2 == 0 else reversed(targets):
@@ -58,7 +57,7 @@ def main() -> int:
                         task, description=f"{case.name}: {make.name}, round {round + 1}"
                     )
                     try:
-                        figures = run(case, make, warm, stack, options.scale)
+                        figures = clusters.run(case, make)
                     except Exception as error:  # the other cases' figures are worth keeping
                         failures.append(f"{case.name} against {make.name}: {error!r}")
                         progress.console.print(failures[-1])
@@ -89,12 +88,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--asked",
         action="store_true",
-        help="only the cases with a ratio that ottla asks of itself; about 25 minutes",
+        help="only the cases with a ratio that ottla asks of itself; about half an hour",
     )
     parser.add_argument("--long", action="store_true", help="also the cases that take many minutes")
     parser.add_argument("--json", action="store_true", help="every round's figures")
     parser.add_argument(
-        "--write", action="store_true", help=f"put table and chart into docs/{DOCUMENT.name}"
+        "--write", action="store_true", help="put table and chart into the documents under docs/"
     )
     parser.add_argument("--list", action="store_true", help="name the cases")
     options = parser.parse_args()
@@ -113,30 +112,58 @@ def parse() -> argparse.Namespace:
 def choose(options: argparse.Namespace) -> list[Case]:
     if options.cases:
         return [case for case in CASES if case.name in options.cases]
-    if options.asked:
-        return [case for case in CASES if case.name in CASES_ASKED]
+    chosen = [case for case in CASES if not options.asked or case.name in CASES_ASKED]
     without_java = options.only == "ottla"
+    without_spark = without_java or not spark.is_installed()
+    if not spark.is_installed():
+        print("without the cases of Spark, which need scripts/setup --spark", file=sys.stderr)
     return [
         case
-        for case in CASES
-        if (options.long or not case.long) and not (case.java and without_java)
+        for case in chosen
+        if (options.asked or options.long or not case.long)
+        and not (case.java and without_java)
+        and not (case.spark and without_spark)
     ]
 
 
-def run(
-    case: Case, make: type[Target], warm: dict[str, Target], stack: ExitStack, scale: float
-) -> Figures:
-    if case.own_cluster:
-        with make(brokers=case.brokers) as target:
-            return case.run(target, scale)
-    if make.name not in warm:
-        warm[make.name] = stack.enter_context(make())
-        # A JVM compiles what it does often; the first rounds must not pay for that.
-        produce(total_mb=WARM_UP_MB)(warm[make.name], scale)
-        warm[make.name].delete_topics()
-    figures = case.run(warm[make.name], scale)
-    warm[make.name].delete_topics()
-    return figures
+def targets_of(case: Case, options: argparse.Namespace) -> list[type[Any]]:
+    both = [spark.OttlaSource, spark.SparkConnector] if case.spark else [Ottla, Kafka]
+    return [each for each in both if options.only in (None, each.name.lower())]
+
+
+class Clusters:
+    """What cases share, made with the first that asks."""
+
+    def __init__(self, stack: ExitStack, scale: float) -> None:
+        self._stack = stack
+        self._scale = scale
+        self._brokers: dict[str, Target] = {}
+        self._under_spark = stack.enter_context(spark.SharedCluster())
+        self._sources: dict[str, spark.SparkTarget] = {}
+
+    def run(self, case: Case, make: type[Any]) -> Figures:
+        if case.spark:
+            return case.run(self._source(make), self._scale)
+        if case.own_cluster:
+            with make(brokers=case.brokers) as target:
+                return case.run(target, self._scale)
+        target = self._warm(make)
+        figures = case.run(target, self._scale)
+        target.delete_topics()
+        return figures
+
+    def _source(self, make: type[spark.SparkTarget]) -> spark.SparkTarget:
+        if make.name not in self._sources:
+            self._sources[make.name] = self._stack.enter_context(make(self._under_spark))
+        return self._sources[make.name]
+
+    def _warm(self, make: type[Target]) -> Target:
+        if make.name not in self._brokers:
+            target = self._brokers[make.name] = self._stack.enter_context(make())
+            # A JVM compiles what it does often; the first rounds must not pay for that.
+            produce(total_mb=WARM_UP_MB)(target, self._scale)
+            target.delete_topics()
+        return self._brokers[make.name]
 
 
 def touch_memory(size: int) -> None:
@@ -148,24 +175,32 @@ def touch_memory(size: int) -> None:
             file.write(block)
 
 
+def measured(rounds: Rounds) -> list[Comparison]:
+    return [each for each in (BROKERS, SPARK) if report.rows(rounds, each)]
+
+
 def show(rounds: Rounds) -> None:
-    table = Table("case", "figure", "ottla", "Apache Kafka", "ottla ÷ Kafka", "asked")
-    before = ""
-    for row in report.rows(rounds):
-        if row[0] != before:
-            table.add_section()
-        table.add_row(row[0] if row[0] != before else "", *row[1:])
-        before = row[0]
-    Console().print(table)
+    for comparison in measured(rounds):
+        table = Table(*comparison.header)
+        before = ""
+        for row in report.rows(rounds, comparison):
+            if row[0] != before:
+                table.add_section()
+            table.add_row(row[0] if row[0] != before else "", *row[1:])
+            before = row[0]
+        Console().print(table)
 
 
 def write(rounds: Rounds) -> None:
-    text = DOCUMENT.read_text()
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    picture = f"![How far ottla is ahead (right of the line) or behind]({CHART.name})"
-    DOCUMENT.write_text(f"{head}{BEGIN}\n{report.markdown(rounds)}\n{picture}\n\n{END}{tail}")
-    CHART.write_text(report.chart(rounds))
+    for comparison in measured(rounds):
+        head, _, rest = comparison.document.read_text().partition(BEGIN)
+        _, _, tail = rest.partition(END)
+        picture = (
+            f"![How far ottla is ahead (right of the line) or behind]({comparison.chart.name})"
+        )
+        table = report.markdown(rounds, comparison)
+        comparison.document.write_text(f"{head}{BEGIN}\n{table}\n{picture}\n\n{END}{tail}")
+        comparison.chart.write_text(report.chart(rounds, comparison))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What ottla asks of itself: the ratios to Apache Kafka that a full run must show (`scripts/bench --asked`)."""
+"""What ottla asks of itself: the ratios to Apache Kafka and to Spark's own connector that a full run must show (`scripts/bench --asked`)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ ASKED = (
     Asked("end-to-end", "p50", 0.4),
     Asked("failover-leader", "without an acknowledgement", 0.03),
     Asked("idle-1000", "idle CPU", 0.5),
+    Asked("spark-read-1k", "throughput", 1.5, at_least=True),
+    Asked("spark-read-1k", "Spark's CPU", 1),
+    Asked("spark-read-100b", "throughput", 2.2, at_least=True),
+    Asked("spark-read-100b", "Spark's CPU", 1),
+    Asked("spark-write", "throughput", 1.2, at_least=True),
+    Asked("spark-first-query", "first result", 1),
 )
 
 CASES_ASKED = frozenset(each.case for each in ASKED)

@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from bench import clients
+from bench import clients, spark
 from bench.targets import QUIET, Target, wait_until
 from support import kafka_jars
 
@@ -45,6 +45,8 @@ FIGURES: dict[str, Figure] = {
     "p50": Figure("ms"),
     "p99": Figure("ms"),
     "p99.9": Figure("ms"),
+    "Spark's CPU": Figure("s/GB"),
+    "first result": Figure("s"),
     "ready": Figure("s"),
     "clean start": Figure("s"),
     "start after kill -9": Figure("s"),
@@ -60,11 +62,12 @@ FIGURES: dict[str, Figure] = {
 class Case:
     name: str
     about: str
-    run: Callable[[Target, float], Figures]
+    run: Callable[[Any, float], Figures]
     own_cluster: bool = False
     brokers: int = 3
     long: bool = False  # left out unless it is named, or --long
     java: bool = False  # its client is Kafka's own
+    spark: bool = False  # compares sources of Spark, not brokers
 
 
 def topic_name() -> str:
@@ -404,4 +407,8 @@ CASES = (
     Case("partitions-10000", "10,000 partitions", many_partitions(10_000), True, long=True),
     Case("much", "one broker: 1,000 partitions, 10 GB", one_broker_with_much, True, 1, long=True),
     Case("hour", "an hour of 2,000 records/s", steady_hour, True, long=True),
+    Case("spark-read-1k", "a query over 1 KiB records", spark.read(1024, 500), spark=True),
+    Case("spark-read-100b", "a query over 100 B records", spark.read(100, 200), spark=True),
+    Case("spark-write", "a job that writes 1 KiB records", spark.write, spark=True),
+    Case("spark-first-query", "of a fresh session", spark.first_query, spark=True),
 )

@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 from bench.asked import asked_of
 from bench.cases import CASES, FIGURES
 
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 Rounds = Mapping[str, Mapping[str, Mapping[str, list[float]]]]  # case → target → figure → rounds
+
+
+class Comparison(NamedTuple):
+    """What is held against what, in a table and a chart of its own."""
+
+    spark: bool
+    header: tuple[str, ...]
+    document: Path
+    picture: str
+
+    @property
+    def chart(self) -> Path:
+        return self.document.with_name(self.picture)
+
+
+BROKERS = Comparison(
+    False,
+    ("case", "figure", "ottla", "Apache Kafka", "ottla ÷ Kafka", "asked"),
+    DOCS / "BENCHMARKS.md",
+    "benchmarks.svg",
+)
+SPARK = Comparison(
+    True,
+    ("case", "figure", 'format("ottla")', "Spark's connector", "ratio", "asked"),
+    DOCS / "SPARK.md",
+    "spark.svg",
+)
 
 
 class Row(NamedTuple):
@@ -22,25 +51,26 @@ class Row(NamedTuple):
     asked: str
 
 
-def rows(rounds: Rounds) -> list[Row]:
+def rows(rounds: Rounds, comparison: Comparison) -> list[Row]:
     """Medians with their spread; empty where a target was left out."""
     found = []
     for case in CASES:
         targets = rounds.get(case.name)
-        if not targets:
+        if not targets or case.spark != comparison.spark:
             continue
         names = {figure: None for figures in targets.values() for figure in figures}
         for figure in names:
             values = {name: figures.get(figure, []) for name, figures in targets.items()}
             ours, theirs = values.get("ottla", []), values.get("Kafka", [])
             ratio = _ratio(ours, theirs)
+            spread = [our / their for our, their in zip(ours, theirs, strict=False) if their]
             found.append(
                 Row(
                     case.name,
                     figure,
                     _shown(figure, ours),
                     _shown(figure, theirs),
-                    "" if ratio is None else f"{ratio:.2g} ×",
+                    "" if ratio is None else f"{ratio:.2g} ×{_spread(spread, _ratio_number)}",
                     _verdict(case.name, figure, ratio),
                 )
             )
@@ -65,29 +95,31 @@ def _verdict(case: str, figure: str, ratio: float | None) -> str:
 def _shown(figure: str, values: list[float]) -> str:
     if not values:
         return ""
-    middle = f"{_number(median(values))} {FIGURES[figure].unit}"
-    if len(values) == 1:
-        return middle
-    return f"{middle} ({_number(min(values))}–{_number(max(values))})"
+    return f"{_number(median(values))} {FIGURES[figure].unit}{_spread(values, _number)}"
+
+
+def _spread(values: list[float], shown: Callable[[float], str]) -> str:
+    return f" ({shown(min(values))}–{shown(max(values))})" if len(values) > 1 else ""
+
+
+def _ratio_number(value: float) -> str:
+    return f"{value:.2g}"
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def markdown(rounds: Rounds) -> str:
-    lines = [
-        "| case | figure | ottla | Apache Kafka | ottla ÷ Kafka | asked |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [f"| {' | '.join(row)} |" for row in rows(rounds)]
+def markdown(rounds: Rounds, comparison: Comparison) -> str:
+    lines = [f"| {' | '.join(comparison.header)} |", "|---" * len(comparison.header) + "|"]
+    lines += [f"| {' | '.join(row)} |" for row in rows(rounds, comparison)]
     return "\n".join(lines) + "\n"
 
 
-def chart(rounds: Rounds) -> str:
+def chart(rounds: Rounds, comparison: Comparison) -> str:
     """An SVG with one bar per figure: how far ottla is ahead (right) or behind (left), on a log scale."""
     bars = []
-    for name, figure, _, _, ratio, _ in rows(rounds):
+    for name, figure, _, _, ratio, _ in rows(rounds, comparison):
         if ratio:
             value = float(ratio.split()[0])
             ahead = value if FIGURES[figure].more_is_better else 1 / max(value, 1e-6)

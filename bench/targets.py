@@ -125,9 +125,10 @@ class Target(ABC):
         self.wait_in_sync(admin, name, partitions)
         return name
 
-    def delete_topics(self) -> None:
-        """All that it was given."""
-        topics, self._topics = self._topics, []
+    def delete_topics(self, *names: str) -> None:
+        """These, or all that it was given."""
+        topics = list(names) or self._topics
+        self._topics = [each for each in self._topics if each not in topics]
         if topics:
             admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
             for deleted in admin.delete_topics(topics, operation_timeout=60).values():

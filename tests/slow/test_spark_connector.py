@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from support.cluster import ProcessCluster, wait_until
-from support.spark_connector import SparkConnector
+from support.spark_sources import SparkConnector
 from support.transactions import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Spark

@@ -1,4 +1,7 @@
-"""Runs in the connector's own environment: JARS DIRECTORY, then a task a line on stdin, an answer a line on stdout."""
+"""A Spark session that does a task a line on stdin and answers a line on stdout: FORMAT DIRECTORY [JARS].
+
+The same programme for both sources, each in the environment of its own Spark: FORMAT is the one word that differs.
+"""
 
 import json
 import sys
@@ -6,10 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql.functions import col, count, length, max, sum
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, count, length, lpad, max, sum
 
-JARS, DIRECTORY = sys.argv[1:]
+FORMAT, DIRECTORY, JARS = (*sys.argv[1:], "")[:3]
 session = (
     SparkSession.builder.master("local[2]")
     .config("spark.jars", JARS)
@@ -32,15 +35,19 @@ def write(bootstrap: str, topic: str, start: int, end: int) -> None:
     rows = session.range(start, end, numPartitions=2).select(
         number.alias("key"), number.alias("value")
     )
-    rows.write.format("kafka").option("kafka.bootstrap.servers", bootstrap).option(
-        "topic", topic
+    save(rows, bootstrap, topic)
+
+
+def save(rows: DataFrame, bootstrap: str, topic: str) -> None:
+    rows.write.format(FORMAT).mode("append").options(
+        **{"kafka.bootstrap.servers": bootstrap, "topic": topic}
     ).save()
 
 
 def read(bootstrap: str, topic: str, options: dict[str, str] | None = None) -> list[list[Any]]:
     """Every row: partition, offset, timestamp in ms, key, value, headers."""
     rows = (
-        session.read.format("kafka")
+        session.read.format(FORMAT)
         .options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
         .options(**{"includeHeaders": "true", **(options or {})})
         .load()
@@ -64,7 +71,7 @@ def measure(bootstrap: str, topic: str) -> dict[str, float]:
     """How long it takes to read a topic to its end, and what was read."""
     began = time.monotonic()
     rows = (
-        session.read.format("kafka")
+        session.read.format(FORMAT)
         .options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
         .load()
         .agg(count("*"), sum(length("value")), max("offset"))
@@ -73,17 +80,25 @@ def measure(bootstrap: str, topic: str) -> dict[str, float]:
     return {"seconds": time.monotonic() - began, "rows": rows[0][0], "bytes": rows[0][1]}
 
 
+def measure_write(bootstrap: str, topic: str, rows: int, size: int) -> dict[str, float]:
+    """How long it takes to write rows without keys."""
+    began = time.monotonic()
+    made = session.range(0, rows, numPartitions=2)
+    save(made.select(lpad(col("id").cast("string"), size, "x").alias("value")), bootstrap, topic)
+    return {"seconds": time.monotonic() - began, "rows": rows, "bytes": rows * size}
+
+
 def copy(bootstrap: str, source: str, target: str, everything: bool) -> None:
     """Streams one topic into another; everything: what is there now, then it ends."""
     rows = (
-        session.readStream.format("kafka")
+        session.readStream.format(FORMAT)
         .options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": source})
         .options(startingOffsets="earliest", failOnDataLoss="true")
         .load()
         .select("key", "value")
     )
     writer = (
-        rows.writeStream.format("kafka")
+        rows.writeStream.format(FORMAT)
         .option("kafka.bootstrap.servers", bootstrap)
         .options(topic=target, checkpointLocation=f"{DIRECTORY}/checkpoint-{target}")
     )
@@ -106,7 +121,7 @@ def text(value: bytes | None) -> str | None:
     return None if value is None else bytes(value).decode()
 
 
-TASKS = {task.__name__: task for task in (write, read, measure, copy, stop)}
+TASKS = {task.__name__: task for task in (write, read, measure, measure_write, copy, stop)}
 Path(DIRECTORY).mkdir(parents=True, exist_ok=True)
 print(json.dumps({"result": "ready"}), flush=True)
 for line in sys.stdin:

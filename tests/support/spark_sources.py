@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, in a Spark of its own version, as a process that is told what to do line by line.
+"""Spark's own Kafka connector and ours, each in a Spark of its own version, as processes that are told what to do line by line.
 
 The connector's last complete release is older than the PySpark that `format("ottla")` needs, so it lives in an
 environment of its own under `.cache/`, made once.
@@ -10,35 +10,47 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-import pytest
-
 from support.kafka_jars import CACHE, CONNECTOR, CONNECTOR_VERSION, installed
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMME = Path(__file__).with_name("spark_connector_job.py")
+PROGRAMME = Path(__file__).with_name("spark_sources_job.py")
 INSTALL_TIMEOUT_S = 600
 
 
-class SparkConnector:
+class SparkSource:
     """One Spark session; each call is one line in and one line out."""
 
-    def __init__(self, directory: Path) -> None:
-        jars = ",".join(map(str, sorted(installed(CONNECTOR).glob("*.jar"))))
-        python = str(environment())
+    format: str
+
+    def __init__(self, directory: Path, python: str, jars: str = "") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
         self._log = (directory / "spark.log").open("w")
         self._process = subprocess.Popen(
-            [python, str(PROGRAMME), jars, str(directory)],
+            [python, str(PROGRAMME), self.format, str(directory), jars],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env=dict(os.environ, PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python),
+            env={
+                **os.environ,
+                "PYSPARK_PYTHON": python,
+                "PYSPARK_DRIVER_PYTHON": python,
+                # Where it is set, every worker of every session would compile its libraries anew.
+                "PYTHONDONTWRITEBYTECODE": "",
+            },
+            start_new_session=True,
         )
         assert self._heard() == "ready"
+
+    @property
+    def system_session(self) -> int:
+        """What the system calls a session: driver, JVM and Python workers have the same."""
+        return self._process.pid
 
     def __enter__(self) -> Self:
         return self
@@ -63,11 +75,30 @@ class SparkConnector:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            pytest.fail(f"Spark ended:\n{Path(self._log.name).read_text()[-3000:]}", pytrace=False)
+            raise RuntimeError(f"Spark ended:\n{Path(self._log.name).read_text()[-3000:]}")
         answer = json.loads(line)
         if "error" in answer:
-            pytest.fail(f"Spark's connector: {answer['error']}", pytrace=False)
+            raise RuntimeError(f"format('{self.format}'): {answer['error']}")
         return answer["result"]
+
+
+class SparkConnector(SparkSource):
+    """Spark's own."""
+
+    format = "kafka"
+
+    def __init__(self, directory: Path) -> None:
+        jars = ",".join(map(str, sorted(installed(CONNECTOR).glob("*.jar"))))
+        super().__init__(directory, str(environment()), jars)
+
+
+class OttlaSource(SparkSource):
+    """Ours, in the environment that this runs in."""
+
+    format = "ottla"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, sys.executable)
 
 
 @cache

@@ -1,0 +1,168 @@
+"""What Spark is measured with: `format("ottla")` and Spark's own connector, over one cluster of ottla.
+
+Each has a session of its own (the connector's last complete release is older than the PySpark that ours needs), with the
+same settings, and both read the same topics.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any, Self
+
+from bench import clients
+from bench.targets import TICKS_PER_S, Ottla
+from support import spark_sources
+
+MB = 1_000_000
+GB = 1_000_000_000
+PARTITIONS = 4
+WARM_UP_RUNS = 2
+"""A JVM compiles what it does often."""
+
+
+def is_installed() -> bool:
+    return find_spec("pyspark") is not None
+
+
+class SharedCluster:
+    """Made with the first that asks, as are its topics."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._cluster: Ottla | None = None
+        self._filled: dict[tuple[int, int], str] = {}
+        self._numbers = count(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def cluster(self) -> Ottla:
+        if self._cluster is None:
+            self._cluster = self._stack.enter_context(Ottla())
+        return self._cluster
+
+    def directory(self) -> Path:
+        return self.cluster.directory / f"spark-{next(self._numbers)}"
+
+    def new_topic(self) -> str:
+        return self.cluster.create_topic(f"spark-{next(self._numbers)}", PARTITIONS)
+
+    def filled(self, size: int, total: int) -> str:
+        """A topic with records of that size, the same one for all that ask."""
+        if (size, total) not in self._filled:
+            topic = self.new_topic()
+            options = {"bootstrap": self.cluster.bootstrap, "topic": topic, "size": size}
+            clients.result(clients.start("produce", **options, partitions=PARTITIONS, total=total))
+            self._filled[size, total] = topic
+        return self._filled[size, total]
+
+
+class SparkTarget(ABC):
+    """One of the two sources, with a session that stays."""
+
+    name: str
+
+    def __init__(self, shared: SharedCluster) -> None:
+        self.shared = shared
+        self.bootstrap = shared.cluster.bootstrap
+        self._session = self.fresh()
+        self._warm: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.__exit__()
+
+    @abstractmethod
+    def fresh(self) -> spark_sources.SparkSource:
+        """Another session."""
+
+    def warm(self, name: str, work: Callable[[spark_sources.SparkSource], Any]) -> Any:
+        """What the work gives when it is done not for the first time, and the processor seconds of all of Spark."""
+        if name not in self._warm:
+            self._warm.add(name)
+            for _ in range(WARM_UP_RUNS):
+                work(self._session)
+        before = session_cpu_s(self._session.system_session)
+        done = work(self._session)
+        return done, session_cpu_s(self._session.system_session) - before
+
+
+class OttlaSource(SparkTarget):
+    name = "ottla"
+
+    def fresh(self) -> spark_sources.SparkSource:
+        return spark_sources.OttlaSource(self.shared.directory())
+
+
+class SparkConnector(SparkTarget):
+    name = "Kafka"
+
+    def fresh(self) -> spark_sources.SparkSource:
+        return spark_sources.SparkConnector(self.shared.directory())
+
+
+def session_cpu_s(id: int) -> float:
+    """Of every process of a session of the system: driver, JVM, Python workers, and those that have ended."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
+        if int(fields[3]) == id:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / TICKS_PER_S
+
+
+# -- the cases
+
+
+def read(size: int, total_mb: int) -> Callable[[SparkTarget, float], dict[str, float]]:
+    def run(target: SparkTarget, scale: float) -> dict[str, float]:
+        topic = target.shared.filled(size, int(total_mb * MB * scale))
+        options = {"bootstrap": target.bootstrap, "topic": topic}
+        done, cpu = target.warm(topic, lambda spark: spark("measure", **options))
+        return {
+            "throughput": done["bytes"] / MB / done["seconds"],
+            "Spark's CPU": cpu / (done["bytes"] / GB),
+        }
+
+    return run
+
+
+def write(target: SparkTarget, scale: float) -> dict[str, float]:
+    size = 1024
+    rows = int(200 * MB * scale) // size
+
+    def work(spark: spark_sources.SparkSource) -> Any:
+        topic = target.shared.new_topic()
+        done = spark("measure_write", bootstrap=target.bootstrap, topic=topic, rows=rows, size=size)
+        target.shared.cluster.delete_topics(topic)
+        return done
+
+    done, cpu = target.warm("write", work)
+    return {
+        "throughput": done["bytes"] / MB / done["seconds"],
+        "Spark's CPU": cpu / (done["bytes"] / GB),
+    }
+
+
+def first_query(target: SparkTarget, scale: float) -> dict[str, float]:
+    """From a session that is there to the first result."""
+    topic = target.shared.filled(1024, int(100 * MB * scale))
+    with target.fresh() as spark:
+        began = time.monotonic()
+        spark("measure", bootstrap=target.bootstrap, topic=topic)
+        return {"first result": time.monotonic() - began}
