@@ -67,6 +67,23 @@ def read(bootstrap: str, topic: str, options: dict[str, str] | None = None) -> l
     ]
 
 
+def table(bootstrap: str, options: dict[str, str]) -> dict[str, Any]:
+    """Columns and rows of a batch query, whatever they are, in an order and a form of which there is only one."""
+    frame = (
+        session.read.format(FORMAT)
+        .options(**{"kafka.bootstrap.servers": bootstrap, "includeHeaders": "true", **options})
+        .load()
+    )
+    columns = ["topic", "partition", "offset", "hex(key)", "hex(value)"]
+    columns += ["unix_micros(timestamp)", "timestampType"]
+    if "headers" in frame.columns:
+        columns.append("transform(headers, each -> array(each.key, hex(each.value)))")
+    return {
+        "columns": frame.schema.simpleString(),
+        "rows": sorted(list(row) for row in frame.selectExpr(*columns).collect()),
+    }
+
+
 def measure(bootstrap: str, topic: str) -> dict[str, float]:
     """How long it takes to read a topic to its end, and what was read."""
     began = time.monotonic()
@@ -121,7 +138,7 @@ def text(value: bytes | None) -> str | None:
     return None if value is None else bytes(value).decode()
 
 
-TASKS = {task.__name__: task for task in (write, read, measure, measure_write, copy, stop)}
+TASKS = {task.__name__: task for task in (write, read, table, measure, measure_write, copy, stop)}
 Path(DIRECTORY).mkdir(parents=True, exist_ok=True)
 print(json.dumps({"result": "ready"}), flush=True)
 for line in sys.stdin:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ottla.client.client import Client
 from ottla.client.connections import Address
+from ottla.runtime.seams import Network
 
 T = TypeVar("T")
 
@@ -20,14 +21,17 @@ class BlockingClient:
     client: Client
 
     def __init__(
-        self, bootstrap: Sequence[Address], *, client_id: str = "ottla", timeout_s: float = 30.0
+        self,
+        bootstrap: Sequence[Address],
+        *,
+        client_id: str = "ottla",
+        timeout_s: float = 30.0,
+        network: Callable[[asyncio.AbstractEventLoop], Network] | None = None,
     ) -> None:
-        # Here and not above: whoever brings a network of his own needs no real one.
-        from ottla.runtime.sockets import RealNetwork
-
+        """`network` makes another one than plain TCP."""
         self._runner = asyncio.Runner()
-        network = RealNetwork(self._runner.get_loop())
-        self.client = Client(network, bootstrap, client_id=client_id, timeout_s=timeout_s)
+        made = (network or _plain)(self._runner.get_loop())
+        self.client = Client(made, bootstrap, client_id=client_id, timeout_s=timeout_s)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
@@ -52,9 +56,14 @@ class BackgroundClient(BlockingClient):
     """Its loop turns in a thread, between calls too: what is under way goes on while the caller computes."""
 
     def __init__(
-        self, bootstrap: Sequence[Address], *, client_id: str = "ottla", timeout_s: float = 30.0
+        self,
+        bootstrap: Sequence[Address],
+        *,
+        client_id: str = "ottla",
+        timeout_s: float = 30.0,
+        network: Callable[[asyncio.AbstractEventLoop], Network] | None = None,
     ) -> None:
-        super().__init__(bootstrap, client_id=client_id, timeout_s=timeout_s)
+        super().__init__(bootstrap, client_id=client_id, timeout_s=timeout_s, network=network)
         self._loop = self._runner.get_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="ottla client", daemon=True
@@ -69,6 +78,13 @@ class BackgroundClient(BlockingClient):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._runner.close()
+
+
+def _plain(loop: asyncio.AbstractEventLoop) -> Network:
+    # Here and not above: whoever brings a network of his own needs no real one.
+    from ottla.runtime.sockets import RealNetwork
+
+    return RealNetwork(loop)
 
 
 async def _close(client: Client) -> None:

@@ -22,6 +22,7 @@ from ottla.records import compression
 from ottla.spark import encode
 from ottla.spark.encode import STICKY, Columns, columns_of, encoder_for
 from ottla.spark.errors import SparkSourceError
+from ottla.spark.secured import client_for
 from ottla.spark.write_options import WriteOptions
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -55,14 +56,9 @@ class TaskProducer:
     """Not `finish`ed, it leaves nothing that a reader of committed records sees."""
 
     def __init__(self, options: WriteOptions, transactional_id: str | None, task: int) -> None:
-        connection = options.connection
         self._options = options
         self._task = task
-        self._blocking = BackgroundClient(
-            connection.bootstrap,
-            client_id=connection.client_id,
-            timeout_s=connection.request_timeout_s,
-        )
+        self._blocking = client_for(BackgroundClient, options.connection)
         self._producer: PipelinedProducer | None = None
         self._transactional_id = transactional_id
         self._buffers: dict[tuple[str, int], _Buffer] = {}

@@ -18,7 +18,6 @@ from ottla.spark.connection import ConnectionOptions
 from ottla.spark.decisions import FIRST_BATCH
 from ottla.spark.errors import OptionError, SparkSourceError
 from ottla.spark.options import KAFKA, Options
-from ottla.spark.security import Security
 
 BATCH_BYTES: Final = 512 << 10
 """Before compression. Kafka's own producer takes 16 KiB, which costs every side more."""
@@ -61,11 +60,6 @@ class WriteOptions(NamedTuple):
                 f"is '{acks}', but rows are always written with acks=all: with less they could be lost",
             )
         connection = ConnectionOptions.of(options)
-        if connection.security != Security():
-            raise OptionError(
-                KAFKA + "security.protocol",
-                "is only PLAINTEXT for writing; reading knows TLS and SASL, too",
-            )
         topic = options.text("topic")
         if topic is not None and not topic.strip():
             raise OptionError("topic", "is empty")

@@ -29,6 +29,7 @@ from ottla.spark.decisions import (
 from ottla.spark.errors import SparkSourceError, told_in_one_line
 from ottla.spark.options import Options
 from ottla.spark.producer import TaskProducer, existing_topic
+from ottla.spark.secured import client_for
 from ottla.spark.sink import SinkDriver
 from ottla.spark.write_options import WriteOptions, check_columns
 from ottla.wire.errors import KafkaError
@@ -68,12 +69,7 @@ class _Writer:
                 blocking.run(existing_topic(blocking.client, topic))
 
     def _client(self) -> BlockingClient:
-        connection = self._options.connection
-        return BlockingClient(
-            connection.bootstrap,
-            client_id=connection.client_id,
-            timeout_s=connection.request_timeout_s,
-        )
+        return client_for(BlockingClient, self._options.connection)
 
     def _write_rows(self, batches: Iterator[Any], query: str, run: str) -> TaskMessage:
         context = TaskContext.get()

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from ottla.client import BlockingClient
 from ottla.spark.connection import BrokerConnection, ConnectionOptions
 from ottla.spark.errors import OptionError, SparkSourceError
 from ottla.spark.options import Options
+from ottla.spark.secured import client_for
 from ottla.spark.security import Security, scram
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import read_request_header
@@ -80,14 +82,14 @@ def test_scram_as_in_its_specification() -> None:
 
 
 class Broker(threading.Thread):
-    """Answers one connection: ApiVersions, then each frame by the next of `answers`."""
+    """Answers one connection, each frame by the next of `answers`."""
 
     def __init__(
         self, answers: list[Callable[[bytes], bytes]], context: ssl.SSLContext | None = None
     ) -> None:
         super().__init__(daemon=True)
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self._answers = [_versions, *answers]
+        self._answers = answers
         self._context = context
         self.port = self._listening.getsockname()[1]
         self.start()
@@ -126,9 +128,20 @@ def _versions(frame: bytes) -> bytes:
     )
 
 
+def connection_options(given: dict[str, str]) -> ConnectionOptions:
+    named = {name.replace("__", "."): value for name, value in given.items()}
+    return ConnectionOptions.of(Options(named | {"kafka.bootstrap.servers": "x:1"}))
+
+
 def connect(port: int, host: str = "localhost", **given: str) -> BrokerConnection:
-    options = Options({name.replace("__", "."): value for name, value in given.items()} | {"kafka.bootstrap.servers": "x:1"})  # fmt: skip
-    return BrokerConnection((host, port), ConnectionOptions.of(options))
+    """As readers do."""
+    return BrokerConnection((host, port), connection_options(given))
+
+
+def use(port: int, host: str = "localhost", **given: str) -> dict[int, tuple[int, int]]:
+    """As writers do; what the broker says that it speaks."""
+    with client_for(BlockingClient, connection_options(given)) as blocking:
+        return blocking.run(blocking.client.connections.at((host, port))).versions
 
 
 PLAIN = {
@@ -138,7 +151,8 @@ PLAIN = {
 }
 
 
-def test_plain_sends_user_and_password_and_is_let_in() -> None:
+@pytest.mark.parametrize("who", ["reading", "writing"])
+def test_plain_sends_user_and_password_and_is_let_in(who: str) -> None:
     heard: list[bytes] = []
 
     def handshake(frame: bytes) -> bytes:
@@ -149,7 +163,10 @@ def test_plain_sends_user_and_password_and_is_let_in() -> None:
         heard.append(frame)
         return bytes(4) + b"\0\0" + b"\xff\xff" + bytes(4) + bytes(8)
 
-    connect(Broker([handshake, authenticate]).port, "127.0.0.1", **PLAIN).close()
+    if who == "reading":
+        connect(Broker([_versions, handshake, authenticate]).port, "127.0.0.1", **PLAIN).close()
+    else:
+        use(Broker([handshake, authenticate, _versions]).port, "127.0.0.1", **PLAIN)
     assert heard[0].endswith(b"\0\5PLAIN")
     assert heard[1].endswith(b'\0u,=\0p"w')
 
@@ -158,9 +175,17 @@ def test_a_broker_that_does_not_let_us_in_is_quoted() -> None:
     def refuse(frame: bytes) -> bytes:
         return bytes(4) + b"\0\x3a" + b"\0\4nope" + bytes(4) + bytes(8)
 
-    broker = Broker([lambda frame: bytes(4) + b"\0\0" + bytes(4), refuse])
-    with pytest.raises(SparkSourceError, match="does not let user 'u,=' in: nope"):
-        connect(broker.port, "127.0.0.1", **PLAIN)
+    def handshake(frame: bytes) -> bytes:
+        return bytes(4) + b"\0\0" + bytes(4)
+
+    for ask, answers in ((connect, [_versions, handshake, refuse]), (use, [handshake, refuse])):
+        with pytest.raises(SparkSourceError, match="does not let user 'u,=' in: nope"):
+            ask(Broker(answers).port, "127.0.0.1", **PLAIN)
+
+
+def test_a_broker_that_goes_away_instead_of_letting_us_in_is_no_broker() -> None:
+    with pytest.raises(OSError, match="let us in"):
+        use(Broker([]).port, "127.0.0.1", **PLAIN)
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +205,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tls_broker(certificate: Path) -> Broker:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    return Broker([], context)
+    return Broker([_versions], context)
 
 
 def test_tls_trusts_whom_it_was_told_to_trust(certificate: Path) -> None:
@@ -193,12 +218,14 @@ def test_tls_trusts_whom_it_was_told_to_trust(certificate: Path) -> None:
     assert isinstance(connection._socket, ssl.SSLSocket)
     assert connection.versions == {3: (0, 12)}
     connection.close()
-    with pytest.raises(ssl.SSLCertVerificationError):
-        connect(tls_broker(certificate).port, kafka__security__protocol="SSL")
-    with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
-        connect(tls_broker(certificate).port, "127.0.0.1", **trusting)
+    assert use(tls_broker(certificate).port, **trusting) == {3: (0, 12)}
     lenient = trusting | {"kafka__ssl__endpoint__identification__algorithm": ""}
-    connect(tls_broker(certificate).port, "127.0.0.1", **lenient).close()
+    for ask in (connect, use):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            ask(tls_broker(certificate).port, kafka__security__protocol="SSL")
+        with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
+            ask(tls_broker(certificate).port, "127.0.0.1", **trusting)
+        assert ask(tls_broker(certificate).port, "127.0.0.1", **lenient)
 
 
 def test_a_client_shows_a_certificate_of_its_own(certificate: Path) -> None:
@@ -213,4 +240,5 @@ def test_a_client_shows_a_certificate_of_its_own(certificate: Path) -> None:
         "kafka__ssl__keystore__type": "PEM",
         "kafka__ssl__keystore__location": str(certificate),
     }
-    connect(Broker([], context).port, **given).close()
+    connect(Broker([_versions], context).port, **given).close()
+    assert use(Broker([_versions], context).port, **given) == {3: (0, 12)}

@@ -86,7 +86,7 @@ def test_each_option_is_followed() -> None:
         ("kafka_value_serializer", "X", "cast them"),
         ("kafka_interceptor_classes", "X", "Java class"),
         ("kafka_partitioner_class", "X", "column 'partition'"),
-        ("kafka_security_protocol", "SSL", "only PLAINTEXT for writing"),
+        ("kafka_security_protocol", "TLS", "none of PLAINTEXT, SSL"),
         ("firstBach", "1", "did you mean 'firstBatch'"),
         ("topic", " ", "is empty"),
         ("firstBatch", "-1", "less than 0"),
