@@ -43,6 +43,8 @@ def test_a_line_tells_all_about_a_seed() -> None:
         "faults": {"kill": 2},
         "rare": {"truncation": 3},
         "losses": 1,
+        "transactions": 0,
+        "excused": 0,
         "hash": "c0ffee",
         "problem": "D3 node 1: lost",
     }

@@ -94,7 +94,8 @@ def _run_one(seed: int, trouble_s: float | None, trace: str | None) -> int:
     print(f"met {faults or 'no fault'}")
     print(
         f"{outcome.acknowledged} batches acknowledged, {outcome.unknown} unknown, {outcome.read} "
-        f"records read, {outcome.losses} recorded losses; {outcome.events} events in "
+        f"records read, {outcome.losses} recorded losses, {outcome.transactions} transactions, of which "
+        f"they excuse {outcome.excused}; {outcome.events} events in "
         f"{outcome.virtual_s:.1f} virtual seconds"
     )
     print(f"{outcome.speed:.0f} times as fast as real time")
@@ -149,7 +150,8 @@ def _tell_tally(tally: Tally) -> None:
     failed = [outcome.seed for outcome in tally.failed]
     print(
         f"{tally.count} seeds, {len(failed)} failed {failed}; {tally.virtual_s:.0f} virtual seconds, "
-        f"{tally.events} events, {tally.losses} recorded losses"
+        f"{tally.events} events, {tally.losses} recorded losses, {tally.transactions} transactions, "
+        f"of which they excuse {tally.excused}"
     )
 
 

@@ -193,7 +193,7 @@ class Committer:
             place = member.group, partition
             if code is ErrorCode.NONE and is_over:
                 what = f"named generation {generation}, when {member.generation} had begun"
-                self._oracle.took_a_stale_commit(member.group, member_id, what)
+                self._oracle.took_a_stale_commit(member.group, member_id, generation, what)
             elif code is ErrorCode.NONE:
                 self._oracle.committed(place, commit)
             elif code not in RETRIABLE:
@@ -235,14 +235,28 @@ class CommittedReader:
         self._oracle = oracle
         self._group = group
         self._epoch = -1
+        self._losses_heard = 0
 
     async def run(self) -> None:
         while True:
             try:
+                self._hear_of_losses()
                 await self._poll()
             except (*NO_ANSWER, CorruptBatch):
                 self._connections.forget(self.partition)
                 await asyncio.sleep(BACKOFF_S)
+
+    def _hear_of_losses(self) -> None:
+        losses = self._oracle.losses.get(self.partition, ())
+        if len(losses) > self._losses_heard:
+            self._losses_heard = len(losses)
+            self._go_back()
+
+    def _go_back(self) -> None:
+        """To where the partition lost something: from there on it may be another. What was shown already may be
+        shown again."""
+        self.position = int(min(self.position, self._oracle.lost_from(self.partition)))
+        self._epoch = -1
 
     async def _poll(self) -> None:
         place, channel = await self._connections.leader(self.partition)
@@ -253,7 +267,9 @@ class CommittedReader:
         if code is not ErrorCode.NONE or answer.diverging is not None:
             if code not in RETRIABLE or answer.diverging is not None:
                 what = code.name if answer.diverging is None else f"diverging {answer.diverging}"
-                self._fail(f"a fetch at {self.position} was refused: {what}")
+                if self.position < self._oracle.lost_from(self.partition):
+                    self._fail(f"a fetch at {self.position} was refused: {what}")
+                self._go_back()
             self._connections.forget(self.partition)
             await asyncio.sleep(BACKOFF_S)
             return
@@ -280,8 +296,11 @@ class CommittedReader:
                     batch.is_transactional and batch.producer_id in doomed
                 ):
                     value = record.value or b""
-                    self._oracle.saw(self._group, self.partition, record.offset, value)
+                    self._oracle.saw(
+                        self._group, self.partition, record.offset, batch.leader_epoch, value
+                    )
             self.position = max(self.position, batch.next_offset)
+            self._oracle.read_up_to[self.partition] = self.position
             self._epoch = batch.leader_epoch
 
     def _fail(self, what: str) -> None:

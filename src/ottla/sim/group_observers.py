@@ -195,15 +195,22 @@ def _groups() -> list[Patch]:
 
 
 def watched(oracle: GroupOracle) -> AbstractContextManager[None]:
-    """C4, as the coordinator sees it: whatever a member owns, or has still to give up, is no other's."""
+    """C4, as the coordinator sees it: whatever a member owns, or has still to give up, is no other's. And what it
+    counts, so that the oracle knows what a loss may make it count once more."""
     apply = LiveShard.apply
 
     def applied(self: LiveShard, effects: Effects) -> None:
         apply(self, effects)
         if effects.records and isinstance(self.shard, GroupShard):
-            for group in self.shard.groups.values():
+            for id, group in self.shard.groups.items():
                 if isinstance(group, ConsumerGroup):
+                    oracle.decided_generation(id, group.epoch)
                     _check_owners(oracle, group)
+                else:
+                    oracle.decided_generation(id, group.generation)
+        elif effects.records and isinstance(self.shard, TransactionShard):
+            for each in self.shard.transactions.values():
+                oracle.decided_epoch(each.producer_id, each.producer_epoch)
 
     return patched([Patch(LiveShard, "apply", applied)])
 

@@ -11,12 +11,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ottla.broker.verification import TRANSACTION_TOPIC
 from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import SimCluster
 from ottla.sim.connections import BACKOFF_S, Connections
 from ottla.sim.group_clients import CommittedReader, Committer, Moods
-from ottla.sim.group_oracle import GroupOracle, text
+from ottla.sim.group_oracle import OFFSETS, TRANSACTIONS, GroupOracle, text
 from ottla.sim.membership import (
     GROUP,
     TRANSACTION,
@@ -120,10 +119,11 @@ class GroupWorkload:
         host: SimHost,
         connections: Callable[[str], Connections],
         chance: random.Random,
+        end_of: Callable[[TopicPartition], int],
     ) -> None:
         self.plan = plan
         self._moods = replace(plan.moods)
-        self.oracle = GroupOracle(host.clock.monotonic)
+        self.oracle = GroupOracle(host.clock.monotonic, end_of)
         self.processors: list[Processor] = []
         self.committers: list[Committer] = []
         self.readers: list[CommittedReader] = []
@@ -217,8 +217,7 @@ class GroupWorkload:
     def unsettled(self, cluster: SimCluster, checkers: Checkers) -> list[str]:
         """Why groups and transactions are not at rest."""
         left = self._undecided(cluster)
-        if self.oracle.is_excused:
-            return left
+        lost = self.oracle.losses
         processors = [each for each in self.processors if not each.is_retired]
         for group, members in (
             (PROCESSORS, [each.member for each in processors]),
@@ -230,9 +229,13 @@ class GroupWorkload:
             for each in self.committers
             if not each.has_read_back
         ]
+        # What was to end a transaction may be lost: whoever waits for its end waits for ever.
+        may_hang = [each for each in (OFFSETS, TRANSACTIONS) if each in lost]
         for source in self._sources:
-            end = checkers.end_of(source)
-            if not any(each.positions.get(source) == end for each in processors):
+            if may_hang:
+                continue
+            end = self._end_to_reach(checkers, source)
+            if not any(each.positions.get(source, -1) >= end for each in processors):
                 positions = {each.name: each.positions.get(source) for each in processors}
                 left.append(f"{text(source)} ends at {end}, processed up to {positions}")
         left += [
@@ -240,13 +243,14 @@ class GroupWorkload:
             f"{checkers.end_of(reader.partition)}"
             for reader in self.readers
             if reader.position < checkers.end_of(reader.partition)
+            and not {reader.partition, TRANSACTIONS} & lost.keys()
         ]
         return left
 
     def _undecided(self, cluster: SimCluster) -> list[str]:
         """LSO = HW: every transaction has ended in each partition, in the end by its timeout."""
-        lossy = self.oracle.lossy
-        if any(partition.topic == TRANSACTION_TOPIC for partition in lossy):
+        lossy = self.oracle.losses
+        if TRANSACTIONS in lossy:
             return []
         return [
             f"node {id}, {text(key)}: LSO {partition.log.last_stable_offset}, {partition!r}"
@@ -270,5 +274,17 @@ class GroupWorkload:
         return [f"group {group} is not stable: {who}"]
 
     def check_end(self, checkers: Checkers) -> None:
-        ends = {source: checkers.end_of(source) for source in self._sources}
-        self.oracle.check_end(PROCESSORS, ends)
+        lost = self.oracle.losses
+        may_hang = OFFSETS in lost or TRANSACTIONS in lost
+        sources = [] if may_hang else self._sources
+        ends = {source: self._end_to_reach(checkers, source) for source in sources}
+        unread = [
+            reader.partition
+            for reader in self.readers
+            if reader.position < checkers.end_of(reader.partition)
+        ]
+        self.oracle.check_end(PROCESSORS, ends, unread)
+
+    def _end_to_reach(self, checkers: Checkers, source: TopicPartition) -> int:
+        """Where something was lost, the group may have gone further already."""
+        return int(min(checkers.end_of(source), self.oracle.lost_from(source)))

@@ -21,7 +21,7 @@ from ottla.records.record import Record, build
 from ottla.records.record import records as records_of
 from ottla.sim.connections import BACKOFF_S, REQUEST_TIMEOUT_S, Connections
 from ottla.sim.group_clients import NO_ANSWER, READ_COMMITTED, Moods, fetch_committed, topics_of
-from ottla.sim.group_oracle import GroupOracle, Transaction, text
+from ottla.sim.group_oracle import OFFSETS, TRANSACTIONS, GroupOracle, Transaction, text
 from ottla.sim.loop import START_NS
 from ottla.sim.membership import TRANSACTION, Coordinator, Member
 from ottla.sim.world import WALL_START_MS
@@ -91,8 +91,8 @@ class Processor:
         self._sequences: dict[TopicPartition, int] = {}
         self._is_doubtful = False
         """Something was sent and no answer came: it may still arrive."""
-        self._sent: list[tuple[str, Ask]] = []
-        self._late: list[tuple[str, Ask]] = []
+        self._sent: list[tuple[str, Ask, TopicPartition]] = []
+        self._late: list[tuple[str, Ask, TopicPartition]] = []
         """What the last transaction sent: some of it may arrive once more."""
         self._count = 0
         self._seen: tuple[str, int] | None = None
@@ -206,13 +206,13 @@ class Processor:
         clients cannot rely on that.)"""
         if not self.is_modern or not self._late or self._random.random() >= self._moods.late:
             return
-        what, ask = self._random.choice(self._late)
+        what, ask, at = self._random.choice(self._late)
         try:
             _, code = await ask()
         except NO_ANSWER:
             return  # lost on its way; this transaction goes on
         self._oracle.note(f"{self.name}: a late {what} while {self._identity} works: {code.name}")
-        if code is ErrorCode.NONE:
+        if code is ErrorCode.NONE and not {at, TRANSACTIONS} & self._oracle.losses.keys():
             self._oracle.fail(
                 "C3",
                 f"transactional id {self.transactional_id}",
@@ -258,10 +258,12 @@ class Processor:
         elif code is not ErrorCode.CONCURRENT_TRANSACTIONS:
             self._coordinator.forget()
 
-    async def _insist(self, what: str, ask: Ask, forget: Callable[[], None]) -> tuple[Any, int]:
-        """Until there is an answer that counts. Which try it was."""
+    async def _insist(
+        self, what: str, ask: Ask, forget: Callable[[], None], at: TopicPartition
+    ) -> tuple[Any, int]:
+        """Until there is an answer that counts. Which try it was. `at`: whose leader is asked."""
         begun = self._now()
-        self._sent.append((what, ask))
+        self._sent.append((what, ask, at))
         for tries in range(TRIES_MAX):
             try:
                 answer, code = await ask()
@@ -271,7 +273,7 @@ class Processor:
                 if code is ErrorCode.NONE:
                     if tries == 0:
                         self._oracle.check_fenced(
-                            self.transactional_id, self.name, begun, what, self._identity
+                            self.transactional_id, self.name, begun, what, self._identity, at
                         )
                     return answer, tries
                 if code not in RETRIABLE:
@@ -300,7 +302,7 @@ class Processor:
                 return answer, next((code for code in codes if code), ErrorCode.NONE)
             return answer, ErrorCode(int(answer.error_code))
 
-        return await self._insist(what, ask, self._coordinator.forget)
+        return await self._insist(what, ask, self._coordinator.forget, TRANSACTIONS)
 
     async def _send(
         self, transaction: Transaction, values: dict[TopicPartition, list[bytes]]
@@ -324,12 +326,14 @@ class Processor:
             )
         for target, each in values.items():
             sequence = self._sequences.get(target, 0)
-            await self._produce(target, each, sequence)
+            base_offset, leader_epoch = await self._produce(target, each, sequence)
+            self._oracle.placed(transaction, each, base_offset, leader_epoch)
             self._sequences[target] = sequence + len(each)
 
     async def _produce(
         self, target: TopicPartition, values: Sequence[bytes], sequence: int
-    ) -> None:
+    ) -> tuple[int, int]:
+        """The offset of the first, and the epoch of the leader that said so."""
         assert self._producer is not None
         producer_id, epoch = self._producer
         now_ms = WALL_START_MS + int(self._now() * 1000) - START_NS // 1_000_000
@@ -355,11 +359,14 @@ class Processor:
                 return produce.read_response(version, frame, start).results[0]
 
             result = await self._connections.call(channel, ApiKey.PRODUCE, version, body, read)
-            return result, ErrorCode(result.error)
+            return (result.base_offset, place.leader_epoch), ErrorCode(result.error)
 
-        await self._insist(
-            f"Produce to {text(target)}", ask, lambda: self._connections.forget(target)
-        )
+        def forget() -> None:
+            self._connections.forget(target)
+
+        placed: tuple[int, int]
+        placed, _ = await self._insist(f"Produce to {text(target)}", ask, forget, target)
+        return placed
 
     async def _commit_offset(
         self, transaction: Transaction, source: TopicPartition, offset: int
@@ -396,7 +403,7 @@ class Processor:
             (told,) = topic.partitions
             return answer, ErrorCode(int(told.error_code))
 
-        await self._insist("TxnOffsetCommit", ask, member.coordinator.forget)
+        await self._insist("TxnOffsetCommit", ask, member.coordinator.forget, OFFSETS)
 
     async def _end(self, transaction: Transaction, *, commit: bool) -> None:
         assert self._producer is not None

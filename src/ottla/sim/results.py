@@ -34,6 +34,8 @@ def line_of(outcome: Outcome) -> str:
         "faults": outcome.faults,
         "rare": outcome.marks,
         "losses": outcome.losses,
+        "transactions": outcome.transactions,
+        "excused": outcome.excused,
         "hash": outcome.digest,
         "problem": outcome.problem,
     }
@@ -51,6 +53,8 @@ class Results:
     events: int = 0
     acknowledged: int = 0
     losses: int = 0
+    transactions: int = 0
+    excused: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     rare: Counter[str] = field(default_factory=Counter)
     met_by: Counter[str] = field(default_factory=Counter)
@@ -76,6 +80,8 @@ class Results:
         self.events += content["events"]
         self.acknowledged += content["acknowledged"]
         self.losses += content["losses"]
+        self.transactions += content.get("transactions", 0)
+        self.excused += content.get("excused", 0)
         for met, counts in ((self.faults, content["faults"]), (self.rare, content["rare"])):
             met.update(counts)
             self.met_by.update(counts.keys())
@@ -103,6 +109,7 @@ class Results:
         yield f"| events | {self.events:,} |"
         yield f"| batches acknowledged | {self.acknowledged:,} |"
         yield f"| losses that the cluster put on record | {self.losses:,} |"
+        yield f"| transactions, of which such losses excuse | {self.transactions:,}, {self.excused:,} |"
         yield f"| faults | {self.faults.total():,} |"
         yield ""
         yield "| fault | times | in seeds |"

@@ -26,6 +26,7 @@ from ottla.sim.connections import create_topic
 from ottla.sim.coverage import counted, mark
 from ottla.sim.faults import CLIENTS, Absence, FaultPlan, Nemesis
 from ottla.sim.group_observers import watched
+from ottla.sim.group_oracle import Transaction
 from ottla.sim.group_workload import TARGET, GroupPlan, GroupWorkload
 from ottla.sim.loop import Deadlock, Livelock, collector_at_rest
 from ottla.sim.observers import observed
@@ -248,6 +249,9 @@ class Outcome:
     read: int = 0
     losses: int = 0
     """Stretches of records that the cluster itself recorded as possibly lost."""
+    transactions: int = 0
+    excused: int = 0
+    """Transactions of which such a loss excuses something."""
     faults: dict[str, int] = field(default_factory=dict)
     struck: list[int] = field(default_factory=list)
     """The numbers of those faults, for `FaultPlan.only`."""
@@ -309,9 +313,9 @@ class Scenario:
                 world.node(CLIENTS),
                 self.workload.connections,
                 world.loop.random_for("groups"),
+                self.checkers.end_of,
             )
-            oracle = self.groups.oracle
-            self.checkers.on_loss.append(lambda partition, _: oracle.excuse(partition))
+            self.checkers.on_loss.append(self.groups.oracle.excuse)
         self.failures: list[str] = []
         self.cluster.on_end.append(self._node_left)
 
@@ -345,6 +349,10 @@ class Scenario:
         if self.groups is not None:
             self.groups.check_end(self.checkers)
         self._check_problems()
+
+    @property
+    def transactions(self) -> list[Transaction]:
+        return [] if self.groups is None else list(self.groups.oracle.transactions.values())
 
     @property
     def _violations(self) -> list[Violation]:
@@ -478,6 +486,8 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
             unknown=len(history.unknown),
             read=history.reads,
             losses=sum(len(ledger.losses) for ledger in scenario.checkers.ledgers.values()),
+            transactions=len(scenario.transactions),
+            excused=sum(each.is_excused for each in scenario.transactions),
             faults=dict(sorted(scenario.nemesis.counts.items())),
             struck=scenario.nemesis.struck,
             story=scenario.nemesis.story,

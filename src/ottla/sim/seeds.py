@@ -68,6 +68,8 @@ class Tally:
     cpu_s: float = 0.0
     events: int = 0
     losses: int = 0
+    transactions: int = 0
+    excused: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     marks: Counter[str] = field(default_factory=Counter)
     failed: list[Outcome] = field(default_factory=list)
@@ -79,6 +81,8 @@ class Tally:
         self.cpu_s += outcome.cpu_s
         self.events += outcome.events
         self.losses += outcome.losses
+        self.transactions += outcome.transactions
+        self.excused += outcome.excused
         self.faults.update(outcome.faults)
         self.marks.update(outcome.marks)
         if outcome.verdict is not Verdict.PASSED:

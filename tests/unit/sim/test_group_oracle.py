@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.sim.group_oracle import GroupOracle, Register
+from ottla.sim.group_oracle import OFFSETS, TRANSACTIONS, GroupOracle, Register
+from ottla.sim.oracle import Loss
 from ottla.wire.types import TopicPartition
 
 IN, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
@@ -85,7 +86,7 @@ def shown(watched: GroupOracle, name: str, *, asked: bool, committed: bool | Non
     transaction.asked_to_commit = asked
     if committed is not None:
         watched.ended(transaction, committed=committed)
-    watched.saw("g", OUT, 3, value)
+    watched.saw("g", OUT, 3, 0, value)
 
 
 def test_a_committed_transaction_is_shown() -> None:
@@ -128,16 +129,66 @@ def test_a_transaction_is_shown_as_a_whole_and_every_input_has_an_output() -> No
 def test_a_producer_with_an_heir_gets_nothing_done() -> None:
     watched = oracle()
     watched.initialized("id", "1/0", "old")
-    watched.check_fenced("id", "old", 2.0, "EndTxn", "1/0")
+    watched.check_fenced("id", "old", 2.0, "EndTxn", "1/0", TRANSACTIONS)
     watched.initialized("id", "1/1", "new")
-    watched.check_fenced("id", "old", 0.5, "EndTxn", "1/0")  # begun before
+    watched.check_fenced("id", "old", 0.5, "EndTxn", "1/0", TRANSACTIONS)  # begun before
     assert not watched.violations
-    watched.check_fenced("id", "old", 2.0, "EndTxn", "1/0")
+    watched.check_fenced("id", "old", 2.0, "EndTxn", "1/0", TRANSACTIONS)
     assert "though new had taken over" in watched.violations[0].what
 
 
-def test_nothing_is_concluded_after_a_recorded_loss() -> None:
+def test_a_loss_excuses_the_transactions_that_lay_there_and_no_other() -> None:
     watched = oracle()
-    watched.excuse(OUT)
-    shown(watched, "a", asked=False, committed=None)
+    for name, offset in (("a", 3), ("b", 9)):
+        value = f"in/0/{offset}={name}".encode()
+        transaction = watched.begin_transaction(name, "id", "1/0")
+        transaction.values[value] = OUT
+        watched.placed(transaction, [value], offset, 0)
+    watched.read_up_to[OUT] = 20
+    watched.excuse(OUT, Loss(first=5, end=10, epoch=1))
+    watched.saw("g", OUT, 9, 0, b"in/0/9=b")
     assert not watched.violations
+    watched.saw("g", OUT, 3, 0, b"in/0/3=a")
+    assert "nobody asked to commit" in watched.violations[0].what
+
+
+def test_a_loss_of_inputs_excuses_only_those() -> None:
+    watched = oracle()
+    watched.excuse(IN, Loss(first=8, end=10, epoch=1))
+    shown(watched, "a", asked=True, committed=True)
+    shown(watched, "b", asked=True, committed=True)
+    assert "processed twice" in watched.violations[0].what
+
+
+def test_a_loss_of_decisions_excuses_what_readers_had_not_passed_and_epochs_that_come_again() -> (
+    None
+):
+    watched = oracle()
+    watched.decided_epoch(1, 4)
+    watched.excuse(TRANSACTIONS, Loss(first=5, end=10, epoch=1))
+    assert watched.begin_transaction("a", "id", "1/4").may_be_partial
+    assert not watched.begin_transaction("b", "id", "1/5").may_be_partial
+
+
+def test_a_generation_that_may_come_again_is_excused_and_the_next_is_not() -> None:
+    watched = oracle()
+    watched.decided_generation("g", 3)
+    watched.excuse(OFFSETS, Loss(first=5, end=10, epoch=1))
+    for generation in (3, 4):
+        watched.assigned("g", generation, "m1", [IN])
+        assert not watched.violations
+        watched.assigned("g", generation, "m2", [IN])
+    assert "generation 4" in watched.violations[0].what
+
+
+def test_after_a_loss_an_older_commit_may_be_read_unless_what_replaced_it_lies_below() -> None:
+    register = Register()
+    register.done(register.begin("a", 5, 1.0), 2.0, below=3)
+    register.done(register.begin("b", 6, 3.0), 4.0, below=4)
+    register.done(register.begin("c", 7, 5.0), 6.0, below=8)
+    register.lost(7.0, first=6)
+    assert register.read("c", 7, 8.0, 9.0) is None
+    assert register.read("b", 6, 8.0, 9.0) is None
+    assert "no longer there" in str(register.read("a", 5, 8.0, 9.0))
+    register.done(register.begin("d", 8, 10.0), 11.0, below=9)
+    assert "no longer there" in str(register.read("b", 6, 12.0, 13.0))
