@@ -5,7 +5,16 @@ of the product while a run lasts. The product carries nothing of it. `python -m 
 seeds against each until the checkers object.
 """
 
-from ottla.sim.mutations import cluster, coordinators, logs, quorum, replication
+from ottla.sim.mutations import cluster, coordinators, disks, logs, quorum, replication
 from ottla.sim.mutations.base import MUTATIONS, Mutation
 
-__all__ = ["MUTATIONS", "Mutation", "cluster", "coordinators", "logs", "quorum", "replication"]
+__all__ = [
+    "MUTATIONS",
+    "Mutation",
+    "cluster",
+    "coordinators",
+    "disks",
+    "logs",
+    "quorum",
+    "replication",
+]
