@@ -16,7 +16,7 @@ from uuid import UUID
 from ottla.controller.draft import UNCLEAN_ELECTION
 from ottla.log.log import Log
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
-from ottla.metadata.records import NO_LEADER, RECOVERING, TOPIC_RESOURCE
+from ottla.metadata.records import DIRECTORY_LOST, NO_LEADER, RECOVERING, TOPIC_RESOURCE
 from ottla.replica.partition import Partition, Proposal, Role, Truncation
 from ottla.sim.claims import Claims
 from ottla.sim.cluster import SimCluster, SimNode
@@ -154,14 +154,27 @@ class Checkers:
         """Partitions that nobody leads, though all of their nodes are there: who might, and why. If nobody,
         whoever had everything committed was given an empty disk, or lost its log's name with its power."""
         return {
-            TopicPartition(topic.name, number): self._claims.heirs(
-                self.image, topic.id, number, partition
-            )
+            TopicPartition(topic.name, number): {
+                id: why
+                for id, why in self._claims.heirs(self.image, topic.id, number, partition).items()
+                if not self._lost_its_log(id, TopicPartition(topic.name, number), partition)
+            }
             for topic in self.image.topics.values()
             for number, partition in enumerate(topic.partitions)
             if partition.leader == NO_LEADER
             and all(self.image.is_alive(id) for id in partition.replicas)
         }
+
+    def _lost_its_log(self, node: int, key: TopicPartition, partition: PartitionImage) -> bool:
+        """With its power, and says so: it was too new to be flushed, and nothing can be read there."""
+        replica = self._watched[node].replicas.get(key)
+        directory = partition.directories[partition.replicas.index(node)]
+        return (
+            replica is not None
+            and replica.is_doubtful
+            and replica.log is None
+            and directory == DIRECTORY_LOST
+        )
 
     def _doubt(self, node: int, replica: Replica) -> None:
         registered = self.image.brokers.get(node)

@@ -376,7 +376,7 @@ class Consumer:
         self._epoch = -1
         """Of the last record read: the leader tells from it whether our position is still its history."""
         self._known_end = 0
-        self._loss: Loss | None = None
+        self._losses: list[Loss] = []
         """Records were lost, and we may notice, until a leader that begins without them has served us."""
         self._had_losses = False
         """A follower that has not cut them yet may show them for a moment longer."""
@@ -388,20 +388,24 @@ class Consumer:
     def forget(self) -> None:
         """The topic was deleted: the next one of that name begins anew."""
         self.position, self._epoch, self._known_end = 0, -1, 0
-        self._loss, self._had_losses = None, False
+        self._losses, self._had_losses = [], False
         self._connections.forget(self.partition)
 
     def allow_losses(self, loss: Loss) -> None:
-        self._loss, self._had_losses = loss, True
+        self._losses.append(loss)
+        self._had_losses = True
 
-    def _reconciled(self) -> None:
-        """What we know from before the loss says nothing any more."""
-        loss, self._loss = self._loss, None
-        assert loss is not None
+    def _reconcile(self, epoch: int) -> None:
+        """What we know from before the losses up to this leader's epoch says nothing any more."""
+        met = [loss for loss in self._losses if loss.epoch <= epoch]
+        if not met:
+            return
+        self._losses = [loss for loss in self._losses if loss.epoch > epoch]
         self._known_end = 0
         read = self._history.read.get(self.partition, {})
-        for offset in [at for at in read if at >= loss.first and read[at].epoch < loss.epoch]:
-            del read[offset]
+        for offset, (_, read_in) in list(read.items()):
+            if any(offset >= loss.first and read_in < loss.epoch for loss in met):
+                del read[offset]
 
     async def run(self) -> None:
         while not self.stopping:
@@ -430,14 +434,14 @@ class Consumer:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and await self._may_have_expired(place, channel):
             return
         if code is not ErrorCode.NONE:
-            if code not in RETRIABLE and self._loss is None:
+            if code not in RETRIABLE and not self._losses:
                 self._report("D4", f"a fetch at {self.position} was refused with {code.name}")
             self._connections.forget(self.partition)
             await asyncio.sleep(BACKOFF_S)
             return
         self._served.add((place.topic_id, place.leader))
         if answer.diverging is not None:
-            if self._loss is None:
+            if not self._losses:
                 self._report(
                     "D3",
                     f"read up to {self.position}/{self._epoch}, the leader's log "
@@ -445,8 +449,7 @@ class Consumer:
                 )
             self.position, self._epoch = min(self.position, answer.diverging[1]), -1
             return
-        if self._loss is not None and place.leader_epoch >= self._loss.epoch:
-            self._reconciled()
+        self._reconcile(place.leader_epoch)
         self._idle_rounds = 0 if data else self._idle_rounds + 1
         if self._idle_rounds == REWIND_AFTER and self.may_rewind:
             self.position, self._epoch = self.position // 2, -1
@@ -498,7 +501,7 @@ class Consumer:
                 self._history.reads += 1
                 value = record.value or b""
                 before = read.get(record.offset)
-                if before is not None and before.value != value and self._loss is None:
+                if before is not None and before.value != value and not self._losses:
                     self._report("D3", f"offset {record.offset} was {before.value!r}, is {value!r}")
                 read[record.offset] = Read(value, epoch)
             self.position = batch.next_offset
@@ -526,7 +529,7 @@ class Consumer:
         ):
             return  # ListOffsets knows names only: that may be the end of the former topic of that name
         if end is not None:
-            if end < self._known_end and self._loss is None:
+            if end < self._known_end and not self._losses:
                 self._report("D4", f"the end was {self._known_end} and is {end}")
             self._known_end = end
 
