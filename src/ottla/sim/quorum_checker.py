@@ -22,6 +22,7 @@ from ottla.records.batch import read_batch
 from ottla.records.record import records as records_of
 from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.oracle import Copy, Ledger, Violation, content
+from ottla.sim.replay import Replay
 from ottla.sim.told import GrantedVote
 from ottla.wire.types import TopicPartition
 
@@ -71,6 +72,8 @@ class QuorumChecker:
     def __init__(self, cluster: SimCluster) -> None:
         self.image = MetadataImage()
         """What the committed metadata adds up to."""
+        self.replay = Replay()
+        """The same, read without the product's help."""
         self.ledger = Ledger(METADATA, cluster.world.loop.trace.tell)
         self.on_decisions: list[Callable[[int, MetadataImage, MetadataImage, Delta], None]] = []
         """Called with each committed batch: whose log it was read from, the images before and after."""
@@ -260,7 +263,7 @@ class QuorumChecker:
         self._apply(watched, before)
 
     def _apply(self, watched: WatchedVoter, from_offset: int) -> None:
-        """The oracle's own image, one batch after the other."""
+        """What the log adds up to, one batch after the other."""
         log = watched.log
         assert log is not None
         disk = watched.machine.host.disk
@@ -274,9 +277,22 @@ class QuorumChecker:
                 records = [decode(r.value or b"") for r in records_of(data, batch)]
             before = self.image
             self.image, delta = before.apply(records, seen.end - 1, seen.epoch)
+            self._check_reading(watched, records, delta)
             self._images[self.image.offset] = self.image
             for callback in self.on_decisions:
                 callback(watched.machine.id, before, self.image, delta)
+
+    def _check_reading(self, watched: WatchedVoter, records: list[Record], delta: Delta) -> None:
+        """M6: the product's image says what the records say. M8, M9: and that is sound."""
+        node = watched.machine.id
+        try:
+            touched = self.replay.apply(records)
+            for difference in self.replay.differences(self.image, delta, touched):
+                what = f"the image at {self.image.offset} misreads its records: {difference}"
+                raise self._fail("M6", node, what)
+            self.replay.check(touched)
+        except AssertionError as error:
+            raise self._fail("M8", node, str(error)) from error
 
     def _check_image(self, watched: WatchedVoter, image: MetadataImage) -> None:
         """M6: what a node made of the log up to an offset is what anybody makes of it."""
