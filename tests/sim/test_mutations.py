@@ -25,6 +25,7 @@ QUICK = {
     "shows_uncommitted_records": "C3",
     "last_stable_offset_is_the_high_watermark": "C3",
     "aborted_offsets_are_kept": "C4",
+    "metadata_counts_as_flushed_too_soon": "M4",
 }
 """Those that the first seeds notice within seconds, and by which invariant."""
 

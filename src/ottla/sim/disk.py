@@ -466,6 +466,17 @@ class SimDisk:
         it was meant, so that nobody else may have it any other way."""
         return self._inode(path).as_meant
 
+    def has_flushed(self, path: str, begin: int, end: int) -> bool:
+        """Whether these bytes, and the names that lead there, outlast any power loss."""
+        node: Node | None = self._root
+        for name in _parts(path):
+            node = node.platter.get(name) if isinstance(node, Directory) else None
+        return (
+            isinstance(node, Inode)
+            and end <= len(node.platter)
+            and node.platter[begin:end] == node.cache[begin:end]
+        )
+
     def may_be_wrong(self, directory: str) -> bool:
         """Whether a file there is not what was written, or is about not to be."""
         found = self._find(directory)

@@ -196,6 +196,11 @@ def _file(log: Log, segment: int) -> str:
     return f"{log.path}/{segment:020d}.log"
 
 
+def is_flushed(disk: SimDisk, log: Log, batch: Seen) -> bool:
+    begin = batch.position
+    return disk.has_flushed(_file(log, batch.segment), begin, begin + batch.size)
+
+
 def content(disk: SimDisk, log: Log, batch: Seen) -> bytes:
     file = disk.peek(_file(log, batch.segment))
     return bytes(file[batch.position : batch.position + batch.size])

@@ -21,7 +21,7 @@ from ottla.metadata.snapshots import BOOTSTRAP, read_snapshot
 from ottla.records.batch import read_batch
 from ottla.records.record import records as records_of
 from ottla.sim.cluster import SimCluster, SimNode
-from ottla.sim.oracle import Copy, Ledger, Violation, content
+from ottla.sim.oracle import Copy, Ledger, Violation, content, is_flushed
 from ottla.sim.replay import Replay
 from ottla.sim.told import GrantedVote
 from ottla.wire.types import TopicPartition
@@ -36,9 +36,14 @@ class WatchedVoter:
         self.machine = machine
         self.copy = Copy()
         self.log: Log | None = None
+        self.last_log: Log | None = None
+        """Also of a process that is gone: its files are where they were."""
         self.seen: object = None
         self.role = RaftRole.UNATTACHED
         self.flushed = 0
+        """By its own word: it has to keep that."""
+        self.proven = 0
+        """What its disk has kept of the log as it is: by the platter, not by its word."""
         self.former: Copy | None = None
         """What it had flushed and told its leader before its disk was replaced, until it fetches anew."""
         self.has_vote = False
@@ -59,13 +64,27 @@ class WatchedVoter:
         if self.former is None:
             self.copy.cut(self.flushed)
             self.former = self.copy
+        self.last_log = None
         self.copy, self.flushed, self.epoch, self.has_vote = Copy(), 0, 0, False
 
     def has_flushed(self, end: int, hash: bytes | None) -> bool:
         """A leader may count what a newborn's former self had: that one's vote is not given to anybody else."""
-        if self.flushed >= end and self.copy.hash_at(end) == hash:
+        if self.copy.hash_at(end) == hash and self._is_on_platter(end):
             return True
         return self.former is not None and self.former.hash_at(end) == hash
+
+    def _is_on_platter(self, end: int) -> bool:
+        if self.last_log is None:
+            return False
+        disk = self.machine.host.disk
+        first = self.last_log.segment_bases[0]  # below that a checkpoint stands for it
+        for batch in self.copy.after(max(self.proven, first)):
+            if batch.end > end:
+                break
+            if not is_flushed(disk, self.last_log, batch):
+                return False
+            self.proven = batch.end
+        return True
 
 
 class QuorumChecker:
@@ -173,7 +192,7 @@ class QuorumChecker:
 
     def _open(self, watched: WatchedVoter, log: Log) -> None:
         """M4: what was flushed survives every death."""
-        watched.log = log
+        watched.log = watched.last_log = log
         may_have_cut, watched.died_midway = watched.died_midway, False
         if log.log_end < watched.flushed and not (
             may_have_cut and not self._committed_between(watched, log.log_end, watched.flushed)
@@ -184,6 +203,7 @@ class QuorumChecker:
                 f"had flushed up to {watched.flushed}, now ends at {log.log_end}",
             )
         watched.copy = self._copy_from(watched, log)
+        watched.proven = watched.copy.start
 
     def _committed_between(self, watched: WatchedVoter, first: int, end: int) -> bool:
         """Whether it had something there that is committed."""
@@ -201,6 +221,7 @@ class QuorumChecker:
         ):
             # Begun anew at a checkpoint, perhaps one that ends where the log before it ended (seed 13).
             watched.copy = self._copy_from(watched, log)
+            watched.proven = start
         disk = watched.machine.host.disk
         for batch in watched.copy.cut_like(disk, log):
             if self.ledger.copy.hash_at(batch.end) == batch.hash:
@@ -209,6 +230,7 @@ class QuorumChecker:
                     watched.machine.id,
                     f"cut {batch.base}/{batch.epoch}, which is committed",
                 )
+            watched.proven = min(watched.proven, batch.base)
         watched.copy.follow(disk, log)
 
     def _copy_from(self, watched: WatchedVoter, log: Log) -> Copy:

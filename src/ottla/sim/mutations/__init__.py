@@ -5,7 +5,7 @@ of the product while a run lasts. The product carries nothing of it. `python -m 
 seeds against each until the checkers object.
 """
 
-from ottla.sim.mutations import cluster, coordinators, disks, logs, quorum, replication
+from ottla.sim.mutations import cluster, coordinators, disks, image, logs, quorum, replication
 from ottla.sim.mutations.base import MUTATIONS, Mutation
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "cluster",
     "coordinators",
     "disks",
+    "image",
     "logs",
     "quorum",
     "replication",

@@ -99,6 +99,18 @@ def fetches_before_it_has_flushed() -> list[Patch]:
 
 
 @mutation("own")
+def metadata_counts_as_flushed_too_soon() -> list[Patch]:
+    """What was appended to the metadata log while a flush was under way counts as flushed by it: the recovery point
+    runs ahead, and with it what the node tells its leader, or commits."""
+    original = Journal.flushed
+
+    def flushed(self: Journal, end_offset: int) -> None:
+        original(self, self.log_end)
+
+    return [Patch(Journal, "flushed", flushed)]
+
+
+@mutation("own")
 def controller_is_active_at_once() -> list[Patch]:
     """A new controller decides before a record of its own epoch is committed, on metadata that may be
     old."""

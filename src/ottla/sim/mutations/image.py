@@ -1,0 +1,43 @@
+"""Bugs of the image that every node makes of the metadata log: all nodes agree on it, and all are wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ottla.metadata.image import PartitionImage, _Edit
+from ottla.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from ottla.sim.mutations.base import mutation
+from ottla.sim.patches import Patch
+
+
+@mutation("own")
+def image_keeps_the_last_known_leader() -> list[Patch]:
+    """A change that names no last known leader any more leaves the one that was there."""
+    original = PartitionImage.changed_by
+
+    def changed_by(self: PartitionImage, change: PartitionChangeRecord) -> PartitionImage:
+        return original(self, replace(change, last_known_elr=change.last_known_elr or None))
+
+    return [Patch(PartitionImage, "changed_by", changed_by)]
+
+
+@mutation("own")
+def image_misses_that_a_broker_leaves() -> list[Patch]:
+    """A broker that has said that it is about to stop still counts as one that may lead."""
+    original = _Edit._broker_changed
+
+    def broker_changed(self: _Edit, record: BrokerRegistrationChangeRecord) -> None:
+        original(self, replace(record, in_controlled_shutdown=0))
+
+    return [Patch(_Edit, "_broker_changed", broker_changed)]
+
+
+@mutation("own")
+def image_misses_that_a_leader_may_lack_records() -> list[Patch]:
+    """A leader that was elected with what it had counts as one that has everything."""
+    original = PartitionImage.changed_by
+
+    def changed_by(self: PartitionImage, change: PartitionChangeRecord) -> PartitionImage:
+        return original(self, replace(change, leader_recovery_state=-1))
+
+    return [Patch(PartitionImage, "changed_by", changed_by)]
