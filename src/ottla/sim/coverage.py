@@ -43,6 +43,8 @@ RARE: Mapping[str, str] = {
     "session evicted": "a fetch session had to make room",
     "records expired": "retention removed segments",
     "log compacted": "compaction removed records",
+    "tombstone kept": "a key of the compacted topic was deleted in the end, and said so",
+    "tombstone forgotten": "a key of the compacted topic was deleted, and nothing is left of it",
     "began anew": "a follower's end lay outside of its leader's log",
     "pre-vote rejected": "a voter kept another from disturbing the quorum",
     "vote rejected": "a candidate was refused",
@@ -62,6 +64,8 @@ RARE: Mapping[str, str] = {
         for change in CHANGES
     },
     "decisions lost": "a controller lost its leadership with decisions not committed",
+    "garbage sent": "a node was sent what nobody can read, and answered or hung up",
+    "request replayed": "a node was sent what another had asked long before, and answered or hung up",
     # Groups and transactions
     "rebalance lost its coordinator": "a group was not stable when its coordinator changed",
     "replies lost their coordinator": "a coordinator was deposed with decisions not committed",

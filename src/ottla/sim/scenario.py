@@ -12,8 +12,8 @@ import logging
 import random
 import time
 import traceback
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -33,6 +33,7 @@ from ottla.sim.observers import observed
 from ottla.sim.operator import UNCLEAN, Operator
 from ottla.sim.oracle import Violation
 from ottla.sim.swallowed import heard
+from ottla.sim.vandal import Vandal, VandalPlan
 from ottla.sim.verdict import check_end, unsettled
 from ottla.sim.workload import TABLE, Workload
 from ottla.sim.world import World
@@ -96,12 +97,16 @@ class Options:
     faults: FaultPlan
     has_table: bool = False
     """Whether there is a compacted topic besides"""
+    forgets_tombstones: bool = False
+    """Whether what was deleted there leaves no trace after a while"""
     groups: GroupPlan | None = None
     """Groups and transactions, in some runs"""
     profile: str = profiles.BROAD
     """What this run makes likely"""
     restless: bool = False
     """Whether careless producers look for the leader before each record"""
+    vandal: VandalPlan | None = None
+    """Somebody who sends garbage, and what others have sent before"""
     absence: Absence | None = None
     """Whether the others have to come to rest without one, before it is back"""
 
@@ -161,6 +166,7 @@ class Options:
             patience_s=chance.choice((5.0, 60.0)),
             trouble_s=chance.choice(TROUBLE_S) if trouble_s is None else trouble_s,
             faults=FaultPlan.draw(chance),
+            vandal=VandalPlan.draw(seed),
         )
         if rare.random() < 0.3:
             retained = rare.choice(("0", "6000"))
@@ -201,6 +207,7 @@ class Options:
     def add_table(self) -> None:
         self.profile, self.has_table = profiles.TABLE, True
         self.settings |= tables.NODE_SETTINGS
+        self.forgets_tombstones = random.Random(f"{self.seed}/tombstones").random() < 0.4
 
     def add_groups(self, plan: GroupPlan) -> None:
         """Nothing but what is promised to last: else nobody could tell what groups and transactions lost."""
@@ -212,6 +219,13 @@ class Options:
         self.topic_settings.pop("retention.bytes", None)
         self.faults.leave_out(*EXPIRING)
 
+    @property
+    def records_expire(self) -> bool:
+        weights = self.faults.weights
+        return "retention.bytes" in self.topic_settings or any(
+            weights.get(kind) for kind in ("retention", "delete_records")
+        )
+
     def lines(self) -> list[str]:
         topics = " ".join(f"{n}:{p}x{f}/{m}" for n, p, f, m in self.topics)
         return [
@@ -222,6 +236,7 @@ class Options:
             f"{self.consumers} consumers a partition, pause {self.pause_s} s, "
             f"backoff {self.backoff_s} s, patience {self.patience_s} s",
             *([f"  groups: {self.groups.describe()}"] if self.groups is not None else ()),
+            *([f"  vandal: {self.vandal.describe()}"] if self.vandal is not None else ()),
             f"  faults: {self.faults.describe()}"
             + (f", one node {self.absence.value} in the end" if self.absence is not None else ""),
             f"  settings: {_texts(self.settings)}",
@@ -303,7 +318,10 @@ class Scenario:
         self.table: tables.Table | None = None
         if options.has_table:
             self.table = tables.Table(
-                self.cluster, self.checkers.leaders, world.loop.random_for("table")
+                self.cluster,
+                self.checkers.leaders,
+                world.loop.random_for("table"),
+                forgets_tombstones=options.forgets_tombstones,
             )
             self.checkers.on_decisions.append(self.table.decided)
         self.groups: GroupWorkload | None = None
@@ -316,12 +334,27 @@ class Scenario:
                 self.checkers.end_of,
             )
             self.checkers.on_loss.append(self.groups.oracle.excuse)
+        self.vandal: Vandal | None = None
+        if options.vandal is not None:
+            self.vandal = Vandal(
+                options.vandal,
+                world.node(CLIENTS),
+                [node.host.name for node in self.cluster.nodes.values()],
+                world.loop.random_for("vandal"),
+                records_expire=options.records_expire,
+            )
         self.failures: list[str] = []
         self.cluster.on_end.append(self._node_left)
 
-    def watched(self) -> AbstractContextManager[None]:
-        """What is checked inside of nodes, for the length of a run."""
-        return watched(self.groups.oracle) if self.groups is not None else nullcontext()
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """What is checked inside of nodes, and overheard between them, for the length of a run."""
+        with ExitStack() as stack:
+            if self.groups is not None:
+                stack.enter_context(watched(self.groups.oracle))
+            if self.vandal is not None:
+                stack.enter_context(self.vandal.listening())
+            yield
 
     def _node_left(self, node: SimNode, failure: BaseException | None) -> None:
         if failure is not None and not is_expected(failure):
@@ -331,8 +364,12 @@ class Scenario:
     def run(self) -> None:
         self._begin()
         self.world.script(self.nemesis.run())
+        if self.vandal is not None:
+            self.world.node(CLIENTS).run(self.vandal.run(), name="vandal")
         self._let_run(self.options.trouble_s)
         absent = self.nemesis.end(self.options.absence)
+        if self.vandal is not None:
+            self.vandal.is_stopping = True
         self.workload.stop_producing()
         if self.table is not None:
             self.table.stop_producing()
@@ -395,7 +432,7 @@ class Scenario:
             if self.groups is None or name != TARGET:
                 partitions += [TopicPartition(name, number) for number in range(count)]
         if self.table is not None:
-            create(TABLE, 1, tables.REPLICAS, tables.TOPIC_SETTINGS)
+            create(TABLE, 1, tables.REPLICAS, self.table.topic_settings)
         self.workload.begin(
             partitions,
             producers=self.options.producers,

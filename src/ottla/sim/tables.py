@@ -3,7 +3,9 @@
 Its replicas compact on their own, so no two of their logs need be alike, and the ledger of bytes that holds for all
 other topics says nothing here. What must hold is what a reader of a table relies on: at rest every replica has, for
 each key, the newest value that was acknowledged or one that came after it, all of them have the same, and nothing
-is there that nobody wrote.
+is there that nobody wrote. Some writes delete their key: such a tombstone stays, and no older value comes back. In some
+runs tombstones are forgotten soon (delete.retention.ms); a replica that was away for longer never hears of one then, and
+keeps what it had, as Kafka's do, so nothing is concluded of keys that may have been deleted last.
 
 When the cluster says itself that a leader may have lost its tail, what was sent before may be gone from that leader's
 end on. And what is gone may have outlived what it replaced: a replica that had compacted by then has no value at all
@@ -25,7 +27,16 @@ from ottla.sim.cluster import SimCluster
 from ottla.sim.coverage import mark
 from ottla.sim.leaders import Leaders
 from ottla.sim.oracle import Violation
-from ottla.sim.workload import TABLE, Batch, History, Producer, Workload, key_of
+from ottla.sim.workload import (
+    TABLE,
+    Batch,
+    History,
+    Producer,
+    Workload,
+    is_tombstone,
+    key_of,
+    name_of,
+)
 from ottla.sim.world import SimHost
 from ottla.wire.types import TopicPartition
 
@@ -38,6 +49,7 @@ TOPIC_SETTINGS: Mapping[str, str] = {
     "min.cleanable.dirty.ratio": "0.01",
     "min.insync.replicas": "2",
 }
+FORGETFUL: Mapping[str, str] = {"delete.retention.ms": "1000"}
 NODE_SETTINGS: Mapping[str, str] = {"log.cleaner.backoff.ms": "300"}
 
 
@@ -61,7 +73,16 @@ class Loss(NamedTuple):
 class Table:
     """The topic, its writers and what they were told."""
 
-    def __init__(self, cluster: SimCluster, leaders: Leaders, chance: random.Random) -> None:
+    def __init__(
+        self,
+        cluster: SimCluster,
+        leaders: Leaders,
+        chance: random.Random,
+        *,
+        forgets_tombstones: bool = False,
+    ) -> None:
+        self.topic_settings = {**TOPIC_SETTINGS, **(FORGETFUL if forgets_tombstones else {})}
+        self._forgets_tombstones = forgets_tombstones
         self.history = History()
         self.losses: list[Loss] = []
         self._cluster = cluster
@@ -144,24 +165,37 @@ class Table:
         written = self._written()
         uncertain = self._uncertain_keys()
         acknowledged = self._newest_acknowledged()
+        maybe_deleted = self._maybe_deleted_keys(acknowledged) if self._forgets_tombstones else []
         tables: dict[int, dict[bytes, Record]] = {}
         for node, log in self._logs():
             table = tables[node] = {}
             for record in _records(log):
-                if record.key is None or written.get(record.value or b"") != record.key:
+                name = name_of(record)
+                is_deletion = record.value is None
+                if (
+                    record.key is None
+                    or written.get(name) != record.key
+                    or is_deletion != is_tombstone(PARTITION, name)
+                ):
                     raise _wrong("D3", node, f"{record} was never written")
                 table[record.key] = record
+                if is_deletion:
+                    mark("tombstone kept")
             for key, (offset, value) in acknowledged.items():
                 newest = table.get(key)
+                if key in maybe_deleted:
+                    if newest is None:
+                        mark("tombstone forgotten")
+                    continue
                 if newest is None and key in uncertain and offset < uncertain[key]:
                     continue
-                if newest is not None and newest.offset == offset and newest.value != value:
+                if newest is not None and newest.offset == offset and name_of(newest) != value:
                     raise _wrong("C2", node, f"{value!r} was acknowledged at {offset}: {newest}")
                 if newest is None or newest.offset < offset:
                     raise _wrong("D3", node, f"{value!r} of {offset} is gone, there is {newest}")
             if log.cleaned is not None and log.cleaned > log.log_start:
                 mark("log compacted")
-        for key in sorted(set(written.values())):
+        for key in sorted(set(written.values()) - set(maybe_deleted)):
             values = {
                 node: table.get(key)
                 for node, table in tables.items()
@@ -175,6 +209,21 @@ class Table:
         """Each value that may be there, and its key."""
         sent = [ack.batch for ack in self.history.acknowledged] + self.history.unknown
         return {value: key_of(PARTITION, value) or b"" for batch in sent for value in batch.values}
+
+    def _maybe_deleted_keys(self, acknowledged: Mapping[bytes, tuple[int, bytes]]) -> list[bytes]:
+        """Those whose last write may have been a tombstone, which may be forgotten by now."""
+        found = [key for key, (_, value) in acknowledged.items() if is_tombstone(PARTITION, value)]
+        certain = {
+            value
+            for ack in self.history.acknowledged
+            for offset, value in enumerate(ack.batch.values, ack.base_offset)
+            if self._lost_from(ack.batch, offset) is None
+        }
+        return found + [
+            key
+            for value, key in self._written().items()
+            if is_tombstone(PARTITION, value) and value not in certain
+        ]
 
     def _newest_acknowledged(self) -> dict[bytes, tuple[int, bytes]]:
         """Of what cannot be lost."""

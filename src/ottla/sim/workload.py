@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -41,6 +42,7 @@ PRODUCE_VERSION = APIS[ApiKey.PRODUCE].max_version
 LATEST, EARLIEST = -1, -2
 ALL = -1
 UNDER_WAY_MAX = 5
+NAME = "name"
 REWIND_AFTER = 4
 """So many times nothing new, and a consumer reads again what it has read: it must be the same."""
 NEARBY_EVERY = 5
@@ -130,13 +132,30 @@ def key_of(partition: TopicPartition, value: bytes) -> bytes | None:
     return value[-2:] if partition.topic == TABLE else None
 
 
+def is_tombstone(partition: TopicPartition, value: bytes) -> bool:
+    """In the table one of six deletes its key: its record has a header for its name, and no value."""
+    return partition.topic == TABLE and zlib.crc32(value) % 6 == 0
+
+
+def record_of(partition: TopicPartition, number: int, timestamp_ms: int, value: bytes) -> Record:
+    key = key_of(partition, value)
+    if is_tombstone(partition, value):
+        return Record(number, timestamp_ms, key, None, ((NAME, value),))
+    return Record(number, timestamp_ms, key, value)
+
+
+def name_of(record: Record) -> bytes:
+    """The value that a record was made of."""
+    return record.value or dict(record.headers).get(NAME) or b""
+
+
 def _produce_call(
     place: Place, batch: Batch, acks: int = ALL
 ) -> tuple[int, bytes, Callable[[memoryview, int], produce.PartitionResult]]:
     timestamp_ms = WALL_START_MS + int(batch.begun_at * 1000) - START_NS // 1_000_000
     data = build(
         [
-            Record(number, timestamp_ms, key_of(batch.partition, value), value)
+            record_of(batch.partition, number, timestamp_ms, value)
             for number, value in enumerate(batch.values)
         ],
         producer_id=batch.producer_id,

@@ -9,22 +9,28 @@ import pytest
 
 from ottla.log.config import LogConfig
 from ottla.log.log import Log
-from ottla.records.record import Record, build
+from ottla.records.record import build
 from ottla.sim.disk import SimDisk
 from ottla.sim.leaders import Leaders
 from ottla.sim.oracle import Violation
 from ottla.sim.tables import PARTITION, Loss, Table
-from ottla.sim.workload import Ack, Batch, key_of
+from ottla.sim.workload import Ack, Batch, is_tombstone, record_of
 
 LOSS_AT = 10.0
+VALUE, TOMBSTONE = b"x:44", b"over:44"
 LOSS = Loss(epoch=1, at=LOSS_AT, end=1)
 
 
 class JudgedTable(Table):
     """Replicas with these values at the offsets from 0 on."""
 
-    def __init__(self, *replicas: list[bytes]) -> None:
-        super().__init__(None, Leaders(lambda: 0.0), random.Random(0))  # type: ignore[arg-type]
+    def __init__(self, *replicas: list[bytes], forgets_tombstones: bool = False) -> None:
+        super().__init__(
+            None,  # type: ignore[arg-type]
+            Leaders(lambda: 0.0),
+            random.Random(0),
+            forgets_tombstones=forgets_tombstones,
+        )
         self._replicas = [(id, _log_of(values)) for id, values in enumerate(replicas, 1)]
 
     def _logs(self) -> list[tuple[int, Log]]:
@@ -40,7 +46,7 @@ def _log_of(values: list[bytes]) -> Log:
     disk.make_dirs("/data")
     log = Log.create(disk, "/data", PARTITION.topic, 0, LogConfig(), topic_id=UUID(int=1), now_ms=0)
     for value in values:
-        record = Record(0, 0, key_of(PARTITION, value), value)
+        record = record_of(PARTITION, 0, 0, value)
         log.append_as_leader(memoryview(build([record])), 0, 0)
     return log
 
@@ -99,3 +105,26 @@ def test_D2_replicas_that_have_a_value_have_the_same() -> None:
         table.acknowledge(value, 5, LOSS_AT - 1)
     with pytest.raises(Violation, match="D2"):
         table.check_end()
+
+
+def judged(*replica: bytes, forgets_tombstones: bool = False) -> None:
+    assert is_tombstone(PARTITION, TOMBSTONE) and not is_tombstone(PARTITION, VALUE)
+    table = JudgedTable(list(replica), forgets_tombstones=forgets_tombstones)
+    table.acknowledge(VALUE, 0, 1.0)
+    table.acknowledge(TOMBSTONE, 1, 2.0)
+    table.check_end()
+
+
+def test_a_key_that_was_deleted_has_its_tombstone() -> None:
+    judged(VALUE, TOMBSTONE)
+
+
+def test_D3_no_value_of_before_its_deletion_comes_back() -> None:
+    with pytest.raises(Violation, match=r"D3.*over:44"):
+        judged(VALUE)
+
+
+def test_D3_a_tombstone_is_not_forgotten_before_its_time() -> None:
+    with pytest.raises(Violation, match=r"D3.*over:44"):
+        judged()
+    judged(forgets_tombstones=True)

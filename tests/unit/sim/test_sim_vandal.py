@@ -1,0 +1,34 @@
+"""Garbage and replayed requests: what is repeated, and that a cluster goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.records.record import Record, build
+from ottla.sim.scenario import Options, Verdict, run_seed
+from ottla.sim.vandal import VandalPlan, _may_be_repeated
+from ottla.wire import produce
+from ottla.wire.apis import ApiKey
+from ottla.wire.types import TopicPartition
+
+VERSION = 12
+SEED = 13
+
+
+@pytest.mark.parametrize("producer_id", [-1, 7])
+def test_only_batches_of_idempotent_producers_are_repeated(producer_id: int) -> None:
+    partition = TopicPartition("t0", 0)
+    data = build([Record(0, 0, None, b"v")], producer_id=producer_id, base_sequence=0)
+    part = produce.PartitionData(
+        partition.topic, None, partition.partition, memoryview(bytearray(data))
+    )
+    body = produce.write_request(VERSION, produce.ProduceRequest(None, -1, 1000, [part]))
+    assert _may_be_repeated(ApiKey.PRODUCE, VERSION, body) == (producer_id != -1)
+
+
+def test_nobody_minds_garbage_and_requests_of_long_ago() -> None:
+    options = Options.draw(SEED, 5.0)
+    options.vandal = VandalPlan(pause_s=0.02, replay=0.5)
+    outcome = run_seed(SEED, options=options)
+    assert outcome.verdict is Verdict.PASSED, outcome.problem
+    assert outcome.marks["garbage sent"] and outcome.marks["request replayed"]
