@@ -349,13 +349,15 @@ class Checkers:
                 raise self._fail(anomaly.rule, "a client", anomaly.partition, anomaly.what)
 
     def _has_expired(self, batch: Batch) -> bool:
-        """Whether this batch is committed, and below the start of somebody's log: one that restarts then, or
-        begins anew there, knows of its producer only what came later, and not this one sent again."""
+        """Whether this batch, or the one before it, is committed, and below the start of somebody's log: one that
+        restarts then, or begins anew there, knows of its producer only what came later, not this one sent again,
+        and takes an older one sent again for the first (seed 163)."""
         key = batch.partition
         seen = (watched.replicas.get(key) for watched in self._watched.values())
         start = max((replica.log_start for replica in seen if replica is not None), default=0)
         return any(
-            (each.producer_id, each.sequence) == (batch.producer_id, batch.sequence)
+            each.producer_id == batch.producer_id
+            and batch.sequence in (each.sequence, each.sequence + each.end - each.base)
             for each in self._ledger(key).copy.batches
             if each.end <= start
         )
