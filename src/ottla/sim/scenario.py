@@ -24,7 +24,8 @@ from ottla.sim.checkers import Checkers
 from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.connections import create_topic
 from ottla.sim.coverage import counted, mark
-from ottla.sim.faults import CLIENTS, Absence, FaultPlan, Nemesis
+from ottla.sim.deeds import CLIENTS
+from ottla.sim.faults import Absence, FaultPlan, Nemesis
 from ottla.sim.group_observers import watched
 from ottla.sim.group_oracle import Transaction
 from ottla.sim.group_workload import TARGET, GroupPlan, GroupWorkload

@@ -226,8 +226,8 @@ class Stage:
         name = self._node(node).host.name
         for other in self._cluster.nodes.values():
             if other.host.name != name:
-                self.world.network.unblock(name, other.host.name)
-                self.world.network.unblock(other.host.name, name)
+                ways = [(name, other.host.name), (other.host.name, name)]
+                self.world.network.unblock(ways)
         return []
 
     def _truncated(self, id: int, truncation: Truncation) -> None:

@@ -13,13 +13,13 @@ import errno
 import os
 import socket
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ottla.sim.process import Process, current_process
 
@@ -55,6 +55,10 @@ class NetworkConditions:
     """How long the system tries to get data through before it fails a connection."""
     slow_links: dict[tuple[str, str], float] = field(default_factory=dict)
     """(from, to) → seconds added to every segment."""
+
+
+Way: TypeAlias = tuple[str, str]
+"""From one host to another, by their names."""
 
 
 class Kind(Enum):
@@ -341,7 +345,8 @@ class TcpNetwork:
         self.stalled: dict[int, TcpSocket] = {}
         self._random = loop.random_for("network")
         self._hosts: dict[str, Host] = {}
-        self._blocked: set[tuple[str, str]] = set()
+        self._blocked: Counter[Way] = Counter()
+        """How many reasons there are that nothing gets through."""
 
     # Hosts
 
@@ -378,26 +383,37 @@ class TcpNetwork:
     def block(self, source: str, target: str) -> None:
         """Nothing gets from `source` to `target` any more; the other direction is untouched."""
         assert source in self._hosts and target in self._hosts, (source, target)
-        self._blocked.add((source, target))
+        self._blocked[source, target] += 1
         self.loop.trace("block", source, target)
 
-    def unblock(self, source: str, target: str) -> None:
-        self._blocked.discard((source, target))
-        self.loop.trace("unblock", source, target)
+    def unblock(self, ways: Iterable[Way]) -> None:
+        """One reason less to let nothing pass there: each is free when nobody blocks it any more."""
+        for way in ways:
+            if self._blocked[way] > 1:
+                self._blocked[way] -= 1
+            else:
+                del self._blocked[way]
+            self.loop.trace("unblock", *way)
         self.release_stalled()
 
-    def partition(self, *groups: Iterable[str]) -> None:
-        """Hosts of different groups cannot reach each other; a host in no group reaches all.
+    def partition(self, *groups: Iterable[str]) -> list[Way]:
+        """Hosts of different groups cannot reach each other; a host in no group reaches all. Which ways that
+        blocks.
 
         Halves: `partition(["a", "b"], ["c", "d"])`. A bridge: `partition(["a"], ["c"])` leaves b between.
         """
         sides = [sorted(group) for group in groups]
-        for side in sides:
-            for other in sides:
-                if side is not other:
-                    for source in side:
-                        for target in other:
-                            self.block(source, target)
+        ways = [
+            (source, target)
+            for side in sides
+            for other in sides
+            if side is not other
+            for source in side
+            for target in other
+        ]
+        for source, target in ways:
+            self.block(source, target)
+        return ways
 
     def isolate(self, name: str) -> None:
         """Cut one host off from every other."""

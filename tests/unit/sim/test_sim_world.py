@@ -103,7 +103,7 @@ def test_a_one_way_block_lets_the_other_direction_through(pair: Pair) -> None:
     pair.world.network.block("b", "a")
     assert not pair.is_answered(b"question", within_s=30)
     assert pair.accepted[0].frames == [b"question"]
-    pair.world.network.unblock("b", "a")
+    pair.world.network.unblock([("b", "a")])
     assert pair.world.run_until(lambda: pair.client.frames == [b"question"], 5)
 
 
@@ -118,6 +118,15 @@ def test_a_partition_that_lasts_ends_connections_with_unsent_data_and_no_idle_on
     assert pair.world.run_until(told(pair.client), 5)
     assert "TimeoutError" in pair.client.lost[0]
     assert pair.accepted[0].lost == []
+
+
+def test_a_way_is_free_when_nobody_blocks_it_any_more(pair: Pair) -> None:
+    first = pair.world.network.partition(["a"], ["b"])
+    pair.world.network.block("a", "b")
+    pair.world.network.unblock(first)
+    assert not pair.is_answered(b"still one way")
+    pair.world.network.unblock([("a", "b")])
+    assert pair.world.run_until(lambda: pair.client.frames == [b"still one way"], 5)
 
 
 def test_a_bridge_reaches_both_sides_that_do_not_reach_each_other() -> None:
