@@ -628,7 +628,7 @@ class Partition:
             return 0
         log = self.log
         if answer.diverging is not None:
-            self._truncate(answer.diverging)
+            self._truncate(answer.diverging, answer.log_start_offset)
             return 0
         appended = 0
         records = answer.records
@@ -649,8 +649,9 @@ class Partition:
             self.observer.high_watermark_advanced(self)
         return appended
 
-    def _truncate(self, diverging: tuple[int, int]) -> None:
-        """Also below our log's start: if none of what is left here is the leader's, we begin anew there."""
+    def _truncate(self, diverging: tuple[int, int], leader_log_start: int) -> None:
+        """Also below our log's start: none of what is left here is the leader's then, and it may have more
+        than we kept. So we begin anew where its log begins: who is in the ISR has all that the leader has."""
         log = self.log
         target = self.config.truncation_rule(log.epochs, log.log_end, diverging)
         if target < log.log_end:
@@ -659,8 +660,11 @@ class Partition:
                     self.key, target, log.log_end, log.high_watermark, self.leader_epoch, diverging
                 )
             )
-        # Also when no record goes: an epoch that began at our end and got no record must be forgotten.
-        log.truncate_to(target)
+        if target < log.log_start:
+            log.truncate_fully(min(target, leader_log_start))
+        else:
+            # Also when no record goes: an epoch that began at our end and got no record must be forgotten.
+            log.truncate_to(target)
 
     def restart_within(self, leader_log_start: int, leader_log_end: int) -> None:
         """Our end lies outside of the leader's log. Above it, we cut what the leader does not have: an

@@ -97,7 +97,6 @@ class Checkers:
         """Something happened to machines or the network."""
         for ledger in (*self.ledgers.values(), self._quorum.ledger):
             ledger.remember(self._now(), "nemesis", what)
-        self.cluster.world.loop.trace.tell(f"nemesis: {what}")
 
     def _fail(self, rule: str, who: int | str, key: TopicPartition, what: str) -> Violation:
         ledger = self._quorum.ledger if key == METADATA else self._ledger(key)

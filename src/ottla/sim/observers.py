@@ -120,10 +120,10 @@ def _replicas() -> list[Patch]:
     follow = Partition.follow
     last_cut: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
 
-    def truncated(self: Partition, diverging: tuple[int, int]) -> None:
+    def truncated(self: Partition, diverging: tuple[int, int], leader_log_start: int) -> None:
         log = self.log
         end, high_watermark, segments = log.log_end, log.high_watermark, len(log.segment_bases)
-        truncate(self, diverging)
+        truncate(self, diverging, leader_log_start)
         if log.log_end == end:
             return
         mark("truncation")

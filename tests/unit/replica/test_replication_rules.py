@@ -642,3 +642,19 @@ def test_a_follower_within_its_leaders_log_is_left_alone(tmp_path: Path) -> None
     for start, end in ((0, 1), (1, 1), (0, 5)):
         world[2].restart_within(start, end)
         assert world.values(2) == ["a"] and not world.seen[2].truncations
+
+
+def test_who_is_cut_below_its_start_begins_where_the_leaders_log_begins(tmp_path: Path) -> None:
+    """Found by a seed: it was in sync without what the leader had below."""
+    world = World(tmp_path)
+    world.produce(1, "a")
+    world.produce(1, "b")
+    world.fetch(2, 1)
+    world.decide(isr=(1,))
+    world.produce(1, "c")
+    world.produce(1, "d")
+    world[1].log.advance_log_start(3)
+    world.decide(leader=2, isr=(2,))
+    world.fetch(1, 2, times=3)
+    world.assert_identical()
+    assert world.entries(1) == [(0, 0, "a"), (1, 0, "b")]
