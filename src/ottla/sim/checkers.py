@@ -13,57 +13,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from ottla.controller.draft import UNCLEAN_ELECTION
 from ottla.log.log import Log
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
-from ottla.metadata.records import DIRECTORY_LOST, NO_LEADER, RECOVERING
+from ottla.metadata.records import NO_LEADER, RECOVERING
 from ottla.replica.partition import Partition, Proposal, Role, Truncation
-from ottla.sim.claims import Claims
+from ottla.sim.books import Books, decision
 from ottla.sim.cluster import SimCluster, SimNode
 from ottla.sim.coverage import mark
 from ottla.sim.expiry import Expiry
 from ottla.sim.leaders import Leaders
-from ottla.sim.oracle import EMPTY, Copy, Ledger, Loss, Violation
+from ottla.sim.oracle import EMPTY, Copy, Loss
 from ottla.sim.process import Process
-from ottla.sim.quorum_checker import METADATA, QuorumChecker
-from ottla.sim.told import Told
 from ottla.sim.watched import Replica, State, Watched
 from ottla.sim.workload import TABLE, Ack, Batch, History
 from ottla.wire.types import TopicPartition
 
 
-class Checkers:
+class Checkers(Books):
     def __init__(self, cluster: SimCluster, history: History) -> None:
-        self.cluster = cluster
+        super().__init__(cluster)
         self.history = history
-        self.ledgers: dict[TopicPartition, Ledger] = {}
         self.on_loss: list[Callable[[TopicPartition, Loss], None]] = []
         self.on_deletion: list[Callable[[TopicPartition, UUID], None]] = []
         """A partition is gone, and all that clients were told of it with it."""
         self.on_proposal: list[Callable[[Partition, Proposal], None]] = []
         """A leader wants to change its ISR."""
         self.checks = 0
-        self.allows_unclean_elections = False
-        """Whether a leader may be elected that surely lacks records, if the controller says so with it."""
         self.is_durable = False
         """Whether everything is flushed before it counts: then no loss of power explains that it is gone."""
-        self.disks_are_whole = True
-        """None was replaced, or got something wrong."""
-        self.given_up: set[TopicPartition] = set()
-        """Partitions of which whoever had all that was committed lost it: an operator chose another leader."""
-        self._quorum = QuorumChecker(cluster)
         # Looked up when it is called: `observers` listens there.
         self._quorum.on_decisions.append(lambda *what: self._check_decisions(*what))
         self.on_decisions = self._quorum.on_decisions
         self.leaders = Leaders(self._now)
         self.on_decisions.append(self.leaders.decided)
-        self._claims = Claims()
         self.on_decisions.append(self._claims.decided)
         self.expiry = Expiry(self._now)
         self.on_decisions.append(self.expiry.decided)
-        self._told = Told()
         self._leaders: dict[tuple[UUID, int, int], int] = {}
-        self._watched = {node.id: Watched(node) for node in cluster.nodes.values()}
         self._by_process: dict[Process, Watched] = {}
         self._acks_seen = 0
         self._reads_seen = 0
@@ -71,165 +57,7 @@ class Checkers:
         cluster.on_change.append(self._machine_changed)
         cluster.world.loop.after_event = self._after_event
 
-    @property
-    def image(self) -> MetadataImage:
-        """What the committed metadata adds up to."""
-        return self._quorum.image
-
     # What happens
-
-    def _now(self) -> float:
-        return self.cluster.world.loop.time()
-
-    def _ledger(self, key: TopicPartition) -> Ledger:
-        found = self.ledgers.get(key)
-        if found is None:
-            found = self.ledgers[key] = Ledger(key, self.cluster.world.loop.trace.tell)
-        return found
-
-    def _note(self, key: TopicPartition, who: int | str, what: str) -> None:
-        name = f"node {who}" if isinstance(who, int) else who
-        (self._quorum.ledger if key == METADATA else self._ledger(key)).note(
-            self._now(), name, what
-        )
-
-    def note_everywhere(self, what: str) -> None:
-        """Something happened to machines or the network."""
-        for ledger in (*self.ledgers.values(), self._quorum.ledger):
-            ledger.remember(self._now(), "nemesis", what)
-
-    def _fail(self, rule: str, who: int | str, key: TopicPartition, what: str) -> Violation:
-        ledger = self._quorum.ledger if key == METADATA else self._ledger(key)
-        name = f"node {who}" if isinstance(who, int) else who
-        return ledger.violation(rule, name, self._now(), what)
-
-    def power_lost(self, node: int) -> None:
-        """Told before the machine is started again: what it has unflushed may be gone."""
-        for replica in self._watched[node].replicas.values():
-            self._doubt(node, replica)
-
-    def died_midway(self, node: int) -> None:
-        """Told when a process died within an event. What it sent in that event never left it, so nobody can know of
-        anything that it did there; on its disk some of it is."""
-        self._told.forget()
-        self._quorum.voters[node].died_midway = True
-        for replica in self._watched[node].replicas.values():
-            replica.died_midway = True
-
-    def disk_replaced(self, node: int) -> None:
-        """Told before the machine is started again, with an empty disk."""
-        self.power_lost(node)
-        self.disks_are_whole = False
-        self._quorum.voters[node].lost_its_disk()
-        for replica in self._watched[node].replicas.values():
-            replica.recovery_point = 0
-            replica.is_wrong = False
-
-    def disk_is_wrong(self, node: int, key: TopicPartition) -> None:
-        """Some of what this replica has is not what it wrote, and it cannot know."""
-        self.disks_are_whole = False
-        replica = self._watched[node].replicas.get(key)
-        if replica is not None:
-            replica.is_wrong = True
-
-    def may_lose(self, node: int) -> bool:
-        """Whether everything that this node holds is surely held by another in sync, or eligible to lead."""
-        doubtful = self.doubtful_nodes()
-        return not any(id != node for id in doubtful) and all(
-            any(id != node for id in (*decided.isr, *decided.elr))
-            for decided in self._hosted(node).values()
-        )
-
-    def _hosted(self, node: int) -> dict[TopicPartition, PartitionImage]:
-        return {
-            TopicPartition(topic.name, number): partition
-            for topic in self.image.topics.values()
-            for number, partition in enumerate(topic.partitions)
-            if node in partition.replicas
-        }
-
-    def leaderless(self) -> dict[TopicPartition, dict[int, str]]:
-        """Partitions that nobody leads, though all of their nodes are there: who might, and why. If nobody,
-        whoever had everything committed was given an empty disk, or lost its log's name with its power."""
-        return {
-            TopicPartition(topic.name, number): {
-                id: why
-                for id, why in self._claims.heirs(self.image, topic.id, number, partition).items()
-                if not self._lost_its_log(id, TopicPartition(topic.name, number), partition)
-            }
-            for topic in self.image.topics.values()
-            for number, partition in enumerate(topic.partitions)
-            if partition.leader == NO_LEADER
-            and all(self._quorum.replay.is_alive(id) for id in partition.replicas)
-        }
-
-    def _lost_its_log(self, node: int, key: TopicPartition, partition: PartitionImage) -> bool:
-        """With its power, and says so: it was too new to be flushed, and nothing can be read there."""
-        replica = self._watched[node].replicas.get(key)
-        directory = partition.directories[partition.replicas.index(node)]
-        return (
-            replica is not None
-            and replica.is_doubtful
-            and replica.log is None
-            and directory == DIRECTORY_LOST
-        )
-
-    def _doubt(self, node: int, replica: Replica) -> None:
-        registered = self.image.brokers.get(node)
-        replica.is_doubtful = True
-        replica.lost_in = -1 if registered is None else registered.epoch
-
-    def _is_excused(self, node: int, replica: Replica) -> bool:
-        """It may miss what it is taken to hold, because the controller cannot know yet: as soon as its
-        broker has registered anew, it is in no set until it has everything."""
-        registered = self.image.brokers.get(node)
-        return replica.is_doubtful and (registered is None or registered.epoch <= replica.lost_in)
-
-    def _allows_unclean(self, key: TopicPartition) -> bool:
-        return (
-            self.allows_unclean_elections
-            or key in self.given_up
-            or self._quorum.replay.setting(key.topic, UNCLEAN_ELECTION) == "true"
-        )
-
-    def has_vote(self, node: int) -> bool:
-        """Whether it had one in the quorum when it was last there, and has not lost its disk since."""
-        return self._quorum.voters[node].has_vote
-
-    def doubtful_nodes(self) -> list[int]:
-        """Nodes that may miss something that was committed, and that they are to hold."""
-        return [
-            id
-            for id, watched in self._watched.items()
-            if any(
-                (replica.is_doubtful or replica.is_wrong) and key in hosted
-                for hosted in [self._hosted(id)]
-                for key, replica in watched.replicas.items()
-            )
-        ]
-
-    def end_of(self, key: TopicPartition) -> int:
-        """Of what is committed."""
-        ledger = self.ledgers.get(key)
-        return 0 if ledger is None else ledger.end
-
-    def copy_of(self, node: int, key: TopicPartition) -> Copy:
-        return self._watched[node].replicas[key].copy
-
-    def replicas_on(self, node: int) -> list[TopicPartition]:
-        """Those that are open there."""
-        replicas = self._watched[node].replicas
-        return [key for key, replica in sorted(replicas.items()) if replica.log is not None]
-
-    def log_of(self, node: int, key: TopicPartition) -> Log:
-        log = self._watched[node].replicas[key].log
-        assert log is not None
-        return log
-
-    def describe(self, key: TopicPartition) -> str:
-        """What the controller has decided about it."""
-        decided = self._partition_image(key)
-        return "unknown" if decided is None else _decision(decided)
 
     def _machine_changed(self, machine: SimNode) -> None:
         watched = self._watched[machine.id]
@@ -781,12 +609,6 @@ class Checkers:
                 f"the leader says {partition!r}, the controller {self._partition_image(key)}",
             )
 
-    def _partition_image(self, key: TopicPartition) -> PartitionImage | None:
-        topic = self.image.topics.get(key.topic)
-        if topic is None or key.partition >= len(topic.partitions):
-            return None
-        return topic.partitions[key.partition]
-
     # Decisions of the controller
 
     def _check_decisions(
@@ -800,7 +622,7 @@ class Checkers:
                 continue
             key = TopicPartition(topic.name, number)
             now = topic.partitions[number]
-            self._note(key, "controller", _decision(now))
+            self._note(key, "controller", decision(now))
             former = before.topics_by_id.get(topic_id)
             if former is not None and number < len(former.partitions):
                 self._dismiss(key, former.partitions[number], now)
@@ -886,12 +708,3 @@ class Checkers:
                 and partition.leader_epoch >= self._ledger(key).loss_epoch
             ):
                 self._strong_isr(key, partition, replica)
-
-
-def _decision(partition: PartitionImage) -> str:
-    return (
-        f"leader {partition.leader} epoch {partition.leader_epoch}/{partition.partition_epoch} "
-        f"ISR {list(partition.isr)} ELR {list(partition.elr)} "
-        f"last known {list(partition.last_known_elr)}"
-        + (" RECOVERING" if partition.leader_recovery_state == RECOVERING else "")
-    )
