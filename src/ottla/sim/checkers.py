@@ -373,9 +373,20 @@ class Checkers(Books):
             # As long as it followed, after a loss, what it took for committed was not believed.
             self._commit(watched, key, partition, replica)
         self._check_start(node, key, partition, replica)
+        self._check_minimum(watched, key, partition)
         replica.under_min_isr = partition.is_under_min_isr
         if replica.is_doubtful and self._ledger(key).holds_all(replica.copy):
             replica.is_doubtful = False
+
+    def _check_minimum(self, watched: Watched, key: TopicPartition, partition: Partition) -> None:
+        """D9: a leader that has heard of every decision asks for as many in-sync replicas as was decided."""
+        node = watched.machine.node
+        assert node is not None and node.quorum is not None
+        if partition.role is Role.LEADER and node.quorum.image.offset == self.image.offset:
+            enough = self._quorum.replay.enough_in_sync(key.topic, len(partition.replicas))
+            if partition.min_isr != enough:
+                what = f"takes {partition.min_isr} in-sync replicas for enough, {enough} were asked for"
+                raise self._fail("D9", watched.machine.id, key, what)
 
     def _check_start(
         self, node: int, key: TopicPartition, partition: Partition, replica: Replica

@@ -1,7 +1,8 @@
 """Who may still lead a partition that nobody leads: from what the oracle saw, not from what the controller remembers.
 
 A controller that forgets its eligible leaders, or its last known one, leaves a partition in the very state in which
-its records are destroyed. Only whoever kept count outside of it can tell the two apart.
+its records are destroyed. Only whoever kept count outside of it can tell the two apart. (The images that are read
+here have been held against the oracle's own reading of the records before: `replay`.)
 """
 
 from __future__ import annotations
