@@ -123,6 +123,8 @@ class Log:
         self._metadata_unflushed = not clean
         self._cut_unflushed = not clean
         """The newest file was shortened since it was flushed last."""
+        self._cut_may_come_back = not clean
+        """No flush that began after the last cut has ended: a power loss may undo the cut."""
         self._plans_outstanding = 0
         self._lowest_cut = NO_LIMIT
         """The lowest offset the log was cut to while a flush was under way."""
@@ -489,6 +491,11 @@ class Log:
         assert base >= self.log_end and base > active.base, (base, self.log_end, active.base)
         created_ms = active.created_ms if now_ms is None else now_ms
         try:
+            if self._cut_may_come_back:
+                # Files are lost and kept apart. If this one came back as it was before the cut, and the next one
+                # stayed, the log would go on from records that it had dropped, and nobody could tell.
+                active.opened().flush()
+                self._cut_may_come_back = False
             active.seal()
             self._snapshots.take(self.producers, base)
             segment = Segment.create(self._disk, self._files, self.path, base, created_ms)
@@ -694,9 +701,10 @@ class Log:
         self.epochs.truncate_from_end(log_end)
 
     def _cut_below_flush(self, offset: int) -> None:
-        self._cut_unflushed = True
+        self._cut_unflushed = self._cut_may_come_back = True
         if self._plans_outstanding:
             self._lowest_cut = min(self._lowest_cut, offset)
+        self._unsettled()
 
     def _lower_recovery_point(self, offset: int) -> None:
         if offset < self.recovery_point:
@@ -821,15 +829,18 @@ class Log:
         return (
             not self._plans_outstanding
             and not self._metadata_unflushed
+            and not self._cut_may_come_back
             and self.config.flush_ms >= NO_LIMIT
             and self._active.base <= self.recovery_point
         )
 
     def flush_due(self, now_ms: int) -> bool:
-        """Whether flush.messages, flush.ms or a finished segment asks for a flush now, and none is under
-        way."""
+        """Whether flush.messages, flush.ms, a finished segment or a cut asks for a flush now, and none is
+        under way."""
         if self._plans_outstanding:
             return False
+        if self._cut_may_come_back:
+            return True
         unflushed = self.log_end - self.recovery_point
         if not unflushed:
             self._unflushed_since_ms = None
@@ -893,6 +904,8 @@ class Log:
         """A plan was carried out. What was cut away and written anew meanwhile is not part of it."""
         self.recovery_point = max(self.recovery_point, min(recovery_point, self._lowest_cut))
         self._unflushed_since_ms = None
+        if self._lowest_cut == NO_LIMIT:
+            self._cut_may_come_back = False
         self._plan_done()
 
     def identity_plan(self) -> Callable[[], None] | None:

@@ -428,8 +428,14 @@ class Checkers(Books):
             ledger = self._ledger(key)
             # A cut that meets damage takes more than it was asked to; the leader has the rest.
             excused = replica.is_doubtful or replica.is_wrong
+            # What it had deleted, and what was still in its files, may go with the rest.
+            deleted = 0 if before is None else before.log_start
             for batch in gone:
-                if not excused and ledger.copy.hash_at(batch.end) == batch.hash:
+                if (
+                    not excused
+                    and batch.end > deleted
+                    and ledger.copy.hash_at(batch.end) == batch.hash
+                ):
                     raise self._fail(
                         "D7",
                         node,
@@ -549,12 +555,20 @@ class Checkers(Books):
         self._strong_isr(key, partition, replica)
 
     def _is_former_self(self, member: int, partition: Partition) -> bool:
-        """Whether it is only proposed, as it was before it restarted: the controller refuses that (KIP-903)."""
-        proposed = {} if partition.proposal is None else dict(partition.proposal.isr)
+        """Whether it counts as it was before it restarted: only proposed, which the controller refuses (KIP-903),
+        or put out of the ISR, of which the leader has not heard."""
         registered = self.image.brokers.get(member)
-        return member not in partition.isr and (
-            registered is None or proposed.get(member) != registered.epoch
-        )
+        if member in partition.isr:
+            decided = self._partition_image(partition.key)
+            follower = partition.followers.get(member)
+            return (
+                decided is not None
+                and member not in decided.isr
+                and follower is not None
+                and (registered is None or follower.broker_epoch != registered.epoch)
+            )
+        proposed = {} if partition.proposal is None else dict(partition.proposal.isr)
+        return registered is None or proposed.get(member) != registered.epoch
 
     def _commit(
         self, watched: Watched, key: TopicPartition, partition: Partition, replica: Replica

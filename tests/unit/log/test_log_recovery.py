@@ -12,6 +12,7 @@ from logkit import (
     SMALL,
     append,
     batch_of,
+    batches_in,
     content,
     new_log,
     offsets_in,
@@ -487,3 +488,22 @@ def test_a_batch_whose_length_is_damaged_is_not_taken_for_a_gap():
     disk.open(first).write_at(8, (10**6).to_bytes(4, "big"))  # the length of the first batch
     with pytest.raises(CorruptBatch):
         again.read(1, max_bytes=10_000, end_offset=again.log_end)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_was_cut_never_comes_back_below_what_was_written_after_it(seed: int) -> None:
+    """Files are lost and kept apart: the old tail of one, and the file that followed the new tail."""
+    disk = sim_disk(seed)
+    log = new_log(disk)
+    for _ in range(4):
+        append(log)
+    log.flush()
+    log.truncate_to(2)
+    while len(log.segment_bases) < 2:
+        append(log, epoch=3)
+    append(log, epoch=3)
+    written = [(batch.base_offset, batch.leader_epoch) for batch in batches_in(log)]
+    disk.lose_power()
+    again = reopen(disk)
+    found = [(batch.base_offset, batch.leader_epoch) for batch in batches_in(again)]
+    assert found == written[: len(found)]
