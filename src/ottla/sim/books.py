@@ -123,15 +123,13 @@ class Books:
         }
 
     def _lost_its_log(self, node: int, key: TopicPartition, partition: PartitionImage) -> bool:
-        """With its power, and says so: it was too new to be flushed, and nothing can be read there."""
+        """And says so. With its power: it was too new to be flushed, and nothing can be read there. Or it stopped
+        cleanly before it had made it: nothing was ever committed, but it cannot know that."""
+        if partition.directories[partition.replicas.index(node)] != DIRECTORY_LOST:
+            return False
         replica = self._watched[node].replicas.get(key)
-        directory = partition.directories[partition.replicas.index(node)]
-        return (
-            replica is not None
-            and replica.is_doubtful
-            and replica.log is None
-            and directory == DIRECTORY_LOST
-        )
+        lost = replica is not None and replica.is_doubtful and replica.log is None
+        return lost or self.end_of(key) == 0
 
     def _doubt(self, node: int, replica: Replica) -> None:
         registered = self.image.brokers.get(node)
