@@ -88,7 +88,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--asked",
         action="store_true",
-        help="only the cases with a ratio that ottla asks of itself; about half an hour",
+        help="only the cases with a ratio that ottla asks of itself; about 35 minutes",
     )
     parser.add_argument("--long", action="store_true", help="also the cases that take many minutes")
     parser.add_argument("--json", action="store_true", help="every round's figures")

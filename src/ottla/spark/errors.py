@@ -11,9 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ottla.client import Unreachable
-from ottla.wire.errors import KafkaError
-
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 
@@ -37,6 +34,12 @@ def told_in_one_line() -> Iterator[None]:
     except SparkSourceError:
         os.environ[_HIDE_TRACEBACK] = "1"
         raise
-    except (Unreachable, KafkaError) as error:
+    except Exception as error:
+        # Here and not above: a worker that only looks the source up needs no client.
+        from ottla.client import Unreachable
+        from ottla.wire.errors import KafkaError
+
+        if not isinstance(error, Unreachable | KafkaError):
+            raise
         os.environ[_HIDE_TRACEBACK] = "1"
         raise SparkSourceError(str(error)) from None

@@ -1,4 +1,8 @@
-"""The data source as Spark sees it: its name, its columns, who reads and who writes."""
+"""The data source as Spark sees it: its name, its columns, who reads and who writes.
+
+Spark asks each of these in a Python process of its own, before the first row is read: who reads or writes is imported when
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,6 @@ from pyspark.sql.types import StructType
 from ottla.spark.columns import columns
 from ottla.spark.errors import SparkSourceError, told_in_one_line
 from ottla.spark.options import Options
-from ottla.spark.reader import FilteringBatchReader, OttlaBatchReader
-from ottla.spark.stream_reader import OttlaStreamReader
-from ottla.spark.writer import OttlaBatchWriter, OttlaStreamWriter
 
 
 class OttlaDataSource(DataSource):
@@ -35,15 +36,21 @@ class OttlaDataSource(DataSource):
             return columns(self._options.flag("includeHeaders", False))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from ottla.spark.reader import FilteringBatchReader, OttlaBatchReader
+
         with told_in_one_line():
             kind = FilteringBatchReader if FilteringBatchReader.is_wanted() else OttlaBatchReader
             return kind(schema, self._options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from ottla.spark.stream_reader import OttlaStreamReader
+
         with told_in_one_line():
             return OttlaStreamReader(schema, self._options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from ottla.spark.writer import OttlaBatchWriter
+
         with told_in_one_line():
             if overwrite:
                 raise SparkSourceError("a topic cannot be overwritten: write with mode('append')")
@@ -51,5 +58,7 @@ class OttlaDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """With output mode complete every batch is written in addition to those before, as Spark's connector does."""
+        from ottla.spark.writer import OttlaStreamWriter
+
         with told_in_one_line():
             return OttlaStreamWriter(schema, self._options)
