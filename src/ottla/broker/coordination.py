@@ -179,6 +179,9 @@ class LiveShard:
             try:
                 await self._load_once()
                 return
+            except LogDirError as error:
+                self._replicas.directory_failed(error)
+                return
             except Exception:
                 logger.exception(
                     "%s-%d could not be loaded; again in %.0f s", *self.partition.key, pause_s

@@ -110,13 +110,17 @@ class Vandal:
         call = Channel.call
 
         def called(
-            self_: Channel, key: int, version: int, body: bytes, *rest: Any, **more: Any
+            self_: Channel, key: int, version: int, body: bytes, answered: Any, **more: Any
         ) -> None:
             if key in self._recorded and _may_be_repeated(ApiKey(key), version, body):
                 sender = current_process.get()
                 request = Recorded(ApiKey(key), version, bytes(body), self_.client_id, sender)
-                self._recorded[request.key].append(request)
-            call(self_, key, version, body, *rest, **more)
+                keep = self._recorded[request.key].append
+                if request.key is not ApiKey.PRODUCE:
+                    keep(request)
+                elif answered is not None:
+                    answered = _if_written(request, answered, keep)
+            call(self_, key, version, body, answered, **more)
 
         return patched([Patch(Channel, "call", called)])
 
@@ -219,6 +223,22 @@ class Vandal:
         else:
             version = self._random.randint(APIS[ApiKey(key)].max_version + 1, 2**15 - 1)
         return self._frame(key, version, self._noise())
+
+
+def _if_written(
+    request: Recorded, answered: Callable[[memoryview, int], None], keep: Callable[[Recorded], None]
+) -> Callable[[memoryview, int], None]:
+    """A batch that nobody has acknowledged may come before those that its producer sent earlier, and be taken for its
+    first, as Kafka's brokers do: they are refused then."""
+
+    def heard(frame: memoryview, at: int) -> None:
+        if not any(
+            each.error for each in produce.read_response(request.version, frame, at).results
+        ):
+            keep(request)
+        answered(frame, at)
+
+    return heard
 
 
 def _may_be_repeated(key: ApiKey, version: int, body: bytes) -> bool:

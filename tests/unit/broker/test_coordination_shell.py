@@ -13,6 +13,7 @@ import pytest
 from ottla.broker.coordination import InternalTopic, LiveShard
 from ottla.broker.replicas import News
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp
+from ottla.log.errors import LogDirError
 from ottla.records.batch import batches
 from ottla.records.record import records
 from ottla.replica.partition import Role
@@ -107,12 +108,14 @@ class Shell:
         self.partition = partition or FakePartition()
         self.replies: list[Mapping[str, Any]] = []
         self.damages: list[tuple[Any, str]] = []
+        self.failures: list[LogDirError] = []
         clock = SimpleNamespace(monotonic=lambda: 1.0, wall_ms=lambda: 1000)
         replicas = SimpleNamespace(
             clock=clock,
             watch=lambda *_: None,
             unwatch=lambda *_: None,
             replica_damaged=lambda *damage: self.damages.append(damage),
+            directory_failed=self.failures.append,
         )
         topic = InternalTopic(
             "__topic", 1, 1, {}, lambda _: CountingShard(), refusal, write_timeout_s
@@ -270,6 +273,26 @@ def test_a_shard_that_cannot_be_loaded_sends_its_clients_away_and_tries_again(
 
     def unreadable(offset: int, **_: Any) -> Any:
         raise OSError("the disk says no")
+
+    asyncio.run(run())
+
+
+def test_a_shard_whose_disk_fails_while_it_loads_takes_the_directory_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else it would lead a log that nobody can write any more."""
+    failure = LogDirError("/data", OSError("the disk says no"))
+
+    def failing(offset: int, **_: Any) -> Any:
+        raise failure
+
+    async def run() -> None:
+        shell = Shell()
+        shell.partition.log_end = 1
+        monkeypatch.setattr(shell.partition, "read", failing)
+        await until(lambda: bool(shell.failures))
+        assert shell.failures == [failure]
+        shell.live.drop()
 
     asyncio.run(run())
 
