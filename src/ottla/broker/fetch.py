@@ -8,14 +8,14 @@ ones.
 
 from __future__ import annotations
 
-import asyncio
-from typing import NamedTuple
+from typing import TypeAlias
 
 from ottla.broker.directory import ClusterView
 from ottla.broker.quotas import ClientQuotas
-from ottla.broker.replicas import News, ReplicaManager
+from ottla.broker.replicas import News, ReplicaManager, Sleeper
 from ottla.broker.server import Request, ServerConnection
 from ottla.broker.throttle import ReplicationThrottle
+from ottla.broker.waiting import Deadlines, Line
 from ottla.config.settings import Settings
 from ottla.log.errors import LogDirError
 from ottla.replica.partition import Partition, Role
@@ -49,11 +49,8 @@ SESSION_PARTITIONS_MAX = 1_000_000
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
-class Answer(NamedTuple):
-    known: SessionPartition
-    partition: FetchedPartition
-    says_all: bool
-    """Nothing more is to be said of it until it changes or the client asks for another offset."""
+Answer: TypeAlias = tuple[SessionPartition, FetchedPartition, bool]
+"""With whether it says all: nothing more is to be said of it until it changes or the client asks for another offset."""
 
 
 class FetchHandler:
@@ -71,6 +68,7 @@ class FetchHandler:
         self.replicas = replicas
         self.cluster = cluster
         self.clock = runtime.clock
+        self.deadlines = Deadlines(runtime.clock)
         self._bytes_max = settings.fetch_max_bytes
         self.is_rack_aware = settings.replica_selector_class == RACK_AWARE
         self._cache = SessionCache(
@@ -84,17 +82,17 @@ class FetchHandler:
         fetch = codec.read_request(request.version, request.frame, request.header.body)
         # A client that asks again no longer waits for its last answer: let that one go first. So a
         # follower that has a new partition to fetch need not wait out its own long poll.
-        if (complete_previous := request.connection.parked_fetch) is not None:
-            complete_previous()
+        if (previous := request.connection.parked_fetch) is not None:
+            previous.complete()
+        now = self.clock.monotonic()
         try:
-            watch = self._session(request, fetch)
+            watch = self._session(request, fetch, now)
         except KafkaError as error:
             request.respond_chunks(codec.write_response(request.version, error.code, 0, []))
             return
-        watch.serve(request, fetch)
+        watch.serve(request, fetch, now)
 
-    def _session(self, request: Request, fetch: FetchRequest) -> SessionWatch:
-        now = self.clock.monotonic()
+    def _session(self, request: Request, fetch: FetchRequest, now: float) -> SessionWatch:
         is_follower = fetch.replica_id >= 0
         request.connection.is_follower = is_follower
         if fetch.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -166,24 +164,20 @@ class SessionWatch:
 
     # -- news ----------------------------------------------------------------------------------------
 
-    def partition_changed(self, partition: Partition, news: int) -> None:
+    def partition_changed(self, partition: Partition, news: int) -> Sleeper | None:
         known = self._watched.get(partition)
         if known is None:
-            return
+            return None
         self._session.hot[known] = None
         if partition.role is Role.OFFLINE:
             self._forget(partition)
-        if self._parked is not None and news & self._waits_for:
-            self._handler.replicas.wake_when_told(self)
+        return self if self._parked is not None and news & self._waits_for else None
 
-    def wake(self) -> None:
+    def wake(self, now: float) -> None:
         if self._parked is not None:
-            self._parked.try_complete()
+            self._parked.try_complete(now)
 
     def _resolve(self, known: SessionPartition) -> Partition | ErrorCode:
-        replica = known.replica
-        if replica is not None and replica.role is not Role.OFFLINE:
-            return replica
         asked = known.fetch
         found = self._handler.replicas.find(asked.topic, asked.topic_id, asked.partition)
         if isinstance(found, Partition):
@@ -207,8 +201,7 @@ class SessionWatch:
 
     # -- one request ---------------------------------------------------------------------------------
 
-    def serve(self, request: Request, fetch: FetchRequest) -> None:
-        is_full = fetch.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+    def serve(self, request: Request, fetch: FetchRequest, now: float) -> None:
         added, removed = self._session.update(fetch)
         if added:
             self._handler.keep_within_limit(self._session)
@@ -216,11 +209,13 @@ class SessionWatch:
             gone = set(removed)
             for partition in [p for p, known in self._watched.items() if known in gone]:
                 self._forget(partition)
-        bytes_max = self._handler.bytes_max(request, fetch)
-        parked = ParkedFetch(self, request, fetch, is_full, bytes_max)
-        if not parked.try_complete():
+        parked = ParkedFetch(self, request, fetch, self._handler.bytes_max(request, fetch))
+        if not parked.try_complete(now):
             self._parked = parked
-            parked.park()
+            parked.park(self._handler.deadlines, now)
+
+    def now(self) -> float:
+        return self._handler.clock.monotonic()
 
     def finished(self, parked: ParkedFetch) -> None:
         if self._parked is parked:
@@ -229,11 +224,11 @@ class SessionWatch:
             self.close()
 
     def collect(
-        self, request: Request, fetch: FetchRequest, is_full: bool, bytes_max: int
+        self, request: Request, fetch: FetchRequest, bytes_max: int, now: float
     ) -> tuple[list[Answer], int, bool]:
         """(answers that are news, bytes in them, whether they must go out at once)."""
         session = self._session
-        remaining = bytes_max
+        is_full = fetch.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         limits_leader = session.is_follower and self._handler.throttle.limits_leaders()
         total = 0
         is_urgent = False
@@ -242,15 +237,14 @@ class SessionWatch:
             held_back = limits_leader and self._is_held_back(known, fetch.replica_id)
             # Before anything else takes of the limit, no records means that there are none.
             says_all = total == 0 and not held_back
-            allowed = 0 if held_back else remaining
-            answer = self._read(request, fetch, known, allowed, at_least_one=says_all)
+            allowed = 0 if held_back else bytes_max - total
+            answer = self._read(request, fetch, known, allowed, says_all, now)
             size = _size(answer)
             if limits_leader and size:
                 self._note_sent(known, fetch.replica_id, size)
             total += size
-            remaining -= size
             if is_full or known.is_news(answer):
-                answers.append(Answer(known, answer, says_all or size > 0))
+                answers.append((known, answer, says_all or size > 0))
             elif says_all:
                 del session.hot[known]
             if answer.error or answer.diverging or answer.preferred_read_replica != -1:
@@ -279,24 +273,21 @@ class SessionWatch:
         known: SessionPartition,
         remaining: int,
         at_least_one: bool,
+        now: float,
     ) -> FetchedPartition:
         asked = known.fetch
-        found = self._resolve(known)
-        if isinstance(found, ErrorCode):
-            return FetchedPartition(
-                topic=asked.topic, topic_id=asked.topic_id, partition=asked.partition, error=found
-            )
-        max_bytes = min(asked.max_bytes, remaining)
+        found = known.replica
+        if found is None or found.role is Role.OFFLINE:
+            resolved = self._resolve(known)
+            if isinstance(resolved, ErrorCode):
+                return FetchedPartition(asked.topic, asked.topic_id, asked.partition, resolved)
+            found = resolved
+        max_bytes = asked.max_bytes if asked.max_bytes < remaining else remaining
         handler = self._handler
         try:
             if fetch.replica_id >= 0:
                 return found.serve_follower(
-                    asked,
-                    fetch.replica_id,
-                    fetch.replica_epoch,
-                    max_bytes,
-                    at_least_one,
-                    handler.clock.monotonic(),
+                    asked, fetch.replica_id, fetch.replica_epoch, max_bytes, at_least_one, now
                 )
             if handler.is_rack_aware and fetch.rack_id:
                 near = found.nearest_replica(fetch.rack_id, asked.fetch_offset, self._rack_of)
@@ -314,9 +305,7 @@ class SessionWatch:
             code = ErrorCode.KAFKA_STORAGE_ERROR
         except KafkaError as error:
             code = error.code
-        return FetchedPartition(
-            topic=asked.topic, topic_id=asked.topic_id, partition=asked.partition, error=code
-        )
+        return FetchedPartition(asked.topic, asked.topic_id, asked.partition, code)
 
     def _rack_of(self, broker_id: int) -> str | None:
         broker = self._handler.cluster.image.brokers.get(broker_id)
@@ -324,17 +313,22 @@ class SessionWatch:
 
     def answer(self, request: Request, answers: list[Answer]) -> None:
         session = self._session
+        has_errors = False
         for known, answer, says_all in answers:
             known.told(answer)
-            # One in error stays hot: the client hears of it until it asks for something else.
-            if says_all and not answer.error:
+            if answer.error:
+                # It stays hot: the client hears of it until it asks for something else.
+                has_errors = True
+            elif says_all:
                 del session.hot[known]
                 if answer.records is not None:
                     # A fetcher that dropped these records asks again without naming the partition: its
                     # position is what it was. Behind the others, which have not had their turn.
                     session.hot[known] = None
-        partitions = [answer.partition for answer in answers]
-        endpoints = self._leader_hints(request, partitions)
+        partitions = [answer for _, answer, _ in answers]
+        endpoints: tuple[tuple[int, str, int, str | None], ...] = ()
+        if has_errors and request.version >= LEADER_HINTS_SINCE:
+            endpoints = self._leader_hints(request, partitions)
         quotas = self._handler.quotas
         if quotas.active and not session.is_follower:
             quotas.consumed(request, sum(_size(partition) for partition in partitions))
@@ -352,8 +346,6 @@ class SessionWatch:
     def _leader_hints(
         self, request: Request, partitions: list[FetchedPartition]
     ) -> tuple[tuple[int, str, int, str | None], ...]:
-        if request.version < LEADER_HINTS_SINCE:
-            return ()
         cluster = self._handler.cluster
         leaders: dict[int, None] = {}
         for index, answer in enumerate(partitions):
@@ -373,70 +365,44 @@ class SessionWatch:
 class ParkedFetch:
     """A fetch that is answered when there is enough to say, or when its time is up."""
 
-    __slots__ = ("_bytes_max", "_fetch", "_is_full", "_request", "_timer", "_watch")
+    __slots__ = ("_bytes_max", "_bytes_min", "_fetch", "_line", "_request", "_watch")
 
     def __init__(
-        self,
-        watch: SessionWatch,
-        request: Request,
-        fetch: FetchRequest,
-        is_full: bool,
-        bytes_max: int,
+        self, watch: SessionWatch, request: Request, fetch: FetchRequest, bytes_max: int
     ) -> None:
-        self._bytes_max = bytes_max
         self._watch = watch
         self._request = request
         self._fetch = fetch
-        self._is_full = is_full
-        self._timer: asyncio.TimerHandle | None = None
+        self._bytes_max = bytes_max
+        self._bytes_min = min(fetch.min_bytes, bytes_max) if fetch.max_wait_ms > 0 else 0
+        self._line: Line | None = None
 
-    def try_complete(self) -> bool:
-        """Answer if there is enough; a client that went away is forgotten."""
-        if self._request.connection.closed:
-            self._end()
-            return True
+    def try_complete(self, now: float) -> bool:
+        """Answer if there is enough."""
         answers, size, is_urgent = self._watch.collect(
-            self._request, self._fetch, self._is_full, self._bytes_max
+            self._request, self._fetch, self._bytes_max, now
         )
-        if (
-            size >= min(self._fetch.min_bytes, self._bytes_max)
-            or is_urgent
-            or self._fetch.max_wait_ms <= 0
-        ):
-            self._answer(answers)
-            return True
-        return False
+        if size < self._bytes_min and not is_urgent:
+            return False
+        self._watch.answer(self._request, answers)
+        self.drop()
+        return True
 
-    def park(self) -> None:
-        connection = self._request.connection
-        connection.parked_fetch = self.complete
-        connection.on_close.append(self._end)  # however long it still wished to wait
-        self._timer = asyncio.get_running_loop().call_later(
-            self._fetch.max_wait_ms / 1000, self.complete
-        )
+    def park(self, deadlines: Deadlines, now: float) -> None:
+        self._request.connection.parked_fetch = self
+        self._line = deadlines.add(self, now, self._fetch.max_wait_ms)
 
     def complete(self) -> None:
-        """Answer with what there is."""
-        if self._request.connection.closed:
-            self._end()
-            return
-        answers, _, _ = self._watch.collect(
-            self._request, self._fetch, self._is_full, self._bytes_max
-        )
-        self._answer(answers)
+        self._bytes_min = 0
+        self.try_complete(self._watch.now())
 
-    def _answer(self, answers: list[Answer]) -> None:
-        self._watch.answer(self._request, answers)
-        self._end()
+    def time_is_up(self) -> None:
+        self.complete()
 
-    def _end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        connection = self._request.connection
-        if connection.parked_fetch == self.complete:
-            connection.parked_fetch = None
-        if self._end in connection.on_close:
-            connection.on_close.remove(self._end)
+    def drop(self) -> None:
+        if self._line is not None:
+            self._line.pop(self, None)
+            self._request.connection.parked_fetch = None
         self._watch.finished(self)
 
 

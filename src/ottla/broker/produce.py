@@ -8,7 +8,6 @@ connection brings waits behind it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 
@@ -17,6 +16,7 @@ from ottla.broker.directory import ClusterView
 from ottla.broker.replicas import ReplicaManager
 from ottla.broker.server import Request
 from ottla.broker.verification import Beginning, Verdicts, Verifier, told_to_clients
+from ottla.broker.waiting import Deadlines, Line
 from ottla.log.errors import LogDirError
 from ottla.records.batch import CODEC_MASK
 from ottla.replica.partition import Partition
@@ -51,24 +51,24 @@ LEADER_HINTS_FROM = 10
 class ParkedProduce:
     """An acks=all request whose records are in the leader's log and not committed everywhere yet."""
 
-    __slots__ = ("_finish", "_results", "_timer", "_waiting_for")
+    __slots__ = ("_finish", "_line", "_replicas", "_results", "_waiting_for")
 
-    def __init__(self, results: list[PartitionResult], finish: FinishProduce) -> None:
+    def __init__(
+        self, replicas: ReplicaManager, results: list[PartitionResult], finish: FinishProduce
+    ) -> None:
+        self._replicas = replicas
         self._results = results
-        self._waiting_for: dict[Partition, list[int]] = {}
         self._finish = finish
-        self._timer: asyncio.TimerHandle | None = None
+        self._waiting_for: dict[Partition, list[int]] = {}
+        self._line: Line | None = None
 
-    def add(self, partition: Partition, index: int) -> None:
-        self._waiting_for.setdefault(partition, []).append(index)
+    def wait_for(self, partition: Partition, offset: int) -> None:
+        """The result that comes next is true once this is committed."""
+        self._waiting_for.setdefault(partition, []).append(len(self._results))
+        self._replicas.await_commit(partition, offset, self)
 
-    def park(self, replicas: ReplicaManager, offsets: dict[int, int], timeout_ms: int) -> None:
-        for partition, indexes in self._waiting_for.items():
-            for index in indexes:
-                replicas.await_commit(partition, offsets[index], self)
-        self._timer = asyncio.get_running_loop().call_later(
-            timeout_ms / 1000, self._time_out, replicas
-        )
+    def park(self, deadlines: Deadlines, now: float, timeout_ms: int) -> None:
+        self._line = deadlines.add(self, now, timeout_ms)
 
     def committed(self, partition: Partition) -> None:
         self._done(partition, None)
@@ -84,18 +84,18 @@ class ParkedProduce:
         if not indexes:
             del self._waiting_for[partition]
             if not self._waiting_for:
-                assert self._timer is not None
-                self._timer.cancel()
                 self._finish(self._results)
+                if self._line is not None:
+                    del self._line[self]
 
     def _fail(self, index: int, error: ErrorCode) -> None:
         self._results[index] = self._results[index]._replace(
             error=error, base_offset=-1, log_append_time_ms=-1
         )
 
-    def _time_out(self, replicas: ReplicaManager) -> None:
+    def time_is_up(self) -> None:
         for partition, indexes in self._waiting_for.items():
-            replicas.stop_awaiting(partition, self)
+            self._replicas.stop_awaiting(partition, self)
             for index in indexes:
                 self._fail(index, ErrorCode.REQUEST_TIMED_OUT)
         self._waiting_for.clear()
@@ -145,6 +145,7 @@ class ProduceHandler:
         self._replicas = replicas
         self._cluster = cluster
         self._verifier = verifier
+        self._deadlines = Deadlines(replicas.clock)
 
     def __call__(self, request: Request) -> None:
         produce = codec.read_request(request.version, request.frame, request.header.body)
@@ -195,7 +196,6 @@ class ProduceHandler:
         clock = self._replicas.clock
         now, now_ms = clock.monotonic(), clock.wall_ms()
         results: list[PartitionResult] = []
-        required: dict[int, int] = {}
         parked: ParkedProduce | None = None
         finish = FinishProduce(request, self._cluster)
         for index, data in enumerate(produce.partitions):
@@ -233,9 +233,8 @@ class ProduceHandler:
                 continue
             if acks == ALL and found.log.high_watermark <= appended.last_offset:
                 if parked is None:
-                    parked = ParkedProduce(results, finish)
-                parked.add(found, len(results))
-                required[len(results)] = appended.last_offset + 1
+                    parked = ParkedProduce(self._replicas, results, finish)
+                parked.wait_for(found, appended.last_offset + 1)
             results.append(
                 PartitionResult(
                     topic=data.topic,
@@ -250,7 +249,7 @@ class ProduceHandler:
         if acks == 0:
             self._answer_nothing(request, results)
         elif parked is not None:
-            parked.park(self._replicas, required, produce.timeout_ms)
+            parked.park(self._deadlines, now, produce.timeout_ms)
         else:
             finish(results)
 

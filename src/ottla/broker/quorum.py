@@ -583,8 +583,8 @@ class Quorum:
         except KafkaError as error:
             request.respond_chunks(quorum_wire.fetch_error_chunks(version, error.code))
             return
-        if (complete_previous := request.connection.parked_fetch) is not None:
-            complete_previous()
+        if (previous := request.connection.parked_fetch) is not None:
+            previous.complete()
         answer = self._step(lambda: self._raft.handle_fetch(asked, self._now()))
         if answer is None:
             request.connection.abort()
@@ -600,7 +600,7 @@ class Quorum:
                 parked.seen = state
                 answer = self._raft.handle_fetch(parked.asked, self._now())
                 if not isinstance(answer, Park):
-                    parked.complete(answer)
+                    parked.answer(answer)
 
     def _state(self) -> tuple[int, ...]:
         raft = self._raft
@@ -674,27 +674,23 @@ class _ParkedFetch:
         self._request = request
         self._empty = park.answer
         parked[request] = self
-        request.connection.parked_fetch = self.give_up
-        request.connection.on_close.append(self.drop)
+        request.connection.parked_fetch = self
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(0.0, park.until - now), self.give_up)
+        self._timer = loop.call_later(max(0.0, park.until - now), self.complete)
 
-    def give_up(self) -> None:
+    def complete(self) -> None:
         """Its time is over, or the same connection asks for something else."""
-        self.complete(self._empty)
+        self.answer(self._empty)
 
-    def complete(self, answer: FetchAnswer) -> None:
+    def answer(self, answer: FetchAnswer) -> None:
         self.drop()
         self._request.respond_chunks(quorum_wire.fetch_chunks(self._request.version, answer))
 
     def drop(self) -> None:
         self._timer.cancel()
         self._parked.pop(self._request, None)
-        connection = self._request.connection
-        if connection.parked_fetch == self.give_up:
-            connection.parked_fetch = None
-        if self.drop in connection.on_close:
-            connection.on_close.remove(self.drop)
+        if self._request.connection.parked_fetch is self:
+            self._request.connection.parked_fetch = None
 
 
 class _SnapshotSchedule:

@@ -57,13 +57,12 @@ class News:
 class Watcher(Protocol):
     """Somebody who wants to know of a partition's news: a fetch session."""
 
-    def partition_changed(self, partition: Partition, news: int) -> None: ...
+    def partition_changed(self, partition: Partition, news: int) -> Sleeper | None:
+        """Who is to be woken when all news of the turn are told."""
 
 
 class Sleeper(Protocol):
-    """A watcher that acts when it knows all news of a turn."""
-
-    def wake(self) -> None: ...
+    def wake(self, now: float) -> None: ...
 
 
 class AwaitedCommit(Protocol):
@@ -122,7 +121,6 @@ class ReplicaManager:
         )
         self._topic_defaults = settings.topic_defaults()
         self._news: dict[Partition, int] = {}
-        self._woken: dict[Sleeper, None] = {}
         self._watchers: dict[Partition, dict[Watcher, None]] = {}
         self._awaiting: dict[Partition, deque[tuple[int, AwaitedCommit]]] = {}
         logs.on_offline.append(self._directory_offline)
@@ -530,20 +528,18 @@ class ReplicaManager:
 
     def _tell_news(self) -> None:
         told, self._news = self._news, {}
+        woken: dict[Sleeper, None] = {}
         for partition, news in told.items():
             if partition in self._awaiting:
                 self._complete_awaiting(partition, news)
-            watchers = self._watchers.get(partition)
-            if watchers is not None:
-                for watcher in list(watchers):
-                    watcher.partition_changed(partition, news)
-        woken, self._woken = self._woken, {}
-        for sleeper in woken:
-            sleeper.wake()
-
-    def wake_when_told(self, sleeper: Sleeper) -> None:
-        """Called from `partition_changed`: there may be news of other partitions in the same turn."""
-        self._woken[sleeper] = None
+            for watcher in list(self._watchers.get(partition, ())):
+                sleeper = watcher.partition_changed(partition, news)
+                if sleeper is not None:
+                    woken[sleeper] = None
+        if woken:
+            now = self.clock.monotonic()
+            for sleeper in woken:
+                sleeper.wake(now)
 
     def _complete_awaiting(self, partition: Partition, news: int) -> None:
         queue = self._awaiting[partition]

@@ -15,6 +15,7 @@ from uuid import UUID
 from ottla.broker.directory import ClusterView
 from ottla.broker.replicas import ReplicaManager
 from ottla.broker.throttle import ReplicationThrottle
+from ottla.broker.waiting import Deadlines, Line
 from ottla.config.settings import Settings
 from ottla.log.errors import LogDirError
 from ottla.replica.fetcher import FetchConversation, FetcherConfig
@@ -53,6 +54,7 @@ class Replication:
         throttle: ReplicationThrottle,
     ) -> None:
         self._throttle = throttle
+        self._deadlines = Deadlines(runtime.clock)
         self._settings = settings
         self._runtime = runtime
         self._replicas = replicas
@@ -101,6 +103,7 @@ class Replication:
                 self._cluster,
                 self._broker_epoch,
                 self._throttle,
+                self._deadlines,
             )
         return fetcher
 
@@ -124,14 +127,15 @@ class LeaderFetcher:
         cluster: ClusterView,
         broker_epoch: Callable[[], int],
         throttle: ReplicationThrottle,
+        deadlines: Deadlines,
     ) -> None:
         self._leader = leader
         self._listener = settings.inter_broker_listener_name or ""
         self._client_id = f"broker-{settings.node_id}-fetcher-{leader}"
         self._backoff_s = min(settings.replica_fetch_backoff_ms / 1000, 0.05)
-        self._timeout_s = (
-            settings.replica_fetch_wait_max_ms + settings.replica_socket_timeout_ms
-        ) / 1000
+        self._timeout_ms = settings.replica_fetch_wait_max_ms + settings.replica_socket_timeout_ms
+        self._timeout_s = self._timeout_ms / 1000
+        self._deadlines = deadlines
         self._runtime = runtime
         self._replicas = replicas
         self._cluster = cluster
@@ -153,7 +157,8 @@ class LeaderFetcher:
         self._under_way = 0
         self._turn: asyncio.Handle | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        self._deadline: asyncio.TimerHandle | None = None
+        self._line: Line | None = None
+        """Where it waits for an answer, as long as one is due."""
         self._is_stopped = False
 
     def follow(self, partition: Partition) -> None:
@@ -169,7 +174,8 @@ class LeaderFetcher:
 
     def stop(self) -> None:
         self._is_stopped = True
-        for handle in (self._turn, self._alarm, self._deadline):
+        self._expect_no_answer()
+        for handle in (self._turn, self._alarm):
             if handle is not None:
                 handle.cancel()
         if self._connecting is not None:
@@ -244,8 +250,7 @@ class LeaderFetcher:
         if self._channel is not channel:
             return
         self._channel = None
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._expect_no_answer()
         if not self._is_stopped:
             logger.info("connection to broker %d lost: %s", self._leader, reason)
             self._alarm_reconnect()
@@ -260,9 +265,8 @@ class LeaderFetcher:
         assert channel is not None
         request = self.conversation.next_request(self._broker_epoch(), now)
         self._under_way += 1
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._deadline = asyncio.get_running_loop().call_later(self._timeout_s, channel.abort)
+        self._expect_no_answer()
+        self._line = self._deadlines.add(self, now, self._timeout_ms)
         channel.call(
             ApiKey.FETCH,
             FETCH_VERSION,
@@ -270,12 +274,21 @@ class LeaderFetcher:
             lambda frame, body: self._answered(channel, frame, body),
         )
 
+    def _expect_no_answer(self) -> None:
+        if self._line is not None:
+            self._line.pop(self, None)
+            self._line = None
+
+    def time_is_up(self) -> None:
+        if self._channel is not None:
+            self._channel.abort()
+
     def _answered(self, channel: Channel, frame: memoryview, body: int) -> None:
         if self._channel is not channel or self._is_stopped:
             return
         self._under_way -= 1
-        if self._under_way == 0 and self._deadline is not None:
-            self._deadline.cancel()
+        if self._under_way == 0:
+            self._expect_no_answer()
         now = self._runtime.clock.monotonic()
         try:
             outcome = self.conversation.answered(

@@ -49,6 +49,16 @@ class Quotas(Protocol):
     def handle(self, request: Request, handler: Handler, size: int) -> None: ...
 
 
+class ParkedFetch(Protocol):
+    """A fetch that waits for something to tell."""
+
+    def complete(self) -> None:
+        """Answer with what there is."""
+
+    def drop(self) -> None:
+        """Nobody waits for the answer any more."""
+
+
 class Request:
     """One request on one connection. `frame` is valid only until the handler returns."""
 
@@ -140,8 +150,8 @@ class ServerConnection:
         self.server = server
         self.on_close: list[Callable[[], None]] = []
         self.last_request_at = server.clock.monotonic()
-        self.parked_fetch: Callable[[], None] | None = None
-        """Completes the fetch that waits on this connection; a following fetch calls it first."""
+        self.parked_fetch: ParkedFetch | None = None
+        """The fetch that waits on this connection; a following fetch completes it first."""
         self._connection = connection
         self._unanswered: deque[Request] = deque()
         self.is_follower = False
@@ -272,7 +282,9 @@ class ServerConnection:
     def connection_lost(self, reason: str) -> None:
         logger.debug("%s on %s: %s", self.peer, self.server.name, reason)
         self.server.connections.pop(self, None)
-        for callback in list(self.on_close):  # some take themselves off the list
+        if self.parked_fetch is not None:
+            self.parked_fetch.drop()
+        for callback in self.on_close:
             callback()
         self.on_close.clear()
         self._unanswered.clear()

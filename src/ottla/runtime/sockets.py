@@ -101,6 +101,7 @@ class SocketConnection:
     __slots__ = (
         "_closed",
         "_closing",
+        "_delivering",
         "_fd",
         "_flush_scheduled",
         "_frame_bytes_max",
@@ -133,6 +134,7 @@ class SocketConnection:
         self._queue: deque[Chunk] = deque()
         self._queued_bytes = 0
         self._flush_scheduled = False
+        self._delivering = False  # what is sent meanwhile goes out when all that came is delivered
         self._writing = False  # add_writer is in force: the system's buffer was full
         self._reading = False  # add_reader is in force
         self._paused = False
@@ -194,6 +196,15 @@ class SocketConnection:
             self._network.loop.remove_reader(self._fd)
 
     def _readable(self) -> None:
+        self._delivering = True
+        try:
+            self._receive()
+        finally:
+            self._delivering = False
+        if self._queue and not self._writing:
+            self._flush()
+
+    def _receive(self) -> None:
         for _ in range(READS_PER_TURN):
             if not self._reading:
                 return
@@ -286,7 +297,7 @@ class SocketConnection:
             if size:
                 self._queue.append(chunk)
                 self._queued_bytes += size
-        if self._queue and not self._flush_scheduled and not self._writing:
+        if self._queue and not (self._flush_scheduled or self._delivering or self._writing):
             self._flush_scheduled = True
             self._network.loop.call_soon(self._scheduled_flush)
 

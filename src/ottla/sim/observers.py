@@ -12,7 +12,6 @@ from ottla.broker.isr import IsrProposals
 from ottla.broker.offsets import OffsetHandlers
 from ottla.broker.produce import ParkedProduce
 from ottla.broker.quorum import Quorum
-from ottla.broker.replicas import ReplicaManager
 from ottla.controller import partitions
 from ottla.controller.draft import Draft
 from ottla.controller.partitions import IsrProposal
@@ -183,7 +182,7 @@ def _replicas() -> list[Patch]:
 
 def _clients() -> list[Patch]:
     append, latest_offset = Partition.append, Partition.latest_offset
-    not_committed, time_out = ParkedProduce.not_committed, ParkedProduce._time_out
+    not_committed, time_is_up = ParkedProduce.not_committed, ParkedProduce.time_is_up
     check, create = ProducerState.check, SessionCache.create
     begin_deleting = OffsetHandlers._begin_deleting
 
@@ -212,9 +211,9 @@ def _clients() -> list[Patch]:
         mark("parked produce lost its leader" if left else "too few replicas after append")
         not_committed(self, partition, error)
 
-    def timed_out(self: ParkedProduce, replicas: ReplicaManager) -> None:
+    def timed_out(self: ParkedProduce) -> None:
         mark("parked produce timed out")
-        time_out(self, replicas)
+        time_is_up(self)
 
     def checked(self: ProducerState, batch: Batch) -> Written | None:
         written = check(self, batch)
@@ -235,7 +234,7 @@ def _clients() -> list[Patch]:
         Patch(OffsetHandlers, "_begin_deleting", begun),
         Patch(Partition, "latest_offset", latest),
         Patch(ParkedProduce, "not_committed", failed),
-        Patch(ParkedProduce, "_time_out", timed_out),
+        Patch(ParkedProduce, "time_is_up", timed_out),
         Patch(ProducerState, "check", checked),
         Patch(SessionCache, "create", created),
     ]

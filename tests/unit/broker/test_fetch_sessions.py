@@ -44,10 +44,10 @@ def test_a_fetcher_that_begins_anew_leaves_its_session_though_every_slot_is_take
         follower: Any = SimpleNamespace(connection=Connection())
         other: Any = SimpleNamespace(connection=Connection())
         anew = FetchRequest(replica_id=2, session_epoch=INITIAL_EPOCH)
-        first = handler._session(follower, anew)._session.id
+        first = handler._session(follower, anew, 0.0)._session.id
         assert first != NO_SESSION
-        assert handler._session(other, anew)._session.id == NO_SESSION
-        second = handler._session(follower, anew)._session.id
+        assert handler._session(other, anew, 0.0)._session.id == NO_SESSION
+        second = handler._session(follower, anew, 0.0)._session.id
         assert second not in (NO_SESSION, first) and list(handler._live) == [second]
 
 
@@ -64,7 +64,7 @@ def test_a_session_that_has_to_make_room_answers_its_parked_fetch_first() -> Non
             NO_QUOTAS,
         )
         consumer: Any = SimpleNamespace(connection=Connection())
-        watch = handler._session(consumer, FetchRequest(session_epoch=INITIAL_EPOCH))
+        watch = handler._session(consumer, FetchRequest(session_epoch=INITIAL_EPOCH), 0.0)
         known: Any = {("t", 0): "what it asked for"}
         watch._session.partitions.update(known)
         answered: list[Any] = []
@@ -73,5 +73,5 @@ def test_a_session_that_has_to_make_room_answers_its_parked_fetch_first() -> Non
             SimpleNamespace(complete=lambda: answered.append(dict(watch._session.partitions))),
         )
         follower: Any = SimpleNamespace(connection=Connection())
-        handler._session(follower, FetchRequest(replica_id=2, session_epoch=INITIAL_EPOCH))
+        handler._session(follower, FetchRequest(replica_id=2, session_epoch=INITIAL_EPOCH), 0.0)
         assert answered == [known]

@@ -6,7 +6,8 @@ from typing import Any
 
 from ottla.broker.fetch import SessionWatch
 from ottla.broker.produce import ParkedProduce
-from ottla.broker.replicas import News, ReplicaManager
+from ottla.broker.replicas import News, ReplicaManager, Sleeper
+from ottla.broker.waiting import Deadlines
 from ottla.log.log import ReadResult
 from ottla.replica.followers import Follower
 from ottla.replica.partition import Decision, Partition, Role
@@ -189,10 +190,13 @@ def shrinks_before_the_controller_agrees() -> list[Patch]:
 def answers_acks_all_at_append() -> list[Patch]:
     """acks=all is answered when the leader has the records."""
 
-    def park(self: Any, replicas: ReplicaManager, offsets: dict[int, int], timeout_ms: int) -> None:
+    def wait_for(self: ParkedProduce, partition: Partition, offset: int) -> None:
+        pass
+
+    def park(self: Any, deadlines: Deadlines, now: float, timeout_ms: int) -> None:
         self._finish(self._results)
 
-    return [Patch(ParkedProduce, "park", park)]
+    return [Patch(ParkedProduce, "wait_for", wait_for), Patch(ParkedProduce, "park", park)]
 
 
 @mutation("own")
@@ -236,9 +240,10 @@ def session_forgets_news_between_requests() -> list[Patch]:
     """A fetch session notes a partition's news only while a request is parked."""
     original = SessionWatch.partition_changed
 
-    def partition_changed(self: SessionWatch, partition: Partition, news: int) -> None:
+    def partition_changed(self: SessionWatch, partition: Partition, news: int) -> Sleeper | None:
         if self._parked is not None or partition.role is Role.OFFLINE:
-            original(self, partition, news)
+            return original(self, partition, news)
+        return None
 
     return [Patch(SessionWatch, "partition_changed", partition_changed)]
 

@@ -1,0 +1,88 @@
+"""Time limits of parked requests: each is kept, and none costs a timer."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.waiting import RESOLUTION_S, Deadlines
+from ottla.sim.world import SimHost, World
+
+
+class Waiting:
+    def __init__(self, host: SimHost, fails: bool = False) -> None:
+        self._host = host
+        self._fails = fails
+        self.ended_at: float | None = None
+
+    def time_is_up(self) -> None:
+        self.ended_at = self._host.runtime.clock.monotonic()
+        if self._fails:
+            raise ValueError("of this one")
+
+
+class Rig:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.host = world.node("a")
+        self.deadlines = Deadlines(self.host.runtime.clock)
+
+    def now(self) -> float:
+        return self.host.runtime.clock.monotonic()
+
+    def add(self, limit_ms: int, *, fails: bool = False) -> tuple[Waiting, float]:
+        """One that waits from now on, and when its time will be up."""
+        waiting = Waiting(self.host, fails)
+
+        async def add() -> None:
+            self.line = self.deadlines.add(waiting, self.now(), limit_ms)
+
+        due = self.now() + limit_ms / 1000
+        self.host.complete(add())
+        return waiting, due
+
+
+def test_each_is_told_when_its_own_time_is_up() -> None:
+    with World(1) as world:
+        rig = Rig(world)
+        waiting = []
+        for limit_ms in (500, 30, 500, 2000, 30):
+            waiting.append(rig.add(limit_ms))
+            world.run_for(0.02)
+        world.run_for(3)
+    for each, due in waiting:
+        assert each.ended_at == pytest.approx(due, abs=2 * RESOLUTION_S)
+
+
+def test_who_leaves_the_line_is_not_told_and_those_behind_are_in_time() -> None:
+    with World(1) as world:
+        rig = Rig(world)
+        first, _ = rig.add(500)
+        line = rig.line
+        world.run_for(0.2)
+        second, due = rig.add(500)
+        assert rig.line is line
+        del line[first]
+        world.run_for(1)
+    assert first.ended_at is None
+    assert second.ended_at == pytest.approx(due, abs=2 * RESOLUTION_S)
+
+
+def test_lines_that_nobody_stands_in_are_forgotten() -> None:
+    with World(1) as world:
+        rig = Rig(world)
+        for limit_ms in range(1_000_000, 1_000_100):
+            waiting, _ = rig.add(limit_ms)
+            del rig.line[waiting]
+        assert len(rig.deadlines._lines) == len(rig.deadlines._timers) == 1
+        world.run_for(1001)
+        assert not rig.deadlines._lines and not rig.deadlines._timers
+
+
+def test_one_that_fails_keeps_nobody_else_waiting() -> None:
+    with World(1) as world:
+        rig = Rig(world)
+        rig.add(500, fails=True)
+        other, due = rig.add(500)
+        world.run_for(1)
+        assert any("of this one" in str(problem) for problem in world.problems())
+    assert other.ended_at == pytest.approx(due, abs=2 * RESOLUTION_S)
