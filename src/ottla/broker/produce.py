@@ -26,7 +26,7 @@ from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
 
 logger = logging.getLogger(__name__)
 
-CALLS_MAX = 620
+CALLS_MAX = 450
 """Budget, counted by test_counted_work: what a leader may call for one acks=all request, whatever is in it, with
 all that its two followers ask until it is answered."""
 BYTES_MAX = 8 * 1024

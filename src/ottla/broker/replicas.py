@@ -522,6 +522,8 @@ class ReplicaManager:
             callback(truncation)
 
     def _tell(self, partition: Partition, news: int) -> None:
+        if partition not in self._watchers and partition not in self._awaiting:
+            return  # whoever comes later looks for itself
         if not self._news:
             asyncio.get_running_loop().call_soon(self._tell_news)
         self._news[partition] = self._news.get(partition, 0) | news

@@ -28,7 +28,7 @@ from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 
 logger = logging.getLogger(__name__)
 
-CALLS_MAX = 235
+CALLS_MAX = 165
 """Budget, counted by test_counted_work: what a follower may call for one answer with news of one partition, from
 the answer's bytes to those of its next fetch."""
 

@@ -23,17 +23,16 @@ class ReplicationThrottle:
         )
         self._sent = Meter(self._window, allows_burst=False)
         self._received = Meter(self._window, allows_burst=False)
+        self.limits_leaders = False
         self._leader_rate = LONG_MAX
         self._follower_rate = LONG_MAX
 
     def set_rates(self, leader: int, follower: int) -> None:
         """Bytes a second; the largest number means no limit."""
         self._leader_rate, self._follower_rate = max(leader, 1), max(follower, 1)
+        self.limits_leaders = self._leader_rate != LONG_MAX
 
     # -- where we lead
-
-    def limits_leaders(self) -> bool:
-        return self._leader_rate != LONG_MAX
 
     def holds_back(self, partition: Partition, replica: int, now: float) -> bool:
         """Whether this follower gets nothing of the partition now."""

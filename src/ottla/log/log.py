@@ -42,7 +42,7 @@ from ottla.wire.types import TopicPartition
 NO_LIMIT = (1 << 63) - 1
 DELETE_SUFFIX = "-delete"
 NAME_BYTES_MAX = 255
-CALLS_PER_COPIED_BATCH_MAX = 31
+CALLS_PER_COPIED_BATCH_MAX = 26
 """Budget, counted by test_counted_work: what a follower may call for each batch that it copies."""
 
 
@@ -283,7 +283,8 @@ class Log:
         """Give the batch its offsets, in place, and write it. KafkaError refuses it."""
         if not from_client:
             return self._append_own(records, leader_epoch, now_ms)
-        self._check_writable()
+        if self.failed is not None:
+            self._check_writable()
         config = self.config
         stamps = config.message_timestamp_type == "LogAppendTime"
         batch = validate_from_client(
@@ -308,12 +309,12 @@ class Log:
         offset = self.log_end
         batch = assign(records, batch, offset, leader_epoch)
         self._write(records, batch, now_ms)
-        latest = self.epochs.latest
-        if latest is None or leader_epoch != latest:
+        entries = self.epochs.entries
+        if not entries or entries[-1][0] != leader_epoch:
             self.epochs.assign(leader_epoch, offset)
         if batch.producer_id >= 0:
             self.producers.add(batch)
-        return Appended(offset, batch.last_offset, now_ms if stamps else -1, False)
+        return Appended(offset, self.log_end - 1, now_ms if stamps else -1, False)
 
     def append_control(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:
         """Raft's control records."""
@@ -414,10 +415,8 @@ class Log:
         segment = self._segments[-1]
         if not segment.has_room(batch, config, now_ms, self._jitter_ms(segment)):
             segment = self._roll_for(batch, now_ms)
-        position = segment.size
         try:
-            segment.opened().append(records)
-            segment.added(batch, position, config.index_interval_bytes)
+            segment.append(records, batch, config.index_interval_bytes)
         except OSError as error:
             self._fail(error)
         self.log_end = segment.next_offset
@@ -508,9 +507,9 @@ class Log:
 
     def _jitter_ms(self, segment: Segment) -> int:
         """Spreads rolls by time over segment.jitter.ms, the same on every run."""
-        jitter_max = min(self.config.segment_jitter_ms, self.config.roll_ms)
-        if not jitter_max:
+        if not self.config.segment_jitter_ms:
             return 0
+        jitter_max = min(self.config.segment_jitter_ms, self.config.roll_ms)
         return crc32(f"{self.topic}-{self.partition}-{segment.base}".encode()) % (jitter_max + 1)
 
     # Reading
@@ -527,6 +526,15 @@ class Log:
             )
         if offset >= end_offset:
             return ReadResult(None, offset)
+        active = self._segments[-1]
+        newest = active.newest
+        if (
+            newest is not None
+            and offset == active.newest_base
+            and end_offset == active.next_offset
+            and (at_least_one or newest.size <= max_bytes)
+        ):
+            return ReadResult(newest, end_offset)
         try:
             return self._read(offset, max_bytes, end_offset, at_least_one)
         except OSError as error:
@@ -612,7 +620,10 @@ class Log:
 
     def advance_high_watermark(self, offset: int) -> None:
         """Everything below `offset` is committed. Never back, never beyond the end."""
-        self.high_watermark = max(self.high_watermark, min(offset, self.log_end))
+        if offset > self.log_end:
+            offset = self.log_end
+        if offset > self.high_watermark:
+            self.high_watermark = offset
 
     def set_high_watermark(self, offset: int) -> None:
         """For a change of role or a restart, where it may fall."""

@@ -24,7 +24,7 @@ from ottla.records.batch import (
     CorruptBatch,
     read_batch,
 )
-from ottla.runtime.seams import Disk, File
+from ottla.runtime.seams import Buffer, Disk, File, FileRange
 
 INDEX_KINDS = (".index", ".timeindex", ".txnindex")
 SEGMENT_KINDS = (".log", *INDEX_KINDS)
@@ -36,6 +36,7 @@ crash may leave both."""
 RELATIVE_MAX = (1 << 31) - 1
 RECENT_MAX = 128
 RESUME_MAX = 8
+NEWEST_BYTES_MAX = 4096
 SCAN_BYTES = 8192
 UNINDEXED_BYTES_MAX = 1 << 20
 """A larger closed file without a single index row has lost its index."""
@@ -81,12 +82,12 @@ class OpenFiles:
                 oldest.used = False
                 self._ring[oldest] = None
             else:
-                oldest.file = None
+                oldest.file = oldest.newest = None
         segment.file = file
         self._ring[segment] = None
 
     def forget(self, segment: Segment) -> None:
-        segment.file = None
+        segment.file = segment.newest = None
         self._ring.pop(segment, None)
 
 
@@ -106,6 +107,8 @@ class Segment:
         "index",
         "max_timestamp",
         "max_timestamp_offset",
+        "newest",
+        "newest_base",
         "next_offset",
         "size",
         "stem",
@@ -141,6 +144,9 @@ class Segment:
         """Of the records; a batch that compaction emptied has none, whatever its header says."""
         self.max_timestamp_offset = base
         """Last offset of the batch that brought the largest timestamp."""
+        self.newest: FileRange | None = None
+        """The batch that was appended last, if it is small: all replicas and many a consumer read it next."""
+        self.newest_base = base
         self.bytes_since_index = 0
         self.index = Index(disk, stem + ".index" + suffix, OFFSET_ROW)
         self.times = Index(disk, stem + ".timeindex" + suffix, TIME_ROW)
@@ -183,10 +189,9 @@ class Segment:
             return True
         if self.size + batch.size > config.segment_bytes:
             return False
-        if (
-            self.index.bytes + OFFSET_ROW.size > config.index_bytes_max
-            or self.times.bytes + TIME_ROW.size > config.index_bytes_max
-        ):
+        if (self.index.count + 1) * OFFSET_ROW.size > config.index_bytes_max or (
+            self.times.count + 1
+        ) * TIME_ROW.size > config.index_bytes_max:
             return False
         if self.first_timestamp >= 0:
             waited = batch.max_timestamp - self.first_timestamp
@@ -196,8 +201,19 @@ class Segment:
             return True
         return waited <= config.roll_ms - jitter_ms
 
+    def append(self, records: Buffer, batch: Batch, index_interval_bytes: int) -> None:
+        """One batch, the hot path."""
+        file = self.opened()
+        position = self.size
+        file.append(records)
+        self.added(batch, position, index_interval_bytes)
+        if batch.size <= NEWEST_BYTES_MAX:
+            self.newest = FileRange(file, position, batch.size, bytes(records))
+            self.newest_base = batch.base_offset
+
     def added(self, batch: Batch, position: int, index_interval_bytes: int) -> None:
         """The batch now lies at `position`, the end of the file as it was."""
+        self.newest = None
         last_offset = batch.base_offset + batch.last_offset_delta
         if batch.max_timestamp > self.max_timestamp and batch.count:
             self.max_timestamp = batch.max_timestamp
@@ -354,6 +370,7 @@ class Segment:
         return Place(self.size, before)
 
     def _forget_places(self) -> None:
+        self.newest = None
         self._recent_floor = self.next_offset - 1
         self._recent_offsets = array("q")
         self._recent_positions = array("q")

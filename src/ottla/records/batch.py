@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
@@ -51,7 +51,7 @@ CLIENT_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTR
 CODEC_MAX = 4
 
 HEADER = Struct(">qiibIhiqqqhii")
-_BASE_OFFSET = Struct(">q")
+BASE_OFFSET = Struct(">q")
 _LEADER_EPOCH = Struct(">i")
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
@@ -135,6 +135,9 @@ class Batch(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
+_make: Any = tuple.__new__  # the NamedTuple's own constructor takes three times as long
+
+
 def read_batch(buf: Buffer, position: int) -> Batch:
     """The batch whose header begins at `position`. Only the header needs to be in `buf`."""
     if len(buf) - position < HEADER_BYTES:
@@ -147,7 +150,8 @@ def read_batch(buf: Buffer, position: int) -> Batch:
     size = length + LENGTH_END
     if size < HEADER_BYTES:
         raise CorruptBatch(position, f"length {length} is smaller than a header")
-    return Batch(position, size, base_offset, leader_epoch, magic, *rest)
+    batch: Batch = _make(Batch, (position, size, base_offset, leader_epoch, magic, *rest))
+    return batch
 
 
 def batches(
@@ -160,12 +164,13 @@ def batches(
         if allow_partial and end - position < HEADER_BYTES:
             return
         batch = read_batch(buf, position)
-        if batch.end > end:
+        batch_end = position + batch.size
+        if batch_end > end:
             if allow_partial:
                 return
             raise CorruptBatch(position, f"{batch.size} bytes long, {end - position} are there")
         yield batch
-        position = batch.end
+        position = batch_end
 
 
 def computed_crc(buf: Buffer, batch: Batch) -> int:
@@ -174,12 +179,13 @@ def computed_crc(buf: Buffer, batch: Batch) -> int:
 
 def check_crc(buf: Buffer, batch: Batch) -> None:
     """CorruptBatch unless all bytes under the CRC are those that were written."""
-    if len(buf) < batch.end:
+    end = batch.position + batch.size
+    if len(buf) < end:
         raise CorruptBatch(
             batch.position,
             f"{batch.size} bytes long, {len(buf) - batch.position} are there",
         )
-    computed = computed_crc(buf, batch)
+    computed = crc32c(memoryview(buf)[batch.position + CRC_START : end])
     if computed != batch.crc:
         raise CorruptBatch(
             batch.position, f"CRC is {computed:#010x}, the header says {batch.crc:#010x}"
@@ -206,10 +212,12 @@ def validate_from_client(
             f"the batch has {batch.size} bytes, max.message.bytes is {max_bytes}",
         )
     check_crc(buf, batch)
-    _check_attributes(batch)
+    if not 0 <= batch.attributes <= CODEC_MAX:
+        _check_attributes(batch)
     _check_counts(batch)
-    _check_producer(batch)
-    if batch.codec == 0:
+    if batch.producer_id != NO_PRODUCER_ID or batch.attributes & TRANSACTIONAL_BIT:
+        _check_producer(batch)
+    if batch.attributes & CODEC_MASK == 0:
         _check_first_record(buf, batch)
     _check_timestamps(batch, now_ms, timestamp_before_max_ms, timestamp_after_max_ms)
     return batch
@@ -217,9 +225,12 @@ def validate_from_client(
 
 def assign(buf: Buffer, batch: Batch, base_offset: int, leader_epoch: int) -> Batch:
     """Give the batch its place in the log, in `buf` and in the returned header."""
-    _BASE_OFFSET.pack_into(buf, batch.position, base_offset)
+    BASE_OFFSET.pack_into(buf, batch.position, base_offset)
     _LEADER_EPOCH.pack_into(buf, batch.position + 12, leader_epoch)
-    return Batch(batch.position, batch.size, base_offset, leader_epoch, *batch[4:])
+    assigned: Batch = _make(
+        Batch, (batch.position, batch.size, base_offset, leader_epoch, *batch[4:])
+    )
+    return assigned
 
 
 def set_max_timestamp(buf: Buffer, batch: Batch, ts_ms: int) -> Batch:
@@ -254,12 +265,13 @@ def _the_only_batch(buf: Buffer) -> Batch:
 
 
 def _check_attributes(batch: Batch) -> None:
-    if batch.codec > CODEC_MAX:
+    attributes = batch.attributes
+    if attributes & CODEC_MASK > CODEC_MAX:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec {batch.codec}")
-    if batch.is_control:
+    if attributes & CONTROL_BIT:
         raise _invalid("clients may not write control batches")
-    if batch.attributes & ~CLIENT_ATTRIBUTES:
-        raise _invalid(f"attributes {batch.attributes:#x} are not a client's to set")
+    if attributes & ~CLIENT_ATTRIBUTES:
+        raise _invalid(f"attributes {attributes:#x} are not a client's to set")
 
 
 def _check_counts(batch: Batch) -> None:
@@ -267,27 +279,28 @@ def _check_counts(batch: Batch) -> None:
         raise _invalid(f"base offset is {batch.base_offset}, a client's is 0")
     if batch.count < 1 or batch.count != batch.last_offset_delta + 1:
         raise _invalid(f"{batch.count} records, last offset delta {batch.last_offset_delta}")
-    room = batch.size - HEADER_BYTES if batch.codec == 0 else UNPACKED_BYTES_MAX
+    packed = batch.attributes & CODEC_MASK
+    room = UNPACKED_BYTES_MAX if packed else batch.size - HEADER_BYTES
     if batch.count * RECORD_BYTES_MIN > room or batch.size == HEADER_BYTES:
         raise _invalid(f"{batch.count} records cannot lie in {batch.size - HEADER_BYTES} bytes")
 
 
 def _check_producer(batch: Batch) -> None:
-    if batch.has_producer_id:
+    if batch.producer_id > NO_PRODUCER_ID:
         if batch.base_sequence < 0:
             raise _invalid(f"producer {batch.producer_id} sent sequence {batch.base_sequence}")
         if batch.producer_epoch < 0:
             raise _invalid(f"producer {batch.producer_id} sent epoch {batch.producer_epoch}")
     elif batch.producer_id != NO_PRODUCER_ID:
         raise _invalid(f"producer id {batch.producer_id}")
-    elif batch.is_transactional:
+    elif batch.attributes & TRANSACTIONAL_BIT:
         raise _invalid("a transactional batch without a producer id")
 
 
 def _check_timestamps(
     batch: Batch, now_ms: int, before_max_ms: int | None, after_max_ms: int | None
 ) -> None:
-    if batch.log_append_time:
+    if batch.attributes & LOG_APPEND_TIME_BIT:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "clients may not set LogAppendTime")
     for timestamp in (batch.base_timestamp, batch.max_timestamp):
         if timestamp == NO_TIMESTAMP:
@@ -305,9 +318,10 @@ def _check_first_record(buf: Buffer, batch: Batch) -> None:
     """The first record must end inside the batch (exactly at its end if it is the only one) and have
     offset delta 0. Its own size and count fields are left to whoever opens it."""
     position = batch.position + HEADER_BYTES
+    end = batch.position + batch.size
     length = shift = 0
     while True:
-        if position >= batch.end or shift > 28:
+        if position >= end or shift > 28:
             raise _invalid("the first record has no valid length")
         byte = buf[position]
         position += 1
@@ -316,14 +330,14 @@ def _check_first_record(buf: Buffer, batch: Batch) -> None:
             break
         shift += 7
     length = (length >> 1) ^ -(length & 1)
-    rest = batch.end - position - length
+    rest = end - position - length
     others = batch.count - 1
     if length < RECORD_BYTES_MIN - 1 or rest < others * RECORD_BYTES_MIN or (rest and not others):
         raise _invalid(f"the first of {batch.count} records claims {length} bytes")
     position += 1  # attributes
     while buf[position] >= 0x80:  # timestamp delta; ends inside the record or the batch
         position += 1
-        if position >= batch.end - 1:
+        if position >= end - 1:
             raise _invalid("the first record's timestamp delta does not end")
     if buf[position + 1] != 0:
         raise _invalid("the first record's offset delta is not 0")

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ottla.log.errors import LogDirError
-from ottla.records.batch import read_batch
+from ottla.records.batch import BASE_OFFSET, read_batch
 from ottla.replica.partition import Partition
 from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
+from ottla.runtime import Chunk
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 
@@ -136,9 +137,13 @@ class FetchConversation:
         return len(self._resting) == len(self.followed)
 
     def next_retry_at(self) -> float | None:
-        return min((self.followed[key].retry_at for key in self._resting), default=None)
+        if not self._resting:
+            return None
+        return min(self.followed[key].retry_at for key in self._resting)
 
     def wake(self, now: float) -> None:
+        if not self._resting:
+            return
         for key in [key for key in self._resting if self.followed[key].retry_at <= now]:
             del self._resting[key]
             self._forgotten.pop(key, None)
@@ -226,10 +231,10 @@ class FetchConversation:
             outcome.failed.append((partition, KafkaError(ErrorCode(answer.error))))
             self._rest(key, followed, now)
             return
-        before = partition.next_fetch_position()
-        start_before = partition.log.log_start
+        log = partition.log
+        end, epoch, start = log.log_end, log.epochs.latest, log.log_start
         try:
-            if self._is_repeated(answer, before[0]):
+            if self._is_repeated(answer.records, end):
                 self._changed[key] = None
                 return
             received = partition.follow(answer, followed.leader_epoch)
@@ -242,19 +247,20 @@ class FetchConversation:
             self._rest(key, followed, now)
             return
         outcome.bytes_appended += received
-        if partition.next_fetch_position() != before or partition.log.log_start != start_before:
+        if log.log_end != end or log.epochs.latest != epoch or log.log_start != start:
             self._changed[key] = None
         pause_s = self._rest_after(partition, received, now) if received else 0.0
         if pause_s > 0.0:
             self._rest(key, followed, now, pause_s)
 
     @staticmethod
-    def _is_repeated(answer: FetchedPartition, log_end: int) -> bool:
+    def _is_repeated(records: Chunk | list[Chunk] | None, log_end: int) -> bool:
         """Two requests can be under way; the second answer may hold again what the first brought."""
-        records = answer.records
-        if records is None or isinstance(records, list) or not len(records):  # type: ignore[arg-type]
+        if not records:
             return False
         assert isinstance(records, memoryview)
+        if len(records) >= BASE_OFFSET.size and BASE_OFFSET.unpack_from(records)[0] >= log_end:
+            return False
         return read_batch(records, 0).last_offset < log_end
 
     def _rest(

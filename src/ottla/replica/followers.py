@@ -28,9 +28,13 @@ class Follower:
         was at the previous fetch proves it was caught up then. So a follower that always fetches a
         little behind a busy leader stays in sync."""
         if offset >= leader_end:
-            self.caught_up_at = max(self.caught_up_at, now)
+            proof = now
         elif offset >= self.leader_end_at_fetch:
-            self.caught_up_at = max(self.caught_up_at, self.fetched_at)
+            proof = self.fetched_at
+        else:
+            proof = self.caught_up_at
+        if proof > self.caught_up_at:
+            self.caught_up_at = proof
         self.log_end = offset
         self.log_start = log_start
         self.broker_epoch = broker_epoch

@@ -54,15 +54,21 @@ class File(Protocol):
         """The descriptor for sendfile, or -1 where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(
+    slots=True
+)  # not frozen: that takes thrice as long to make, and there is one for each answer
 class FileRange:
-    """Bytes that lie in a file and are sent from there, without passing through our memory."""
+    """Bytes that lie in a file and are sent from there, without passing through our memory; unless they are so
+    few, and so new, that they are still in it."""
 
     file: File
     position: int
     size: int
+    in_memory: bytes | None = None
 
     def read(self) -> bytes:
+        if self.in_memory is not None:
+            return self.in_memory
         return self.file.read_at(self.position, self.size)
 
 

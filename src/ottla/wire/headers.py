@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla.runtime.seams import Chunk, FileRange
 from ottla.wire.apis import APIS, ApiKey
@@ -20,6 +20,7 @@ from ottla.wire.primitives import skip_tagged_fields
 
 _REQUEST: Final = Struct(">hhih")  # api key, api version, correlation id, length of the client id
 _INT32: Final = Struct(">i")
+_TAGGED_RESPONSE: Final = Struct(">iB")
 _SIZE_AND_REQUEST: Final = Struct(">ihhih")
 _NO_TAGS: Final = b"\x00"
 
@@ -43,6 +44,13 @@ def _flexible_versions() -> dict[tuple[int, int], bool]:
 
 # Every (key, version) that is served, and whether it is flexible: one look-up on the hot path.
 _FLEXIBLE: Final = _flexible_versions()
+
+# Whether a response header has tagged fields. An ApiVersions version that we do not know is answered in version 0,
+# whose header is the same as that of all others.
+_TAGGED: Final = {
+    (key, version): flexible and key != ApiKey.API_VERSIONS
+    for (key, version), flexible in _FLEXIBLE.items()
+}
 
 
 def read_request_header(frame: memoryview) -> RequestHeader:
@@ -74,7 +82,11 @@ def read_request_header(frame: memoryview) -> RequestHeader:
         raise InvalidFrame(f"client id of length {length}")
     if flexible:
         position = skip_tagged_fields(frame, position)
-    return RequestHeader(api_key, version, correlation_id, client_id, position)
+    make: Any = tuple.__new__  # the NamedTuple's own constructor takes three times as long
+    header: RequestHeader = make(
+        RequestHeader, (api_key, version, correlation_id, client_id, position)
+    )
+    return header
 
 
 def request_frame(
@@ -89,15 +101,9 @@ def request_frame(
     return b"".join((head, name, _NO_TAGS if flexible else b"", body))
 
 
-def _tagged_response(api_key: int, version: int) -> bool:
-    """Whether the response header has tagged fields. An ApiVersions version that we do not know is
-    answered in version 0, whose header is the same."""
-    return api_key != ApiKey.API_VERSIONS and _FLEXIBLE[api_key, version]
-
-
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    head = _INT32.pack(correlation_id)
-    return head + _NO_TAGS if _tagged_response(api_key, version) else head
+    tagged = _TAGGED.get((api_key, version), False)
+    return _TAGGED_RESPONSE.pack(correlation_id, 0) if tagged else _INT32.pack(correlation_id)
 
 
 def read_response_header(api_key: int, version: int, frame: memoryview) -> tuple[int, int]:
@@ -106,7 +112,7 @@ def read_response_header(api_key: int, version: int, frame: memoryview) -> tuple
         raise InvalidFrame("response header is cut short")
     correlation_id: int = _INT32.unpack_from(frame)[0]
     position = _INT32.size
-    if _tagged_response(api_key, version):
+    if _TAGGED.get((api_key, version), False):
         position = skip_tagged_fields(frame, position)
     return correlation_id, position
 
@@ -115,6 +121,8 @@ def response_chunks(header: bytes, body: Sequence[Chunk]) -> list[Chunk]:
     """A whole response as it is sent: size, header, body. Empty chunks are left out, since a send loop
     must never meet one."""
     size = len(header)
+    if len(body) == 1 and isinstance(body[0], bytes):
+        return [_INT32.pack(size + len(body[0])) + header + body[0]]
     chunks: list[Chunk] = [b""]
     for chunk in body:
         length = chunk.size if isinstance(chunk, FileRange) else len(chunk)

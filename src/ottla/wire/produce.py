@@ -18,6 +18,7 @@ from ottla.wire.errors import InvalidFrame
 from ottla.wire.layout import (
     INT32,
     NO_TAGS,
+    TOPIC_IDS_FROM,
     NodeEndpoint,
     count_bytes,
     endpoints_bytes,
@@ -34,7 +35,7 @@ from ottla.wire.layout import (
     whole_request,
     whole_response,
 )
-from ottla.wire.primitives import skip_tagged_fields, tagged_fields
+from ottla.wire.primitives import read_uvarint, skip_tagged_fields, tagged_fields
 
 PARTITIONS_MAX: Final = 50_000
 """More than a broker leads. Records are long, so the bytes of a request do not bound the partitions in it,
@@ -46,6 +47,9 @@ _ERROR_MESSAGE_FROM: Final = 8
 _LEADER_FROM: Final = 10
 
 _ACKS_TIMEOUT: Final = Struct(">hi")
+_ONE_TOPIC: Final = Struct(">BhiBB")  # transactional id, acks, timeout, topics, length of the name
+_ONE_PARTITION: Final = Struct(">Bi")
+_ONE_END: Final = b"\x00\x00\x00"
 _RESULT: Final = Struct(">ihqq")  # partition, error, base offset, log append time
 _RESULT_LOG_START: Final = Struct(">ihqqq")
 _LEADER: Final = Struct(">ii")  # leader id, leader epoch
@@ -94,6 +98,10 @@ class ProduceResponse:
 
 @whole_request
 def read_request(version: int, frame: memoryview, offset: int) -> tuple[ProduceRequest, int]:
+    if _FLEXIBLE_FROM <= version < TOPIC_IDS_FROM:
+        one = _read_one_batch(frame, offset)
+        if one is not None:
+            return one
     flexible = version >= _FLEXIBLE_FROM
     transactional_id, position = read_nullable_string(frame, offset, flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
@@ -120,6 +128,27 @@ def read_request(version: int, frame: memoryview, offset: int) -> tuple[ProduceR
     if flexible:
         position = skip_tagged_fields(frame, position)
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions), position
+
+
+def _read_one_batch(frame: memoryview, offset: int) -> tuple[ProduceRequest, int] | None:
+    """What a client sends that does not wait for more: one batch, no transaction and no tagged field. None if the
+    request has any other shape."""
+    position = offset + _ONE_TOPIC.size
+    if len(frame) < position:
+        return None
+    no_transaction, acks, timeout_ms, topics, length = _ONE_TOPIC.unpack_from(frame, offset)
+    name_end = position + length - 1
+    records = name_end + _ONE_PARTITION.size
+    if (no_transaction, topics) != (0, 2) or not 1 < length < 0x80 or records >= len(frame):
+        return None
+    partitions, partition = _ONE_PARTITION.unpack_from(frame, name_end)
+    size, records = read_uvarint(frame, records)
+    end = records + size - 1
+    if partitions != 2 or not size or bytes(frame[end:]) != _ONE_END:
+        return None
+    topic = str(frame[position:name_end], "utf-8")
+    data = [PartitionData(topic, None, partition, frame[records:end])]
+    return ProduceRequest(None, acks, timeout_ms, data), len(frame)
 
 
 def write_request(version: int, request: ProduceRequest) -> bytes:
@@ -155,7 +184,10 @@ def write_response(
 ) -> bytes:
     """Results of one topic must follow each other."""
     flexible = version >= _FLEXIBLE_FROM
-    topics = [(key, list(group)) for key, group in groupby(results, lambda r: r[:2])]
+    if len(results) == 1:
+        topics = [(results[0][:2], list(results))]
+    else:
+        topics = [(key, list(group)) for key, group in groupby(results, lambda r: r[:2])]
     parts = [count_bytes(len(topics), flexible)]
     for (topic, topic_id), group in topics:
         parts.append(topic_bytes(version, flexible, topic, topic_id))

@@ -41,9 +41,9 @@ def test_a_follower_that_is_behind_rests_until_its_rate_is_kept() -> None:
 
 def test_a_leader_holds_back_whoever_is_behind_and_nobody_else() -> None:
     throttle = ReplicationThrottle(SETTINGS)
-    assert not throttle.limits_leaders()
+    assert not throttle.limits_leaders
     throttle.set_rates(1000, NO_LIMIT)
-    assert throttle.limits_leaders()
+    assert throttle.limits_leaders
     led = partition(isr=(1, 2))
     assert not throttle.holds_back(led, 3, 0.0)
     throttle.sent(led, 2, 99_000, 0.0)

@@ -164,6 +164,30 @@ def test_reading_near_the_end_and_on_from_the_last_read_touches_no_file():
     assert log._segments[0].locate(middle.next_offset).offset == middle.next_offset
 
 
+def test_the_batch_that_was_appended_last_is_read_from_memory_and_is_what_lies_in_the_file():
+    log = new_log(sim_disk())
+    for size in (10, 300, 20):
+        offset = append(log, value=b"v" * size)
+        found = log.read(offset, max_bytes=1 << 20, end_offset=log.log_end)
+        assert found.range.in_memory is not None and found.next_offset == log.log_end
+        lies = found.range.file.read_at(found.range.position, found.range.size)
+        assert found.range.read() == lies
+    assert log.read(offset, max_bytes=1, end_offset=log.log_end, at_least_one=False).range is None
+    assert log.read(offset - 1, max_bytes=1 << 20, end_offset=log.log_end).range.in_memory is None
+
+
+def test_what_was_cut_is_not_read_from_memory_when_as_much_was_written_anew():
+    log = new_log(sim_disk())
+    append(log)
+    offset = append(log, value=b"old")
+    log.truncate_to(offset)
+    other = batch_of(1, value=b"new")
+    assign(other, read_batch(other, 0), offset, 1)
+    log.append_as_follower(other)
+    found = log.read(offset, max_bytes=1 << 20, end_offset=log.log_end)
+    assert found.range.read() == bytes(other)
+
+
 def test_reading_outside_the_log_is_out_of_range():
     log = new_log(sim_disk())
     append(log, 3)
