@@ -111,6 +111,9 @@ class Log:
         self.before_recovery_point_falls: Callable[[Log, int], None] | None = None
         """Must make the lower recovery point durable. Called before the files are shortened, because a
         file shorter than its recovery point means corruption."""
+        self.before_high_watermark_falls: Callable[[Log, int], None] | None = None
+        """Must make the lower high watermark durable: else a restart would take what is written from there on,
+        up to the old one, for committed."""
         self._disk = disk
         self._files = files
         self._segments = loaded.segments
@@ -664,6 +667,7 @@ class Log:
             segment.check_before(place)
             cut = place.offset
             self._lower_recovery_point(cut)
+            self._lower_high_watermark(cut)
             if self._snapshots.remove_above(cut):
                 self._names_unflushed = True
             if keep < len(self._segments):
@@ -686,6 +690,7 @@ class Log:
         try:
             # A power loss may leave no segment at all: that is no corruption.
             self._lower_recovery_point(0)
+            self._lower_high_watermark(new_start)
             # Now, not with the next flush: after a crash an empty log believes what it finds there, and would
             # say that it ends in an epoch of what is dropped here.
             self._epochs_writer()()
@@ -724,6 +729,10 @@ class Log:
                 self.cleaned = min(self.cleaned, offset)
             if self.before_recovery_point_falls is not None:
                 self.before_recovery_point_falls(self, offset)
+
+    def _lower_high_watermark(self, offset: int) -> None:
+        if offset < self.high_watermark and self.before_high_watermark_falls is not None:
+            self.before_high_watermark_falls(self, offset)
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Retention: drop the oldest segments that are too old, too much or below the log's start. Only

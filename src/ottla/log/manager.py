@@ -256,6 +256,7 @@ class LogManager:
         recovery_points = found.recovery_points
         self._recovery_points[directory] = recovery_points
         self._cleaned[directory] = found.cleaned
+        self._marks[directory] = found.high_watermarks, found.log_starts
         self._checkpointed[directory] = {
             *recovery_points,
             *found.high_watermarks,
@@ -296,6 +297,8 @@ class LogManager:
                     self._corrupt_in[key] = directory
                 continue
             log.set_high_watermark(high_watermark)
+            if log.high_watermark < high_watermark:
+                self._high_watermark_falls(log, log.high_watermark)
             self._adopt(log)
 
     def _discarded_if_empty(self, path: str) -> bool:
@@ -412,6 +415,7 @@ class LogManager:
 
     def _adopt(self, log: Log) -> None:
         log.before_recovery_point_falls = self._recovery_point_falls
+        log.before_high_watermark_falls = self._high_watermark_falls
         log.before_gaps = self._gaps_come
         log.on_unsettled = self._unsettled
         self.logs[log.key] = log
@@ -551,6 +555,16 @@ class LogManager:
             self._write_recovery_points(log.directory, lowered)
         if log.cleaned is not None:
             self.checkpoint_cleaned(log)
+
+    def _high_watermark_falls(self, log: Log, offset: int) -> None:
+        high_watermarks, log_starts = self._marks.get(log.directory, ({}, {}))
+        if high_watermarks.get(log.key, 0) > offset:
+            lowered = {**high_watermarks, log.key: offset}
+            path = f"{log.directory}/{checkpoints.HIGH_WATERMARKS}"
+            checkpoints.write_offsets(self._disk, path, lowered)
+            self._marks[log.directory] = lowered, log_starts
+        # A plan that is under way may write the old one after this.
+        self._stale_marks |= self._plan_under_way
 
     def _gaps_come(self, log: Log) -> None:
         recovery_points = self._recovery_points.get(log.directory, {})

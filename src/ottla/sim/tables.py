@@ -187,7 +187,7 @@ class Table:
                     if newest is None:
                         mark("tombstone forgotten")
                     continue
-                if newest is None and key in uncertain and offset < uncertain[key]:
+                if key in uncertain and offset < uncertain[key]:
                     continue
                 if newest is not None and newest.offset == offset and name_of(newest) != value:
                     raise _wrong("C2", node, f"{value!r} was acknowledged at {offset}: {newest}")
@@ -196,14 +196,17 @@ class Table:
             if log.cleaned is not None and log.cleaned > log.log_start:
                 mark("log compacted")
         for key in sorted(set(written.values()) - set(maybe_deleted)):
-            values = {
-                node: table.get(key)
-                for node, table in tables.items()
-                if key in table or key not in uncertain
-            }
-            for node, found in values.items():
-                if found != values[min(values)]:
-                    raise _wrong("D2", node, f"{found} is not what others have: {values}")
+            alike: dict[int, dict[int, Record | None]] = {}
+            for node, table in tables.items():
+                found = table.get(key)
+                if key not in uncertain:
+                    alike.setdefault(0, {})[node] = found
+                elif found is not None:  # of different ages
+                    alike.setdefault(found.offset, {})[node] = found
+            for each in alike.values():
+                for node, found in each.items():
+                    if found != each[min(each)]:
+                        raise _wrong("D2", node, f"{found} is not what others have: {each}")
 
     def _written(self) -> dict[bytes, bytes]:
         """Each value that may be there, and its key."""
@@ -237,7 +240,8 @@ class Table:
 
     def _uncertain_keys(self) -> dict[bytes, int]:
         """Keys of which a value may be lost, and from where on: what they had before may have been compacted
-        away for its sake."""
+        away for its sake, and where a follower had copied some of the log before that, and the rest after it, something
+        still older is the last that is left there."""
         sent = [
             (ack.batch, offset, value)
             for ack in self.history.acknowledged

@@ -460,3 +460,54 @@ def test_a_cluster_of_crashes_never_loses_what_was_checkpointed():
             manager = managed(disk)
             assert not manager.corrupt, (seed, manager.corrupt)
             assert content(manager.logs[ZERO]).startswith(promised)
+
+
+def test_a_restart_does_not_take_for_committed_what_was_written_after_a_cut():
+    """The high watermark on disk may be that of the records that were cut."""
+    disk = sim_disk()
+    manager = managed(disk)
+    log = create(manager)
+    append(log, 9)
+    log.advance_high_watermark(9)
+    log.flush()
+    manager.checkpoint()
+    log.truncate_to(0)
+    append(log, 9, epoch=2)
+    killed(disk)
+    again = managed(disk).logs[ZERO]
+    assert (again.high_watermark, again.log_end) == (0, 9)
+
+
+def test_a_second_restart_does_not_take_for_committed_what_was_written_after_a_loss():
+    disk = sim_disk()
+    manager = managed(disk)
+    log = create(manager)
+    append(log, 3)
+    log.flush()
+    append(log, 6)
+    log.advance_high_watermark(9)
+    manager.checkpoint()
+    while manager.logs[ZERO].log_end == 9:
+        disk.lose_power()  # of what is not flushed
+        manager = managed(disk)
+    lost = manager.logs[ZERO]
+    assert lost.high_watermark == lost.log_end == 3
+    append(lost, 6, epoch=2)
+    killed(disk)
+    again = managed(disk).logs[ZERO]
+    assert (again.high_watermark, again.log_end) == (3, 9)
+
+
+def test_a_checkpoint_under_way_does_not_bring_back_a_high_watermark_that_fell():
+    disk = sim_disk()
+    manager = managed(disk)
+    log = create(manager)
+    append(log, 9)
+    log.advance_high_watermark(9)
+    plan = manager.checkpoint_plan()
+    log.truncate_to(0)
+    append(log, 9, epoch=2)
+    plan.run()
+    manager.checkpointed(plan)
+    killed(disk)
+    assert managed(disk).logs[ZERO].high_watermark == 0
