@@ -219,11 +219,13 @@ class GroupOracle:
                     commit.replaced_below > loss.first for _, commit in transaction.commits
                 )
         elif partition == TRANSACTIONS:
-            # Whoever is thought to be undecided again may be aborted, whatever its client was told, and a
-            # producer that has an heir may get the epoch of that heir, and write as if it were it.
+            # Whoever is thought to be undecided again may be aborted, whatever its client was told, or committed,
+            # though an heir had aborted it; and a producer that has an heir may get the epoch of that heir, and
+            # write as if it were it.
             self._lost_epochs |= self._epochs
             for transaction in self.transactions.values():
-                if not self._is_settled(transaction):
+                ended = transaction.is_committed or transaction.is_aborted
+                if not ended or not self._is_settled(transaction):
                     transaction.may_be_partial = transaction.may_be_repeated = True
                 for place, _ in transaction.commits:
                     self._register(place).lost(self._now(), self._end_of(OFFSETS))
@@ -364,6 +366,10 @@ class GroupOracle:
     def ended(self, transaction: Transaction, *, committed: bool) -> None:
         self.note(f"{transaction} is {'committed' if committed else 'aborted'}")
         transaction.is_committed, transaction.is_aborted = committed, not committed
+        if self._may_be_shared(transaction.producer):
+            # Whoever shares it and asks for the same end is told the same next epoch.
+            id, epoch = map(int, transaction.producer.split("/"))
+            self._lost_epochs[id] = max(self._lost_epochs[id], epoch + 1)
         for place, commit in transaction.commits:
             if transaction.may_be_repeated:
                 continue  # nobody can tell
