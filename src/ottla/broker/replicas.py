@@ -52,6 +52,8 @@ class News:
     """It led, and does not, or did not for a while."""
     FOLLOWER = 64
     """One of its followers asks for less than it had."""
+    AWAITED = HIGH_WATERMARK | DEPOSED | ISR_SHRUNK
+    """May end the wait for a commit."""
 
 
 class Watcher(Protocol):
@@ -532,7 +534,7 @@ class ReplicaManager:
         told, self._news = self._news, {}
         woken: dict[Sleeper, None] = {}
         for partition, news in told.items():
-            if partition in self._awaiting:
+            if news & News.AWAITED and partition in self._awaiting:
                 self._complete_awaiting(partition, news)
             for watcher in list(self._watchers.get(partition, ())):
                 sleeper = watcher.partition_changed(partition, news)

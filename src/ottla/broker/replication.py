@@ -287,8 +287,6 @@ class LeaderFetcher:
         if self._channel is not channel or self._is_stopped:
             return
         self._under_way -= 1
-        if self._under_way == 0:
-            self._expect_no_answer()
         now = self._runtime.clock.monotonic()
         try:
             outcome = self.conversation.answered(
@@ -310,6 +308,8 @@ class LeaderFetcher:
         for partition in outcome.out_of_range:
             self._look_up_bounds(partition)
         self._take_turn()
+        if self._under_way == 0:
+            self._expect_no_answer()
 
     def _look_up_bounds(self, partition: Partition) -> None:
         """What we want next is no longer, or not yet, in the leader's log: ask where that starts and ends."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 NEVER = (1 << 63) - 1
@@ -53,6 +53,22 @@ class LogConfig:
     leader_throttled_replicas: tuple[str, ...] = ()
     follower_throttled_replicas: tuple[str, ...] = ()
 
+    # What follows from these, once and not with each batch:
+    compacted: bool = field(init=False)
+    roll_ms: int = field(init=False)
+    """How old a segment gets before the next batch begins another. What has to be compacted within a time has to
+    be closed within it."""
+    takes_as_is: bool = field(init=False)
+    """Batches are written as they came."""
+
+    def __post_init__(self) -> None:
+        compacted = "compact" in self.cleanup_policy
+        compacted_within_ms = self.max_compaction_lag_ms if compacted else NEVER
+        takes_as_is = not (compacted or self.log_append_time or self.compression_type != "producer")
+        object.__setattr__(self, "compacted", compacted)
+        object.__setattr__(self, "roll_ms", min(self.segment_ms, compacted_within_ms))
+        object.__setattr__(self, "takes_as_is", takes_as_is)
+
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], defaults: Self | None = None) -> Self:
         """The defaults, changed by a topic's own settings. InvalidSetting names the first bad one."""
@@ -70,18 +86,6 @@ class LogConfig:
     @property
     def log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
-
-    @property
-    def roll_ms(self) -> int:
-        """How old a segment gets before the next batch begins another. What has to be compacted within a
-        time has to be closed within it."""
-        return (
-            min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
-        )
-
-    @property
-    def compacted(self) -> bool:
-        return "compact" in self.cleanup_policy
 
 
 class Setting(NamedTuple):

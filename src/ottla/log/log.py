@@ -307,7 +307,7 @@ class Log:
             if written is not None:
                 stamp = written.timestamp if stamps else -1
                 return Appended(written.base_offset, written.last_offset, stamp, True)
-        if must_rewrite(config, batch):
+        if not config.takes_as_is and must_rewrite(config, batch):
             records, batch = as_configured(config, records, batch, now_ms)
         offset = self.log_end
         batch = assign(records, batch, offset, leader_epoch)

@@ -52,7 +52,7 @@ CODEC_MAX = 4
 
 HEADER = Struct(">qiibIhiqqqhii")
 BASE_OFFSET = Struct(">q")
-_LEADER_EPOCH = Struct(">i")
+_PLACE_IN_LOG = Struct(">qii")  # base offset, length, leader epoch
 _CRC = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 _MAX_TIMESTAMP = Struct(">q")
@@ -225,8 +225,8 @@ def validate_from_client(
 
 def assign(buf: Buffer, batch: Batch, base_offset: int, leader_epoch: int) -> Batch:
     """Give the batch its place in the log, in `buf` and in the returned header."""
-    BASE_OFFSET.pack_into(buf, batch.position, base_offset)
-    _LEADER_EPOCH.pack_into(buf, batch.position + 12, leader_epoch)
+    length = batch.size - LENGTH_END
+    _PLACE_IN_LOG.pack_into(buf, batch.position, base_offset, length, leader_epoch)
     assigned: Batch = _make(
         Batch, (batch.position, batch.size, base_offset, leader_epoch, *batch[4:])
     )
