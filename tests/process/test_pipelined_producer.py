@@ -99,6 +99,35 @@ def test_what_is_sent_while_leaders_die_is_in_the_log_once_and_in_order(
         assert read(three.bootstrap, topic, partition) == wanted
 
 
+@VERSIONS
+@pytest.mark.parametrize("is_under_way", [True, False], ids=["under way", "not begun"])
+def test_an_abort_of_what_is_not_written_yet_leaves_nothing_open(
+    cluster: ProcessCluster, new_topic: Callable[..., str], version: int, is_under_way: bool
+) -> None:
+    """Where leaders do not fence by epochs, a batch that leaves after the end would begin a transaction anew."""
+    topic = new_topic(partitions=2)
+    id = f"{topic} given up"
+
+    async def work(blocking: BlockingClient) -> None:
+        producer = await started(blocking, id, version)
+        for number in range(120):
+            await producer.send(topic, number % 2, section(["x" * 16_000]))
+        while is_under_way and not producer.first_offsets:  # noqa: ASYNC110  # a broker's doing
+            await asyncio.sleep(0)
+        await producer.end(commit=False)
+        with pytest.raises(KafkaError, match="given up"):
+            await producer.send(topic, 0, section(["late"]))
+        transactions = producer.transactions
+        for partition in range(2):
+            while await transactions.open_in(topic, partition):  # noqa: ASYNC110  # a broker's doing
+                await asyncio.sleep(0.05)
+        assert (await transactions.describe(id)).state in ("PrepareAbort", "CompleteAbort", "Empty")
+        await producer.close()
+
+    run(cluster, work)
+    assert [read(cluster.bootstrap, topic, partition) for partition in range(2)] == [[], []]
+
+
 def test_a_new_producer_of_the_same_id_fences_the_old_one(
     cluster: ProcessCluster, new_topic: Callable[..., str]
 ) -> None:

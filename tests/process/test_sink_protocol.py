@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ottla.client import Client
-from ottla.spark.decisions import Commit, Refused, committing, withdrawing
+from ottla.client.transactions import Transactions
+from ottla.spark.decisions import Commit, Outcome, Refused, committing, withdrawing
 from ottla.spark.errors import SparkSourceError
 from ottla.spark.sink import DECISION_TOPIC, SinkDriver
 from ottla.wire.errors import KafkaError
 from support.cluster import ProcessCluster, wait_until
 from support.sink import Died, Sink, now_ms
 
-STEPS = ("ListOpen", "Propose", "Confirm", "Commit", "Record", "Abort")
+STEPS = ("ListOpen", "Propose", "CheckOpen", "Confirm", "Commit", "Record", "Abort")
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_of_two_drivers_the_later_one_fences_the_earlier(sink: Sink) -> None:
         procedure = committing(sink.query, "one", 0, written)
         is_open = await earlier.do(next(procedure))
         last = await earlier.do(procedure.send(is_open))
-        confirm = procedure.send(last)
+        confirm = procedure.send(await earlier.do(procedure.send(last)))
         await asyncio.to_thread(lambda: sink.commit("two", sink.write("two")))
         with pytest.raises(KafkaError, match=r"FENCED|EPOCH"):
             await earlier.do(confirm)
@@ -103,6 +104,32 @@ def test_of_two_drivers_the_later_one_fences_the_earlier(sink: Sink) -> None:
 
     sink.ask(work)
     sink.becomes_visible(sink.all_rows(0))
+
+
+def test_an_attempt_that_another_has_fenced_under_the_same_id_is_not_decided(sink: Sink) -> None:
+    """Both have a transaction open, and the same producer id: the epoch tells them apart."""
+    written = sink.write("run")
+    sink.write("run")
+    with pytest.raises(SparkSourceError, match=r"task 0 .* is not open any more"):
+        sink.commit("run", written)
+    sink.drive(withdrawing(sink.query, "run", 0))
+    sink.becomes_visible([])
+    assert sink.is_open() == set()
+
+
+def test_the_log_tells_how_a_transaction_ended_when_its_coordinator_does_not(sink: Sink) -> None:
+    """Another transaction that is open in front of the markers does not matter."""
+    first = sink.write("run")
+
+    async def end(client: Client) -> None:
+        transactions = Transactions(client)
+        await transactions.end(first[0].identity, commit=True)
+        await transactions.abort(first[1].identity.transactional_id)
+        driver = SinkDriver(client, sink.query, now_ms)
+        for written, outcome in zip(first, (Outcome.COMMITTED, Outcome.ABORTED), strict=False):
+            assert await driver._outcome_in_log(written) is outcome
+
+    sink.ask(end)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from support.sink import Died, Sink
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Kafka
 
-STEPS = ("ListOpen", "Propose", "Confirm", "Commit", "Record", "Abort")
+STEPS = ("ListOpen", "Propose", "CheckOpen", "Confirm", "Commit", "Record", "Abort")
 
 
 @pytest.fixture(scope="module")

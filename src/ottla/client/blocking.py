@@ -26,12 +26,15 @@ class BlockingClient:
         *,
         client_id: str = "ottla",
         timeout_s: float = 30.0,
+        patient: bool = False,
         network: Callable[[asyncio.AbstractEventLoop], Network] | None = None,
     ) -> None:
         """`network` makes another one than plain TCP."""
         self._runner = asyncio.Runner()
         made = (network or _plain)(self._runner.get_loop())
-        self.client = Client(made, bootstrap, client_id=client_id, timeout_s=timeout_s)
+        self.client = Client(
+            made, bootstrap, client_id=client_id, timeout_s=timeout_s, patient=patient
+        )
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
@@ -61,9 +64,12 @@ class BackgroundClient(BlockingClient):
         *,
         client_id: str = "ottla",
         timeout_s: float = 30.0,
+        patient: bool = False,
         network: Callable[[asyncio.AbstractEventLoop], Network] | None = None,
     ) -> None:
-        super().__init__(bootstrap, client_id=client_id, timeout_s=timeout_s, network=network)
+        super().__init__(
+            bootstrap, client_id=client_id, timeout_s=timeout_s, patient=patient, network=network
+        )
         self._loop = self._runner.get_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="ottla client", daemon=True

@@ -17,6 +17,7 @@ from ottla.client.model import (
     ClusterDescription,
     Config,
     Fetched,
+    Marker,
     Metadata,
     Partition,
     Quorum,
@@ -26,8 +27,8 @@ from ottla.client.model import (
     Topic,
     metadata_of,
 )
-from ottla.records.batch import batches, check_crc
-from ottla.records.record import Record, records
+from ottla.records.batch import Batch, batches, check_crc
+from ottla.records.record import ControlType, Record, control_type, records
 from ottla.runtime.seams import Network
 from ottla.wire import fetch as fetch_codec
 from ottla.wire.apis import ApiKey
@@ -65,8 +66,10 @@ class Client:
         *,
         client_id: str = "ottla",
         timeout_s: float = 30.0,
+        patient: bool = False,
     ) -> None:
-        self.connections = Connections(network, bootstrap, client_id, timeout_s)
+        """`patient`: also that nobody answers at all passes by itself."""
+        self.connections = Connections(network, bootstrap, client_id, timeout_s, patient=patient)
         self._topics: dict[str, Topic] = {}
 
     async def __aenter__(self) -> Self:
@@ -536,13 +539,18 @@ def _fetched(answer: fetch_codec.FetchedPartition, offset: int) -> Fetched:
     to_come = deque(aborted)
     being_aborted: set[int] = set()
     found: list[Record] = []
+    headers: list[Batch] = []
+    markers: list[Marker] = []
     next_offset = offset
     for batch in batches(data or b"", allow_partial=True):
+        headers.append(batch)
         check_crc(data or b"", batch)
         while to_come and to_come[0][1] <= batch.last_offset:
             being_aborted.add(to_come.popleft()[0])
         if batch.is_control:
             being_aborted.discard(batch.producer_id)
+            if batch.is_transactional:
+                markers += (_marker(batch, each) for each in records(data or b"", batch))
         elif not (batch.is_transactional and batch.producer_id in being_aborted):
             found.extend(each for each in records(data or b"", batch) if each.offset >= offset)
         next_offset = max(next_offset, batch.next_offset)
@@ -553,4 +561,11 @@ def _fetched(answer: fetch_codec.FetchedPartition, offset: int) -> Fetched:
         answer.log_start_offset,
         answer.last_stable_offset,
         aborted,
+        tuple(headers),
+        tuple(markers),
     )
+
+
+def _marker(batch: Batch, record: Record) -> Marker:
+    is_commit = control_type(record) == ControlType.COMMIT
+    return Marker(record.offset, batch.producer_id, batch.producer_epoch, is_commit)

@@ -22,15 +22,20 @@ class Unreachable(Exception):
     """Nobody answers where the cluster should be."""
 
 
+def error_of(code: int, message: str | None) -> KafkaError | None:
+    """What a code says, one that we do not know too; None if all is well."""
+    if int(code) == ErrorCode.NONE:
+        return None
+    known = ErrorCode(int(code))
+    told = message or ""
+    return KafkaError(known, told if known == code else f"error {code}: {told}")
+
+
 def check(code: int, message: str | None) -> None:
     """KafkaError unless the code says that all is well."""
-    if int(code) == ErrorCode.NONE:
-        return
-    try:
-        known = ErrorCode(int(code))
-    except ValueError:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code}: {message or ''}") from None
-    raise KafkaError(known, message or "")
+    error = error_of(code, message)
+    if error is not None:
+        raise error
 
 
 def _reason(error: OSError) -> str:
@@ -45,8 +50,15 @@ class Connections:
     """One channel per broker, each with its versions negotiated."""
 
     def __init__(
-        self, network: Network, bootstrap: Sequence[Address], client_id: str, timeout_s: float
+        self,
+        network: Network,
+        bootstrap: Sequence[Address],
+        client_id: str,
+        timeout_s: float,
+        *,
+        patient: bool = False,
     ) -> None:
+        """`patient`: that nobody answers at all passes too. Else it is said at once, as to who mistyped an address."""
         if not bootstrap:
             raise ValueError("no bootstrap address given")
         self.timeout_s = timeout_s
@@ -55,6 +67,7 @@ class Connections:
         self._network = network
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
+        self._patient = patient
         self._channels: dict[Address, Channel] = {}
 
     def close(self) -> None:
@@ -158,5 +171,8 @@ class Connections:
                     raise
             except OSError:
                 if loop.time() > deadline:
+                    raise
+            except Unreachable:
+                if not self._patient or loop.time() > deadline:
                     raise
             await asyncio.sleep(RETRY_PAUSE_S)

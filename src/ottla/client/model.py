@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ottla.records.batch import Batch
 from ottla.records.record import Record
 from ottla.wire.messages import field
 
@@ -98,6 +99,15 @@ class Replica(NamedTuple):
     """Records that the leader has and this copy has not."""
 
 
+class Marker(NamedTuple):
+    """The end of a transaction, as it lies in a partition's log."""
+
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+
+
 class Fetched(NamedTuple):
     """What one fetch of a partition brought."""
 
@@ -108,6 +118,9 @@ class Fetched(NamedTuple):
     last_stable_offset: int = -1
     aborted: tuple[tuple[int, int], ...] = ()
     """(producer id, first offset) of the aborted transactions in it; only told to who reads committed records."""
+    batches: tuple[Batch, ...] = ()
+    """As they came: the first may begin before the offset that was asked for."""
+    markers: tuple[Marker, ...] = ()
 
 
 def metadata_of(answer: Any) -> Metadata:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from crc32c import crc32c
 
 from ottla.client.client import Client
-from ottla.client.connections import RETRY_PAUSE_S, Unreachable, check
+from ottla.client.connections import RETRY_PAUSE_S, Unreachable, check, error_of
 from ottla.client.producer import ACKS_ALL, PRODUCE_BY_TOPIC_ID_FROM, SEQUENCE_COUNT
 from ottla.client.transactions import EPOCH_PER_TRANSACTION, ProducerIdentity, Transactions
 from ottla.records.batch import (
@@ -107,6 +107,7 @@ class PipelinedProducer:
         self._lanes: dict[Place, _Lane] = {}
         self._bytes = 0
         self._failure: Exception | None = None
+        self._gives_up = False
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
         self._dispatcher: asyncio.Task[None] | None = None
@@ -175,15 +176,29 @@ class PipelinedProducer:
         }
 
     async def end(self, *, commit: bool) -> None:
-        """The transaction; the next one may begin. Only after `flush`, or to abort."""
+        """The transaction; the next one may begin. Only after `flush`, or to abort: then what is not acknowledged is
+        given up, and this producer with it."""
         assert self.identity is not None
         assert not commit or self._bytes == 0, "a commit follows a flush"
-        self.identity = await self.transactions.end(self.identity, commit=commit)
+        if self._bytes > 0:
+            await self._give_up()
+        has_begun = any(lane.is_added for lane in self._lanes.values())
+        if self.identity.version >= EPOCH_PER_TRANSACTION or has_begun:
+            self.identity = await self.transactions.end(self.identity, commit=commit)
         if self.identity.version >= EPOCH_PER_TRANSACTION:
             self._lanes.clear()  # the new epoch's sequences begin at 0
         for lane in self._lanes.values():
             lane.is_added = False
             lane.first_offset = -1
+
+    async def _give_up(self) -> None:
+        """Nothing more leaves, and whatever has left is answered. What a coordinator or a leader met after the end would
+        begin a transaction anew, where an epoch is not for one transaction only."""
+        self._gives_up = True
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        given_up = f"{self._bytes} bytes were given up when their transaction was aborted"
+        await self._fail(KafkaError(ErrorCode.INVALID_TXN_STATE, given_up))
 
     def _batch(self, section: Section, sequence: int) -> memoryview:
         assert self.identity is not None, "started"
@@ -210,11 +225,26 @@ class PipelinedProducer:
         return memoryview(data)
 
     async def _until_bytes(self, bytes_max: int) -> None:
+        """Whoever else should have noticed that a batch is overdue, here it is noticed."""
         async with self._changed:
-            await self._changed.wait_for(
-                lambda: self._failure is not None or self._bytes <= bytes_max
-            )
+            while self._failure is None and self._bytes > bytes_max:
+                oldest = min(
+                    (lane for lane in self._lanes.values() if lane.waiting),
+                    key=lambda lane: lane.waiting[0].deadline,
+                )
+                try:
+                    async with asyncio.timeout_at(oldest.waiting[0].deadline):
+                        await self._changed.wait()
+                except TimeoutError:
+                    self._failure = self._failure or oldest.last_error or self._overdue(oldest)
         self._raise_failure()
+
+    def _overdue(self, lane: _Lane) -> KafkaError:
+        topic, number = lane.place
+        told = (
+            f"a batch for {topic}-{number} is not acknowledged after {self._delivery_timeout_s} s"
+        )
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, told)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -225,25 +255,34 @@ class PipelinedProducer:
     def _wake(self) -> None:
         """Look, soon, for what can be sent."""
         self._has_changed = True
-        if self._failure is None and (self._dispatcher is None or self._dispatcher.done()):
+        is_over = self._failure is not None or self._gives_up
+        if not is_over and (self._dispatcher is None or self._dispatcher.done()):
             self._dispatcher = self._spawn(self._dispatch())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+        async def guarded() -> None:
+            """Nobody waits for it, so that whatever goes wrong in it must be told to who waits for the rows."""
+            try:
+                await work
+            except Exception as error:
+                await self._fail(error)
+
+        task = asyncio.get_running_loop().create_task(guarded())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # it may be cancelled before it begins
         return task
 
     async def _dispatch(self) -> None:
-        try:
-            while self._has_changed:
-                self._has_changed = False
-                await self._add_new_lanes()
-                for leader, lanes in await self._requests():
-                    await self._send(leader, lanes)
-                    self._has_changed = True  # there may be more for the same lanes
-        except (KafkaError, OSError, Unreachable) as error:
-            await self._fail(error)
+        while self._has_changed and not self._gives_up:
+            self._has_changed = False
+            await self._add_new_lanes()
+            for leader, lanes in await self._requests():
+                # Others' answers may have come since they were chosen, and a failure among them.
+                ready = [lane for lane in lanes if lane.is_ready]
+                if ready and not self._gives_up:
+                    await self._send(leader, ready)
+                self._has_changed = True  # there may be more for the same lanes
 
     async def _add_new_lanes(self) -> None:
         """To the transaction, where the leaders do not do it."""
@@ -347,13 +386,12 @@ class PipelinedProducer:
                 await self._failed(lane, batch, error)
             else:
                 result = outcome[lane.place]
-                if result.error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                topic, number = lane.place
+                refused = error_of(result.error, result.error_message or f"{topic}-{number}")
+                if refused is None or refused.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                     self._acknowledged(lane, batch, result.base_offset)
                 else:
-                    topic, number = lane.place
-                    message = result.error_message or f"{topic}-{number}"
-                    code = ErrorCode(result.error)
-                    await self._failed(lane, batch, KafkaError(code, message))
+                    await self._failed(lane, batch, refused)
             if lane.is_rewinding and lane.unanswered == 0:
                 self._spawn(self._rewind(lane))
         async with self._changed:
@@ -392,7 +430,7 @@ class PipelinedProducer:
         """Nothing of this lane is under way: after a pause, begin again with who leads it now."""
         topic, _ = lane.place
         loop = asyncio.get_running_loop()
-        while lane.is_rewinding:
+        while lane.is_rewinding and not self._gives_up:
             await asyncio.sleep(RETRY_PAUSE_S)
             try:
                 await self._client.topic(topic, fresh=True)

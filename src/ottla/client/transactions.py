@@ -210,6 +210,7 @@ class Transactions:
 
         heard = await ask_everybody(self._client, listed_by)
         found = {each.id: each for transactions in heard.answers for each in transactions}
+        self._coordinators.update((each.id, each.coordinator) for each in found.values())
         return Heard(sorted(found.values()), heard.silent)
 
     async def coordinator(self, transactional_id: str) -> int:
@@ -230,12 +231,10 @@ class Transactions:
     async def describe(self, transactional_id: str) -> TransactionDescription:
         """KafkaError TRANSACTIONAL_ID_NOT_FOUND if there is none."""
 
-        async def attempt() -> TransactionDescription:
-            broker = await self.coordinator(transactional_id)
-            answer = await self._connections.ask(
-                ApiKey.DESCRIBE_TRANSACTIONS,
-                {"transactional_ids": [transactional_id]},
-                broker=broker,
+        async def attempt(channel: Channel) -> TransactionDescription:
+            broker = self._coordinators[transactional_id]
+            answer = await self._asked(
+                channel, ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": [transactional_id]}
             )
             (found,) = answer.transaction_states
             check(found.error_code, f"transactional id {transactional_id}")
@@ -252,7 +251,7 @@ class Transactions:
                 broker,
             )
 
-        return await self._connections.retrying(attempt)
+        return await self._at_coordinator(transactional_id, attempt)
 
     async def abort(self, transactional_id: str) -> None:
         """As a new producer of the same id would: the present one is fenced, what it has open aborted."""

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client import Unreachable
-from ottla.client.connections import Address, check
+from ottla.client.connections import Address, check, error_of
 from ottla.client.model import Metadata, Partition, Topic, metadata_of
 from ottla.spark.connection import BrokerConnection, ConnectionOptions
 from ottla.spark.options import Place
@@ -42,14 +42,6 @@ class EpochEnd(NamedTuple):
 
 def place_of(partition: Partition) -> Place:
     return partition.topic, partition.partition
-
-
-def error_of(code: int, what: str) -> KafkaError | None:
-    try:
-        check(code, what)
-    except KafkaError as error:
-        return error
-    return None
 
 
 class Cluster:

@@ -8,12 +8,15 @@ any two of them: the next one begins at the top, and the failure table in docs/S
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Generator, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ottla.client.transactions import ProducerIdentity
 from ottla.spark.errors import SparkSourceError
+
+log = logging.getLogger(__name__)
 
 FIRST_BATCH: Final = "firstBatch"
 """The option that allows a query to begin with transactions at a later batch than 0."""
@@ -51,6 +54,21 @@ class Decision(NamedTuple):
     transactions: tuple[Written, ...]
     is_done: bool = False
     """All of them are committed."""
+    topic: str | None = None
+    """The one for all rows, if an option names it."""
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """Topics that the batch is for, as far as it is known."""
+        if self.topic is not None:
+            return frozenset([self.topic])
+        return frozenset(each.topic for each in self.transactions)
+
+    @property
+    def contents(self) -> tuple[int, int]:
+        """How many rows, and their checksum: the same however they are spread over tasks."""
+        checksum = sum(each.checksum for each in self.transactions) % (1 << 64)
+        return sum(each.rows for each in self.transactions), checksum
 
     def to_json(self) -> str:
         return json.dumps(
@@ -58,6 +76,7 @@ class Decision(NamedTuple):
                 "batch": self.batch,
                 "run": self.run,
                 "done": self.is_done,
+                "topic": self.topic,
                 "transactions": [
                     [each.task, *each.identity, *each[2:]] for each in self.transactions
                 ],
@@ -71,23 +90,30 @@ class Decision(NamedTuple):
             Written(task, ProducerIdentity(*rest[:4]), *rest[4:])
             for task, *rest in found["transactions"]
         )
-        return cls(query, found["run"], found["batch"], transactions, found["done"])
+        return cls(
+            query, found["run"], found["batch"], transactions, found["done"], found.get("topic")
+        )
 
 
 class Outcome(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
+    UNKNOWN = "unknown"
 
 
 # What a driver does. Each is carried out before the next is asked for; where there is an answer, it is noted.
 
 
 class ListOpen(NamedTuple):
-    """Which task transactions of the query are open? Transactional ids; of those that are expected none is missing
-    only because somebody did not answer."""
+    """Which task transactions of the query are open? Transactional ids, as far as their coordinators answer."""
 
     query: str
-    expected: tuple[Written, ...] = ()
+
+
+class CheckOpen(NamedTuple):
+    """Is each of these open? Those that are not: somebody ended them, or another attempt under the same id did."""
+
+    transactions: tuple[Written, ...]
 
 
 class Propose(NamedTuple):
@@ -112,9 +138,12 @@ class Record(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """The transactions of tasks. An Outcome for each."""
+    """The transactions of tasks. An Outcome for each; it is UNKNOWN only if `is_last_chance` and their coordinator
+    does not answer for as long as they can be open."""
 
     transactions: tuple[Written, ...]
+    is_last_chance: bool = False
+    """Nobody will ask again."""
 
 
 class Abort(NamedTuple):
@@ -123,7 +152,7 @@ class Abort(NamedTuple):
     transactional_ids: tuple[str, ...]
 
 
-Step: TypeAlias = ListOpen | Propose | Confirm | Withdraw | Record | Commit | Abort
+Step: TypeAlias = ListOpen | CheckOpen | Propose | Confirm | Withdraw | Record | Commit | Abort
 Procedure: TypeAlias = Generator[Step, Any, None]
 
 
@@ -144,18 +173,27 @@ def driver_id(query: str) -> str:
 
 
 def committing(
-    query: str, run: str, batch: int, written: Iterable[Written], first_batch: int = 0
+    query: str,
+    run: str,
+    batch: int,
+    written: Iterable[Written],
+    *,
+    first_batch: int = 0,
+    topic: str | None = None,
 ) -> Procedure:
     """The batch becomes visible: these rows, or those of an earlier run if that had decided already."""
-    ours = Decision(query, run, batch, _in_order(written))
-    is_open: Collection[str] = yield ListOpen(query, ours.transactions)
+    ours = Decision(query, run, batch, _in_order(written), topic=topic)
+    is_open: Collection[str] = yield ListOpen(query)
     last: Decision | None = yield Propose(ours)
     try:
         _check_order(last, ours, first_batch)
-        if last is None or last.batch < batch:
+        if last is not None and last.batch == batch:
+            _check_target(last, ours)
+        else:
             if last is not None and not last.is_done:
                 yield from _finish_earlier(last)
-            _check_open(ours, is_open)
+            # Now and not before: reading behind the proposal may have taken as long as a transaction's timeout.
+            yield from _check_open(ours)
     except SparkSourceError:
         yield Withdraw()
         raise
@@ -183,13 +221,21 @@ def withdrawing(query: str, run: str, batch: int) -> Procedure:
 def committing_once(query: str, run: str, written: Iterable[Written]) -> Procedure:
     """The rows of a batch job, which nobody will run again under the same name: without a decision."""
     ours = Decision(query, run, 0, _in_order(written))
-    is_open: Collection[str] = yield ListOpen(query, ours.transactions)
-    _check_open(ours, is_open)
-    outcomes: list[Outcome] = yield Commit(ours.transactions)
-    if Outcome.ABORTED in outcomes:
-        lost = ours.transactions[outcomes.index(Outcome.ABORTED)]
+    is_open: Collection[str] = yield ListOpen(query)
+    yield from _check_open(ours)
+    outcomes: list[Outcome] = yield Commit(ours.transactions, is_last_chance=True)
+    if set(outcomes) - {Outcome.COMMITTED}:
+        told = "; ".join(
+            f"{outcome.value}: {', '.join(map(str, group))}"
+            for outcome in Outcome
+            if (
+                group := [
+                    w for w, o in zip(ours.transactions, outcomes, strict=True) if o is outcome
+                ]
+            )
+        )
         raise SparkSourceError(
-            f"the transaction of {lost} was aborted while others were committed: these rows are missing"
+            f"the job is neither done nor undone, and run again it would write what is committed twice. {told}"
         )
     yield Abort(_unnamed([ours], is_open, prefix(query)))
 
@@ -221,13 +267,36 @@ def _check_order(last: Decision | None, ours: Decision, first_batch: int) -> Non
         )
 
 
-def _check_open(ours: Decision, is_open: Collection[str]) -> None:
-    lost = [each for each in ours.transactions if each.identity.transactional_id not in is_open]
+def _check_target(last: Decision, ours: Decision) -> None:
+    """The query's id lies in its checkpoint. Two copies of it are two queries, and what one decided says nothing about
+    the other's rows."""
+    theirs, mine = last.targets, ours.targets
+    if theirs and mine and theirs.isdisjoint(mine):
+        raise Refused(
+            f"batch {ours.batch} of query {ours.query} was written to {_names(theirs)} by run {last.run}, and now run "
+            f"{ours.run} would write it to {_names(mine)}. Was the checkpoint copied? Two queries cannot share one: give "
+            "the copy a checkpoint of its own. If the query only changed its topic, start it once with the old one. "
+            "Nothing was written"
+        )
+    if last.contents != ours.contents:
+        log.warning(
+            "batch %d of query %s was written already: %d rows by run %s. They count, and the %d other rows that run %s wrote "
+            "now do not. Unless the query gives other rows each time, its checkpoint is in use twice",
+            *(ours.batch, ours.query, last.contents[0], last.run, ours.contents[0], ours.run),
+        )
+
+
+def _names(topics: Collection[str]) -> str:
+    return "topic " + ", ".join(sorted(topics))
+
+
+def _check_open(ours: Decision) -> Generator[Step, Any, None]:
+    lost: list[Written] = yield CheckOpen(ours.transactions)
     if lost:
         raise SparkSourceError(
             f"the transaction of {lost[0]} is not open any more, so batch {ours.batch} is not committed: it took "
-            "longer than 'kafka.transaction.timeout.ms', or somebody aborted it. Nothing of the batch is visible, "
-            "and it can be run again"
+            "longer than 'kafka.transaction.timeout.ms', somebody aborted it, or Spark ran the task once more under the "
+            "same attempt number. Nothing of the batch is visible, and it can be run again"
         )
 
 
@@ -286,10 +355,12 @@ def _aborted_after_decision(each: Written) -> SparkSourceError:
 
 def _sweep(decided: Decision, is_open: Collection[str], run: str, last: Decision | None) -> Abort:
     """What twins, failed attempts and, the first time, earlier runs have left behind. Not always all runs': a driver
-    that was replaced and does not know it yet would abort what its successor's tasks have begun."""
+    that was replaced and does not know it yet would abort what its successor's tasks have begun. What `last` names of
+    the same batch and `decided` does not was aborted; whoever is open under its id now is another attempt."""
     is_first = last is None or last.run != run
     within = prefix(decided.query) if is_first else prefix(decided.query, run)
-    return Abort(_unnamed([decided, last], is_open, within))
+    earlier = last if last is not None and last.batch < decided.batch else None
+    return Abort(_unnamed([decided, earlier], is_open, within))
 
 
 def _unnamed(

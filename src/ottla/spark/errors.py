@@ -39,7 +39,14 @@ def told_in_one_line() -> Iterator[None]:
         from ottla.client import Unreachable
         from ottla.wire.errors import KafkaError
 
-        if not isinstance(error, Unreachable | KafkaError):
+        if not isinstance(error, Unreachable | KafkaError | OSError):
             raise
         os.environ[_HIDE_TRACEBACK] = "1"
-        raise SparkSourceError(str(error)) from None
+        raise SparkSourceError(_said(error)) from None
+
+
+def _said(error: Exception) -> str:
+    """The system's errors are short, and one that is about time says nothing at all."""
+    if isinstance(error, TimeoutError):
+        return f"no answer in time ({str(error) or 'kafka.request.timeout.ms'})"
+    return f"{type(error).__name__}: {error}" if isinstance(error, OSError) else str(error)

@@ -21,8 +21,10 @@ AnyClient = TypeVar("AnyClient", bound=BlockingClient)
 _SIZE: Final = Struct(">i")
 
 
-def client_for(kind: type[AnyClient], options: ConnectionOptions) -> AnyClient:
-    """A client that talks to brokers as the options say."""
+def client_for(
+    kind: type[AnyClient], options: ConnectionOptions, *, patient: bool = False
+) -> AnyClient:
+    """A client that talks to brokers as the options say. A `patient` one waits if nobody answers."""
 
     def secured(loop: asyncio.AbstractEventLoop) -> Network:
         return SecuredNetwork(loop, options.security)
@@ -31,6 +33,7 @@ def client_for(kind: type[AnyClient], options: ConnectionOptions) -> AnyClient:
         options.bootstrap,
         client_id=options.client_id,
         timeout_s=options.request_timeout_s,
+        patient=patient,
         network=None if options.security == Security() else secured,
     )
 

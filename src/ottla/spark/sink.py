@@ -9,14 +9,17 @@ from typing import Any, Final, TypeVar
 from zlib import crc32
 
 from ottla.client.client import EARLIEST, Client
+from ottla.client.connections import Unreachable
+from ottla.client.model import Fetched
 from ottla.client.pipelined import PipelinedProducer, Section
-from ottla.client.transactions import ONGOING, Transactions
+from ottla.client.transactions import EPOCH_PER_TRANSACTION, ONGOING, Transactions
 from ottla.records.batch import HEADER_BYTES
 from ottla.records.compression import Codec
 from ottla.records.record import Record as LogRecord
 from ottla.records.record import build
 from ottla.spark.decisions import (
     Abort,
+    CheckOpen,
     Commit,
     Confirm,
     Decision,
@@ -49,6 +52,8 @@ DECISION_SETTINGS: Final = {
 DRIVER_TIMEOUT_MS: Final = 60_000
 """For the transactions with decisions, which are short. One that is left open holds up other queries that share the
 partition for so long."""
+LAST_CHANCE_S: Final = 900.0
+"""How long a commit is tried that nobody would try later: brokers let no transaction be open for longer, unless told to."""
 AT_ONCE: Final = 50
 """Transactions ended at the same time."""
 LOOK_EVERY_S: Final = 0.05
@@ -166,8 +171,15 @@ class SinkDriver:
 
     async def do(self, step: Step) -> Any:
         match step:
-            case ListOpen(query, expected):
-                return await self._open(query, expected)
+            case ListOpen(query):
+                return await self._open(query)
+            case CheckOpen(transactions):
+                are_open = await _all(self._is_open, transactions)
+                return [
+                    each
+                    for each, is_open in zip(transactions, are_open, strict=True)
+                    if not is_open
+                ]
             case Propose(decision):
                 return await self._decisions.propose(decision)
             case Confirm():
@@ -176,32 +188,30 @@ class SinkDriver:
                 await self._decisions.end(commit=False)
             case Record(decision):
                 await self._decisions.record(decision)
-            case Commit(transactions):
-                return await _all(self.commit, transactions)
+            case Commit(transactions, is_last_chance):
+                how = self._commit_for_good if is_last_chance else self.commit
+                return await _all(how, transactions)
             case Abort(transactional_ids):
                 await _all(self._abort, transactional_ids)
         return None
 
-    async def _open(self, query: str, expected: tuple[Written, ...]) -> set[str]:
-        """A broker that has just died lists nothing: those that must be there are looked for one by one."""
+    async def _open(self, query: str) -> set[str]:
         within = prefix(query)
         listed = await self._transactions.all(states=(ONGOING,), pattern=f"{within}.*")
         found = {each.id for each in listed.answers if each.id.startswith(within)}
         found.discard(driver_id(query))
-        missing = [each for each in expected if each.identity.transactional_id not in found]
-        for each, is_open in zip(missing, await _all(self._is_open, missing), strict=True):
-            if is_open:
-                found.add(each.identity.transactional_id)
         return found
 
     async def _is_open(self, written: Written) -> bool:
+        """Under the same id another attempt may have one open: then this one is over, and the epoch tells."""
         try:
             described = await self._transactions.describe(written.identity.transactional_id)
         except KafkaError as error:
             if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise
             return False
-        return described.state == ONGOING and described.producer_id == written.identity.producer_id
+        found = described.producer_id, described.producer_epoch
+        return described.state == ONGOING and found == written.identity[1:3]
 
     async def commit(self, written: Written) -> Outcome:
         """As often as it is asked, the answer is the same."""
@@ -216,10 +226,59 @@ class SinkDriver:
             log.info("the transaction of %s is %s already (%s)", written, outcome.value, error)
             return outcome
 
+    async def _commit_for_good(self, written: Written) -> Outcome:
+        """A coordinator that does not answer now may have heard it, and commit it when nobody looks any more."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LAST_CHANCE_S
+        while True:
+            try:
+                return await self.commit(written)
+            except (KafkaError, OSError, Unreachable) as error:
+                if isinstance(error, KafkaError) and not error.retriable:
+                    raise
+                if loop.time() > deadline:
+                    return Outcome.UNKNOWN
+                log.warning(
+                    "the commit of %s is not confirmed yet: %s", written, str(error) or "no answer"
+                )
+            await asyncio.sleep(LOOK_EVERY_S)
+
     async def _outcome_in_log(self, written: Written) -> Outcome:
-        topic, partition, first = written.topic, written.partition, written.first_offset
+        """By what is there, never by what is not: compaction forgets aborted transactions."""
+        fetched = await self._when_over(written)
+        first, producer_id = written.first_offset, written.identity.producer_id
+        if any(of == producer_id and begin <= first for of, begin in fetched.aborted):
+            return Outcome.ABORTED
+        end, position = fetched.high_watermark, first
+        is_there = any(
+            each.producer_id == producer_id and each.count and not each.is_control
+            for each in fetched.batches
+            if each.base_offset <= first <= each.last_offset
+        )
+        while position < end:
+            # Not only what is committed: somebody else's open transaction may lie before the marker.
+            fetched = await self._client.fetch(
+                written.topic, written.partition, position, max_wait_ms=0
+            )
+            for marker in fetched.markers:
+                # With an epoch for each transaction, the marker has it or the next. Else it is the first one behind
+                # the records, which compaction does not take away before them.
+                is_ours = is_there or (
+                    written.identity.version >= EPOCH_PER_TRANSACTION
+                    and marker.producer_epoch - written.identity.producer_epoch in (0, 1)
+                )
+                if marker.producer_id == producer_id and marker.offset > first and is_ours:
+                    return Outcome.COMMITTED if marker.is_commit else Outcome.ABORTED
+            if fetched.next_offset == position:
+                break  # compaction has removed the last ones
+            position = fetched.next_offset
+        raise self._forgotten(written)
+
+    async def _when_over(self, written: Written) -> Fetched:
+        """A committed read of the place that it wrote to, when no transaction is open there."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._client.connections.timeout_s
+        topic, partition, first = written.topic, written.partition, written.first_offset
         while True:
             try:
                 fetched = await self._client.fetch(
@@ -228,19 +287,22 @@ class SinkDriver:
             except KafkaError as error:
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
-                raise SparkSourceError(
-                    f"nobody knows any more whether {written} was committed: its coordinator has forgotten it, and the "
-                    "records are not in the topic any more"
-                ) from error
+                raise self._forgotten(written) from error
             if fetched.last_stable_offset > first:
-                is_aborted = (written.identity.producer_id, first) in fetched.aborted
-                return Outcome.ABORTED if is_aborted else Outcome.COMMITTED
+                return fetched
             if loop.time() > deadline:
                 raise SparkSourceError(
                     f"the transaction of {written} can neither be ended nor is it over; start the query again when the "
                     "cluster is well"
                 )
             await asyncio.sleep(LOOK_EVERY_S)
+
+    def _forgotten(self, written: Written) -> SparkSourceError:
+        return SparkSourceError(
+            f"nobody knows any more whether {written} was committed: its coordinator has forgotten it, and its records are "
+            "not in the topic any more. Look whether the rows are there: if so, go on with a new checkpoint behind them, "
+            "else with one before them"
+        )
 
     async def abort(self, written: Written) -> None:
         """What nobody decided about, told by the one who wrote it or by whom he told."""
@@ -249,7 +311,7 @@ class SinkDriver:
     async def _abort(self, transactional_id: str) -> None:
         try:
             await self._transactions.abort(transactional_id)
-        except (KafkaError, OSError) as error:
+        except (KafkaError, OSError, Unreachable, SparkSourceError) as error:
             # What counts is committed. This one holds readers up until its timeout, and no longer.
             log.warning("%s could not be aborted: %s", transactional_id, error)
 

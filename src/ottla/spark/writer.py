@@ -65,11 +65,8 @@ class _Writer:
         """Better one error in the driver than one in every task."""
         topic = self._options.topic
         if topic is not None:
-            with self._client() as blocking:
+            with client_for(BlockingClient, self._options.connection) as blocking:
                 blocking.run(existing_topic(blocking.client, topic))
-
-    def _client(self) -> BlockingClient:
-        return client_for(BlockingClient, self._options.connection)
 
     def _write_rows(self, batches: Iterator[Any], query: str, run: str) -> TaskMessage:
         context = TaskContext.get()
@@ -94,7 +91,8 @@ class _Writer:
         )
 
     def _carry_out(self, query: str, procedure: Procedure) -> None:
-        with self._client() as blocking:
+        # Patient: what is written shall not be given up because the network blinks.
+        with client_for(BlockingClient, self._options.connection, patient=True) as blocking:
             driver = SinkDriver(blocking.client, query, _now_ms)
             blocking.run(driver.carry_out(procedure))
 
@@ -103,7 +101,7 @@ def _try_to_abort(producer: TaskProducer) -> None:
     """Whatever made the task fail is the news; a transaction that stays open ends by the driver or its timeout."""
     try:
         producer.abort()
-    except (KafkaError, OSError, Unreachable):
+    except (KafkaError, OSError, Unreachable, SparkSourceError):
         return
 
 
@@ -129,7 +127,15 @@ class OttlaStreamWriter(_Writer, DataSourceStreamArrowWriter):
                 written = [each.written for each in told if each.written is not None]
                 query, run = told[0].query, told[0].run
                 self._carry_out(
-                    query, committing(query, run, batchId, written, self._options.first_batch)
+                    query,
+                    committing(
+                        query,
+                        run,
+                        batchId,
+                        written,
+                        first_batch=self._options.first_batch,
+                        topic=self._options.topic,
+                    ),
                 )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

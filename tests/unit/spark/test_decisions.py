@@ -15,6 +15,7 @@ import pytest
 from ottla.client.transactions import ProducerIdentity
 from ottla.spark.decisions import (
     Abort,
+    CheckOpen,
     Commit,
     Confirm,
     Decision,
@@ -27,6 +28,7 @@ from ottla.spark.decisions import (
     Withdraw,
     Written,
     committing,
+    committing_once,
     transactional_id,
     withdrawing,
 )
@@ -47,6 +49,7 @@ class Fenced(Exception):
 @dataclass
 class Transaction:
     rows: list[str]
+    identity: ProducerIdentity
     state: str = "open"
 
 
@@ -73,19 +76,30 @@ class World:
         return [id for id, each in self.transactions.items() if each.state == "open"]
 
     def write(
-        self, run: str, rows: dict[int, list[str]] = ROWS, attempt: int = 0, query: str = "q"
+        self,
+        run: str,
+        rows: dict[int, list[str]] = ROWS,
+        attempt: int = 0,
+        query: str = "q",
+        topic: str = "t",
     ) -> list[Written]:
         """Tasks leave open transactions."""
         written = []
         for task, values in rows.items():
-            self.producer_ids += 1
             id = transactional_id(query, run, task, attempt)
-            if id in self.transactions and self.transactions[id].state == "committed":
-                self.settled += self.transactions[id].rows
-            self.transactions[id] = Transaction(values)
+            before = self.transactions.get(id)
+            if before is None:
+                self.producer_ids += 1
+                identity = ProducerIdentity(id, self.producer_ids, 0, 2)
+            else:
+                if before.state == "committed":
+                    self.settled += before.rows
+                identity = before.identity._replace(
+                    producer_epoch=before.identity.producer_epoch + 1
+                )
+            self.transactions[id] = Transaction(values, identity)
             checksum = hash(frozenset(Counter(values).items()))
-            identity = ProducerIdentity(id, self.producer_ids, 0, 2)
-            written.append(Written(task, identity, len(values), checksum, "t", task, 0))
+            written.append(Written(task, identity, len(values), checksum, topic, task, 0))
         return written
 
     def time_out(self) -> None:
@@ -135,14 +149,22 @@ class World:
 
     def _commit(self, written: Written) -> Outcome:
         found = self.transactions[written.identity.transactional_id]
+        if found.identity != written.identity:
+            return Outcome.ABORTED  # whoever came later has fenced it
         if found.state == "open":
             found.state = "committed"
         return Outcome(found.state)
+
+    def _is_open(self, written: Written) -> bool:
+        found = self.transactions[written.identity.transactional_id]
+        return found.identity == written.identity and found.state == "open"
 
     def _do(self, step: Any, driver: int | None) -> Any:
         match step:
             case ListOpen():
                 return self.is_open
+            case CheckOpen(transactions):
+                return [each for each in transactions if not self._is_open(each)]
             case Abort(ids):
                 for id in ids:
                     assert self.transactions[id].state != "committed"
@@ -165,9 +187,14 @@ def all_rows(rows: dict[int, list[str]] = ROWS) -> list[str]:
 
 
 def commit(
-    world: World, run: str, written: Iterable[Written], batch: int = 0, **how: Any
+    world: World,
+    run: str,
+    written: Iterable[Written],
+    batch: int = 0,
+    topic: str | None = None,
+    **how: Any,
 ) -> list[str]:
-    return world.run(committing("q", run, batch, written), **how)
+    return world.run(committing("q", run, batch, written, topic=topic), **how)
 
 
 def number_of_steps() -> int:
@@ -184,7 +211,11 @@ def test_a_batch_becomes_visible_and_is_done() -> None:
     assert world.visible == all_rows()
     assert world.last is not None
     assert world.last.is_done
-    assert steps == ["ListOpen", "Propose", "Confirm", *["Commit"] * 3, "Record", "Abort"]
+    assert steps == [
+        *("ListOpen", "Propose", "CheckOpen", "Confirm"),
+        *(["Commit"] * 3),
+        *("Record", "Abort"),
+    ]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -251,7 +282,7 @@ def test_everything_stands_still_for_longer_than_the_timeout_twice(first: int, s
 def test_what_is_written_again_after_the_timeout_must_be_the_same() -> None:
     world = World()
     with pytest.raises(Died):
-        commit(world, "one", world.write("one"), dies_before=4)
+        commit(world, "one", world.write("one"), dies_before=5)
     assert world.visible == ["a", "b"]
     world.time_out()
     others = {0: ["a", "b"], 1: ["c"], 2: ["d", "e", "X"]}
@@ -267,7 +298,7 @@ def test_what_is_written_again_after_the_timeout_must_be_the_same() -> None:
 def test_a_decision_of_which_nothing_became_visible_gives_way_to_whatever_is_written_then() -> None:
     world = World()
     with pytest.raises(Died):
-        commit(world, "one", world.write("one"), dies_before=3)
+        commit(world, "one", world.write("one"), dies_before=4)
     world.time_out()
     others = {0: ["other"], 1: ["rows"]}
     commit(world, "two", world.write("two", others))
@@ -352,7 +383,7 @@ def test_a_transaction_aborted_between_decision_and_commit_is_taken_from_the_nex
     written = world.write("one")
 
     def abort(number: int) -> None:
-        if number == 4:  # the first is committed
+        if number == 5:  # the first is committed
             world.time_out()
 
     with pytest.raises(SparkSourceError, match="Start the query again"):
@@ -406,7 +437,7 @@ def test_an_empty_batch_is_decided_too() -> None:
 def test_the_batch_before_is_finished_first_if_it_was_not() -> None:
     world = World()
     with pytest.raises(Died):
-        commit(world, "one", world.write("one"), dies_before=4)
+        commit(world, "one", world.write("one"), dies_before=5)
     commit(world, "two", world.write("two", {0: ["g"]}), batch=1)
     assert world.visible == sorted([*all_rows(), "g"])
 
@@ -414,15 +445,105 @@ def test_the_batch_before_is_finished_first_if_it_was_not() -> None:
 def test_the_batch_before_that_cannot_be_finished_stops_the_query() -> None:
     world = World()
     with pytest.raises(Died):
-        commit(world, "one", world.write("one"), dies_before=4)
+        commit(world, "one", world.write("one"), dies_before=5)
     world.time_out()
     with pytest.raises(Refused, match="task 1"):
         commit(world, "two", world.write("two", {0: ["g"]}), batch=1)
     assert world.proposal is None
 
 
+def test_a_copied_checkpoint_that_writes_to_another_topic_is_refused() -> None:
+    """Whoever comes second to a batch must not take the other's decision for its own."""
+    world = World()
+    commit(world, "one", world.write("one"), topic="x")
+    for batch in (0, 1):
+        written = world.write("copy", topic="y")
+        with pytest.raises(Refused, match=r"to topic x by run one, and now run copy .* topic y"):
+            commit(world, "copy", written, batch, topic="y")
+        commit(world, "one", world.write("one"), batch + 1, topic="x")
+    assert world.proposal is None
+
+
+def test_without_the_option_the_topics_of_the_rows_tell_of_a_copied_checkpoint() -> None:
+    world = World()
+    commit(world, "one", world.write("one"))
+    with pytest.raises(Refused, match="Was the checkpoint copied"):
+        commit(world, "copy", world.write("copy", topic="y"))
+
+
+def test_a_query_may_change_its_topic_from_one_batch_to_the_next() -> None:
+    world = World()
+    commit(world, "one", world.write("one"), topic="x")
+    commit(world, "two", world.write("two", topic="y"), 1, topic="y")
+    assert world.visible == sorted(2 * all_rows())
+
+
+def test_a_replay_with_other_rows_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    commit(world, "one", world.write("one"))
+    commit(world, "two", world.write("two"))
+    assert not caplog.records
+    commit(world, "three", world.write("three", {0: ["other"]}))
+    assert "6 rows by run one. They count, and the 1 other rows that run three wrote" in caplog.text
+
+
+def test_another_attempt_under_the_same_id_is_noticed_before_the_decision() -> None:
+    """Spark counts attempts from 0 again in each attempt of a stage: the later one has fenced the one that was chosen."""
+    world = World()
+    written = world.write("one")
+    world.write("one", {1: ["c"]})
+    with pytest.raises(SparkSourceError, match="task 1"):
+        commit(world, "one", written)
+    assert world.last is None
+    assert world.visible == []
+    world.run(withdrawing("q", "one", 0))
+    assert world.is_open == []
+
+
+def test_another_attempt_that_comes_while_the_proposal_is_read_behind_is_noticed_too() -> None:
+    world = World()
+    written = world.write("one")
+
+    def fence(number: int) -> None:
+        if number == 2:
+            world.write("one", {1: ["c"]})
+
+    with pytest.raises(SparkSourceError, match="task 1"):
+        commit(world, "one", written, between=fence)
+    assert world.last is None
+
+
+def test_an_attempt_that_fenced_a_decided_one_is_swept_by_the_next_run() -> None:
+    world = World()
+    written = world.write("one")
+
+    def fence(number: int) -> None:
+        if number == 4 and all(each.identity.producer_epoch == 0 for each in world_transactions()):
+            world.write("one", {1: ["c"]})
+
+    def world_transactions() -> list[Transaction]:
+        return list(world.transactions.values())
+
+    with pytest.raises(SparkSourceError, match="Start the query again"):
+        commit(world, "one", written, between=fence)
+    commit(world, "two", world.write("two"))
+    assert world.visible == all_rows()
+    assert world.is_open == []
+
+
+def test_a_batch_job_that_is_neither_done_nor_undone_says_what_is_visible() -> None:
+    written = World().write("job")
+    procedure = committing_once("q", "job", written)
+    assert isinstance(next(procedure), ListOpen)
+    assert isinstance(procedure.send([]), CheckOpen)
+    step = procedure.send([])
+    assert isinstance(step, Commit) and step.is_last_chance
+    with pytest.raises(SparkSourceError, match=r"committed: task 0 .*; unknown: task 1 .*task 2"):
+        procedure.send([Outcome.COMMITTED, Outcome.UNKNOWN, Outcome.UNKNOWN])
+
+
 def test_a_decision_is_read_as_it_was_written() -> None:
-    decision = Decision("q", "run", 3, tuple(World().write("run")))
+    decision = Decision("q", "run", 3, tuple(World().write("run")), topic="t")
     assert Decision.from_json("q", decision.to_json()) == decision
     done = decision._replace(is_done=True)
     assert Decision.from_json("q", done.to_json().encode()) == done
