@@ -7,11 +7,13 @@ which. Exits with 1 if any differ.
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ottla.client import BlockingClient
+from ottla.client.client import EARLIEST, LATEST
 from ottla.client.model import Topic
 from ottla.config import split_address
 
@@ -20,7 +22,10 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--bootstrap", required=True, help="host:port of brokers")
     arguments.add_argument("--directory", help="nothing is written")
-    arguments.add_argument("--topics", help="names, with commas between them; default: all")
+    arguments.add_argument(
+        "--topics",
+        help="names, with commas between them; default: all but internal and compacted ones, whose replicas may differ",
+    )
     chosen = arguments.parse_args()
     spark = SparkSession.builder.appName("audit").getOrCreate()
     found = audit(spark, chosen.bootstrap, chosen.topics.split(",") if chosen.topics else None)
@@ -32,8 +37,10 @@ def main() -> None:
 
 def audit(spark: SparkSession, bootstrap: str, names: list[str] | None = None) -> list[Row]:
     """Per partition: how many replicas and records were compared, and the first difference if there is one."""
-    topics = described(bootstrap, names)
-    grouped = copies(spark, bootstrap, topics).groupBy("topic", "partition", "offset")
+    topics, extents = described(bootstrap, names)
+    if not topics:
+        return []
+    grouped = copies(spark, bootstrap, topics, extents).groupBy("topic", "partition", "offset")
     records = grouped.agg(
         F.count("*").alias("replicas"),
         F.count_distinct("checksum").alias("kinds"),
@@ -52,10 +59,38 @@ def audit(spark: SparkSession, bootstrap: str, names: list[str] | None = None) -
     )
 
 
-def described(bootstrap: str, names: list[str] | None) -> list[Topic]:
+Extents = Mapping[tuple[str, int], tuple[int, int]]
+"""Of each partition, where its log begins and its high watermark: asked for once, so that all copies are compared over the
+same offsets while others write."""
+
+
+def described(bootstrap: str, names: list[str] | None) -> tuple[list[Topic], Extents]:
     with BlockingClient([split_address(part) for part in bootstrap.split(",")]) as blocking:
-        told = blocking.run(blocking.client.metadata())
-    return [topic for topic in told.topics if names is None or topic.name in names]
+        client = blocking.client
+        told = blocking.run(client.metadata())
+        topics = [
+            topic
+            for topic in told.topics
+            if (topic.name in names if names is not None else _is_kept_whole(blocking, topic))
+        ]
+        extents = {
+            (topic.name, each.partition): (
+                blocking.run(client.offset(topic.name, each.partition, EARLIEST)),
+                blocking.run(client.offset(topic.name, each.partition, LATEST)),
+            )
+            for topic in topics
+            for each in topic.partitions
+        }
+    return topics, extents
+
+
+def _is_kept_whole(blocking: BlockingClient, topic: Topic) -> bool:
+    """Each replica compacts for itself, when it likes."""
+    if topic.internal:
+        return False
+    configs = blocking.run(blocking.client.topic_configs(topic.name))
+    policy = next((each.value for each in configs if each.name == "cleanup.policy"), None)
+    return "compact" not in (policy or "")
 
 
 def expected(spark: SparkSession, topics: list[Topic]) -> DataFrame:
@@ -67,7 +102,7 @@ def expected(spark: SparkSession, topics: list[Topic]) -> DataFrame:
     return spark.createDataFrame(rows, "topic STRING, partition INT, assigned INT")
 
 
-def copies(spark: SparkSession, bootstrap: str, topics: list[Topic]) -> DataFrame:
+def copies(spark: SparkSession, bootstrap: str, topics: list[Topic], extents: Extents) -> DataFrame:
     """Every record of every replica, up to the high watermark at this moment: who has it, and its checksum."""
     hosted: dict[int, dict[str, list[int]]] = {}
     for topic in topics:
@@ -78,6 +113,8 @@ def copies(spark: SparkSession, bootstrap: str, topics: list[Topic]) -> DataFram
         spark.read.format("ottla")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("assign", json.dumps(partitions))
+        .option("startingOffsets", _bounds(partitions, extents, 0))
+        .option("endingOffsets", _bounds(partitions, extents, 1))
         .option("readReplica", str(broker))
         .option("includeHeaders", "true")
         .load()
@@ -88,6 +125,15 @@ def copies(spark: SparkSession, bootstrap: str, topics: list[Topic]) -> DataFram
     for frame in frames[1:]:
         every = every.unionAll(frame)
     return every
+
+
+def _bounds(partitions: dict[str, list[int]], extents: Extents, side: int) -> str:
+    return json.dumps(
+        {
+            topic: {str(number): extents[topic, number][side] for number in numbers}
+            for topic, numbers in partitions.items()
+        }
+    )
 
 
 def checksum() -> Column:

@@ -29,6 +29,7 @@ def run(spark: SparkSession, chosen: argparse.Namespace) -> None:
     raw = (
         spark.readStream.format("ottla")
         .option("kafka.bootstrap.servers", chosen.bootstrap)
+        .option("kafka.isolation.level", "read_committed")
         .option("subscribe", chosen.source)
         .option("startingOffsets", "earliest")
         .load()
@@ -53,8 +54,15 @@ def run(spark: SparkSession, chosen: argparse.Namespace) -> None:
         ),
         start(revenue, "parquet", "parquet", path=f"{chosen.directory}/revenue"),
     ]
-    for query in queries:
-        query.awaitTermination()
+    try:
+        if chosen.forever:
+            spark.streams.awaitAnyTermination()  # with one of them gone, it is not the job any more
+        else:
+            for query in queries:
+                query.awaitTermination()
+    finally:
+        for query in queries:
+            query.stop()
 
 
 if __name__ == "__main__":

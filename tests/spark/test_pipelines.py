@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+import threading
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -68,6 +69,18 @@ def some_orders(chance: random.Random, count: int, first: int, begin: datetime) 
         )
         for number in range(count)
     ]
+
+
+def send_and_abort(cluster: ProcessCluster, topic: str, values: Iterable[str]) -> None:
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "transactional.id": f"{topic} x"}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
 
 
 def send(cluster: ProcessCluster, topic: str, values: Iterable[str]) -> None:
@@ -198,17 +211,19 @@ def test_the_same_as_a_declarative_pipeline(cluster: ProcessCluster, tmp_path: P
 def test_an_archive_and_the_log_are_one_table(
     spark: Any, cluster: ProcessCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topics = [cluster.create_topic(f"archived-{number}", PARTITIONS) for number in range(2)]
+    """What was aborted is in neither, and the topics' names are names, whatever they look like."""
+    topics = [cluster.create_topic(name, PARTITIONS) for name in ("007", "2026-01-01")]
     pipeline = job("archive", monkeypatch)
     sent: Counter[tuple[str, str]] = Counter()
     for round in range(3):
         for topic in topics:
             values = [f"{round}-{number}" for number in range(100)]
+            send_and_abort(cluster, topic, ["aborted"] * PARTITIONS)
             send(cluster, topic, values)
             sent.update((topic, value) for value in values)
         if round < 2:
             pipeline.archive(spark, cluster.bootstrap, ",".join(topics), str(tmp_path))
-            archived = spark.read.parquet(f"{tmp_path}/records").collect()
+            archived = spark.read.schema(pipeline.SCHEMA).parquet(f"{tmp_path}/records").collect()
             assert Counter((row.topic, bytes(row.value).decode()) for row in archived) == sent
     whole = pipeline.whole(spark, cluster.bootstrap, ",".join(topics), str(tmp_path)).collect()
     assert Counter((row.topic, bytes(row.value).decode()) for row in whole) == sent
@@ -225,8 +240,26 @@ def test_P04_an_audit_compares_every_record_of_every_replica(
     topic = cluster.create_topic("audited", PARTITIONS)
     send(cluster, topic, (f"value-{number}" for number in range(300)))
     pipeline = job("audit", monkeypatch)
-    found = pipeline.audit(spark, cluster.bootstrap, [topic])
-    assert [(row.replicas, row.records, row.difference) for row in found] == [(3, 100, None)] * 3
+    cluster.create_topic("compacted", config={"cleanup.policy": "compact"})
+    busy = cluster.create_topic("busy", PARTITIONS)
+    is_over = threading.Event()
+
+    def write_on() -> None:
+        while not is_over.is_set():
+            send(cluster, busy, map(str, range(30)))
+
+    writer = threading.Thread(target=write_on)
+    writer.start()
+    try:
+        found = pipeline.audit(spark, cluster.bootstrap)
+    finally:
+        is_over.set()
+        writer.join()
+    assert [row.difference for row in found if row.topic == busy] == [None] * 3
+    assert [(row.topic, row.replicas, row.records, row.difference) for row in found[:3]] == [
+        (topic, 3, 100, None)
+    ] * 3
+    assert {row.topic for row in found} == {topic, busy}
     follower = next(id for id in cluster.nodes if id != cluster.leader(topic, 0))
     cluster.stop(follower)
     forge(cluster, follower, topic, b"value-150", b"value-X50")

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from ottla.spark.errors import SparkSourceError
@@ -118,8 +118,10 @@ def test_progress_shows_as_lag_of_a_group(cluster: Any, topic: str) -> None:
 
 def test_a_group_of_ones_own_or_none(cluster: Any, topic: str) -> None:
     produce(cluster, topic, range(30))
-    own = Engine(cluster.bootstrap, topic, kafka__group__id=f"own-{topic}")
+    own = Engine(cluster.bootstrap, topic, kafka__group__id=f"own-{topic}", commitProgress="true")
     own.batch()
+    groups = [group["id"] for group in cluster.ottla("groups", "list")]
+    assert f"own-{topic}" not in groups, "no batch is done"
     own.batch()
     assert lag(cluster, f"own-{topic}") == 0
     silent = Engine(cluster.bootstrap, topic, groupIdPrefix="silent", commitProgress="false")
@@ -127,6 +129,21 @@ def test_a_group_of_ones_own_or_none(cluster: Any, topic: str) -> None:
     silent.batch()
     groups = [group["id"] for group in cluster.ottla("groups", "list")]
     assert not [group for group in groups if group.startswith("silent")]
+
+
+def test_a_group_that_has_a_name_is_not_touched_unasked(cluster: Any, topic: str) -> None:
+    """It may be that of a consumer that is away for a moment."""
+    produce(cluster, topic, range(30))
+    theirs = Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": f"billing-{topic}", "log_level": 0}
+    )
+    theirs.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
+    theirs.close()
+    query = Engine(cluster.bootstrap, topic, kafka__group__id=f"billing-{topic}")
+    query.batch()
+    query.batch()
+    (told,) = cluster.ottla("groups", "describe", f"billing-{topic}")["partitions"]
+    assert told["lag"] == 7
 
 
 def test_aged_out_records_are_told_counted_and_passed_over(cluster: Any, topic: str) -> None:

@@ -23,6 +23,7 @@ def chosen(name: str, default: str) -> str:
 def events() -> DataFrame:
     raw = spark.readStream.format("ottla").options(**CLUSTER)
     raw = raw.option("subscribe", chosen("source", "orders"))
+    raw = raw.option("kafka.isolation.level", "read_committed")
     return shapes.parsed(raw.option("startingOffsets", "earliest").load())
 
 

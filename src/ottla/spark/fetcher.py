@@ -90,6 +90,10 @@ class Fetcher:
 
     def _gave_up(self, error: Exception | None) -> SparkSourceError:
         why = f": {error}" if error is not None else ""
+        if error is not None and not _passes(error):
+            return SparkSourceError(
+                f"{self._what} cannot be read from offset {self._position} on{why}"
+            )
         return SparkSourceError(
             f"{self._what}: nothing could be read from offset {self._position} on for "
             f"{self._options.poll_timeout_s:g} s (kafkaConsumer.pollTimeoutMs){why}"

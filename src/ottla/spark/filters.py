@@ -83,7 +83,10 @@ class Narrowing:
             case "LessThanOrEqual":
                 low, high = self.first, value + 1
             case _:
-                low, high = min(value), max(value) + 1
+                present = [each for each in value if each is not None]
+                if not present:
+                    return False
+                low, high = min(present), max(present) + 1
         self.first, self.behind = max(self.first, low), min(self.behind, high)
         return comparison != "In"
 

@@ -14,6 +14,7 @@ from llvmlite import binding as llvm
 from numba import cfunc, int32, int64, njit, types, uint8, uint64
 
 from ottla.spark.native import ENTRY, SEGMENT_FIELDS
+from ottla.spark.rows import TIMESTAMP_MS_MAX
 
 _RECORD_BYTES_MIN = 6  # after its length
 _BYTES = types.CPointer(uint8)
@@ -131,6 +132,8 @@ def _fill(
             if not keep:
                 continue
             offsets[row] = offset
+            if timestamp > TIMESTAMP_MS_MAX or timestamp < -TIMESTAMP_MS_MAX:
+                return 1  # the decoder in Python says what is wrong
             timestamps[row] = timestamp * 1000
             timestamp_types[row] = int32(by_broker)
             if want_key:

@@ -246,7 +246,8 @@ class ReadOptions:
             max_records_per_partition=options.integer("maxRecordsPerPartition"),
             group_prefix=options.text("groupIdPrefix") or "spark-kafka-source",
             group_id=options.text("kafka.group.id"),
-            commit_progress=options.flag("commitProgress", True),
+            # A group that has a name may be somebody else's: Spark's connector commits to none.
+            commit_progress=options.flag("commitProgress", not options.text("kafka.group.id")),
             include_headers=options.flag("includeHeaders", False),
             read_committed=_one_of(
                 options, "kafka.isolation.level", "read_uncommitted", ("read_uncommitted", "read_committed")

@@ -51,8 +51,15 @@ class Extent(NamedTuple):
     topic_id: str | None
     start: int
     end: int
+    """Of what can be read."""
     epoch: int
     """Of the leader that told the end."""
+    high_watermark: int
+    """Of what is there: with read_committed open transactions lie between the two."""
+
+    @property
+    def told(self) -> str:
+        return f"the log begins at {self.start} and ends at {self.high_watermark}"
 
 
 class Planner:
@@ -102,17 +109,27 @@ class Planner:
         """What is there of each. With read_committed a log ends where the first open transaction begins."""
         # The end first: a beginning that moves meanwhile makes an empty extent, not a wrong one.
         ends = self.at_edge(places, LATEST)
+        behind = ends
+        if self._options.read_committed:
+            behind = _found(self._cluster.offsets(dict.fromkeys(places, LATEST)))
         starts = self.at_edge(places, EARLIEST)
         return {
-            place: Extent(id, starts[place].offset, ends[place].offset, ends[place].epoch)
+            place: Extent(
+                id,
+                starts[place].offset,
+                ends[place].offset,
+                ends[place].epoch,
+                max(behind[place].offset, ends[place].offset),
+            )
             for place, id in places.items()
         }
 
     def at_edge(self, places: Iterable[Place], edge: int) -> dict[Place, Found]:
-        found = self._cluster.offsets(
-            dict.fromkeys(places, edge), read_committed=self._options.read_committed
+        return _found(
+            self._cluster.offsets(
+                dict.fromkeys(places, edge), read_committed=self._options.read_committed
+            )
         )
-        return {place: each for place, each in found.items() if each is not None}
 
     def starting(self, extents: Mapping[Place, Extent]) -> dict[Place, int]:
         return self._resolve(self._options.starting, "starting", extents)
@@ -130,7 +147,7 @@ class Planner:
         for place, extent in sorted(extents.items()):
             start, end = starts[place], ends[place]
             losses += outside(place, start, end, extent)
-            start, end = max(start, extent.start), min(end, extent.end)
+            start, end = max(start, extent.start), min(end, extent.high_watermark)
             ranges.append(Range(place[0], extent.topic_id, place[1], start, max(start, end)))
         report(losses, fail=self._options.fail_on_data_loss)
         return ranges
@@ -175,8 +192,13 @@ class Planner:
                     f"{place[0]}-{place[1]} has no record at or after {times[place]}; set "
                     "'startingOffsetsByTimestampStrategy' to latest to begin at its end",
                 )
-            result[place] = extent.end if at is None else at.offset
+            # What was written since the end was asked for is not read.
+            result[place] = extent.end if at is None else min(at.offset, extent.end)
         return result
+
+
+def _found(told: Mapping[Place, Found | None]) -> dict[Place, Found]:
+    return {place: each for place, each in told.items() if each is not None}
 
 
 def _places(topics: Iterable[Topic]) -> Iterable[tuple[Place, str | None]]:
@@ -207,10 +229,11 @@ def _check_all_named(
 
 def outside(place: Place, start: int, end: int, extent: Extent) -> list[Loss]:
     """What was asked for by its offset and is not there."""
-    there = f"the log begins at {extent.start} and ends at {extent.end}"
+    there = extent.told
     losses = []
     if start < min(end, extent.start):
         losses.append(Loss(*place, Cause.AGED_OUT, start, min(end, extent.start), there))
-    if max(start, end) > extent.end:
-        losses.append(Loss(*place, Cause.BEHIND_THE_END, extent.end, max(start, end), there))
+    behind = max(start, end)
+    if behind > extent.high_watermark:
+        losses.append(Loss(*place, Cause.BEHIND_THE_END, extent.high_watermark, behind, there))
     return losses

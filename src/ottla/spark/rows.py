@@ -14,12 +14,15 @@ from typing import Any, Final, NamedTuple
 from ottla.records.batch import Batch
 from ottla.records.record import Record, records
 from ottla.runtime.seams import Buffer
+from ottla.spark.errors import SparkSourceError
 
 ROWS_MAX: Final = 20_000
 BYTES_MAX: Final = 8 << 20
 """Of one group of batches: enough that Spark's work per group does not count."""
 
 
+TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
+"""Spark counts microseconds in 64 bits."""
 _RATIO: Final = 4
 """What records are taken to unpack to before they are."""
 
@@ -97,10 +100,19 @@ def decode(data: Buffer, group: Sequence[Batch], wanted: Wanted) -> Rows:
         key=byte_column([each.key for each in found]) if wanted.key else None,
         value=byte_column([each.value for each in found]) if wanted.value else None,
         offset=array("q", [each.offset for each in found]),
-        timestamp=array("q", [each.timestamp * 1000 for each in found]),
+        timestamp=array("q", [_microseconds(each) for each in found]),
         timestamp_type=types,
         headers=_header_column(found) if wanted.headers else None,
     )
+
+
+def _microseconds(record: Record) -> int:
+    if not -TIMESTAMP_MS_MAX <= record.timestamp <= TIMESTAMP_MS_MAX:
+        raise SparkSourceError(
+            f"the record at offset {record.offset} has the timestamp {record.timestamp} ms, which Spark cannot hold: its "
+            "producer does not count in milliseconds. Begin behind it ('startingOffsets')"
+        )
+    return record.timestamp * 1000
 
 
 def byte_column(values: Sequence[bytes | None]) -> Bytes:

@@ -36,17 +36,16 @@ def survive(
         ids = f"its id was {mark.topic_id} and is {extent.topic_id}"
         loss = Loss(*place, Cause.RECREATED, mark.offset, mark.offset, ids)
         return Survivor(extent.start, loss)
-    there = f"the log begins at {extent.start} and ends at {extent.end}"
     if mark.offset < extent.start:
-        loss = Loss(*place, Cause.AGED_OUT, mark.offset, extent.start, there)
+        loss = Loss(*place, Cause.AGED_OUT, mark.offset, extent.start, extent.told)
         return Survivor(extent.start, loss)
     cut = mark.offset
     if epoch_end is not None and epoch_end.end_offset >= 0:
         cut = min(cut, epoch_end.end_offset)
-    elif extent.end < mark.offset:
-        cut = extent.end
+    elif extent.high_watermark < mark.offset:
+        cut = extent.high_watermark
     if cut < mark.offset:
-        told = f"read in epoch {mark.epoch}; {there}"
+        told = f"read in epoch {mark.epoch}; {extent.told}"
         # What lies there now is new: reading goes on where the logs part.
         return Survivor(
             max(cut, extent.start), Loss(*place, Cause.TRUNCATED, cut, mark.offset, told)
@@ -85,7 +84,9 @@ class StreamPlanner:
             group,
             {
                 place: Mark(
-                    extent.topic_id, min(max(starts[place], extent.start), extent.end), extent.epoch
+                    extent.topic_id,
+                    min(max(starts[place], extent.start), extent.high_watermark),
+                    extent.epoch,
                 )
                 for place, extent in extents.items()
             },
@@ -93,12 +94,15 @@ class StreamPlanner:
 
     def only_what_is_there_now(self) -> None:
         """For AvailableNow: whatever comes later is not read."""
-        self._target = self._planner.extents(self._planner.existing_places())
+        self._target = self._planner.extents(self._planner.places())
 
     def latest(self, start: StreamOffset, now_s: float, *, limited: bool) -> StreamOffset:
         """Where the next micro-batch ends; `start` if there shall be none. `limited` says whether the options for how
         much to read at once hold."""
         extents = self._target if self._target is not None else self._extents(start)
+        if start.marks.keys() - extents.keys() and self._target is not None:
+            again = self._extents(start)
+            extents = self._target = {p: again[p] for p in start.marks if p in again} | extents
         survivors = self._survivors(start, extents)
         self._report_missing(start, extents)
         ranges = {
@@ -131,10 +135,9 @@ class StreamPlanner:
                 continue
             if None not in (mark.topic_id, extent.topic_id) and mark.topic_id != extent.topic_id:
                 continue  # planned for a topic that is gone since; told above
-            if extent.end < mark.offset:
-                there = f"the log begins at {extent.start} and ends at {extent.end}"
-                losses.append(Loss(*place, Cause.TRUNCATED, extent.end, mark.offset, there))
-            last = min(mark.offset, extent.end)
+            last = min(mark.offset, extent.high_watermark)
+            if last < mark.offset:
+                losses.append(Loss(*place, Cause.TRUNCATED, last, mark.offset, extent.told))
             ranges.append(Range(place[0], extent.topic_id, place[1], survivor.begin, last))
         self._report(losses)
         return [each for each in ranges if each.size > 0]

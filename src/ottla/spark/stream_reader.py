@@ -40,6 +40,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = ReadOptions.of(options, streaming=True)
         check_columns(schema, self._options.include_headers)
         self._committed: StreamOffset | None = None
+        self._initial: StreamOffset | None = None
 
     @cached_property
     def _cluster(self) -> Cluster:
@@ -52,7 +53,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         with told_in_one_line():
             group = self._options.group_id or f"{self._options.group_prefix}-{secrets.token_hex(8)}"
-            return self._planner.initial(group).to_json()
+            self._initial = self._planner.initial(group)
+            return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Only one kind can be told; what it does not say is taken from the options."""
@@ -104,6 +106,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Show the progress in its group. Spark's checkpoint is what counts, so that a failure is only told."""
         if not self._options.commit_progress or done == self._committed:
             return
+        if self._options.group_id is not None and done == self._initial:
+            return  # no batch has come so far, and a group that was there before may be further
         offsets = {place: Found(mark.offset, mark.epoch) for place, mark in done.marks.items()}
         try:
             self._cluster.commit(done.group, offsets)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ottla.records.batch import Batch, CorruptBatch, batches
 from ottla.records.record import ControlType, Record, build, control_batch
 from ottla.spark import native, rows
+from ottla.spark.errors import SparkSourceError
 from ottla.spark.native import Decoder
 from ottla.spark.rows import Bytes, Rows, Wanted, grouped
 from ottla.spark.visible import visible
@@ -160,12 +161,26 @@ def test_the_fast_decoder_leaves_what_is_malformed_to_the_slow_one(
     data[place] = chance.draw(st.integers(0, 255))
     try:
         slow = unpacked_rows(rows.decode(data, found, ALL))
-    except CorruptBatch:
+    except (CorruptBatch, SparkSourceError) as error:
         assert fast._fast(data, found, ALL) is None
-        with pytest.raises(CorruptBatch):
+        with pytest.raises(type(error)):
             fast.decode(data, found, ALL)
     else:
         assert unpacked_rows(fast.decode(data, found, ALL)) == slow
+
+
+NANOSECONDS = 1_700_000_000_000_000_000
+
+
+def test_a_timestamp_that_spark_cannot_hold_is_told_with_its_offset() -> None:
+    data = build([Record(5, NANOSECONDS, None, b"v")], base_offset=5)
+    with pytest.raises(SparkSourceError, match=f"offset 5 has the timestamp {NANOSECONDS} ms"):
+        rows.decode(data, list(batches(data)), ALL)
+
+
+def test_the_fast_decoder_does_not_make_another_time_of_it(fast: Decoder) -> None:
+    data = build([Record(5, NANOSECONDS, None, b"v")], base_offset=5)
+    assert fast._fast(data, list(batches(data)), ALL) is None
 
 
 def test_whoever_decodes_much_has_it_compiled_and_goes_on_faster(

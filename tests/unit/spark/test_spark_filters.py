@@ -85,3 +85,12 @@ def test_a_time_says_where_to_begin_and_is_checked_by_spark() -> None:
     assert narrowing.since_ms == 1_704_067_200_001
     assert not narrowing.take(condition("LessThan", "timestamp", time.replace(year=2025)))
     assert narrowing.since_ms == 1_704_067_200_001
+
+
+def test_nothing_equals_null() -> None:
+    narrowing = Narrowing([])
+    assert not narrowing.take(condition("In", "offset", (3, 1, None)))
+    assert (narrowing.first, narrowing.behind) == (1, 4)
+    narrowing = Narrowing([])
+    assert not narrowing.take(condition("In", "offset", (None,)))
+    assert [each.size for each in narrowing.of_places(RANGES)] == [100, 10, 5]

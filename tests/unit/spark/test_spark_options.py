@@ -67,6 +67,7 @@ def test_defaults_are_those_of_sparks_connector() -> None:
         ("kafka__group__id", "forced", "group_id", "forced"),
         ("includeHeaders", "true", "include_headers", True),
         ("commitProgress", "false", "commit_progress", False),
+        ("kafka__group__id", "somebody's", "commit_progress", False),
         ("startingOffsetsByTimestampStrategy", "latest", "latest_if_no_time_matches", True),
         ("kafka__isolation__level", "read_committed", "read_committed", True),
         ("kafka__check__crcs", "false", "check_crcs", False),

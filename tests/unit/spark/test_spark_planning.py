@@ -27,6 +27,8 @@ class Log:
     end: int
     epoch: int = 0
     epoch_ends: dict[int, int] = field(default_factory=dict)
+    stable: int | None = None
+    """Where the first open transaction begins, if one is open."""
     by_time: dict[int, int] = field(default_factory=dict)
 
 
@@ -59,7 +61,9 @@ class TableCluster:
         for place, time in times.items():
             log = self.logs[place]
             if time in (EARLIEST, LATEST):
-                found[place] = Found(log.start if time == EARLIEST else log.end, log.epoch)
+                is_cut = read_committed and log.stable is not None
+                end = log.stable if is_cut and log.stable is not None else log.end
+                found[place] = Found(log.start if time == EARLIEST else end, log.epoch)
             else:
                 offset = log.by_time.get(time)
                 found[place] = None if offset is None else Found(offset, log.epoch)
@@ -226,6 +230,45 @@ def test_available_now_reads_nothing_that_came_later() -> None:
     assert stream.latest(at(0), 0, limited=True) == at(15)
     assert stream.latest(at(15), 0, limited=True) == at(20)
     assert stream.latest(at(20), 0, limited=True) == at(20)
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_available_now_goes_on_without_a_topic_that_was_deleted(fail: str) -> None:
+    cluster = TableCluster({("s", 0): Log(0, 20)})
+    given = options(streaming=True, subscribe="s,t", failOnDataLoss=fail)
+    stream = StreamPlanner(cluster, given, pause=lambda _: None)
+    stream.only_what_is_there_now()
+    start = StreamOffset("g", {**at(5).marks, ("s", 0): Mark(ID.hex, 5, 0)})
+    if fail == "true":
+        with pytest.raises(DataLoss, match="t-0: records from offset 5 on are gone"):
+            stream.latest(start, 0, limited=False)
+    else:
+        assert set(stream.latest(start, 0, limited=False).marks) == {("s", 0)}
+
+
+def test_what_an_open_transaction_hides_is_waited_for_and_not_lost() -> None:
+    """A stream that read all that was there goes on with read_committed."""
+    cluster = TableCluster({("t", 0): Log(0, 16, stable=10)})
+    stream = planner(cluster, **{"kafka.isolation.level": "read_committed"})
+    assert stream.latest(at(16), 0, limited=False) == at(16)
+    assert read(stream.ranges(at(10), at(16))) == [(0, 10, 16)], (
+        "planned before, read when it is over"
+    )
+    cluster.logs["t", 0] = Log(0, 18)
+    assert stream.latest(at(16), 0, limited=False) == at(18)
+    hidden = {("t", 0): Log(0, 16, stable=10)}
+    given = {"kafka.isolation.level": "read_committed", "endingOffsets": '{"t": {"0": 16}}'}
+    assert batch(hidden, **given) == [(0, 0, 16)]
+    assert batch(hidden, **{"kafka.isolation.level": "read_committed"}) == [(0, 0, 10)]
+
+
+def test_records_that_come_while_a_time_is_looked_up_are_not_lost() -> None:
+    """The end was asked for before; the first record of that time is behind it."""
+    growing = {("t", 0): Log(0, 20, by_time={100: 25})}
+    assert batch(growing, startingTimestamp="100") == [(0, 20, 20)]
+    assert batch(growing, endingTimestamp="100") == [(0, 0, 20)]
+    cluster = TableCluster(growing)
+    assert planner(cluster, startingTimestamp="100").initial("g") == at(20)
 
 
 def test_aged_out_records_are_told_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
