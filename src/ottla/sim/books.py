@@ -77,9 +77,13 @@ class Books:
 
     def disk_replaced(self, node: int) -> None:
         """Told before the machine is started again, with an empty disk."""
+        self.logs_erased(node)
+        self._quorum.voters[node].lost_its_disk()
+
+    def logs_erased(self, node: int) -> None:
+        """The same, but for the log of the metadata."""
         self.power_lost(node)
         self.disks_are_whole = False
-        self._quorum.voters[node].lost_its_disk()
         for replica in self._watched[node].replicas.values():
             replica.recovery_point = 0
             replica.is_wrong = False

@@ -205,13 +205,13 @@ class Stage:
 
     def erase(self, node: str) -> list[str]:
         """The partition's directory on a machine that is down is gone; its identity stays."""
-        self._checkers.power_lost(int(node))
+        self._checkers.logs_erased(int(node))
         self._node(node).host.disk.remove_tree(LOG)
         return []
 
     def replace_disk(self, node: str) -> list[str]:
         """A machine that is down gets an empty disk for its logs."""
-        self._checkers.power_lost(int(node))
+        self._checkers.logs_erased(int(node))
         self._node(node).host.disk.remove_tree(DATA)
         return []
 
