@@ -171,7 +171,9 @@ class Checkers(Books):
             self._anomalies_seen += 1
             refusal = anomaly.refusal
             if refusal is None or not (
-                self._has_expired(refusal.batch) or self.leaders.had_successor(refusal)
+                self._has_expired(refusal.batch)
+                or self.leaders.had_successor(refusal)
+                or self._reads_wrongly(refusal.by, refusal.batch.partition)
             ):
                 raise self._fail(anomaly.rule, "a client", anomaly.partition, anomaly.what)
 
@@ -188,6 +190,11 @@ class Checkers(Books):
             for each in self._ledger(key).copy.batches
             if each.end <= start
         )
+
+    def _reads_wrongly(self, node: int, key: TopicPartition) -> bool:
+        """What it rebuilt its producers from after a restart may not be what was written."""
+        replica = self._watched[node].replicas.get(key)
+        return replica is not None and replica.is_wrong
 
     # Partitions
 
