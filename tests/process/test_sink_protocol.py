@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from ottla.client import Client
+from ottla.client.model import Fetched
 from ottla.client.transactions import Transactions
-from ottla.spark.decisions import Commit, Outcome, Refused, committing, withdrawing
+from ottla.spark.decisions import Commit, Outcome, Refused, committing, driver_id, withdrawing
 from ottla.spark.errors import SparkSourceError
 from ottla.spark.sink import DECISION_TOPIC, SinkDriver
 from ottla.wire.errors import KafkaError
@@ -130,6 +132,40 @@ def test_the_log_tells_how_a_transaction_ended_when_its_coordinator_does_not(sin
             assert await driver._outcome_in_log(written) is outcome
 
     sink.ask(end)
+
+
+def test_the_proposal_of_another_querys_dead_driver_is_waited_for_before_ones_own(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share a partition. Our own transaction is as long as theirs: begun before, it would be over first."""
+    written = sink.write("run")
+    dead = Sink(sink.cluster, sink.topic)
+    monkeypatch.setattr("ottla.spark.sink.DECISION_PARTITIONS", 1)
+    monkeypatch.setattr("ottla.spark.sink.LOOK_EVERY_S", 0.2)
+    with pytest.raises(Died):
+        dead.commit("run", dead.write("run"), dies_before="Confirm")
+
+    async def work(client: Client) -> None:
+        looked = asyncio.Event()
+
+        async def looking(*what: Any, **how: Any) -> Fetched:
+            looked.set()
+            return await Client.fetch(client, *what, **how)
+
+        client.fetch = looking  # type: ignore[method-assign]
+        driver = SinkDriver(client, sink.query, now_ms)
+        committed = asyncio.create_task(driver.carry_out(committing(sink.query, "run", 0, written)))
+        transactions = Transactions(client)
+        own, theirs = driver_id(sink.query), driver_id(dead.query)
+        await looked.wait()
+        assert not committed.done()
+        assert (await transactions.describe(own)).state == "Empty", "nothing of ours is open yet"
+        await transactions.abort(theirs)  # as its timeout would
+        await committed
+
+    sink.ask(work)
+    dead.drive(withdrawing(dead.query, "run", 0))
+    sink.becomes_visible(sink.all_rows(0))
 
 
 @pytest.mark.slow

@@ -206,6 +206,7 @@ def test_the_same_as_a_declarative_pipeline(cluster: ProcessCluster, tmp_path: P
             for value in read(cluster.bootstrap, dead, partition)
         ]
         assert letters == ["no json"]
+        assert not list((tmp_path / "orders").glob("pipeline-*")), "nothing is left behind"
 
 
 def test_an_archive_and_the_log_are_one_table(

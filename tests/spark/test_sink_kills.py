@@ -37,6 +37,7 @@ TASK_POINTS = (
 DRIVER_POINTS = (
     "driver:before-ListOpen",
     "driver:before-Propose",
+    "driver:before-CheckOpen",
     "driver:before-Confirm",
     "driver:before-Commit",
     "driver:amid-Commit",

@@ -131,6 +131,25 @@ def test_a_group_of_ones_own_or_none(cluster: Any, topic: str) -> None:
     assert not [group for group in groups if group.startswith("silent")]
 
 
+def test_a_coordinator_that_does_not_answer_holds_up_one_batch_and_not_each(
+    cluster: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Engine(cluster.bootstrap, topic)
+    tried = []
+
+    def commit(group: str, offsets: Any) -> None:
+        tried.append(offsets)
+        raise TimeoutError
+
+    for number in range(3):
+        produce(cluster, topic, range(3 * number, 3 * number + 3))
+        if number == 0:
+            start = query.reader.initialOffset()
+            monkeypatch.setattr(query.reader._cluster, "commit", commit)
+        start = query.reader.latestOffset(start, ReadAllAvailable())
+    assert len(tried) == 1
+
+
 def test_a_group_that_has_a_name_is_not_touched_unasked(cluster: Any, topic: str) -> None:
     """It may be that of a consumer that is away for a moment."""
     produce(cluster, topic, range(30))

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -87,19 +88,28 @@ def run(
     settings = [f"spark.ottla.bootstrap={brokers}", *(conf or ())]
     if unusable := [each for each in settings if "=" not in each]:
         raise Failure(f"--conf {unusable[0]}: is NAME=VALUE", USAGE)
-    if declarative:
-        # These talk to a Spark server; for local[N] Spark starts one.
-        spec = _own_spec(home, where, settings)
-        command = [_programme("spark-pipelines"), "run", "--spec", str(spec), "--remote", master]
-    else:
-        job = _part(home, JOB)
-        words = [word for each in settings for word in ("--conf", each)]
-        chosen = ["--bootstrap", brokers, "--directory", str(where), *context.args]
-        command = [_programme("spark-submit"), "--master", master, *words, str(job), *chosen]
-    # What a declarative pipeline names by a relative path lies below the directory in which it runs.
-    done = subprocess.run(
-        command, env=_environment(), cwd=where if declarative else None, check=False
-    )
+    with ExitStack() as cleared_up:
+        if declarative:
+            # These talk to a Spark server; for local[N] Spark starts one.
+            made = tempfile.TemporaryDirectory(prefix="pipeline-", dir=where)
+            spec = _own_spec(home, where, settings, Path(cleared_up.enter_context(made)))
+            command = [
+                _programme("spark-pipelines"),
+                "run",
+                "--spec",
+                str(spec),
+                "--remote",
+                master,
+            ]
+        else:
+            job = _part(home, JOB)
+            words = [word for each in settings for word in ("--conf", each)]
+            chosen = ["--bootstrap", brokers, "--directory", str(where), *context.args]
+            command = [_programme("spark-submit"), "--master", master, *words, str(job), *chosen]
+        # What a declarative pipeline names by a relative path lies below the directory in which it runs.
+        done = subprocess.run(
+            command, env=_environment(), cwd=where if declarative else None, check=False
+        )
     if done.returncode != 0:
         raise Failure(f"{home.name} failed (see above); ottla spark doctor looks for reasons")
 
@@ -148,7 +158,7 @@ def _examined(
     if java.fine and all(package.fine for package in packages):
         yield from _executors(master, brokers)
         version = importlib.metadata.version("pyspark")
-        line = f"--packages org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+        line = f"not needed; --packages org.apache.spark:spark-sql-kafka-0-10_2.13:{version} if it is published"
         yield Finding(True, "Spark's own connector", line)
 
 
@@ -275,7 +285,7 @@ def _part(home: Path, name: str) -> Path:
     return part
 
 
-def _own_spec(home: Path, where: Path, settings: list[str]) -> Path:
+def _own_spec(home: Path, where: Path, settings: list[str], into: Path) -> Path:
     """Spark's specification names the directory for its state, so each place to run has a copy of its own; and only
     the settings in it reach the server that Spark starts."""
     import yaml  # comes with Spark's pipelines
@@ -283,7 +293,7 @@ def _own_spec(home: Path, where: Path, settings: list[str]) -> Path:
     spec = yaml.safe_load(_part(home, SPEC).read_text())
     spec["storage"] = (where / "storage").as_uri()
     spec.setdefault("configuration", {}).update(each.split("=", 1) for each in settings)
-    copy = Path(tempfile.mkdtemp(prefix="pipeline-", dir=where)) / home.name
+    copy = into / home.name
     shutil.copytree(home, copy, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / SPEC).write_text(yaml.safe_dump(spec))
     return copy / SPEC

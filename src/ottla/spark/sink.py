@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 from zlib import crc32
 
-from ottla.client.client import EARLIEST, Client
+from ottla.client.client import EARLIEST, LATEST, Client
 from ottla.client.connections import Unreachable
 from ottla.client.model import Fetched
 from ottla.client.pipelined import PipelinedProducer, Section
@@ -54,6 +54,8 @@ DRIVER_TIMEOUT_MS: Final = 60_000
 partition for so long."""
 LAST_CHANCE_S: Final = 900.0
 """How long a commit is tried that nobody would try later: brokers let no transaction be open for longer, unless told to."""
+STABLE_PATIENCE_S: Final = 2 * DRIVER_TIMEOUT_MS / 1000
+"""A coordinator does not end what is overdue at once."""
 AT_ONCE: Final = 50
 """Transactions ended at the same time."""
 LOOK_EVERY_S: Final = 0.05
@@ -76,6 +78,7 @@ class DecisionLog:
             self._client, driver_id(self._query), transaction_timeout_ms=DRIVER_TIMEOUT_MS
         )
         await self._producer.start()
+        await self._until_stable()
         await self._write(decision)
         ours = self._producer.first_offsets[DECISION_TOPIC, self._partition]
         return await self._newest_before(ours)
@@ -104,7 +107,8 @@ class DecisionLog:
     async def _create_topic(self) -> None:
         if await self._topic_exists():
             return
-        factor = min(3, len((await self._client.metadata([])).brokers))
+        # Of all that are registered: a topic that is made while brokers are away would lack their copies for ever.
+        factor = min(3, len((await self._client.describe_cluster()).brokers))
         settings = {**DECISION_SETTINGS, "min.insync.replicas": str(max(1, factor - 1))}
         try:
             await self._client.create_topic(DECISION_TOPIC, DECISION_PARTITIONS, factor, settings)
@@ -122,6 +126,20 @@ class DecisionLog:
                 raise
             return False
 
+    async def _until_stable(self) -> None:
+        """Other queries' drivers write to the partition too, and one that died has a proposal open until its timeout. That
+        is waited for before our own timeout runs; whoever begins meanwhile is alive, and does not take long."""
+        end = await self._client.offset(DECISION_TOPIC, self._partition, LATEST)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STABLE_PATIENCE_S
+        while loop.time() < deadline:
+            fetched = await self._client.fetch(
+                DECISION_TOPIC, self._partition, end, max_bytes=1, max_wait_ms=0, committed=True
+            )
+            if fetched.last_stable_offset >= end:
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
+
     async def _newest_before(self, offset: int) -> Decision | None:
         """The write at `offset` is acknowledged, so that its leader was the leader; and our transaction is open, so
         that nothing behind it can be read. What is committed before it is all that there is."""
@@ -129,7 +147,7 @@ class DecisionLog:
         key = self._query.encode()
         position = await self._client.offset(DECISION_TOPIC, self._partition, EARLIEST)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + 2 * DRIVER_TIMEOUT_MS / 1000
+        deadline = loop.time() + STABLE_PATIENCE_S
         while position < offset:
             fetched = await self._client.fetch(
                 DECISION_TOPIC, self._partition, position, committed=True

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -30,6 +30,9 @@ from ottla.spark.splits import split
 from ottla.spark.stream_planner import StreamPlanner
 from ottla.wire.errors import KafkaError
 
+COMMIT_PAUSE_S: Final = 60.0
+"""After a failure: a coordinator that does not answer would hold up every micro-batch for as long as a request may take."""
+
 
 class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One lives in the driver as long as the query; copies of it, fresh from their options, read in tasks."""
@@ -41,6 +44,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_columns(schema, self._options.include_headers)
         self._committed: StreamOffset | None = None
         self._initial: StreamOffset | None = None
+        self._commits_from_s = 0.0
 
     @cached_property
     def _cluster(self) -> Cluster:
@@ -106,6 +110,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Show the progress in its group. Spark's checkpoint is what counts, so that a failure is only told."""
         if not self._options.commit_progress or done == self._committed:
             return
+        if time.monotonic() < self._commits_from_s:
+            return
         if self._options.group_id is not None and done == self._initial:
             return  # no batch has come so far, and a group that was there before may be further
         offsets = {place: Found(mark.offset, mark.epoch) for place, mark in done.marks.items()}
@@ -113,5 +119,6 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster.commit(done.group, offsets)
         except (KafkaError, OSError, Unreachable) as error:
             print(f"ottla: progress was not committed to group {done.group}: {error}", file=sys.stderr)  # fmt: skip
+            self._commits_from_s = time.monotonic() + COMMIT_PAUSE_S
         else:
             self._committed = done

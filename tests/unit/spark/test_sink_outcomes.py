@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any, cast
 
 import pytest
@@ -14,9 +15,13 @@ from ottla.client.transactions import ProducerIdentity
 from ottla.records.batch import Batch, batches
 from ottla.records.record import Record, build
 from ottla.spark import sink
-from ottla.spark.decisions import Commit, Outcome, Written
-from ottla.spark.errors import SparkSourceError
+from ottla.spark.decisions import Abort, Commit, Outcome, Written
+from ottla.spark.errors import SparkSourceError, told_in_one_line
+from ottla.spark.fetcher import Fetcher
+from ottla.spark.options import Options, ReadOptions
 from ottla.spark.sink import SinkDriver
+from ottla.spark.splits import Range
+from ottla.wire.errors import ErrorCode, KafkaError
 
 PRODUCER, EPOCH, FIRST, END = 7, 3, 10, 100
 
@@ -131,3 +136,44 @@ def test_the_last_chance_to_commit_is_not_given_up_at_the_first_silence(
     assert found is (Outcome.COMMITTED if answers else Outcome.UNKNOWN)
     with pytest.raises(TimeoutError):
         asyncio.run(driver.do(Commit((written,))))
+
+
+def test_what_cannot_be_swept_does_not_fail_a_batch_that_is_committed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    driver = SinkDriver(cast(Client, Log()), "q", lambda: 0)
+
+    async def abort(transactional_id: str) -> None:
+        raise Unreachable("no broker answers")
+
+    driver._transactions.abort = abort  # type: ignore[method-assign]
+    asyncio.run(driver.do(Abort(("id",))))
+    assert "id could not be aborted: no broker answers" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (TimeoutError(), "no answer in time"),
+        (ConnectionResetError("gone"), "ConnectionResetError: gone"),
+        (ssl.SSLError("bad decrypt"), "bad decrypt"),
+    ],
+)
+def test_errors_of_the_system_are_told_in_one_line_too(
+    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_HIDE_TRACEBACK", raising=False)
+    with pytest.raises(SparkSourceError, match=said), told_in_one_line():
+        raise error
+    monkeypatch.delenv("SPARK_HIDE_TRACEBACK")
+
+
+def test_what_is_refused_is_not_said_to_have_been_waited_for() -> None:
+    class Refusing:
+        def topics(self, names: list[str]) -> list[Any]:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t")
+
+    options = ReadOptions.of(Options({"subscribe": "t"}), streaming=False)
+    fetcher = Fetcher(cast(Any, Refusing()), Range("t", None, 0, 5, 9), options)
+    with pytest.raises(SparkSourceError, match="t-0 cannot be read from offset 5 on: TOPIC_AUTH"):
+        next(iter(fetcher))
