@@ -84,8 +84,8 @@ def test_progress_says_how_far_how_fast_and_how_long() -> None:
     for seed in range(10):
         tally.add(outcome(seed))
     assert tally.progress(100, 20.0) == (
-        "10 of 100 seeds in 20 s, 0 failed; 0.2 virtual hours, 40 times as fast as real time "
-        "on each core; 3 min left"
+        "10 of 100 seeds in 20 s, 0 failed; 0.2 virtual hours, "
+        "40 virtual seconds per CPU second (15.0 s of CPU time); 3 min left"
     )
 
 

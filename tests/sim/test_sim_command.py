@@ -6,17 +6,23 @@ import argparse
 import logging
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from ottla.cli import sim
+from ottla.cli.commands import app
 from ottla.cli.errors import USAGE, Failure
 from ottla.sim import __main__ as engine
 from ottla.sim import scenario, seeds
@@ -106,6 +112,12 @@ def test_many_seeds_are_a_line_each_and_the_hash_does_not_depend_on_the_processe
         (("--seeds", "9"), "A..B with A < B is wanted"),
         (("--seeds", "9..9"), "A..B with A < B is wanted"),
         (("--seed", "1", "--faults", "x"), "numbers are wanted"),
+        (("--seed", "-1"), "not in the range"),
+        (("--seeds", "0..9", "--faults", "1"), "--faults goes with --seed only"),
+        (("--minimize", "1", "--trace", "trace"), "--trace goes with --seed only"),
+        (("--seed", "1", "--profile", "tug"), "--profile goes with --seeds only"),
+        (("--seeds", "0..9", "--profile", "tgu"), "--profile tgu: it is none of broad, groups"),
+        (("--seeds", "0..9", "--with-fault", "x"), "--with-fault x: it is none of kill"),
     ],
 )
 def test_wrong_usage_is_refused_before_anything_runs(words: Sequence[str], why: str) -> None:
@@ -135,15 +147,46 @@ def test_each_way_to_fail_has_an_exit_code_and_the_seed_its_command(
     assert {int(each) for each in Verdict} == {0, 10, 20, 30}
 
 
-def test_a_fault_that_a_seed_does_not_have_is_refused(
+def test_a_fault_that_a_seed_does_not_have_is_told_before_the_verdict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(scenario, "run_seed", lambda seed, **_: outcome(seed, struck=[3]))
-    with pytest.raises(Failure, match="seed 7 has no fault 99") as failure:
-        sim._one(7, None, frozenset({3, 99}), None)
-    assert failure.value.code == USAGE
-    assert capsys.readouterr().out.splitlines()[-1] == "c0ffee"
+    assert sim._one(7, None, frozenset({3, 99}), None) == USAGE
+    told = capsys.readouterr().out.splitlines()
+    (missing,) = [line for line in told if "seed 7 has no fault 99" in line]
+    assert told.index(missing) < told.index("verdict: PASSED")
+    assert told[-1] == "c0ffee"
     assert sim._one(7, None, frozenset({3}), None) == Verdict.PASSED
+
+
+def test_a_trace_that_cannot_be_written_costs_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scenario, "run_seed", None)
+    with pytest.raises(Failure, match="No such file or directory") as failure:
+        sim._one(7, None, None, tmp_path / "nowhere" / "trace")
+    assert failure.value.code == USAGE
+
+
+def test_a_run_without_faults_is_replayed_by_the_words_that_are_printed() -> None:
+    command = sim.replay_command(7, None, [])
+    assert shlex.split(command) == ["ottla", "sim", "--seed", "7", "--faults", ""]
+    assert sim._numbers(shlex.split(command)[-1]) == frozenset()
+    with pytest.MonkeyPatch.context() as patch:
+        given: list[object] = []
+        patch.setattr(sim, "_fix_hashes", lambda: None)
+        patch.setattr(sim, "_one", lambda *arguments: given.extend(arguments) or 0)
+        patch.setattr(logging, "disable", lambda: None)
+        result = CliRunner().invoke(app, shlex.split(command)[1:])
+    assert result.exit_code == 0, result.output
+    assert given == [7, None, frozenset(), None]
+
+
+def test_how_long_a_run_is_troubled_changes_nothing_else() -> None:
+    for seed in range(40):
+        asked, drawn = Options.draw(seed, 5.0), Options.draw(seed)
+        assert asked.trouble_s == 5.0
+        assert replace(asked, trouble_s=drawn.trouble_s) == drawn
 
 
 def test_what_has_no_limit_is_shown_as_none(capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,6 +214,9 @@ def test_of_many_seeds_the_first_failure_decides_and_all_are_listed(
     assert sim._many(range(4, 8), None, 1) == Verdict.LIVENESS
     told = capsys.readouterr().out
     assert told.count("again: ottla sim --seed 5") == 1
+    assert told.count("smaller: ottla sim --minimize 5") == 1
+    assert "--minimize 6" not in told
+    assert "on 1 process\n" in told
     assert "D3 node 1: [lost]" in told
     assert "2 failed" in told
     assert told.splitlines()[-3:-1] == [
@@ -179,6 +225,46 @@ def test_of_many_seeds_the_first_failure_decides_and_all_are_listed(
     ]
     assert ("4/4" in told) is is_terminal
     assert ("7 PASSED" in told) is not is_terminal
+
+
+def test_seeds_are_chosen_by_what_they_are_likely_to_meet_until_one_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[Options] = []
+
+    def outcomes(runs: Sequence[Options], jobs: int) -> Iterator[Outcome]:
+        for options in runs:
+            ran.append(options)
+            yield outcome(options.seed, Verdict.SAFETY if len(ran) == 3 else Verdict.PASSED, "D3")
+
+    monkeypatch.setattr(seeds, "outcomes", outcomes)
+    code = sim._many(range(200), None, 1, ["tug"], stop_at_first=True)
+    assert code == Verdict.SAFETY
+    assert [options.profile for options in ran] == ["tug"] * 3
+    assert "stopped at the first failure after 3 of " in capsys.readouterr().out
+    with pytest.raises(Failure, match="none of the seeds 1 to 1 has groups"):
+        sim._many(range(1, 2), None, 1, ["groups"])
+
+
+@pytest.mark.parametrize("command", ["ottla sim", "python -m ottla.sim"])
+def test_many_seeds_that_are_interrupted_end_with_what_is_known(command: str) -> None:
+    words = ["--seeds", "0..1000", "--jobs", "2", "--trouble", "0.5"]
+    program = [str(OTTLA), "sim"] if command == "ottla sim" else [sys.executable, "-m", "ottla.sim"]
+    run = subprocess.Popen(
+        [*program, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert run.stdout is not None
+    for line in run.stdout:
+        if re.match(r"\d+ PASSED", line):
+            break
+    os.killpg(run.pid, signal.SIGINT)
+    told, complained = run.communicate(timeout=60)
+    assert (run.returncode, complained) == (130, "")
+    assert re.search(r"[1-9]\d*( of 1000)? seeds in \d+ s", told)
 
 
 def test_the_trace_of_a_seed_tells_each_event_and_where_replicas_stand(
@@ -201,6 +287,36 @@ def test_a_seed_that_passes_cannot_be_minimized(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(Failure, match="seed 7 passes") as failure:
         sim._minimize(7, None)
     assert failure.value.code == USAGE
+
+
+def test_whoever_loses_patience_has_the_smallest_run_so_far(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def minimize(options: Options, first: Outcome, tell: Any, jobs: int) -> None:
+        tell(1, first)
+        tell(2, outcome(7, Verdict.SAFETY, "D3 node 1", [2]))
+        raise KeyboardInterrupt
+
+    first = outcome(7, Verdict.SAFETY, "D3 node 1", range(9))
+    monkeypatch.setattr(seeds, "run", lambda options: first)
+    monkeypatch.setattr(seeds, "minimize", minimize)
+    assert sim._minimize(7, None) == 130
+    told = capsys.readouterr().out
+    assert re.search(r"1 tried, \d.\d s each: still 9 faults\n", told)
+    assert re.search(
+        r"2 tried, \d.\d s each: 1 faults? (is|are) enough: ottla sim --seed 7 --faults 2\n", told
+    )
+    assert told.splitlines()[-2:] == ["again: ottla sim --seed 7 --faults 2", "c0ffee"]
+
+
+def test_a_seed_that_fails_without_faults_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(seeds, "run", lambda options: outcome(7, Verdict.CRASH, "died"))
+    assert sim._minimize(7, None) == Verdict.CRASH
+    told = capsys.readouterr().out
+    assert "no fault is needed: it fails by itself" in told
+    assert "again: ottla sim --seed 7 --faults ''\n" in told
 
 
 @pytest.mark.parametrize("range_", ["5..2", "9..9", "9", "a..b"])

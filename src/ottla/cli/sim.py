@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.sim.scenario import Options, Outcome
     from ottla.sim.seeds import Tally
 
+INTERRUPTED = 130
 UNLIMITED = str(2**63 - 1)
 """How Kafka writes that there is no limit."""
 
@@ -36,28 +37,44 @@ replayed exactly by the same Python version. One of --seed, --seeds and --minimi
 
 Exit codes: 0 all passed, 10 a crash (an exception nobody expected), 20 safety (something happened that must
 never happen), 30 liveness (something did not happen that must); of many seeds, that of the first that failed.
+2 is wrong usage, 130 is Ctrl-C, after which stands what is known so far.
+
+python -m ottla.sim has what nights need besides: --results, --summary and --require-coverage.
 """
 
 
 def sim(
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Run one, and tell all about it.")
+        int | None, typer.Option("--seed", min=0, help="Run one, and tell all about it.")
     ] = None,
     seeds: Annotated[
         str | None, typer.Option("--seeds", metavar="A..B", help="Run A to B-1.")
     ] = None,
     minimize: Annotated[
         int | None,
-        typer.Option("--minimize", metavar="SEED", help="Find the fewest faults that fail it."),
+        typer.Option(
+            "--minimize", metavar="SEED", min=0, help="Find the fewest faults that fail it."
+        ),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes for --seeds.")] = 1,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=1, help="Processes for --seeds and --minimize.")
+    ] = 1,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of --seeds, only those that drew it.")
+    ] = None,
+    with_fault: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Of --seeds, only those that have it.")
+    ] = None,
+    stop_at_first: Annotated[
+        bool, typer.Option("--stop-at-first", help="End --seeds with the first that fails.")
+    ] = False,
     faults: Annotated[
         str | None,
         typer.Option(metavar="N,N,…", help="Only these faults of --seed, by number; '' for none."),
     ] = None,
     trouble: Annotated[
         float | None,
-        typer.Option(metavar="S", help="Seconds under faults, not what the seed says."),
+        typer.Option(metavar="S", help="Seconds under faults; all else stays as the seed says."),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Write every event of --seed to this file.")
@@ -66,8 +83,14 @@ def sim(
 ) -> None:
     if sum(wish is not None for wish in (seed, seeds, minimize)) != 1:
         raise Failure("one of --seed, --seeds and --minimize is wanted", USAGE)
+    if seed is None:
+        _refuse("--seed", {"--faults": faults, "--trace": trace})
+    if seeds is None:
+        chosen = {"--profile": profile, "--with-fault": with_fault}
+        _refuse("--seeds", {**chosen, "--stop-at-first": stop_at_first or None})
     numbers = None if faults is None else _numbers(faults)
     wanted = None if seeds is None else _range(seeds)
+    _check_names(profile, with_fault)
     _fix_hashes()
     if verbose:
         logging.basicConfig(level=logging.INFO)
@@ -76,9 +99,25 @@ def sim(
     if seed is not None:
         raise typer.Exit(_one(seed, trouble, numbers, trace))
     if wanted is not None:
-        raise typer.Exit(_many(wanted, trouble, jobs))
+        likely = [each for each in (profile, with_fault) if each is not None]
+        raise typer.Exit(_many(wanted, trouble, jobs, likely, stop_at_first=stop_at_first))
     assert minimize is not None
-    raise typer.Exit(_minimize(minimize, trouble))
+    raise typer.Exit(_minimize(minimize, trouble, jobs))
+
+
+def _refuse(wish: str, options: dict[str, object]) -> None:
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise Failure(f"{given[0]} goes with {wish} only", USAGE)
+
+
+def _check_names(profile: str | None, kind: str | None) -> None:
+    from ottla.sim.faults import KINDS
+    from ottla.sim.profiles import NAMES
+
+    for option, name, names in (("--profile", profile, NAMES), ("--with-fault", kind, KINDS)):
+        if name is not None and name not in names:
+            raise Failure(f"{option} {name}: it is none of {', '.join(names)}", USAGE)
 
 
 def _fix_hashes() -> None:
@@ -113,15 +152,18 @@ def replay_command(
     if trouble is not None:
         words.append(f"--trouble {trouble:g}")
     if faults is not None:
-        words.append(f"--faults {','.join(map(str, sorted(faults)))}")
+        words.append(f"--faults {shlex.quote(','.join(map(str, sorted(faults))))}")
     return " ".join(words)
 
 
 def _options(seed: int, trouble: float | None, faults: frozenset[int] | None) -> Options:
     from ottla.sim.scenario import Options
 
-    options = Options.draw(seed, trouble)
-    return replace(options, faults=replace(options.faults, only=faults))
+    return Options.draw(seed, trouble).with_faults(faults)
+
+
+def minimize_command(seed: int, trouble: float | None) -> str:
+    return replay_command(seed, trouble).replace("--seed", "--minimize")
 
 
 # One seed
@@ -133,26 +175,34 @@ def _one(
     from ottla.sim.scenario import Verdict, run_seed
 
     options = _options(seed, trouble, faults)
-    _print_options(options)
-    outcome = run_seed(seed, keep_trace=trace is not None, options=options)
-    if trace is not None:
-        with trace.open("w") as file:
+    with nullcontext() if trace is None else _opened(trace) as file:
+        _print_options(options)
+        began = time.monotonic()
+        outcome = run_seed(seed, keep_trace=trace is not None, options=options)
+        seconds = time.monotonic() - began
+        if file is not None:
             file.writelines(f"{line}\n" for line in outcome.trace or ())
-        print(f"trace: {len(outcome.trace or ())} events in {trace}")
-    _print_outcome(outcome)
+            print(f"trace: {len(outcome.trace or ())} events in {trace}")
+    missing = sorted((faults or frozenset()).difference(outcome.struck))
+    if missing:
+        # How many a seed has turns out while it runs.
+        numbers = ", ".join(map(str, missing))
+        print(f"--faults: seed {seed} has no fault {numbers}, or it found nothing to strike")
+    _print_outcome(outcome, seconds)
     if outcome.verdict is not Verdict.PASSED:
         print(f"again: {replay_command(seed, trouble, faults)}")
         if faults is None:
-            print(f"smaller: {replay_command(seed, trouble).replace('--seed', '--minimize')}")
+            print(f"smaller: {minimize_command(seed, trouble)}")
     print(outcome.digest, flush=True)
-    missing = (faults or frozenset()).difference(outcome.struck)
-    if missing and outcome.verdict is Verdict.PASSED:
-        # How many a seed has turns out while it runs.
-        numbers = ", ".join(map(str, sorted(missing)))
-        raise Failure(
-            f"--faults: seed {seed} has no fault {numbers}, or it found nothing to strike", USAGE
-        )
-    return outcome.verdict
+    return USAGE if missing and outcome.verdict is Verdict.PASSED else outcome.verdict
+
+
+def _opened(trace: Path) -> IO[str]:
+    """Before anything runs: a wrong path is not to cost a run."""
+    try:
+        return trace.open("w")
+    except OSError as error:
+        raise Failure(f"--trace {trace}: {error.strerror}", USAGE) from error
 
 
 def _print_options(options: Options) -> None:
@@ -160,14 +210,16 @@ def _print_options(options: Options) -> None:
         print(line.replace(UNLIMITED, "none"), flush=True)
 
 
-def _print_outcome(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome, seconds: float) -> None:
+    from ottla.sim.seeds import speed_text
+
     print(f"faults: {_counts(outcome.faults) or 'none'}")
     print(
         f"clients: {outcome.acknowledged} batches acknowledged, {outcome.unknown} without an answer, "
         f"{outcome.read} records read; {outcome.losses} losses on record"
     )
     print(f"{outcome.events} events in {outcome.virtual_s:.1f} virtual seconds")
-    print(f"speed: {outcome.speed:.0f} times as fast as real time")
+    print(f"speed: {speed_text(outcome.virtual_s, outcome.cpu_s)}, {seconds:.1f} s of wall time")
     print(f"verdict: {outcome.verdict.name}")
     if outcome.problem:
         print(outcome.problem)
@@ -180,30 +232,55 @@ def _counts(counts: dict[str, int]) -> str:
 # Many seeds
 
 
-def _many(seeds: range, trouble: float | None, jobs: int) -> int:
+def _many(
+    seeds: range,
+    trouble: float | None,
+    jobs: int,
+    likely: Sequence[str] = (),
+    *,
+    stop_at_first: bool = False,
+) -> int:
     """A bar and the failures for a terminal, a line for each seed elsewhere."""
     from ottla.sim.seeds import Tally, outcomes
 
-    print(f"seeds {seeds[0]} to {seeds[-1]} on {jobs} processes", flush=True)
-    tally, began = Tally(), time.monotonic()
+    runs = [_options(seed, trouble, None) for seed in seeds]
+    runs = [each for each in runs if all(map(each.is_likely_to_meet, likely))]
+    if not runs:
+        what = f"none of the seeds {seeds[0]} to {seeds[-1]} has {' and '.join(likely)}"
+        raise Failure(f"--seeds: {what}; try more of them", USAGE)
+    chosen = f", {len(runs)} of them with {' and '.join(likely)}," if likely else ""
+    processes = "1 process" if jobs == 1 else f"{jobs} processes"
+    print(f"seeds {seeds[0]} to {seeds[-1]}{chosen} on {processes}", flush=True)
+    tally, began, interrupted = Tally(), time.monotonic(), False
     bar = _bar() if sys.stdout.isatty() else None
-    with bar or nullcontext():
-        task = None if bar is None else bar.add_task("", total=len(seeds), news="")
-        for outcome in outcomes([_options(seed, trouble, None) for seed in seeds], jobs):
-            tally.add(outcome)
-            if bar is not None and task is not None:
-                bar.update(task, advance=1, news=_news(tally, time.monotonic() - began))
-            else:
-                print(_line(outcome), flush=True)
-            if outcome.problem:
-                _report(outcome, trouble, bar)
-    seconds = time.monotonic() - began
+    with bar or nullcontext(), closing(outcomes(runs, jobs)) as found:
+        task = None if bar is None else bar.add_task("", total=len(runs), news="")
+        try:
+            for outcome in found:
+                tally.add(outcome)
+                if bar is not None and task is not None:
+                    bar.update(task, advance=1, news=_news(tally, time.monotonic() - began))
+                else:
+                    print(_line(outcome), flush=True)
+                if outcome.problem:
+                    _report(outcome, trouble, bar, is_first=len(tally.failed) == 1)
+                if stop_at_first and tally.failed:
+                    break
+        except KeyboardInterrupt:
+            interrupted = True
+    if tally.count < len(runs):
+        why = "interrupted" if interrupted else "stopped at the first failure"
+        print(f"{why} after {tally.count} of {len(runs)} seeds")
+    _print_tally(tally, time.monotonic() - began, trouble)
+    return INTERRUPTED if interrupted else tally.verdict
+
+
+def _print_tally(tally: Tally, seconds: float, trouble: float | None) -> None:
     print(f"{tally.count} seeds in {seconds:.0f} s: {_rates(tally, seconds)}")
     print(f"faults: {_counts(tally.faults) or 'none'}; {tally.losses} losses on record")
     for outcome in tally.failed:
         print(f"{outcome.verdict.name}: {replay_command(outcome.seed, trouble)}")
-    print(tally.digest)
-    return tally.verdict
+    print(tally.digest, flush=True)
 
 
 def _line(outcome: Outcome) -> str:
@@ -213,12 +290,16 @@ def _line(outcome: Outcome) -> str:
     )
 
 
-def _report(outcome: Outcome, trouble: float | None, bar: Progress | None) -> None:
+def _report(
+    outcome: Outcome, trouble: float | None, bar: Progress | None, *, is_first: bool
+) -> None:
     """Above the bar, if there is one."""
     text = (
         f"seed {outcome.seed}: {outcome.verdict.name}\n{outcome.problem}\n"
         f"again: {replay_command(outcome.seed, trouble)}"
     )
+    if is_first:
+        text += f"\nsmaller: {minimize_command(outcome.seed, trouble)}"
     if bar is None:
         print(text, flush=True)
     else:
@@ -226,12 +307,13 @@ def _report(outcome: Outcome, trouble: float | None, bar: Progress | None) -> No
 
 
 def _rates(tally: Tally, seconds: float) -> str:
+    from ottla.sim.seeds import speed_text
+
     seconds = max(seconds, 1e-6)
     return (
         f"{len(tally.failed)} failed, {tally.count / seconds:.1f} seeds/s, "
         f"{tally.events / seconds / 1000:.0f}k events/s, "
-        f"{tally.virtual_s / 3600:.1f} virtual hours, {tally.speed:.0f} times as fast as real time "
-        f"on each core"
+        f"{tally.virtual_s / 3600:.1f} virtual hours, {speed_text(tally.virtual_s, tally.cpu_s)}"
     )
 
 
@@ -266,27 +348,44 @@ def _bar() -> Progress:
 # Fewer faults
 
 
-def _minimize(seed: int, trouble: float | None) -> int:
+def _minimize(seed: int, trouble: float | None, jobs: int = 1) -> int:
     from ottla.sim.scenario import Verdict
     from ottla.sim.seeds import minimize, run
 
     options = _options(seed, trouble, None)
     _print_options(options)
-    first = run(options)
+    began = time.monotonic()
+    first = smallest = run(options)
     if first.verdict is Verdict.PASSED:
         raise Failure(f"--minimize: seed {seed} passes, there is nothing to leave out", USAGE)
     print(f"{first.verdict.name} after {len(first.struck)} faults", flush=True)
+    searching = time.monotonic()
 
-    def tell(tried: int, smallest: Outcome) -> None:
-        print(f"{tried} tried: {len(smallest.struck)} faults are enough", flush=True)
+    def tell(tried: int, found: Outcome) -> None:
+        nonlocal smallest
+        each = f"{tried} tried, {(time.monotonic() - searching) / tried:.1f} s each:"
+        if found is smallest:
+            print(f"{each} still {len(found.struck)} faults", flush=True)
+        else:
+            smallest = found
+            command = replay_command(seed, trouble, found.struck)
+            print(f"{each} {len(found.struck)} faults are enough: {command}", flush=True)
 
-    smallest = minimize(options, first, tell).outcome
-    again = run(_options(seed, trouble, frozenset(smallest.struck)))
-    assert again.digest == smallest.digest, "the same faults of the same seed are another run (C5)"
-    print("what happened:")
+    interrupted = False
+    try:
+        minimize(options, first, tell, jobs)
+    except KeyboardInterrupt:
+        interrupted = True
+        print("interrupted; the best so far:")
+    else:
+        again = run(_options(seed, trouble, frozenset(smallest.struck)))
+        assert again.digest == smallest.digest, (
+            "the same faults of the same seed are another run (C5)"
+        )
+    print("what happened:" if smallest.struck else "no fault is needed: it fails by itself")
     for line in smallest.story:
         print(f"  {line}")
-    _print_outcome(smallest)
+    _print_outcome(smallest, time.monotonic() - began)
     print(f"again: {replay_command(seed, trouble, smallest.struck)}")
-    print(smallest.digest)
-    return smallest.verdict
+    print(smallest.digest, flush=True)
+    return INTERRUPTED if interrupted else smallest.verdict

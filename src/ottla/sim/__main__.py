@@ -2,10 +2,13 @@
 
     python -m ottla.sim --seed 7 [--trace FILE] [--trouble SECONDS]
     python -m ottla.sim --seeds 0..100 --jobs 2 [--results FILE] [--require-coverage]
-    python -m ottla.sim --results FILE --summary docs/SIMULATOR.md
+    python -m ottla.sim --results FILE --summary docs/SIMULATOR-RESULTS.md
 
 At the end of many seeds stands how often each rare state was met. Exit codes: 0 all passed, 10 a crash, 20 a
-broken invariant, 30 no progress (the first that occurred), 40 something that was to be covered was not.
+broken invariant, 30 no progress (the first that occurred), 40 something that was to be covered was not, 2 wrong
+usage, 130 Ctrl-C, after which stands what is known so far.
+
+`ottla sim` is what people use by day: --minimize, --faults, --profile, --with-fault and --stop-at-first are there.
 """
 
 from __future__ import annotations
@@ -15,27 +18,35 @@ import logging
 import os
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import IO
 
 from ottla.sim.coverage import RARE
 from ottla.sim.results import line_of, write_summary
 from ottla.sim.scenario import Options, Outcome, Verdict, run_seed
-from ottla.sim.seeds import HASH_SEED, Tally, outcomes
+from ottla.sim.seeds import HASH_SEED, Tally, outcomes, speed_text
 
 NOT_COVERED = 40
+INTERRUPTED = 130
 PROGRESS_EVERY_S = 30.0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m ottla.sim", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m ottla.sim",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--seed", type=int, help="one seed, with all that is known about it")
+    which.add_argument("--seed", type=_seed, help="one seed, with all that is known about it")
     which.add_argument("--seeds", type=_range, metavar="A..B", help="A to B-1, a line each")
     parser.add_argument("--jobs", type=int, default=1, help="processes for --seeds")
-    parser.add_argument("--trace", metavar="FILE", help="write every event of --seed there")
     parser.add_argument(
-        "--trouble", type=float, metavar="S", help="so long under faults, not what the seed says"
+        "--trace", type=Path, metavar="FILE", help="write every event of --seed there"
+    )
+    parser.add_argument(
+        "--trouble", type=float, metavar="S", help="so long under faults; all else as the seed says"
     )
     parser.add_argument(
         "--results", type=Path, metavar="FILE", help="append what each of --seeds came to, as JSON"
@@ -52,6 +63,8 @@ def main() -> int:
         parser.error("--summary needs --results")
     if arguments.seed is None and arguments.seeds is None and arguments.summary is None:
         parser.error("one of --seed, --seeds and --summary is wanted")
+    if arguments.trace is not None and arguments.seed is None:
+        parser.error("--trace goes with --seed only")
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         # Our own code does not depend on it; whatever it imports might.
         environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
@@ -62,7 +75,12 @@ def main() -> int:
         logging.disable()
     code: int = Verdict.PASSED
     if arguments.seed is not None:
-        code = _run_one(arguments.seed, arguments.trouble, arguments.trace)
+        try:
+            trace = nullcontext() if arguments.trace is None else arguments.trace.open("w")
+        except OSError as error:
+            parser.error(f"--trace {arguments.trace}: {error.strerror}")
+        with trace as file:
+            code = _run_one(arguments.seed, arguments.trouble, file)
     elif arguments.seeds is not None:
         code = _run_many(arguments)
     if arguments.summary is not None:
@@ -77,19 +95,26 @@ def _range(text: str) -> range:
     return range(int(first), int(end))
 
 
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: a seed is a number, 0 or more")
+    return int(text)
+
+
 def _replay(seed: int, trouble_s: float | None) -> str:
-    options = "" if trouble_s is None else f" --trouble {trouble_s}"
+    options = "" if trouble_s is None else f" --trouble {trouble_s:g}"
     return f"again: python -m ottla.sim --seed {seed}{options}"
 
 
-def _run_one(seed: int, trouble_s: float | None, trace: str | None) -> int:
+def _run_one(seed: int, trouble_s: float | None, trace: IO[str] | None) -> int:
     options = Options.draw(seed, trouble_s)
     for line in options.lines():
         print(line, flush=True)
+    began = time.monotonic()
     outcome = run_seed(seed, keep_trace=trace is not None, options=options)
-    if trace is not None and outcome.trace is not None:
-        with open(trace, "w") as file:
-            file.writelines(f"{line}\n" for line in outcome.trace)
+    seconds = time.monotonic() - began
+    if trace is not None:
+        trace.writelines(f"{line}\n" for line in outcome.trace or ())
     faults = " ".join(f"{kind}:{count}" for kind, count in outcome.faults.items())
     print(f"met {faults or 'no fault'}")
     print(
@@ -98,7 +123,7 @@ def _run_one(seed: int, trouble_s: float | None, trace: str | None) -> int:
         f"they excuse {outcome.excused}; {outcome.events} events in "
         f"{outcome.virtual_s:.1f} virtual seconds"
     )
-    print(f"{outcome.speed:.0f} times as fast as real time")
+    print(f"{speed_text(outcome.virtual_s, outcome.cpu_s)}, {seconds:.1f} s of wall time")
     if outcome.verdict is not Verdict.PASSED:
         print(outcome.problem)
         print(f"{outcome.verdict.name}; {_replay(seed, trouble_s)}")
@@ -111,19 +136,28 @@ def _run_many(arguments: argparse.Namespace) -> int:
     tally, began = Tally(), time.monotonic()
     told = began
     runs = [Options.draw(seed, trouble_s) for seed in seeds]
-    with arguments.results.open("a") if arguments.results else nullcontext() as results:
-        for outcome in outcomes(runs, arguments.jobs):
-            tally.add(outcome)
-            if results is not None:
-                results.write(line_of(outcome))
-                results.flush()
-            _tell(outcome, trouble_s)
-            now = time.monotonic()
-            if now - told >= PROGRESS_EVERY_S:
-                told = now
-                print(tally.progress(len(runs), now - began), flush=True)
+    interrupted = False
+    with (
+        arguments.results.open("a") if arguments.results else nullcontext() as results,
+        closing(outcomes(runs, arguments.jobs)) as found,
+    ):
+        try:
+            for outcome in found:
+                tally.add(outcome)
+                if results is not None:
+                    results.write(line_of(outcome))
+                    results.flush()
+                _tell(outcome, trouble_s)
+                now = time.monotonic()
+                if now - told >= PROGRESS_EVERY_S:
+                    told = now
+                    print(tally.progress(len(runs), now - began), flush=True)
+        except KeyboardInterrupt:
+            interrupted = True
     _tell_tally(tally)
     print(tally.progress(len(runs), time.monotonic() - began))
+    if interrupted:
+        return INTERRUPTED
     absent = tally.never_happened
     if not tally.failed and arguments.require_coverage and absent:
         return NOT_COVERED

@@ -8,6 +8,7 @@ from ottla.controller.draft import UNCLEAN_ELECTION
 from ottla.log.log import Log
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import DIRECTORY_LOST, NO_LEADER, RECOVERING
+from ottla.replica.partition import Role
 from ottla.sim.claims import Claims
 from ottla.sim.cluster import SimCluster
 from ottla.sim.oracle import Copy, Ledger, Violation
@@ -191,6 +192,19 @@ class Books:
         """What the controller has decided about it."""
         decided = self._partition_image(key)
         return "unknown" if decided is None else decision(decided)
+
+    def standing(self, key: TopicPartition) -> str:
+        """Who takes itself for its leader, and what the controller has decided."""
+        leaders = [
+            f"{node.host.name} says {partition!r}"
+            for node in self.cluster.nodes.values()
+            if node.node is not None
+            and node.node.broker is not None
+            and (partition := node.node.broker.replicas.partitions.get(key)) is not None
+            and partition.role is Role.LEADER
+        ]
+        decided = f"the controller of {key.topic}-{key.partition} {self.describe(key)}"
+        return "; ".join([*leaders, decided])
 
     def _partition_image(self, key: TopicPartition) -> PartitionImage | None:
         topic = self.image.topics.get(key.topic)

@@ -513,10 +513,7 @@ class Checkers(Books):
             and (holds_all or replica.is_doubtful or replica.is_wrong or self._allows_unclean(key))
         ):
             self._note(key, node, f"leads, maybe with losses, with end {replica.copy.end}")
-            agreed = ledger.copy.floor(replica.copy.end)
-            start = max(replica.copy.start, ledger.copy.start)
-            while agreed > start and ledger.copy.hash_at(agreed) != replica.copy.hash_at(agreed):
-                agreed = ledger.copy.floor(agreed - 1)
+            agreed = ledger.copy.agreed(replica.copy)
             must_have = self.is_durable and self.disks_are_whole and not self._allows_unclean(key)
             if must_have and agreed < ledger.end:
                 what = f"lost what was flushed before it counted: {agreed} of {ledger.end}"
@@ -552,7 +549,8 @@ class Checkers(Books):
             return
         if role is not Role.LEADER:
             if ledger.end > was:
-                raise self._fail("D9", node, key, f"no leader has committed that: {partition!r}")
+                what = f"the highest that a leader has committed is {was}"
+                raise self._fail("D9", node, key, f"HW {high_watermark}, but {what}: {partition!r}")
             return
         if replica.under_min_isr and partition.is_under_min_isr and high_watermark > was:
             raise self._fail("D9", node, key, f"HW moved below min.insync.replicas: {partition!r}")
@@ -632,13 +630,13 @@ class Checkers(Books):
         if replica is not None and committed < replica.copy.start <= self._ledger(key).end:
             return  # it had all that: a later leader committed more, and retention took it there
         if replica is None or replica.copy.hash_at(committed) != leader.copy.hash_at(committed):
-            end = -1 if replica is None else replica.copy.end
+            lacks = _lacks(replica, leader.copy, committed)
             raise self._fail(
                 rule,
                 member,
                 key,
-                f"is taken to hold all below {high_watermark} and does not (end {end}); "
-                f"the leader says {partition!r}, the controller {self._partition_image(key)}",
+                f"is taken to hold all below {high_watermark}, and {lacks}; "
+                f"the leader says {partition!r}, the controller {self.describe(key)}",
             )
 
     # Decisions of the controller
@@ -678,7 +676,7 @@ class Checkers(Books):
     ) -> None:
         """M8: epochs rise. D12: who leads was entitled to. D10: who joins is alive and stays."""
         if now.leader_epoch < was.leader_epoch or now.partition_epoch <= was.partition_epoch:
-            raise self._fail("M8", node, key, f"epochs fell: {was} to {now}")
+            raise self._fail("M8", node, key, f"epochs fell: {_change(was, now)}")
         if now.leader != NO_LEADER and now.leader_recovery_state == RECOVERING:
             self._ledger(key).recovered_in = now.leader_epoch
         if now.leader not in (was.leader, NO_LEADER):
@@ -694,14 +692,15 @@ class Checkers(Books):
                 self._ledger(key).unclean_in = now.leader_epoch
             if now.leader not in entitled and not recovers:
                 raise self._fail(
-                    "D12", node, key, f"the new leader was not entitled: {was} to {now}"
+                    "D12", node, key, f"the new leader was not entitled: {_change(was, now)}"
                 )
             if not self._quorum.replay.is_alive(now.leader):
-                raise self._fail("D12", node, key, f"the new leader is not alive: {now}")
+                raise self._fail("D12", node, key, f"the new leader is not alive: {decision(now)}")
         for member in now.isr:
             broker = image.brokers.get(member)
             if member not in was.isr and (broker is None or broker.in_controlled_shutdown):
-                raise self._fail("D10", node, key, f"{member} joined while it leaves: {now}")
+                what = f"{member} joined while it leaves: {decision(now)}"
+                raise self._fail("D10", node, key, what)
             elected = now.leader_epoch > was.leader_epoch and now.replicas == was.replicas
             if member not in was.isr and not elected:
                 self._check_joined(member, key, now)
@@ -717,12 +716,13 @@ class Checkers(Books):
         if replica is not None and ledger.losses and replica.copy.start > ledger.losses[-1][0]:
             holds = True  # it began anew at a leader whose records are lost: nothing to compare
         if not holds and now.leader_epoch >= ledger.loss_epoch:
-            end = -1 if replica is None else replica.copy.end
+            lacks = _lacks(replica, ledger.copy, ledger.end)
             raise self._fail(
                 "D10",
                 member,
                 key,
-                f"is to be in the ISR without all that is committed below {ledger.end} (end {end}): {now}",
+                f"is to be in the ISR without all that is committed below {ledger.end}: {lacks}; "
+                f"the controller: {decision(now)}",
             )
 
     def _check_strong_isr(self, key: TopicPartition) -> None:
@@ -740,3 +740,14 @@ class Checkers(Books):
                 and partition.leader_epoch >= self._ledger(key).loss_epoch
             ):
                 self._strong_isr(key, partition, replica)
+
+
+def _lacks(replica: Replica | None, whole: Copy, end: int) -> str:
+    """Which offsets below `end` of a log that has them all it has not, or has otherwise."""
+    if replica is None:
+        return f"it has no replica, and lacks {whole.start}..{end - 1}"
+    return f"it lacks {whole.agreed(replica.copy)}..{end - 1} (its log ends at {replica.copy.end})"
+
+
+def _change(was: PartitionImage, now: PartitionImage) -> str:
+    return f"from {decision(was)} to {decision(now)}"

@@ -91,8 +91,8 @@ class Deeds:
         return self._random.choice(nodes) if nodes else None
 
     def _say(self, what: str) -> None:
-        self._cluster.world.loop.trace("nemesis", what)
-        self.story.append(f"{self._cluster.world.loop.time():.6f} {what}")
+        self._cluster.world.loop.trace.quote("nemesis", what)
+        self.story.append(f"{self._cluster.world.loop.time():.6f} nemesis: {what}")
         self._checkers.note_everywhere(what)
 
     def _names(self) -> list[str]:

@@ -73,6 +73,7 @@ async def fetch_committed(
     group = {"group_id": member.group, "member_id": None, "member_epoch": -1, "topics": asked}
     fields = {"groups": [group], "require_stable": True}
     answer = await member.coordinator.ask(ApiKey.OFFSET_FETCH, fields, FETCH_VERSION)
+    by = member.coordinator.answered_by
     (told,) = answer.groups
     if int(told.error_code) != ErrorCode.NONE:
         member.coordinator.forget()
@@ -83,7 +84,7 @@ async def fetch_committed(
             if int(row.error_code) == ErrorCode.NONE:
                 partition = TopicPartition(topic.name, int(row.partition_index))
                 offset = int(row.committed_offset)
-                oracle.read((member.group, partition), row.metadata or "", offset, begun)
+                oracle.read((member.group, partition), row.metadata or "", offset, begun, by)
                 found[partition] = offset
     return found
 
@@ -305,4 +306,4 @@ class CommittedReader:
 
     def _fail(self, what: str) -> None:
         topic, number = self.partition
-        self._oracle.fail("C3", f"a reader of {topic}-{number}", what)
+        self._oracle.fail("C3", f"a reader of {topic}-{number}", what, [f"{topic}-{number}"])

@@ -228,4 +228,5 @@ def _check_owners(oracle: GroupOracle, group: ConsumerGroup) -> None:
                             f"group {group.id}, epoch {group.epoch}",
                             f"partition {number} is given to {member.id}, epoch {member.epoch}, "
                             f"and {other} has not given it up",
+                            [group.id],
                         )

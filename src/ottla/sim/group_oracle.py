@@ -16,17 +16,23 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from ottla.broker.groups import GROUP_TOPIC
 from ottla.broker.verification import TRANSACTION_TOPIC
+from ottla.metadata.image import Delta, MetadataImage
+from ottla.sim.books import decision
 from ottla.sim.oracle import Loss, Violation
 from ottla.wire.types import TopicPartition
 
-NOTES_KEPT = 40
+NOTES_KEPT = 1000
+NOTES_TOLD = 40
 NO_OFFSET = -1
 ABORTED = "its transaction was aborted"
 OFFSETS, TRANSACTIONS = TopicPartition(GROUP_TOPIC, 0), TopicPartition(TRANSACTION_TOPIC, 0)
 """Where the coordinators write: one partition each, in every run."""
+COORDINATED_BY = {"C3": (TRANSACTIONS, OFFSETS), "C4": (OFFSETS,)}
+"""Whose leaders decide what the rule is about."""
 
 Place = tuple[str, TopicPartition]
 """A group, and a partition that it reads."""
@@ -47,6 +53,8 @@ class Commit:
     """From then on it has surely happened."""
     replaced: float = inf
     """From then on another has surely taken its place."""
+    replaced_by: str = ""
+    """The name of the first that is known to have done so."""
     replaced_below: float = inf
     """Where the log of offsets ended when that was known: the other lies below, if it is known to be there at all."""
     refused: str = ""
@@ -95,8 +103,8 @@ class Register:
             newest = max(self._current, key=lambda each: each.begun)
             return (
                 f"{offset} ({name!r}, committed at {commit.begun:.6f}) was read at {begun:.6f}, and "
-                f"at {commit.replaced:.6f} it was no longer there; "
-                f"the newest is {newest.offset} ({newest.name!r})"
+                f"at {commit.replaced:.6f} it was no longer there: {commit.replaced_by!r} had replaced "
+                f"it; the newest is {newest.offset} ({newest.name!r})"
             )
         commit.ended = min(commit.ended, now)
         self._replaced_by(commit, begun, now, below)
@@ -108,7 +116,7 @@ class Register:
         for commit in self._commits.values():
             stays = commit in self._current or commit.refused not in ("", ABORTED)
             if commit.replaced_below > first and not stays:
-                commit.replaced, commit.refused = inf, ""
+                commit.replaced, commit.replaced_by, commit.refused = inf, "", ""
                 self._current.append(commit)
         self._replaced.clear()
 
@@ -119,7 +127,8 @@ class Register:
             return
         for other in self._current[:]:
             if other is not commit and other.ended <= since:
-                other.replaced = min(other.replaced, now)
+                if now < other.replaced:
+                    other.replaced, other.replaced_by = now, commit.name
                 self._current.remove(other)
                 self._replaced.append(other)
         if below < inf:
@@ -165,13 +174,28 @@ class Transaction:
     def inputs(self) -> Iterator[tuple[TopicPartition, int]]:
         return map(input_of, self.values)
 
+    @property
+    def subjects(self) -> list[str]:
+        """What a note may be about that helps to understand what became of it."""
+        places = [part for (group, source), _ in self.commits for part in (group, text(source))]
+        return [self.transactional_id, *places, *map(text, self.values.values())]
+
     def __str__(self) -> str:
         return f"transaction {self.name} of {self.transactional_id} (producer {self.producer})"
 
 
+class Note(NamedTuple):
+    line: str
+    about: tuple[str, ...]
+    """Groups, partitions, transactional ids."""
+
+
 class GroupOracle:
     def __init__(
-        self, now: Callable[[], float], end_of: Callable[[TopicPartition], int] = lambda _: 0
+        self,
+        now: Callable[[], float],
+        end_of: Callable[[TopicPartition], int] = lambda _: 0,
+        standing: Callable[[TopicPartition], str] = lambda _: "",
     ) -> None:
         self.violations: list[Violation] = []
         self.transactions: dict[str, Transaction] = {}
@@ -185,9 +209,11 @@ class GroupOracle:
         """How far readers of what is committed have got: below, everything is decided."""
         self._now = now
         self._end_of = end_of
+        self._standing = standing
+        """Who takes itself for the leader of a partition, and what the controller says."""
         self._registers: dict[Place, Register] = {}
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
-        self._notes: deque[str] = deque(maxlen=NOTES_KEPT)
+        self._notes: deque[Note] = deque(maxlen=NOTES_KEPT)
         self._heirs: dict[str, tuple[str, float]] = {}
         """By transactional id: its newest producer, and since when it is."""
         self._generations: dict[str, int] = {}
@@ -197,18 +223,33 @@ class GroupOracle:
         self._lost_epochs: dict[int, int] = {}
         """Up to there the coordinators may count once more, having lost what they knew."""
 
-    def note(self, what: str) -> None:
-        self._notes.append(f"{self._now():.6f} {what}")
+    def note(self, what: str, *about: str) -> None:
+        self._notes.append(Note(f"{self._now():.6f} {what}", about))
 
-    def fail(self, rule: str, who: str, what: str) -> None:
+    def decided(self, _: int, __: MetadataImage, after: MetadataImage, delta: Delta) -> None:
+        """What the controller did: of the coordinators' partitions it belongs to the story."""
+        for topic_id, number in delta.changed_partitions:
+            topic = after.topics_by_id.get(topic_id)
+            if topic is not None and TopicPartition(topic.name, number) in (OFFSETS, TRANSACTIONS):
+                where = f"{topic.name}-{number}"
+                self.note(f"controller: {where} {decision(topic.partitions[number])}", where)
+
+    def fail(self, rule: str, who: str, what: str, about: Iterable[str], by: str = "") -> None:
+        """With the notes about nothing but `about` and the coordinators. `by`: the host that said so."""
+        partitions = COORDINATED_BY[rule]
+        subjects = {*about, *map(text, partitions)}
+        story = [note.line for note in self._notes if subjects.issuperset(note.about)]
+        coordinator = f"{by} answered as coordinator" if by else ""
+        standing = [self._standing(partition) for partition in partitions]
+        what = "; ".join(filter(None, (what, coordinator, *standing)))
         where = f"{who}, at {self._now():.6f}"
-        self.violations.append(Violation(rule, where, what, list(self._notes)))
+        self.violations.append(Violation(rule, where, what, story[-NOTES_TOLD:]))
 
     # What losses explain
 
     def excuse(self, partition: TopicPartition, loss: Loss) -> None:
         """Records of it were lost, and the cluster says so."""
-        self.note(f"{text(partition)} has lost {loss.first} to {loss.end - 1}")
+        self.note(f"{text(partition)} has lost {loss.first} to {loss.end - 1}", text(partition))
         self.losses.setdefault(partition, []).append((self._now(), loss))
         if partition == OFFSETS:
             self._lost_generations |= self._generations
@@ -273,7 +314,7 @@ class GroupOracle:
         """C4: each generation gives a partition to one member."""
         partitions = list(partitions)
         owned = " ".join(map(text, partitions)) or "nothing"
-        self.note(f"{group}: {who} has {owned} in generation {generation}")
+        self.note(f"{group}: {who} has {owned} in generation {generation}", group)
         for partition in partitions:
             owner = self._owners.setdefault((group, generation, partition), who)
             if owner != who and generation > self._lost_generations.get(group, -1):
@@ -281,6 +322,7 @@ class GroupOracle:
                     "C4",
                     f"group {group}",
                     f"generation {generation} gives {text(partition)} to {owner} and to {who}",
+                    [group, text(partition)],
                 )
 
     def _register(self, place: Place) -> Register:
@@ -295,32 +337,38 @@ class GroupOracle:
 
     def committed(self, place: Place, commit: Commit, *, by_marker: bool = False) -> None:
         """That of a transaction counts when its marker is there, which its client does not hear of."""
-        self.note(f"{place[0]}: {commit.offset} of {text(place[1])} is committed ({commit.name})")
+        self._note_of(place, f"{commit.offset} is committed ({commit.name})")
         below = inf if by_marker else self._end_of(OFFSETS)
         self._register(place).done(commit, self._now(), below)
 
     def not_committed(self, place: Place, commit: Commit, why: str) -> None:
         """For good: it was refused."""
-        self.note(f"{place[0]}: {commit.name} is refused: {why}")
+        self._note_of(place, f"{commit.name} is refused: {why}")
         self._register(place).refuse(commit, why)
 
-    def read(self, place: Place, name: str, offset: int, begun: float) -> None:
-        """C4: a committed offset is a register that loses nothing."""
+    def _note_of(self, place: Place, what: str) -> None:
+        group, partition = place[0], text(place[1])
+        self.note(f"{group}, {partition}: {what}", group, partition)
+
+    def read(self, place: Place, name: str, offset: int, begun: float, by: str = "") -> None:
+        """C4: a committed offset is a register that loses nothing. `by`: the host that said so."""
         self.reads += 1
         end = self._end_of(OFFSETS)
         problem = self._register(place).read(name, offset, begun, self._now(), end)
-        self.note(f"{place[0]}: read {offset} of {text(place[1])} ({name})")
+        self._note_of(place, f"read {offset} ({name}){' from ' + by if by else ''}")
         if problem is not None:
-            self.fail("C4", f"group {place[0]}, {text(place[1])}", problem)
+            committing = self.transactions.get(name)
+            about = [place[0], text(place[1]), *(committing.subjects if committing else ())]
+            self.fail("C4", f"group {place[0]}, {text(place[1])}", problem, about, by)
 
     def took_a_stale_commit(self, group: str, who: str, generation: int, what: str) -> None:
         if generation > self._lost_generations.get(group, -1):
-            self.fail("C4", f"group {group}", f"took a commit of {who}, which {what}")
+            self.fail("C4", f"group {group}", f"took a commit of {who}, which {what}", [group])
 
     # Transactions
 
     def initialized(self, transactional_id: str, producer: str, instance: str) -> None:
-        self.note(f"{transactional_id}: {instance} is producer {producer}")
+        self.note(f"{transactional_id}: {instance} is producer {producer}", transactional_id)
         self._heirs[transactional_id] = instance, self._now()
 
     def check_fenced(
@@ -342,6 +390,7 @@ class GroupOracle:
                 f"transactional id {transactional_id}",
                 f"{instance} (producer {producer}) had its {what} done, begun at {begun:.6f}, "
                 f"though {heir} had taken over by {since:.6f}",
+                [transactional_id, text(at)],
             )
 
     def _may_be_shared(self, producer: str) -> bool:
@@ -364,7 +413,8 @@ class GroupOracle:
                 transaction.may_be_partial = True
 
     def ended(self, transaction: Transaction, *, committed: bool) -> None:
-        self.note(f"{transaction} is {'committed' if committed else 'aborted'}")
+        end = "committed" if committed else "aborted"
+        self.note(f"{transaction} is {end}", transaction.transactional_id)
         transaction.is_committed, transaction.is_aborted = committed, not committed
         if self._may_be_shared(transaction.producer):
             # Whoever shares it and asks for the same end is told the same next epoch.
@@ -378,16 +428,17 @@ class GroupOracle:
             else:
                 self.not_committed(place, commit, ABORTED)
         if transaction.is_aborted and transaction.seen and not transaction.may_be_partial:
-            self.fail("C3", str(transaction), "was aborted, after readers had been shown it")
+            what = "was aborted, after readers had been shown it"
+            self.fail("C3", str(transaction), what, transaction.subjects)
 
     def saw(
         self, group: str, partition: TopicPartition, offset: int, epoch: int, value: bytes
     ) -> None:
         """A reader of what is committed was shown it, as a leader of this epoch wrote it (C3)."""
         transaction = self.transactions[value.decode().split("=")[1]]
-        where = f"{text(partition)} at {offset}"
+        where, about = f"{text(partition)} at {offset}", [*transaction.subjects, text(partition)]
         if transaction.values.get(value) != partition:
-            self.fail("C3", where, f"{value!r} was not sent there: {transaction}")
+            self.fail("C3", where, f"{value!r} was not sent there: {transaction}", about)
         if self.is_lost(partition, offset, epoch):
             transaction.may_be_partial = True
         if transaction.may_be_partial:
@@ -395,13 +446,13 @@ class GroupOracle:
         transaction.placed.setdefault(value, offset)
         if transaction.seen.setdefault(value, offset) != offset:
             what = f"{value!r} is shown, and was at {transaction.seen[value]}: {transaction}"
-            self.fail("C3", where, what)
+            self.fail("C3", where, what, about)
         if not transaction.asked_to_commit:
-            self.fail(
-                "C3", where, f"{value!r} is shown, which nobody asked to commit: {transaction}"
-            )
+            what = f"{value!r} is shown, which nobody asked to commit: {transaction}"
+            self.fail("C3", where, what, about)
         if transaction.is_aborted:
-            self.fail("C3", where, f"{value!r} is shown, which was aborted: {transaction}")
+            what = f"{value!r} is shown, which was aborted: {transaction}"
+            self.fail("C3", where, what, about)
         self._check_once(group, value, transaction, where)
 
     def _check_once(self, group: str, value: bytes, transaction: Transaction, where: str) -> None:
@@ -415,7 +466,7 @@ class GroupOracle:
         )
         if first is not transaction and not excused:
             what = f"{text(source)} at {position} was processed twice: by {first} and {transaction}"
-            self.fail("C3", where, what)
+            self.fail("C3", where, what, [*first.subjects, *transaction.subjects])
 
     # The end
 
@@ -434,7 +485,8 @@ class GroupOracle:
             total, seen = len(transaction.values), len(transaction.seen)
             if seen not in ((total,) if transaction.is_committed else (0, total)):
                 what = "committed" if transaction.is_committed else "perhaps committed"
-                self.fail("C3", str(transaction), f"{what}, and {seen} of {total} are shown")
+                what = f"{what}, and {seen} of {total} are shown"
+                self.fail("C3", str(transaction), what, transaction.subjects)
         for partition, end in sorted(ends.items()):
             outputs = self.outputs.get((group, partition), {})
             missing = [
@@ -448,4 +500,5 @@ class GroupOracle:
                     f"group {group}, {text(partition)}",
                     f"offset {missing[0]} and {len(missing) - 1} more have no output, though the "
                     f"group has committed {end}",
+                    [group, text(partition)],
                 )

@@ -120,10 +120,11 @@ class GroupWorkload:
         connections: Callable[[str], Connections],
         chance: random.Random,
         end_of: Callable[[TopicPartition], int],
+        standing: Callable[[TopicPartition], str],
     ) -> None:
         self.plan = plan
         self._moods = replace(plan.moods)
-        self.oracle = GroupOracle(host.clock.monotonic, end_of)
+        self.oracle = GroupOracle(host.clock.monotonic, end_of, standing)
         self.processors: list[Processor] = []
         self.committers: list[Committer] = []
         self.readers: list[CommittedReader] = []
@@ -190,7 +191,8 @@ class GroupWorkload:
         self._host.run(processor.run(), name=name)
 
     def _replace(self, paused: Processor) -> None:
-        self.oracle.note(f"{paused.name} pauses, {paused.transactional_id} gets another")
+        name = paused.transactional_id
+        self.oracle.note(f"{paused.name} pauses, {name} gets another", name)
         self._begin_processor(paused.transactional_id, paused.is_modern)
 
     def _begin_committer(self) -> None:

@@ -39,6 +39,8 @@ class Coordinator:
         self._kind = kind
         self._key = key
         self._address: tuple[str, int] | None = None
+        self.answered_by = ""
+        """The host whose answer was the last."""
 
     def forget(self) -> None:
         self._address = None
@@ -63,9 +65,12 @@ class Coordinator:
         try:
             if self._address is None:
                 self._address = await self.find()
+            host, _ = self._address
             channel = await self._connections.at(self._address)
             request = channel.request(key, fields, version=version, timeout_s=timeout_s)
-            return await self._connections.answer(channel, request)
+            answer = await self._connections.answer(channel, request)
+            self.answered_by = host
+            return answer
         except (OSError, TimeoutError, InvalidFrame):
             self.forget()
             raise

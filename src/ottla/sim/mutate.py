@@ -20,15 +20,14 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
 
 from ottla.sim.mutations import MUTATIONS
 from ottla.sim.scenario import Options, Outcome, Verdict, run_seed
-from ottla.sim.seeds import HASH_SEED, prepare_worker
+from ottla.sim.seeds import HASH_SEED, workers
 
 SEEDS_MAX = 200
 NOT_CAUGHT = "**not caught**"
@@ -77,8 +76,7 @@ def passes(seed: int, trouble_s: float | None) -> bool:
 def order(likely: str, first: int = 0) -> Iterator[int]:
     """Seeds of a profile, or with a kind of fault, from the first on; all of them where none is named."""
     for seed in itertools.count(first):
-        options = Options.draw(seed)
-        if not likely or options.profile == likely or options.faults.weights.get(likely):
+        if not likely or Options.draw(seed).is_likely_to_meet(likely):
             yield seed
 
 
@@ -102,9 +100,7 @@ def findings(names: Sequence[str], seeds_max: int, first: int, jobs: int) -> Ite
     if jobs == 1:
         yield from (hunt(name, seeds_max, first) for name in names)
         return
-    with ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=prepare_worker
-    ) as pool:
+    with workers(jobs) as pool:
         under_way = [pool.submit(hunt, name, seeds_max, first) for name in names]
         for done in as_completed(under_way):
             yield done.result()

@@ -84,6 +84,14 @@ class Copy:
         at = bisect_right(self._ends, offset)
         return self._ends[at - 1] if at else self.start
 
+    def agreed(self, other: Copy) -> int:
+        """The end of the last batch of this one up to which both are the same."""
+        agreed = self.floor(other.end)
+        start = max(self.start, other.start)
+        while agreed > start and self.hash_at(agreed) != other.hash_at(agreed):
+            agreed = self.floor(agreed - 1)
+        return agreed
+
     def add(self, batch: Seen) -> None:
         assert batch.base >= self.end
         if not self.epochs or batch.epoch > self.epochs[-1][0]:

@@ -191,7 +191,7 @@ class Processor:
 
     def _failed(self, transaction: Transaction, error: Exception) -> None:
         """If nobody asked to commit it, it never will be. The next of this id aborts it, or time does."""
-        self._oracle.note(f"{transaction}: {error}")
+        self._oracle.note(f"{transaction}: {error}", transaction.transactional_id)
         if not transaction.asked_to_commit:
             self._oracle.ended(transaction, committed=False)
         self.positions.clear()
@@ -211,13 +211,17 @@ class Processor:
             _, code = await ask()
         except NO_ANSWER:
             return  # lost on its way; this transaction goes on
-        self._oracle.note(f"{self.name}: a late {what} while {self._identity} works: {code.name}")
+        self._note(f"a late {what} while {self._identity} works: {code.name}")
         if code is ErrorCode.NONE and not {at, TRANSACTIONS} & self._oracle.losses.keys():
             self._oracle.fail(
                 "C3",
                 f"transactional id {self.transactional_id}",
                 f"a late {what} of the last transaction was done, in that of {self._identity}",
+                [self.transactional_id],
             )
+
+    def _note(self, what: str) -> None:
+        self._oracle.note(f"{self.name}: {what}", self.transactional_id)
 
     async def _interrupt(self) -> None:
         """A long pause, in which others take the partition over, or also our name; or this process dies,
@@ -277,7 +281,7 @@ class Processor:
                         )
                     return answer, tries
                 if code not in RETRIABLE:
-                    self._oracle.note(f"{self.name}: {what} of {self._identity}: {code.name}")
+                    self._note(f"{what} of {self._identity}: {code.name}")
                     raise Refused(what, code)
                 self._is_doubtful = self._is_doubtful or code not in CERTAIN
                 if code is ErrorCode.CONCURRENT_TRANSACTIONS:

@@ -22,6 +22,7 @@ RATE = 0.25
 AMBUSH, TUG, MANY_PARTITIONS = "ambush", "tug", "many partitions"
 BROAD, GROUPS, TABLE = "broad", "groups", "table"
 """What the others are called: everything from everything; groups and transactions; with a compacted topic."""
+NAMES = (BROAD, GROUPS, TABLE, AMBUSH, TUG, MANY_PARTITIONS)
 
 NEVER = str(2**63 - 1)
 

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from ottla.broker.lifecycle import RegistrationRefused
@@ -113,13 +113,16 @@ class Options:
 
     @staticmethod
     def draw(seed: int, trouble_s: float | None = None) -> Options:
-        options = Options._draw(seed, trouble_s)
+        """What the seed says; `trouble_s` changes how long it is troubled, and nothing else."""
+        options = Options._draw(seed)
+        if trouble_s is not None:
+            options.trouble_s = trouble_s
         if random.Random(f"{seed}/durable").random() < DURABLE_RATE:
             options.flush_everything()
         return options
 
     @staticmethod
-    def _draw(seed: int, trouble_s: float | None) -> Options:
+    def _draw(seed: int) -> Options:
         chance, rare = random.Random(f"{seed}/options"), random.Random(f"{seed}/rare")
         nodes = chance.choice((3, 3, 3, 3, 4, 5))
         topics = []
@@ -165,7 +168,7 @@ class Options:
             pause_s=0.0,
             backoff_s=rare.choice((0.1, 0.1, 0.5, 2.0)),
             patience_s=chance.choice((5.0, 60.0)),
-            trouble_s=chance.choice(TROUBLE_S) if trouble_s is None else trouble_s,
+            trouble_s=chance.choice(TROUBLE_S),
             faults=FaultPlan.draw(chance),
             vandal=VandalPlan.draw(seed),
         )
@@ -226,6 +229,14 @@ class Options:
         return "retention.bytes" in self.topic_settings or any(
             weights.get(kind) for kind in ("retention", "delete_records")
         )
+
+    def with_faults(self, only: frozenset[int] | None) -> Options:
+        """The same run with these of its faults, by number; all for None."""
+        return replace(self, faults=replace(self.faults, only=only))
+
+    def is_likely_to_meet(self, what: str) -> bool:
+        """Whether its profile is called so, or it has faults of that kind."""
+        return self.profile == what or bool(self.faults.weights.get(what))
 
     def lines(self) -> list[str]:
         topics = " ".join(f"{n}:{p}x{f}/{m}" for n, p, f, m in self.topics)
@@ -333,7 +344,9 @@ class Scenario:
                 self.workload.connections,
                 world.loop.random_for("groups"),
                 self.checkers.end_of,
+                self.checkers.standing,
             )
+            self.checkers.on_decisions.append(self.groups.oracle.decided)
             self.checkers.on_loss.append(self.groups.oracle.excuse)
         self.vandal: Vandal | None = None
         if options.vandal is not None:

@@ -8,11 +8,12 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from typing import NamedTuple
 
 from ottla.sim.coverage import missing
@@ -30,10 +31,10 @@ def run(options: Options) -> Outcome:
 
 
 def prepare_worker() -> None:
-    """It says nothing, not even when it is interrupted, and ends with whoever wants its results, however that one
+    """It says nothing, leaves it to whoever wants its results to be interrupted, and ends with that one, however it
     ended. What it imported is not looked at by the collector after every seed."""
     logging.disable()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     gc.freeze()
 
@@ -45,18 +46,41 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def outcomes(runs: Sequence[Options], jobs: int) -> Iterator[Outcome]:
-    """In the order of `runs`."""
-    if jobs == 1:
-        yield from map(run, runs)
-        return
+@contextmanager
+def workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Whoever leaves before they are through, being interrupted or having heard enough, does not wait for them."""
     with ProcessPoolExecutor(
         jobs, mp_context=get_context("spawn"), initializer=prepare_worker
     ) as pool:
         try:
-            yield from pool.map(run, runs)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            yield pool
+        except BaseException:
+            for worker in active_children():
+                worker.terminate()
+            raise
+
+
+RunAll = Callable[[Sequence[Options]], Iterator[Outcome]]
+"""Outcomes in the order of what is run. What nobody waits for any more is left out."""
+
+
+@contextmanager
+def runner(jobs: int) -> Iterator[RunAll]:
+    if jobs == 1:
+        yield lambda runs: (run(options) for options in runs)
+    else:
+        with workers(jobs) as pool:
+            yield lambda runs: pool.map(run, runs)
+
+
+def outcomes(runs: Sequence[Options], jobs: int) -> Generator[Outcome, None, None]:
+    with runner(jobs) as run_all:
+        yield from run_all(runs)
+
+
+def speed_text(virtual_s: float, cpu_s: float) -> str:
+    speed = virtual_s / max(cpu_s, 1e-9)
+    return f"{speed:.0f} virtual seconds per CPU second ({cpu_s:.1f} s of CPU time)"
 
 
 @dataclass
@@ -100,8 +124,8 @@ class Tally:
         left_s = (wanted - self.count) * seconds / max(self.count, 1)
         return (
             f"{self.count} of {wanted} seeds in {seconds:.0f} s, {len(self.failed)} failed; "
-            f"{self.virtual_s / 3600:.1f} virtual hours, {self.speed:.0f} times as fast as real time "
-            f"on each core; {left_s / 60:.0f} min left"
+            f"{self.virtual_s / 3600:.1f} virtual hours, {speed_text(self.virtual_s, self.cpu_s)}; "
+            f"{left_s / 60:.0f} min left"
         )
 
     @property
@@ -136,28 +160,33 @@ def minimize(
     options: Options,
     failed: Outcome,
     tell: Callable[[int, Outcome], None] = lambda tried, smallest: None,
+    jobs: int = 1,
 ) -> Minimized:
     """Delta debugging over the faults of a failed run: leave out as many as can be left out, in ever smaller
-    groups, until each single one that is left is needed. `tell` hears of each try."""
+    groups, until each single one that is left is needed. `tell` hears of each try, so it knows the best when somebody
+    loses patience."""
     assert failed.verdict is not Verdict.PASSED
     wanted = symptom(failed)
     smallest, tried = failed, 0
     groups = 2
-    while len(smallest.struck) > 0:
-        faults = smallest.struck
-        size = -(-len(faults) // groups)
-        for start in range(0, len(faults), size):
-            rest = frozenset(faults[:start] + faults[start + size :])
-            outcome = run(replace(options, faults=replace(options.faults, only=rest)))
-            tried += 1
-            if symptom(outcome) == wanted:
-                smallest = outcome
-                groups = max(groups - 1, 2)
+    with runner(jobs) as run_all:
+        while len(smallest.struck) > 0:
+            faults = smallest.struck
+            size = -(-len(faults) // groups)
+            smaller = [
+                frozenset(faults[:start] + faults[start + size :])
+                for start in range(0, len(faults), size)
+            ]
+            for outcome in run_all([options.with_faults(only) for only in smaller]):
+                tried += 1
+                if symptom(outcome) == wanted:
+                    smallest = outcome
+                    groups = max(groups - 1, 2)
+                    tell(tried, smallest)
+                    break
                 tell(tried, smallest)
-                break
-            tell(tried, smallest)
-        else:
-            if size == 1:
-                break
-            groups = min(groups * 2, len(faults))
+            else:
+                if size == 1:
+                    break
+                groups = min(groups * 2, len(faults))
     return Minimized(smallest, tried)

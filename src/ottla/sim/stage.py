@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any, TypeVar
 
 from ottla.broker.node import Broker
@@ -56,6 +57,8 @@ KINDS = {
     "alter-partition": Kind(ApiKey.ALTER_PARTITION, CONTROLLER_PORT),
     "end-txn": Kind(ApiKey.END_TXN, BROKER_PORT),
 }
+ELECTIONS = {"preferred": 0, "unclean": 1}
+ENDS = {"commit": True, "abort": False}
 CLIENT = "client"
 COMMITTED = "committed"
 
@@ -70,6 +73,10 @@ SETTINGS = {
 
 class ScriptError(Exception):
     """A step that could not be taken."""
+
+
+class NotInTime(ScriptError):
+    """What was waited for has not come about."""
 
 
 class UnflushedIsLost(random.Random):
@@ -93,6 +100,7 @@ class Stage:
         self._producers: dict[str, TransactionalProducer] = {}
         self._events: list[str] = []
         self._pending: dict[str, asyncio.Task[str]] = {}
+        self._brokers: list[SimNode] = []
         self._decided: PartitionImage | None = None
         self._ends = 1
 
@@ -101,6 +109,12 @@ class Stage:
         known = COMMANDS.get(command)
         if known is None:
             raise ScriptError(f"{command} is none of {', '.join(COMMANDS)}")
+        try:
+            signature(known).bind(self, *arguments)
+        except TypeError as error:
+            raise ScriptError(f"{error}; usage: {usage(command)}") from None
+        if not self._brokers and known is not Stage.cluster:
+            raise ScriptError(f"there are no brokers yet; first comes: {usage('cluster')}")
         told = known(self, *arguments)
         self.world.run_for(REACTION_S)
         for name, task in list(self._pending.items()):
@@ -118,7 +132,7 @@ class Stage:
     def cluster(self, brokers: str, *settings: str) -> list[str]:
         """So many brokers, and one controller that never fails."""
         self._cluster = SimCluster(
-            self.world, int(brokers) + 1, {**SETTINGS, **_settings(settings)}, controllers=1
+            self.world, _number(brokers) + 1, {**SETTINGS, **_settings(settings)}, controllers=1
         )
         *self._brokers, self._controller = self._cluster.nodes.values()
         self._checkers = Checkers(self._cluster, History())
@@ -205,13 +219,13 @@ class Stage:
 
     def erase(self, node: str) -> list[str]:
         """The partition's directory on a machine that is down is gone; its identity stays."""
-        self._checkers.logs_erased(int(node))
+        self._checkers.logs_erased(self._node(node).id)
         self._node(node).host.disk.remove_tree(LOG)
         return []
 
     def replace_disk(self, node: str) -> list[str]:
         """A machine that is down gets an empty disk for its logs."""
-        self._checkers.logs_erased(int(node))
+        self._checkers.logs_erased(self._node(node).id)
         self._node(node).host.disk.remove_tree(DATA)
         return []
 
@@ -242,17 +256,17 @@ class Stage:
     def hold(self, kind: str, *nodes: str) -> list[str]:
         """Such requests of these nodes, and the answers, wait for a word of the script."""
         for node in nodes:
-            self._office.hold(KINDS[kind], self._name(node))
+            self._office.hold(_one_of(kind, KINDS), self._name(node))
         return []
 
     def release(self, kind: str, *nodes: str) -> list[str]:
         for node in nodes:
-            self._office.release(KINDS[kind], self._name(node))
+            self._office.release(_one_of(kind, KINDS), self._name(node))
         return []
 
     def send(self, kind: str, node: str, which: str = "1") -> list[str]:
         """The oldest request that waits reaches the other side; or the second, on another connection."""
-        return self._let_through(kind, node, answers=False, which=int(which))
+        return self._let_through(kind, node, answers=False, which=_number(which))
 
     def answer(self, kind: str, node: str) -> list[str]:
         """The oldest answer that waits, or comes, reaches the node that asked."""
@@ -271,12 +285,12 @@ class Stage:
 
     def _next(self, kind: str, node: str, sides: Sequence[bool], which: int = 1) -> Message:
         """The oldest message that waits, or the first that comes: answers, requests, or both."""
-        name = self._name(node)
+        name, wanted = self._name(node), _one_of(kind, KINDS)
         found: list[Message] = []
 
         def is_there() -> bool:
             for answers in sides:
-                messages = self._office.waiting(KINDS[kind], name, answers=answers)
+                messages = self._office.waiting(wanted, name, answers=answers)
                 if len(messages) >= which:
                     found.append(messages[which - 1])
                     return True
@@ -325,12 +339,13 @@ class Stage:
 
     def elect(self, kind: str, node: str) -> list[str]:
         """ElectLeaders, asked of that broker: `preferred` or `unclean`."""
+        election_type = _one_of(kind, ELECTIONS)
         self._checkers.allows_unclean_elections |= kind == "unclean"
         answer = self._ask(
             self._node(node),
             ApiKey.ELECT_LEADERS,
             {
-                "election_type": {"preferred": 0, "unclean": 1}[kind],
+                "election_type": election_type,
                 "topic_partitions": [{"topic": TOPIC.topic, "partitions": [0]}],
                 "timeout": 3000,
             },
@@ -375,7 +390,7 @@ class Stage:
         """What a consumer gets that asks this broker for that offset; one that wants `committed` records
         gets none of a transaction that is open."""
         asked = fetch.FetchPartition(
-            TOPIC.topic, self._topic_id(), 0, -1, int(offset), -1, -1, 1 << 20
+            TOPIC.topic, self._topic_id(), 0, -1, _number(offset), -1, -1, 1 << 20
         )
         request = fetch.FetchRequest(
             max_wait_ms=0,
@@ -412,7 +427,7 @@ class Stage:
 
     def write(self, transactional_id: str, node: str, *values: str) -> list[str]:
         """Records of its transaction, to that broker. Older producers announce the partition first."""
-        producer, told = self._producers[transactional_id], []
+        producer, told = _one_of(transactional_id, self._producers), []
         for value in values:
             if producer.is_older:
                 fields = producer.add_fields(TOPIC)
@@ -435,8 +450,8 @@ class Stage:
 
     def end_transaction(self, transactional_id: str, how: str) -> list[str]:
         """EndTxn, `commit` or `abort`, on a connection of its own."""
-        producer = self._producers[transactional_id]
-        fields, version = producer.end_fields(how == "commit"), producer.end_version
+        producer = _one_of(transactional_id, self._producers)
+        fields, version = producer.end_fields(_one_of(how, ENDS)), producer.end_version
 
         async def end() -> str:
             answer = await self._ask_coordinator(producer, ApiKey.END_TXN, version, fields)
@@ -540,8 +555,12 @@ class Stage:
     def state(self) -> list[str]:
         """Every replica, and what the controller has decided."""
         lines = [self._replica_text(node) for node in self._brokers]
-        assert self._decided is not None
-        return [*lines, f"controller: {decision_text(self._decided)}"]
+        return [*lines, f"controller: {decision_text(self._decision())}"]
+
+    def _decision(self) -> PartitionImage:
+        if self._decided is None:
+            raise ScriptError(f"there is no topic yet; first comes: {usage('topic')}")
+        return self._decided
 
     def _replica_text(self, node: SimNode) -> str:
         partition = self._partition(node)
@@ -571,19 +590,21 @@ class Stage:
     def expect(self, *conditions: str) -> list[str]:
         """Wait until the controller has decided `leader=1 isr=1,2`, or until all logs are `equal`."""
         for condition in conditions:
-            self._until(lambda condition=condition: self._holds(condition), condition)  # type: ignore[misc]
+            try:
+                self._until(lambda condition=condition: self._holds(condition), condition)  # type: ignore[misc]
+            except NotInTime as late:
+                raise NotInTime("\n".join([f"{late}; instead:", *self.state()])) from None
         return []
 
     def _holds(self, condition: str) -> bool:
         name, _, wanted = condition.partition("=")
-        decided = self._decided
-        assert decided is not None
+        decided = self._decision()
         if name == "leader":
-            return decided.leader == (NO_LEADER if wanted == "none" else int(wanted))
+            return decided.leader == (NO_LEADER if wanted == "none" else _number(wanted))
         if name == "isr":
-            return set(decided.isr) == {int(id) for id in wanted.split(",")}
+            return set(decided.isr) == {_number(id) for id in wanted.split(",")}
         if name != "equal":
-            raise ScriptError(f"{name} cannot be expected")
+            raise ScriptError(f"{name} is none of leader=B, isr=B,B, equal")
         logs = [p.log for node in self._brokers if (p := self._partition(node)) is not None]
         contents = {bytes(_content(node.host)) for node in self._brokers if node.is_up}
         ends = {(log.log_end, log.high_watermark) for log in logs}
@@ -592,14 +613,19 @@ class Stage:
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         if not self.world.run_until(condition, PATIENCE_S):
             told = "; ".join(self._events)
-            raise ScriptError(f"not within {PATIENCE_S:.0f} s: {what} ({told or 'no news'})")
+            raise NotInTime(f"not within {PATIENCE_S:.0f} s: {what} ({told or 'no news'})")
 
     def _name(self, node: str) -> str:
         """Of the host of a node, or of the client."""
         return CLIENT if node == CLIENT else self._node(node).host.name
 
     def _node(self, id: str | int) -> SimNode:
-        return self._cluster.nodes[int(id)]
+        node = self._cluster.nodes.get(_number(id))
+        if node is None:
+            raise ScriptError(
+                f"there is no broker {id}, only {ids(each.id for each in self._brokers)}"
+            )
+        return node
 
     def _partition(self, node: SimNode) -> Partition | None:
         broker = _broker(node)
@@ -608,6 +634,33 @@ class Stage:
 
 def _broker(node: SimNode) -> Broker | None:
     return None if node.node is None else node.node.broker
+
+
+def _number(text: str | int) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ScriptError(f"{text} is no number") from None
+
+
+def _one_of(name: str, known: Mapping[str, T]) -> T:
+    if name not in known:
+        raise ScriptError(f"{name} is none of {', '.join(known) or '(nothing yet)'}")
+    return known[name]
+
+
+def usage(command: str) -> str:
+    """How it is written: `send kind node [which]`."""
+    _, *parameters = signature(COMMANDS[command]).parameters.values()
+    words = [
+        f"[{each.name} …]"
+        if each.kind is each.VAR_POSITIONAL
+        else each.name
+        if each.default is each.empty
+        else f"[{each.name}]"
+        for each in parameters
+    ]
+    return " ".join([command, *words])
 
 
 def _settings(texts: Sequence[str]) -> dict[str, str]:

@@ -32,10 +32,16 @@ class Trace:
             return
         now = self._now_ns()
         self._entries.append((now, word, values))
-        if len(self._entries) == HASHED_AT_ONCE:
+        if len(self._entries) >= HASHED_AT_ONCE:
             self._hash_entries()
         if self.lines is not None:
             self._keep(" ".join((word, *map(str, values))))
+
+    def quote(self, who: str, what: str) -> None:
+        """An event like any other, written down as what is told is."""
+        if not self._ended:
+            self._entries.append((self._now_ns(), who, (what,)))
+            self.tell(f"{who}: {what}")
 
     def tell(self, what: str) -> None:
         """Not part of the hash: it follows from what is."""

@@ -192,3 +192,39 @@ def test_after_a_loss_an_older_commit_may_be_read_unless_what_replaced_it_lies_b
     assert "no longer there" in str(register.read("a", 5, 8.0, 9.0))
     register.done(register.begin("d", 8, 10.0), 11.0, below=9)
     assert "no longer there" in str(register.read("b", 6, 12.0, 13.0))
+
+
+def test_a_failure_says_who_answered_what_replaced_the_value_and_only_what_concerns_it() -> None:
+    clock = iter(range(1, 1000))
+    oracle = GroupOracle(lambda: float(next(clock)), standing=lambda at: f"n3 says {at} leader")
+    for place in (PLACE, ("other", IN), ("g", TopicPartition("in", 1))):
+        for name in ("a", "b"):
+            oracle.committed(place, oracle.begin_commit(place, name, 5))
+    oracle.assigned("g", 1, "m", [IN])
+    oracle.note("txn-1: p is producer 7/0", "txn-1")
+    oracle.note("controller: __consumer_offsets-0 leader 3", "__consumer_offsets-0")
+    oracle.read(PLACE, "a", 5, begun=900.0, by="n2")
+    (violation,) = oracle.violations
+    assert "no longer there: 'b' had replaced it" in violation.what
+    assert violation.what.endswith(
+        "n2 answered as coordinator; n3 says __consumer_offsets-0 leader"
+    )
+    assert [line.partition(" ")[2] for line in violation.history] == [
+        "g, in-0: 5 is committed (a)",
+        "g, in-0: 5 is committed (b)",
+        "g: m has in-0 in generation 1",
+        "controller: __consumer_offsets-0 leader 3",
+        "g, in-0: read 5 (a) from n2",
+    ]
+
+
+def test_a_failure_of_a_transaction_tells_of_its_transactional_id() -> None:
+    oracle = GroupOracle(lambda: 1.0)
+    for name in ("x", "y"):
+        transaction = oracle.begin_transaction(name, f"txn-{name}", "7/0")
+        transaction.values[f"in/0/0={name}".encode()] = OUT
+        oracle.ended(transaction, committed=False)
+    oracle.saw("g", OUT, 0, 0, b"in/0/0=x")
+    assert [line.partition(" ")[2] for line in oracle.violations[-1].history] == [
+        "transaction x of txn-x (producer 7/0) is aborted"
+    ]
