@@ -22,7 +22,7 @@ QUICK = {
     "fetches_before_it_has_flushed": "M4",
     "leader_does_not_note_its_epoch": "assertion",
     "truncates_to_its_high_watermark": "D7",
-    "shows_uncommitted_records": "D11",
+    "shows_uncommitted_records": "C3",
     "last_stable_offset_is_the_high_watermark": "C3",
     "aborted_offsets_are_kept": "C4",
     "metadata_counts_as_flushed_too_soon": "M4",
