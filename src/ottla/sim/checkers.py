@@ -182,14 +182,18 @@ class Checkers(Books):
         restarts then, or begins anew there, knows of its producer only what came later, not this one sent again,
         and takes an older one sent again for the first (seed 163)."""
         key = batch.partition
-        seen = (watched.replicas.get(key) for watched in self._watched.values())
-        start = max((replica.log_start for replica in seen if replica is not None), default=0)
+        start = self._highest_start(key)
         return any(
             each.producer_id == batch.producer_id
             and batch.sequence in (each.sequence, each.sequence + each.end - each.base)
             for each in self._ledger(key).copy.batches
             if each.end <= start
         )
+
+    def _highest_start(self, key: TopicPartition) -> int:
+        """Of all replicas: what is below may be gone from any of them."""
+        seen = (watched.replicas.get(key) for watched in self._watched.values())
+        return max((replica.log_start for replica in seen if replica is not None), default=0)
 
     def _reads_wrongly(self, node: int, key: TopicPartition) -> bool:
         """What it rebuilt its producers from after a restart may not be what was written."""
@@ -294,10 +298,12 @@ class Checkers(Books):
         if before is not None:
             # Before what has expired is forgotten: that may count as something else than it did then.
             missing = replica.copy.missing(before.copy, disk, partition.log)
+            # Whoever died within something may have been about to begin anew where its leader's log begins.
+            expired = max(before.log_start, self._highest_start(key) if before.died_midway else 0)
             lost = [
                 batch
                 for batch in missing
-                if batch.end > before.log_start
+                if batch.end > expired
                 and not (before.died_midway and ledger.copy.hash_at(batch.end) != batch.hash)
             ]
         self._forget_expired(watched, key, partition.log, replica)
