@@ -252,6 +252,7 @@ class Checkers(Books):
                 self._note(key, node, "no longer serves its replica")
                 self._look_a_last_time(watched, key, replica)
                 self._doubt(node, replica)
+                replica.died_midway = True  # its disk may have failed within something
                 replica.partition, replica.state = None, None
 
     def _look_a_last_time(self, watched: Watched, key: TopicPartition, replica: Replica) -> None:
