@@ -29,15 +29,13 @@ session = (
 queries: dict[str, Any] = {}
 
 
-def write(
-    bootstrap: str, topic: str, start: int, end: int, options: dict[str, str] | None = None
-) -> None:
+def write(bootstrap: str, topic: str, start: int, end: int) -> None:
     """The numbers from start to end, each its own key."""
     number = col("id").cast("string")
     rows = session.range(start, end, numPartitions=2).select(
         number.alias("key"), number.alias("value")
     )
-    save(rows, {"kafka.bootstrap.servers": bootstrap, "topic": topic, **(options or {})})
+    save(rows, {"kafka.bootstrap.servers": bootstrap, "topic": topic})
 
 
 def save(rows: DataFrame, options: dict[str, str]) -> None:
@@ -126,30 +124,6 @@ def copy(bootstrap: str, source: str, target: str, everything: bool) -> None:
         queries[target] = writer.trigger(processingTime="100 milliseconds").start()
 
 
-def watch(bootstrap: str, topic: str) -> None:
-    """Streams what comes to nowhere, as soon as it comes."""
-    rows = (
-        session.readStream.format(FORMAT)
-        .options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
-        .load()
-    )
-    queries[topic] = (
-        rows.writeStream.format("noop")
-        .option("checkpointLocation", f"{DIRECTORY}/checkpoint-{topic}")
-        .start()
-    )
-
-
-def batches(topic: str) -> list[int]:
-    """When all that is there is done: how many milliseconds each micro-batch with rows has taken."""
-    queries[topic].processAllAvailable()
-    return [
-        progress["durationMs"]["triggerExecution"]
-        for progress in queries[topic].recentProgress
-        if progress["numInputRows"]
-    ]
-
-
 def stop(target: str) -> None:
     """Where the query had failed, its reason."""
     query = queries.pop(target)
@@ -163,10 +137,7 @@ def text(value: bytes | None) -> str | None:
     return None if value is None else bytes(value).decode()
 
 
-TASKS = {
-    task.__name__: task
-    for task in (write, read, table, measure, measure_write, copy, watch, batches, stop)
-}
+TASKS = {task.__name__: task for task in (write, read, table, measure, measure_write, copy, stop)}
 Path(DIRECTORY).mkdir(parents=True, exist_ok=True)
 print(json.dumps({"result": "ready"}), flush=True)
 for line in sys.stdin:
