@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -57,6 +57,10 @@ WRITES_LITTLE = frozenset(
 )
 """What is asked of a shard also while nothing can be written: it seldom or never leads to a record. All else is
 refused before it changes anything."""
+CONFIRMED = frozenset({ApiKey.OFFSET_FETCH})
+"""What only the true coordinator may answer, though it needs no record for it: one that was deposed and cannot
+hear of it would tell of offsets that are no longer the committed ones. A broker that is in doubt therefore
+writes a record that means nothing: if its followers take it, it was still the leader when it was asked."""
 
 Refusal = Callable[[ApiKey, int, Any, ErrorCode], Mapping[str, Any]]
 """(api, version, request message, error) -> the response that says so in that API's shape."""
@@ -77,6 +81,8 @@ class InternalTopic:
     """How long a reply waits for its records to be committed; then the client is told to try again."""
     perform: Callable[[LiveShard, Any], None] | None = None
     """Does what a shard's `actions` ask for."""
+    confirmation: CoordinatorRecord | None = None
+    """Means nothing; where there is one, it is written to confirm answers (`CONFIRMED`)."""
 
 
 Reply = Callable[[Mapping[str, Any]], None]
@@ -141,8 +147,13 @@ class LiveShard:
     """A shard of a partition that we lead in one epoch."""
 
     def __init__(
-        self, topic: InternalTopic, partition: Partition, replicas: ReplicaManager
+        self,
+        topic: InternalTopic,
+        partition: Partition,
+        replicas: ReplicaManager,
+        in_doubt: Callable[[], bool],
     ) -> None:
+        """`in_doubt`: whether the controller may have given our leadership away without our knowing."""
         self.topic = topic
         self.shard = topic.new_shard(partition.partition)
         self.partition = partition
@@ -153,6 +164,7 @@ class LiveShard:
         self._no_tick_before = -inf
         self._leader_epoch = partition.leader_epoch
         self._replicas = replicas
+        self._in_doubt = in_doubt
         self._clock = replicas.clock
         self._unsent: deque[tuple[int, float, Effects]] = deque()
         """(high watermark that the replies wait for, until when, effects), in the order of the decisions."""
@@ -250,6 +262,10 @@ class LiveShard:
         except Exception:
             self.waiting.pop(waiting, None)
             raise
+        confirmation = self.topic.confirmation
+        if confirmation is not None and api_key in CONFIRMED and self._in_doubt():
+            assert not effects.records, api_key
+            effects = replace(effects, records=(confirmation,), only_records=True)
         self.apply(effects)
 
     def apply(self, effects: Effects) -> None:
@@ -441,8 +457,10 @@ class Coordination:
         cluster: ClusterView,
         controller: Controller,
         topics: list[InternalTopic],
+        in_doubt: Callable[[], bool],
     ) -> None:
         self._replicas = replicas
+        self._in_doubt = in_doubt
         self._cluster = cluster
         self._controller = controller
         self._topics = {topic.name: topic for topic in topics}
@@ -457,7 +475,7 @@ class Coordination:
             return
         self._drop(partition)
         if partition.role is Role.LEADER:
-            self._live[partition] = LiveShard(topic, partition, self._replicas)
+            self._live[partition] = LiveShard(topic, partition, self._replicas, self._in_doubt)
 
     def _drop(self, partition: Partition) -> None:
         live = self._live.pop(partition, None)

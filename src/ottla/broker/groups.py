@@ -25,6 +25,7 @@ from ottla.coordinators import offsets
 from ottla.coordinators.classic_protocol import join_failure, sync_failure
 from ottla.coordinators.consumer_protocol import heartbeat_failure
 from ottla.coordinators.group_base import Asked, GroupConfig
+from ottla.coordinators.group_records import OffsetCommitKey, delete
 from ottla.coordinators.groups import ALL_GROUP_OPERATIONS, UNKNOWN_OPERATIONS, GroupShard
 from ottla.metadata.image import Delta
 from ottla.metadata.records import GROUP_RESOURCE
@@ -107,6 +108,7 @@ def group_topic(settings: Settings, cluster: ClusterView, random: Random) -> Int
         lambda _: GroupShard(config, topics, new_id),
         lambda api_key, version, asked, error: refusal(topics, api_key, version, asked, error),
         write_timeout_s=settings.offsets_commit_timeout_ms / 1000,
+        confirmation=delete(OffsetCommitKey(group="", topic="", partition=-1)),
     )
 
 

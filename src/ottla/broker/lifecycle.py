@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
+from math import inf
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -36,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 WAITING_INTERVAL_S = 0.05
 """Between heartbeats while their outcome is awaited, if no news from the metadata comes first."""
+HEARTBEATS_MISSED = 2
+"""After so many intervals without an answer a broker no longer takes for granted what it leads."""
 REGISTER_RETRY_S = 0.05
 SILENCE_MAX_S = 2.0
 """A stopping broker that hears nothing from any controller for so long stops without its leave."""
@@ -115,6 +118,8 @@ class BrokerLifecycle:
         self._wake = asyncio.Event()
         self._may_stop = asyncio.Event()
         self._last_answer_at = 0.0
+        self._was_unfenced_at = -inf
+        """When we sent the last heartbeat that the controller answered so."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -176,6 +181,13 @@ class BrokerLifecycle:
 
     def _directory_failed(self, directory: str, logs: list[TopicPartition]) -> None:
         self._wake.set()
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the controller has been silent for longer than from one heartbeat to the next: it may have
+        given what we lead to others."""
+        silence_s = self._clock.monotonic() - self._was_unfenced_at
+        return silence_s > HEARTBEATS_MISSED * self._settings.broker_heartbeat_interval_ms / 1000
 
     # The loop
 
@@ -262,6 +274,7 @@ class BrokerLifecycle:
                 id for path, id in self._logs.directory_ids.items() if path in offline
             ],
         }
+        asked_at = self._clock.monotonic()
         try:
             answer = await self._heartbeats.request(
                 ApiKey.BROKER_HEARTBEAT,
@@ -272,6 +285,8 @@ class BrokerLifecycle:
             logger.warning("no controller answered a heartbeat")
             return
         self._last_answer_at = self._clock.monotonic()
+        if not (answer.error_code or answer.is_fenced):
+            self._was_unfenced_at = asked_at
         self._answered(ErrorCode(int(answer.error_code)), answer, asked_to_stop=stopping)
 
     def _answered(self, error: ErrorCode, answer: Any, *, asked_to_stop: bool) -> None:

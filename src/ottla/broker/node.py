@@ -324,6 +324,7 @@ class Broker:
             self.cluster,
             self.to_controller,
             [group_topic(settings, self.cluster, runtime.random), self.transactions.topic],
+            lambda: self.lifecycle.is_in_doubt,
         )
         self.groups = GroupHandlers(settings, self.coordination, self.cluster)
         self.quotas = ClientQuotas(settings, runtime.clock.monotonic, lambda: self.cluster.image)

@@ -69,7 +69,7 @@ class CountingShard:
     def replay(
         self, offset: int, record: CoordinatorRecord, producer: ProducerStamp | None, now_ms: int
     ) -> None:
-        self.count += 1
+        self.count += record.key != b"nothing"
 
     def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
         raise AssertionError("no transactions here")
@@ -105,6 +105,7 @@ class Shell:
     def __init__(
         self, write_timeout_s: float = 5.0, partition: FakePartition | None = None
     ) -> None:
+        self.in_doubt = False
         self.partition = partition or FakePartition()
         self.replies: list[Mapping[str, Any]] = []
         self.damages: list[tuple[Any, str]] = []
@@ -118,9 +119,16 @@ class Shell:
             directory_failed=self.failures.append,
         )
         topic = InternalTopic(
-            "__topic", 1, 1, {}, lambda _: CountingShard(), refusal, write_timeout_s
+            "__topic",
+            1,
+            1,
+            {},
+            lambda _: CountingShard(),
+            refusal,
+            write_timeout_s,
+            confirmation=CoordinatorRecord(b"nothing", None),
         )
-        self.live = LiveShard(topic, self.partition, replicas)  # type: ignore[arg-type]
+        self.live = LiveShard(topic, self.partition, replicas, lambda: self.in_doubt)  # type: ignore[arg-type]
 
     def ask(self, message: str, key: ApiKey = ApiKey.OFFSET_COMMIT) -> None:
         self.live.ask(key, 0, message, self.replies.append)
@@ -167,6 +175,33 @@ def test_C4_a_reply_waits_until_what_was_decided_before_it_is_committed() -> Non
         assert shell.replies == [{"count": 1}, {"count": 1}]
         shell.ask("read")
         assert shell.replies[2:] == [{"count": 1}]
+
+    with_shell(run)
+
+
+def test_C4_a_coordinator_in_doubt_tells_of_offsets_only_after_its_followers_have_confirmed_it() -> (
+    None
+):
+    async def run(shell: Shell) -> None:
+        shell.in_doubt = True
+        shell.ask("read", ApiKey.OFFSET_FETCH)
+        assert shell.replies == [], "another may have become leader, and have newer ones"
+        shell.commit()
+        assert shell.replies == [{"count": 0}], "what it wrote for that means nothing"
+        shell.in_doubt = False
+        shell.ask("read", ApiKey.OFFSET_FETCH)
+        assert shell.replies[1:] == [{"count": 0}]
+        assert shell.partition.log_end == 1
+
+    with_shell(run)
+
+
+def test_C4_a_coordinator_in_doubt_whose_followers_are_gone_sends_its_clients_away() -> None:
+    async def run(shell: Shell) -> None:
+        shell.in_doubt = True
+        shell.partition.refuses = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        shell.ask("read", ApiKey.OFFSET_FETCH)
+        assert shell.replies == [{"error": ErrorCode.COORDINATOR_NOT_AVAILABLE}]
 
     with_shell(run)
 
