@@ -22,6 +22,8 @@ from bench.report import BROKERS, SPARK, Comparison
 from bench.targets import Kafka, Ottla, Target
 
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
+RECORD = report.DOCS / "benchmarks.json"
+"""Every round's figures of what was last written into the documents, by case."""
 WARM_UP_MB = 300
 TOUCHED_BYTES = 6 << 30
 
@@ -93,7 +95,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--long", action="store_true", help="also the cases that take many minutes")
     parser.add_argument("--json", action="store_true", help="every round's figures")
     parser.add_argument(
-        "--write", action="store_true", help="put table and chart into the documents under docs/"
+        "--write",
+        action="store_true",
+        help="put these cases into the tables and charts under docs/; what others last showed stays",
     )
     parser.add_argument("--list", action="store_true", help="name the cases")
     options = parser.parse_args()
@@ -192,6 +196,10 @@ def show(rounds: Rounds) -> None:
 
 
 def write(rounds: Rounds) -> None:
+    """The cases of this run, beside those of earlier ones."""
+    recorded = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    rounds = {**recorded, **rounds}
+    RECORD.write_text(json.dumps(rounds, indent=1, sort_keys=True) + "\n")
     for comparison in measured(rounds):
         head, _, rest = comparison.document.read_text().partition(BEGIN)
         _, _, tail = rest.partition(END)
