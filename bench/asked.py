@@ -37,6 +37,7 @@ ASKED = (
     Asked("spark-read-100b", "throughput", 2.2, at_least=True),
     Asked("spark-read-100b", "Spark's CPU", 1),
     Asked("spark-write", "throughput", 1.2, at_least=True),
+    Asked("spark-latency", "p50", 1),
     Asked("spark-first-query", "first result", 1),
 )
 

@@ -46,6 +46,7 @@ FIGURES: dict[str, Figure] = {
     "p50": Figure("ms"),
     "p99": Figure("ms"),
     "p99.9": Figure("ms"),
+    "max": Figure("ms"),
     "Spark's CPU": Figure("s/GB"),
     "first result": Figure("s"),
     "ready": Figure("s"),
@@ -413,5 +414,6 @@ CASES = (
     Case("spark-read-1k", "a query over 1 KiB records", spark.read(1024, 500), spark=True),
     Case("spark-read-100b", "a query over 100 B records", spark.read(100, 200), spark=True),
     Case("spark-write", "a job that writes 1 KiB records", spark.write, spark=True),
+    Case("spark-latency", "single records through a quiet stream", spark.latency, spark=True),
     Case("spark-first-query", "of a fresh session", spark.first_query, spark=True),
 )

@@ -13,17 +13,21 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from statistics import median
 from typing import Any, Self
 
 from bench import clients
 from bench.targets import TICKS_PER_S, Ottla
 from support import spark_sources
+from support.spark_latency import QuietStream
 
 MB = 1_000_000
 GB = 1_000_000_000
 PARTITIONS = 4
 WARM_UP_RUNS = 2
 """A JVM compiles what it does often."""
+WARM_UP_RECORDS = 20
+IDLE_FROM_S = 5
 
 
 def is_installed() -> bool:
@@ -75,14 +79,14 @@ class SparkTarget(ABC):
     def __init__(self, shared: SharedCluster) -> None:
         self.shared = shared
         self.bootstrap = shared.cluster.bootstrap
-        self._session = self.fresh()
+        self.session = self.fresh()
         self._warm: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._session.__exit__()
+        self.session.__exit__()
 
     @abstractmethod
     def fresh(self) -> spark_sources.SparkSource:
@@ -93,10 +97,10 @@ class SparkTarget(ABC):
         if name not in self._warm:
             self._warm.add(name)
             for _ in range(WARM_UP_RUNS):
-                work(self._session)
-        before = session_cpu_s(self._session.system_session)
-        done = work(self._session)
-        return done, session_cpu_s(self._session.system_session) - before
+                work(self.session)
+        before = session_cpu_s(self.session.system_session)
+        done = work(self.session)
+        return done, session_cpu_s(self.session.system_session) - before
 
 
 class OttlaSource(SparkTarget):
@@ -166,3 +170,17 @@ def first_query(target: SparkTarget, scale: float) -> dict[str, float]:
         began = time.monotonic()
         spark("measure", bootstrap=target.bootstrap, topic=topic)
         return {"first result": time.monotonic() - began}
+
+
+def latency(target: SparkTarget, scale: float) -> dict[str, float]:
+    """A stream over a topic in which little happens: how long a single record takes, and what it costs to wait for one."""
+    topic = target.shared.new_topic()
+    with QuietStream(target.session, target.bootstrap, topic) as stream:
+        stream.latencies_ms(WARM_UP_RECORDS)
+        taken = stream.latencies_ms(max(5, int(30 * scale)))
+        time.sleep(IDLE_FROM_S)
+        seconds = 60 * scale
+        before = session_cpu_s(target.session.system_session)
+        time.sleep(seconds)
+        cpu = session_cpu_s(target.session.system_session) - before
+    return {"p50": median(taken), "max": max(taken), "idle CPU": 100 * cpu / seconds}

@@ -16,8 +16,10 @@ pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+from ottla.spark.connection import BrokerConnection
 from ottla.spark.errors import SparkSourceError
 from ottla.spark.loss import DataLoss
+from ottla.wire.apis import ApiKey
 from pyspark_ottla import DefaultSource
 from support.cluster import ProcessCluster
 from support.spark_engine import Engine
@@ -51,6 +53,26 @@ def test_a_stream_reads_on_where_its_checkpoint_says(cluster: Any, topic: str) -
     produce(cluster, topic, range(30, 45))
     query.start()
     assert query.batch() == list(range(30, 45))
+
+
+def test_while_nothing_happens_a_look_is_one_question_about_topics_and_one_to_each_leader(
+    cluster: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Engine(cluster.bootstrap, topic)
+    produce(cluster, topic, range(30))
+    assert query.batch() == list(range(30))
+    assert query.batch() is None, "and has committed how far it is"
+    asked: list[ApiKey] = []
+    send = BrokerConnection.send
+
+    def noted(self: BrokerConnection, key: int, version: int, body: bytes) -> None:
+        asked.append(ApiKey(key))
+        send(self, key, version, body)
+
+    monkeypatch.setattr(BrokerConnection, "send", noted)
+    assert query.batch() is None
+    leaders = {cluster.leader(topic, partition) for partition in range(PARTITIONS)}
+    assert asked == [ApiKey.METADATA, *[ApiKey.LIST_OFFSETS] * len(leaders)]
 
 
 def test_a_batch_that_is_run_again_reads_the_same(cluster: Any, topic: str) -> None:

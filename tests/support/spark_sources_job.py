@@ -5,6 +5,7 @@ The same programme for both sources, each in the environment of its own Spark: F
 
 import json
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ session = (
     .getOrCreate()
 )
 queries: dict[str, Any] = {}
+arrived: dict[str, list[tuple[str | None, float]]] = {}
+something_arrived = threading.Condition()
 
 
 def write(bootstrap: str, topic: str, start: int, end: int) -> None:
@@ -124,6 +127,38 @@ def copy(bootstrap: str, source: str, target: str, everything: bool) -> None:
         queries[target] = writer.trigger(processingTime="100 milliseconds").start()
 
 
+def watch(bootstrap: str, topic: str, options: dict[str, str] | None = None) -> None:
+    """A stream with the default trigger, as fast as Spark goes, that notes when each row is in the driver."""
+    rows = (
+        session.readStream.format(FORMAT)
+        .options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+        .options(startingOffsets="earliest", **(options or {}))
+        .load()
+    )
+    arrived[topic] = []
+
+    def note(batch: DataFrame, _: int) -> None:
+        values = [text(row.value) for row in batch.select("value").collect()]
+        with something_arrived:
+            arrived[topic] += [(value, time.monotonic()) for value in values]
+            something_arrived.notify_all()
+
+    writer = rows.writeStream.foreachBatch(note)
+    queries[topic] = writer.option("checkpointLocation", f"{DIRECTORY}/watch-{topic}").start()
+
+
+def arrival(topic: str, value: str) -> float:
+    """When a row with that value was in the driver (time.monotonic, which all processes share)."""
+    while True:
+        with something_arrived:
+            for seen, moment in arrived[topic]:
+                if seen == value:
+                    return moment
+            something_arrived.wait(1)
+        if (reason := queries[topic].exception()) is not None:
+            raise reason
+
+
 def stop(target: str) -> None:
     """Where the query had failed, its reason."""
     query = queries.pop(target)
@@ -137,7 +172,10 @@ def text(value: bytes | None) -> str | None:
     return None if value is None else bytes(value).decode()
 
 
-TASKS = {task.__name__: task for task in (write, read, table, measure, measure_write, copy, stop)}
+TASKS = {
+    task.__name__: task
+    for task in (write, read, table, measure, measure_write, copy, watch, arrival, stop)
+}
 Path(DIRECTORY).mkdir(parents=True, exist_ok=True)
 print(json.dumps({"result": "ready"}), flush=True)
 for line in sys.stdin:

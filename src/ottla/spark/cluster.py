@@ -50,6 +50,8 @@ class Cluster:
         self._connect_retries = connect_retries
         self._connect_pause_s = connect_pause_s
         self._addresses: dict[int, Address] = {}
+        self._partitions: dict[Place, Partition] = {}
+        """As last described. Who leads may be another by now, and says so."""
         self._connections: dict[Address, BrokerConnection] = {}
 
     def close(self) -> None:
@@ -112,7 +114,8 @@ class Cluster:
 
     def metadata(self, topics: Iterable[str] | None) -> tuple[Metadata, dict[str, KafkaError]]:
         """What exists, of those named or of all; and why others of those named were not described."""
-        wanted = None if topics is None else [{"name": name} for name in topics]
+        names = None if topics is None else list(topics)
+        wanted = None if names is None else [{"name": name} for name in names]
         fields = {"topics": wanted, "allow_auto_topic_creation": False}
         answer = self.ask_any(ApiKey.METADATA, fields)
         self._addresses = {
@@ -125,6 +128,11 @@ class Cluster:
         }
         described = metadata_of(answer)
         there = tuple(topic for topic in described.topics if topic.name not in failed)
+        self._partitions = {
+            place: partition
+            for place, partition in self._partitions.items()
+            if names is not None and place[0] not in names
+        } | {place_of(each): each for topic in there for each in topic.partitions}
         return described._replace(topics=there), failed
 
     def topics(self, names: Sequence[str]) -> list[Topic]:
@@ -147,14 +155,19 @@ class Cluster:
     def by_leader(
         self,
         places: Iterable[Place],
-        ask: Callable[[BrokerConnection, list[Partition]], Mapping[Place, T | KafkaError]],
+        key: ApiKey,
+        fields_of: Callable[[list[Partition]], Mapping[str, Any]],
+        told: Callable[[Any], Mapping[Place, T | KafkaError]],
     ) -> dict[Place, T]:
-        """Each place's leader is asked, all places of one leader at once. KafkaError if one fails for good."""
+        """Each place's leader is asked, all leaders at the same time and all places of one leader at once. KafkaError if one
+        fails for good."""
         pending = sorted(set(places))
         found: dict[Place, T] = {}
         deadline = time.monotonic() + self.options.api_timeout_s
+        if not self._partitions.keys() >= set(pending):
+            self.topics(sorted({topic for topic, _ in pending}))
         while pending:
-            answers = self._ask_leaders(pending, ask)
+            answers = self._ask_leaders(pending, key, fields_of, told)
             for place, answer in answers.items():
                 if not isinstance(answer, KafkaError):
                     found[place] = answer
@@ -163,19 +176,20 @@ class Cluster:
             pending = [place for place in pending if place not in found]
             if pending:
                 time.sleep(self.options.retry_backoff_s)
+                self.topics(sorted({topic for topic, _ in pending}))
         return found
 
     def _ask_leaders(
         self,
         places: Sequence[Place],
-        ask: Callable[[BrokerConnection, list[Partition]], Mapping[Place, T | KafkaError]],
+        key: ApiKey,
+        fields_of: Callable[[list[Partition]], Mapping[str, Any]],
+        told: Callable[[Any], Mapping[Place, T | KafkaError]],
     ) -> dict[Place, T | KafkaError]:
-        names = sorted({topic for topic, _ in places})
-        known = {place_of(each): each for topic in self.topics(names) for each in topic.partitions}
         answers: dict[Place, T | KafkaError] = {}
         by_leader: dict[int, list[Partition]] = {}
         for place in places:
-            partition = known.get(place)
+            partition = self._partitions.get(place)
             what = f"{place[0]}-{place[1]}"
             if partition is None:
                 answers[place] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
@@ -183,20 +197,30 @@ class Cluster:
                 answers[place] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{what} has no leader")
             else:
                 by_leader.setdefault(partition.leader, []).append(partition)
+
+        def gone(leader: int, error: OSError) -> None:
+            why = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {leader}: {error}")
+            answers.update({place_of(partition): why for partition in by_leader[leader]})
+
+        asked: dict[int, BrokerConnection] = {}
         for leader, partitions in sorted(by_leader.items()):
             try:
-                answers.update(ask(self.to(leader), partitions))
+                connection = self.to(leader)
+                connection.ask(key, fields_of(partitions))
+                asked[leader] = connection
             except OSError as error:
-                why = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {leader}: {error}")
-                answers.update({place_of(partition): why for partition in partitions})
+                gone(leader, error)
+        for leader, connection in asked.items():
+            try:
+                answers.update(told(connection.answer()))
+            except OSError as error:
+                gone(leader, error)
         return answers
 
     def offsets(self, times: Mapping[Place, int], *, read_committed: bool = False) -> dict[Place, Found | None]:  # fmt: skip
         """Of the first record at or after a time (ms), or EARLIEST, or LATEST; None if no record is as new."""
 
-        def ask(
-            connection: BrokerConnection, partitions: list[Partition]
-        ) -> dict[Place, Found | KafkaError | None]:
+        def fields_of(partitions: list[Partition]) -> dict[str, Any]:
             asked: dict[str, list[dict[str, int]]] = {}
             for each in partitions:
                 asked.setdefault(each.topic, []).append(
@@ -206,30 +230,29 @@ class Cluster:
                         "timestamp": times[place_of(each)],
                     }
                 )
-            fields = {
+            return {
                 "replica_id": _CONSUMER,
                 "isolation_level": int(read_committed),
                 "topics": [{"name": name, "partitions": each} for name, each in asked.items()],
                 "timeout": int(self.options.request_timeout_s * 1000),
             }
-            answer = connection.request(ApiKey.LIST_OFFSETS, fields)
+
+        def told(answer: Any) -> dict[Place, Found | KafkaError | None]:
             found: dict[Place, Found | KafkaError | None] = {}
             for topic in answer.topics:
                 for each in topic.partitions:
                     place = (str(topic.name), int(each.partition_index))
                     failed = error_of(each.error_code, f"{place[0]}-{place[1]}")
-                    told = Found(int(each.offset), int(field(each, "leader_epoch", -1)))
-                    found[place] = failed or (told if told.offset >= 0 else None)
+                    at = Found(int(each.offset), int(field(each, "leader_epoch", -1)))
+                    found[place] = failed or (at if at.offset >= 0 else None)
             return found
 
-        return self.by_leader(times, ask)
+        return self.by_leader(times, ApiKey.LIST_OFFSETS, fields_of, told)
 
     def epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, EpochEnd]:
         """Where, in the log of the present leader, each place's epoch ends."""
 
-        def ask(
-            connection: BrokerConnection, partitions: list[Partition]
-        ) -> dict[Place, EpochEnd | KafkaError]:
+        def fields_of(partitions: list[Partition]) -> dict[str, Any]:
             asked: dict[str, list[dict[str, int]]] = {}
             for each in partitions:
                 asked.setdefault(each.topic, []).append(
@@ -239,11 +262,12 @@ class Cluster:
                         "leader_epoch": epochs[place_of(each)],
                     }
                 )
-            fields = {
+            return {
                 "replica_id": _CONSUMER,
                 "topics": [{"topic": name, "partitions": each} for name, each in asked.items()],
             }
-            answer = connection.request(ApiKey.OFFSET_FOR_LEADER_EPOCH, fields)
+
+        def told(answer: Any) -> dict[Place, EpochEnd | KafkaError]:
             found: dict[Place, EpochEnd | KafkaError] = {}
             for topic in answer.topics:
                 for each in topic.partitions:
@@ -252,7 +276,7 @@ class Cluster:
                     found[place] = failed or EpochEnd(int(each.leader_epoch), int(each.end_offset))
             return found
 
-        return self.by_leader(epochs, ask)
+        return self.by_leader(epochs, ApiKey.OFFSET_FOR_LEADER_EPOCH, fields_of, told)
 
     # -- groups
 

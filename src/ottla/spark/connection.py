@@ -135,10 +135,18 @@ class BrokerConnection:
 
     def request(self, key: int, fields: Mapping[str, Any], *, most: int | None = None) -> Any:
         """One request and its answer as a message. `most` is the newest version to use."""
+        self.ask(key, fields, most=most)
+        return self.answer()
+
+    def ask(self, key: int, fields: Mapping[str, Any], *, most: int | None = None) -> None:
         version = self.version_for(key, most=most)
         self.send(key, version, messages.write_request(key, version, fields))
-        answer = self.receive()
-        return messages.read_response(key, version, answer.frame, answer.body)
+
+    def answer(self) -> Any:
+        """To the oldest request without one, as a message."""
+        key = self._asked[0].key
+        frame, body, version = self.receive()
+        return messages.read_response(key, version, frame, body)
 
     def send(self, key: int, version: int, body: bytes) -> None:
         correlation_id = self._next_correlation_id

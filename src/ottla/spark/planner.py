@@ -14,6 +14,7 @@ from ottla.client.model import Metadata, Topic
 from ottla.spark.cluster import EpochEnd, Found
 from ottla.spark.errors import OptionError
 from ottla.spark.loss import Cause, Loss, report
+from ottla.spark.offsets import Mark
 from ottla.spark.options import (
     EARLIEST,
     LATEST,
@@ -105,14 +106,23 @@ class Planner:
             raise OptionError(name, f"{what} {', '.join(missing)} does not exist{hint}")
         return found
 
-    def extents(self, places: Mapping[Place, str | None]) -> dict[Place, Extent]:
-        """What is there of each. With read_committed a log ends where the first open transaction begins."""
+    def extents(
+        self, places: Mapping[Place, str | None], read: Mapping[Place, Mark] | None = None
+    ) -> dict[Place, Extent]:
+        """What is there of each. With read_committed a log ends where the first open transaction begins. A log that ends where it
+        was read up to, under the same leader, is not asked for its beginning, and told as an empty one: while nothing happens, a
+        stream asks every few milliseconds."""
         # The end first: a beginning that moves meanwhile makes an empty extent, not a wrong one.
         ends = self.at_edge(places, LATEST)
         behind = ends
         if self._options.read_committed:
             behind = _found(self._cluster.offsets(dict.fromkeys(places, LATEST)))
-        starts = self.at_edge(places, EARLIEST)
+        moved = [
+            place
+            for place, id in places.items()
+            if read is None or not _is_at(read.get(place), id, ends[place])
+        ]
+        starts = ends | self.at_edge(moved, EARLIEST)
         return {
             place: Extent(
                 id,
@@ -199,6 +209,10 @@ class Planner:
 
 def _found(told: Mapping[Place, Found | None]) -> dict[Place, Found]:
     return {place: each for place, each in told.items() if each is not None}
+
+
+def _is_at(mark: Mark | None, topic_id: str | None, end: Found) -> bool:
+    return mark is not None and (mark.topic_id, mark.offset, mark.epoch) == (topic_id, *end)
 
 
 def _places(topics: Iterable[Topic]) -> Iterable[tuple[Place, str | None]]:

@@ -153,7 +153,7 @@ class StreamPlanner:
             self._pause(self._options.offset_retry_interval_s)
         else:
             places = self._planner.places()
-        return self._planner.extents(places)
+        return self._planner.extents(places, start.marks)
 
     def _survivors(
         self, start: StreamOffset, extents: Mapping[Place, Extent]
