@@ -16,7 +16,7 @@ from ottla.records.batch import batches
 from ottla.records.record import Record, build, records
 from ottla.replica.partition import Partition, ReplicaConfig, Role, Truncation
 from ottla.runtime.files import RealDisk
-from ottla.wire.fetch import FetchedPartition, FetchPartition
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition
 
 TOPIC_ID = UUID(int=42)
 LAG_S = 30.0

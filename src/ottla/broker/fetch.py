@@ -30,7 +30,7 @@ from ottla.replica.sessions import (
 from ottla.runtime import FileRange, Runtime
 from ottla.wire import fetch as codec
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.fetch import FetchedPartition, FetchRequest
+from ottla.wire.fetch_messages import FetchedPartition, FetchRequest
 
 CALLS_MAX = 220
 """Budget, counted by test_counted_work: what one fetch of one partition may call, however many batches it brings

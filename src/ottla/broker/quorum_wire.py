@@ -33,7 +33,7 @@ from ottla.wire import fetch as fetch_codec
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
-from ottla.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest
 from ottla.wire.layout import NodeEndpoint
 from ottla.wire.types import ZERO_UUID
 

@@ -33,6 +33,7 @@ from ottla.runtime.seams import Network
 from ottla.wire import fetch as fetch_codec
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from ottla.wire.messages import field
 
 EARLIEST: Final = -2
@@ -494,18 +495,18 @@ class Client:
         max_bytes: int,
         max_wait_ms: int = 0,
         isolation_level: int = 0,
-    ) -> fetch_codec.FetchedPartition:
+    ) -> FetchedPartition:
         channel = await self.connections.to(broker)
         version = channel.version_for(ApiKey.FETCH)
         if topic.id is None:
             version = min(version, FETCH_BY_TOPIC_ID_FROM - 1)
-        request = fetch_codec.FetchRequest(
+        request = FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=max(max_bytes, 1),
             isolation_level=isolation_level,
             partitions=[
-                fetch_codec.FetchPartition(
+                FetchPartition(
                     topic=topic.name,
                     topic_id=topic.id,
                     partition=partition,
@@ -518,7 +519,7 @@ class Client:
             ],
         )
 
-        def read(frame: memoryview, start: int) -> fetch_codec.FetchResponse:
+        def read(frame: memoryview, start: int) -> FetchResponse:
             return fetch_codec.read_response(version, memoryview(bytes(frame)), start)
 
         body = fetch_codec.write_request(version, request)
@@ -531,7 +532,7 @@ def _quorum_replicas(answer: Iterable[Any]) -> tuple[QuorumReplica, ...]:
     return tuple(QuorumReplica(int(each.replica_id), int(each.log_end_offset)) for each in answer)
 
 
-def _fetched(answer: fetch_codec.FetchedPartition, offset: int) -> Fetched:
+def _fetched(answer: FetchedPartition, offset: int) -> Fetched:
     """Unpack the batches. A fetch begins with the batch that holds the offset, and may end in half a one."""
     data = answer.records
     assert data is None or isinstance(data, memoryview), "a response is read as one view"

@@ -17,7 +17,7 @@ from ottla.replica.partition import Partition
 from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 from ottla.runtime import Chunk
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 
 FollowedKey = tuple[UUID, int]
 

@@ -25,7 +25,7 @@ from ottla.replica.rules import (
 )
 from ottla.runtime import FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.fetch import FetchedPartition, FetchPartition
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition
 from ottla.wire.types import TopicPartition
 
 NO_LEADER = -1

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from ottla.replica.partition import Partition
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1

@@ -12,6 +12,7 @@ from ottla.wire import fetch
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import RETRIABLE, ErrorCode, InvalidFrame
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest
 from ottla.wire.types import TopicPartition
 
 T = TypeVar("T")
@@ -122,9 +123,9 @@ class Connections:
         epoch: int,
         session_epoch: int = SESSIONLESS,
         isolation: int = 0,
-    ) -> tuple[fetch.FetchedPartition, bytes]:
+    ) -> tuple[FetchedPartition, bytes]:
         """The answer, and a copy of the records in it."""
-        asked = fetch.FetchPartition(
+        asked = FetchPartition(
             partition.topic,
             place.topic_id,
             partition.partition,
@@ -134,7 +135,7 @@ class Connections:
             -1,
             1 << 16,
         )
-        request = fetch.FetchRequest(
+        request = FetchRequest(
             max_wait_ms=500,
             min_bytes=1,
             max_bytes=1 << 20,
@@ -143,7 +144,7 @@ class Connections:
             partitions=[asked],
         )
 
-        def read(frame: memoryview, body: int) -> tuple[fetch.FetchedPartition, bytes]:
+        def read(frame: memoryview, body: int) -> tuple[FetchedPartition, bytes]:
             response = fetch.read_response(FETCH_VERSION, frame, body)
             found = response.partitions[0]
             assert found.records is None or isinstance(found.records, memoryview)

@@ -37,7 +37,7 @@ from ottla.sim.coverage import mark
 from ottla.sim.group_observers import coordinators
 from ottla.sim.patches import Patch, patched
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.fetch import FetchedPartition
+from ottla.wire.fetch_messages import FetchedPartition
 from ottla.wire.types import TopicPartition
 
 

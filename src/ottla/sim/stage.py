@@ -38,6 +38,7 @@ from ottla.wire import fetch, produce
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode
+from ottla.wire.fetch_messages import FetchPartition, FetchRequest
 from ottla.wire.types import TopicPartition
 
 T = TypeVar("T")
@@ -389,10 +390,10 @@ class Stage:
     def consume(self, node: str, offset: str, isolation: str = "all") -> list[str]:
         """What a consumer gets that asks this broker for that offset; one that wants `committed` records
         gets none of a transaction that is open."""
-        asked = fetch.FetchPartition(
+        asked = FetchPartition(
             TOPIC.topic, self._topic_id(), 0, -1, _number(offset), -1, -1, 1 << 20
         )
-        request = fetch.FetchRequest(
+        request = FetchRequest(
             max_wait_ms=0,
             max_bytes=1 << 20,
             isolation_level=int(isolation == COMMITTED),

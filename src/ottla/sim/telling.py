@@ -18,6 +18,7 @@ from ottla.sim.post import Message
 from ottla.wire import fetch, messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition
 from ottla.wire.headers import read_response_header
 
 SHORT_BATCH_MAX = 4
@@ -94,7 +95,7 @@ def _request_text(message: Message) -> str:
     return message.kind.api.name.lower().replace("_", " ")
 
 
-def _asked_text(asked: fetch.FetchPartition) -> str:
+def _asked_text(asked: FetchPartition) -> str:
     last = "none" if asked.last_fetched_epoch < 0 else asked.last_fetched_epoch
     return f"offset {asked.fetch_offset}, last epoch {last} (in epoch {asked.current_leader_epoch})"
 
@@ -124,7 +125,7 @@ def _answer_text(message: Message) -> str:
     return f"answer: {message.kind.api.name.lower().replace('_', ' ')}"
 
 
-def fetched_text(found: fetch.FetchedPartition) -> str:
+def fetched_text(found: FetchedPartition) -> str:
     if found.error:
         return ErrorCode(found.error).name
     if found.diverging is not None:

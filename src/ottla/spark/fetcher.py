@@ -23,6 +23,7 @@ from ottla.spark.splits import Range
 from ottla.wire import fetch
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+from ottla.wire.fetch_messages import FetchPartition, FetchRequest
 
 _TOPIC_IDS_FROM: Final = 13
 _ROOM_BYTES: Final = 64 << 10
@@ -156,14 +157,14 @@ class Fetcher:
         by_id = self._wanted.topic_id is not None
         version = connection.version_for(ApiKey.FETCH, most=None if by_id else _TOPIC_IDS_FROM - 1)
         limit = self._limit()
-        request = fetch.FetchRequest(
+        request = FetchRequest(
             max_wait_ms=self._options.fetch_max_wait_ms,
             min_bytes=self._options.fetch_min_bytes,
             max_bytes=limit,
             isolation_level=int(self._options.read_committed),
             rack_id=self._options.rack,
             partitions=[
-                fetch.FetchPartition(
+                FetchPartition(
                     topic=self._wanted.topic,
                     topic_id=UUID(self._wanted.topic_id) if self._wanted.topic_id else None,
                     partition=self._wanted.partition,

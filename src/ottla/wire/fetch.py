@@ -8,15 +8,27 @@ of chunks in which file ranges stay file ranges, and what is read is a view into
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from ottla.runtime.seams import Chunk, FileRange
 from ottla.wire.errors import InvalidFrame
+from ottla.wire.fetch_messages import (
+    HIGH_WATERMARK_UNSUPPORTED,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+)
+from ottla.wire.fetch_usual import (
+    read_one_answer,
+    read_one_asked,
+    write_one_answer,
+    write_one_asked,
+)
 from ottla.wire.layout import (
     INT16,
     INT32,
@@ -55,9 +67,6 @@ _ENDPOINTS_FROM: Final = 16
 _DIRECTORY_FROM: Final = 17
 _HIGH_WATERMARK_FROM: Final = 18
 
-HIGH_WATERMARK_UNSUPPORTED: Final = 2**63 - 1
-"""What a replica that does not tell its high watermark is taken to have sent."""
-
 # Tagged fields of the request, its partitions and the response.
 _CLUSTER_ID_TAG: Final = 0
 _REPLICA_STATE_TAG: Final = 1
@@ -91,87 +100,15 @@ _ANSWER_V5: Final = Struct(">ihqqq")  # … log start offset
 # The same when nothing was aborted, with null for the transactions and with the preferred replica.
 _PLAIN_ANSWER_V12: Final = Struct(">ihqqqBi")
 
-# What nearly every message of a busy session is, whole and in one piece: one partition of one topic, nothing
-# forgotten, no rack, no tagged field but the replica's in a request and none in a response.
-_ONE_ASKED_V15: Final = Struct(">iiib ii B16sB iiqiqi BBBB B")
-_ONE_ASKED_SHAPE: Final = (2, 2, 0, 0, 1, 1)
-_REPLICA_STATE_AND_END: Final = Struct(">BBiqB")
-_REPLICA_STATE_SHAPE: Final = (_REPLICA_STATE_TAG, _REPLICA_STATE.size + 1, 0)
-_ONE_ANSWER_V13: Final = Struct(">ihi B16sB ihqqqBi")
-_ONE_ANSWER_END: Final = b"\x00\x00\x00"
-
 _SMALL_RECORDS_BYTES: Final = 1024
 """Records in memory up to this size are joined to the bytes around them: a copy of so little is cheaper than
 an entry of its own in the system call that sends it."""
 
 
-class FetchPartition(NamedTuple):
-    """One partition as it is asked for."""
-
-    topic: str | None
-    topic_id: UUID | None
-    partition: int
-    current_leader_epoch: int
-    fetch_offset: int
-    last_fetched_epoch: int
-    log_start_offset: int
-    max_bytes: int
-    replica_directory_id: UUID | None = None
-    high_watermark: int = HIGH_WATERMARK_UNSUPPORTED
-
-
-@dataclass(slots=True)
-class FetchRequest:
-    replica_id: int = -1
-    replica_epoch: int = -1
-    max_wait_ms: int = 0
-    min_bytes: int = 0
-    max_bytes: int = 0x7FFFFFFF
-    isolation_level: int = 0
-    session_id: int = 0
-    session_epoch: int = -1
-    cluster_id: str | None = None
-    rack_id: str = ""
-    partitions: list[FetchPartition] = field(default_factory=list)
-    forgotten: list[tuple[str | UUID, int]] = field(default_factory=list)
-
-
-class FetchedPartition(NamedTuple):
-    """One partition as it is answered."""
-
-    topic: str | None
-    topic_id: UUID | None
-    partition: int
-    error: int
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    aborted: Sequence[tuple[int, int]] | None = None
-    """(producer id, first offset) of each aborted transaction."""
-    preferred_read_replica: int = -1
-    diverging: tuple[int, int] | None = None
-    """(epoch, end offset) from which on the asker's log is another one."""
-    current_leader: tuple[int, int] | None = None
-    """(id, epoch)."""
-    snapshot_id: tuple[int, int] | None = None
-    """(end offset, epoch)."""
-    records: Chunk | list[Chunk] | None = None
-    """None is written as no bytes, never as null: librdkafka takes null for a broken response."""
-
-
-@dataclass(slots=True)
-class FetchResponse:
-    error: int
-    session_id: int
-    partitions: list[FetchedPartition]
-    node_endpoints: tuple[NodeEndpoint, ...] = ()
-    throttle_ms: int = 0
-
-
 @whole_request
 def read_request(version: int, frame: memoryview, offset: int) -> tuple[FetchRequest, int]:
     if version >= _REPLICA_STATE_FROM:
-        one = _read_one_asked(frame, offset)
+        one = read_one_asked(frame, offset)
         if one is not None:
             return one
     flexible = version >= _FLEXIBLE_FROM
@@ -204,75 +141,6 @@ def read_request(version: int, frame: memoryview, offset: int) -> tuple[FetchReq
             request.replica_id, request.replica_epoch = read_tagged(
                 frame, tags[_REPLICA_STATE_TAG], _REPLICA_STATE
             )
-    return request, position
-
-
-def _read_one_asked(frame: memoryview, offset: int) -> tuple[FetchRequest, int] | None:
-    """None if the request has any other shape."""
-    position = offset + _ONE_ASKED_V15.size
-    if len(frame) < position:
-        return None
-    (
-        max_wait_ms,
-        min_bytes,
-        max_bytes,
-        isolation_level,
-        session_id,
-        session_epoch,
-        topics,
-        raw_id,
-        partitions,
-        partition,
-        leader_epoch,
-        fetch_offset,
-        fetched_epoch,
-        log_start,
-        partition_max_bytes,
-        partition_tags,
-        topic_tags,
-        forgotten,
-        rack,
-        tags,
-    ) = _ONE_ASKED_V15.unpack_from(frame, offset)
-    if (topics, partitions, partition_tags, topic_tags, forgotten, rack) != _ONE_ASKED_SHAPE:
-        return None
-    replica_id = replica_epoch = -1
-    if tags:
-        if tags != 1 or len(frame) < position + _REPLICA_STATE_AND_END.size:
-            return None
-        tag, size, replica_id, replica_epoch, end = _REPLICA_STATE_AND_END.unpack_from(
-            frame, position
-        )
-        if (tag, size, end) != _REPLICA_STATE_SHAPE:
-            return None
-        position += _REPLICA_STATE_AND_END.size
-    asked = (
-        None,
-        id_from_bytes(raw_id),
-        partition,
-        leader_epoch,
-        fetch_offset,
-        fetched_epoch,
-        log_start,
-        partition_max_bytes,
-        None,
-        HIGH_WATERMARK_UNSUPPORTED,
-    )
-    make: Any = tuple.__new__
-    request = FetchRequest(
-        replica_id,
-        replica_epoch,
-        max_wait_ms,
-        min_bytes,
-        max_bytes,
-        isolation_level,
-        session_id,
-        session_epoch,
-        None,
-        "",
-        [make(FetchPartition, asked)],
-        [],
-    )
     return request, position
 
 
@@ -401,7 +269,7 @@ def _read_cluster_id(frame: memoryview, span: tuple[int, int]) -> str | None:
 def write_request(version: int, request: FetchRequest) -> bytes:
     """Partitions of one topic must follow each other, in `partitions` and in `forgotten`."""
     if version >= _REPLICA_STATE_FROM and len(request.partitions) == 1:
-        one = _write_one_asked(request, request.partitions[0])
+        one = write_one_asked(request, request.partitions[0])
         if one is not None:
             return one
     flexible = version >= _FLEXIBLE_FROM
@@ -430,55 +298,6 @@ def write_request(version: int, request: FetchRequest) -> bytes:
     if flexible:
         parts.append(tags_bytes(_request_tags(version, request)))
     return b"".join(parts)
-
-
-def _write_one_asked(request: FetchRequest, asked: FetchPartition) -> bytes | None:
-    """None if the request has any other shape."""
-    (
-        _,
-        topic_id,
-        partition,
-        leader_epoch,
-        fetch_offset,
-        fetched_epoch,
-        log_start,
-        max_bytes,
-        directory_id,
-        high_watermark,
-    ) = asked
-    if (
-        topic_id is None
-        or directory_id is not None
-        or high_watermark != HIGH_WATERMARK_UNSUPPORTED
-        or request.forgotten
-        or request.rack_id
-        or request.cluster_id is not None
-        or request.replica_id == -1
-    ):
-        return None
-    tag, size, end = _REPLICA_STATE_SHAPE
-    return _ONE_ASKED_V15.pack(
-        request.max_wait_ms,
-        request.min_bytes,
-        request.max_bytes,
-        request.isolation_level,
-        request.session_id,
-        request.session_epoch,
-        2,
-        topic_id.bytes,
-        2,
-        partition,
-        leader_epoch,
-        fetch_offset,
-        fetched_epoch,
-        log_start,
-        max_bytes,
-        0,
-        0,
-        1,
-        1,
-        1,
-    ) + _REPLICA_STATE_AND_END.pack(tag, size, request.replica_id, request.replica_epoch, end)
 
 
 def _by_topic(version: int, partitions: Sequence[Any]) -> list[list[Any]]:
@@ -546,7 +365,7 @@ def write_response(
 ) -> list[Chunk]:
     """Partitions of one topic must follow each other."""
     if len(partitions) == 1 and version >= TOPIC_IDS_FROM and not node_endpoints:
-        one = _write_one_answer(error, session_id, partitions[0], throttle_ms)
+        one = write_one_answer(error, session_id, partitions[0], throttle_ms)
         if one is not None:
             return one
     flexible = version >= _FLEXIBLE_FROM
@@ -566,52 +385,6 @@ def write_response(
     if out:
         chunks.append(out)
     return chunks
-
-
-def _write_one_answer(
-    error: int, session_id: int, answer: FetchedPartition, throttle_ms: int
-) -> list[Chunk] | None:
-    """None if the answer has any other shape."""
-    (
-        _,
-        topic_id,
-        partition,
-        partition_error,
-        high_watermark,
-        last_stable,
-        log_start,
-        aborted,
-        preferred,
-        diverging,
-        leader,
-        snapshot,
-        records,
-    ) = answer
-    if aborted is not None or diverging or leader or snapshot or topic_id is None:
-        return None
-    head = _ONE_ANSWER_V13.pack(
-        throttle_ms,
-        error,
-        session_id,
-        2,
-        topic_id.bytes,
-        2,
-        partition,
-        partition_error,
-        high_watermark,
-        last_stable,
-        log_start,
-        0,
-        preferred,
-    )
-    if records is None:
-        return [head + b"\x01" + _ONE_ANSWER_END]
-    if not isinstance(records, FileRange) or not records.size:
-        return None
-    head += uvarint(records.size + 1)
-    if records.in_memory is not None:
-        return [head + records.in_memory + _ONE_ANSWER_END]
-    return [head, records, _ONE_ANSWER_END]
 
 
 def _write_topics(
@@ -733,7 +506,7 @@ def _append_records(parts: Sequence[Chunk], chunks: list[Chunk], out: bytearray)
 @whole_response
 def read_response(version: int, frame: memoryview, offset: int) -> tuple[FetchResponse, int]:
     if version >= TOPIC_IDS_FROM:
-        one = _read_one_answer(frame, offset)
+        one = read_one_answer(frame, offset)
         if one is not None:
             return one
     flexible = version >= _FLEXIBLE_FROM
@@ -764,52 +537,6 @@ def read_response(version: int, frame: memoryview, offset: int) -> tuple[FetchRe
         if version >= _ENDPOINTS_FROM and _ENDPOINTS_TAG in tags:
             endpoints = read_endpoints(frame, tags[_ENDPOINTS_TAG])
     return FetchResponse(error, session_id, partitions, endpoints, throttle_ms), position
-
-
-def _read_one_answer(frame: memoryview, offset: int) -> tuple[FetchResponse, int] | None:
-    """None if the response has any other shape."""
-    position = offset + _ONE_ANSWER_V13.size
-    end = len(frame) - len(_ONE_ANSWER_END)
-    if end < position or bytes(frame[end:]) != _ONE_ANSWER_END:
-        return None
-    (
-        throttle_ms,
-        error,
-        session_id,
-        topics,
-        raw_id,
-        partitions,
-        partition,
-        partition_error,
-        high_watermark,
-        last_stable,
-        log_start,
-        aborted,
-        preferred,
-    ) = _ONE_ANSWER_V13.unpack_from(frame, offset)
-    if topics != 2 or partitions != 2 or aborted != 0:
-        return None
-    size, position = read_uvarint(frame, position)
-    if position + size - 1 != end:
-        return None
-    answer = (
-        None,
-        id_from_bytes(raw_id),
-        partition,
-        partition_error,
-        high_watermark,
-        last_stable,
-        log_start,
-        None,
-        preferred,
-        None,
-        None,
-        None,
-        frame[position:end],
-    )
-    make: Any = tuple.__new__
-    fetched = [make(FetchedPartition, answer)]
-    return FetchResponse(error, session_id, fetched, (), throttle_ms), len(frame)
 
 
 def _read_answer(

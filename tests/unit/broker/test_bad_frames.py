@@ -23,7 +23,7 @@ from ottla.wire import messages
 from ottla.wire import produce as produce_codec
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode
-from ottla.wire.fetch import FetchPartition, FetchRequest
+from ottla.wire.fetch_messages import FetchPartition, FetchRequest
 from ottla.wire.headers import read_response_header, request_frame
 from ottla.wire.primitives import TAGGED_FIELDS_MAX, uvarint
 from ottla.wire.produce import PARTITIONS_MAX, PartitionData, ProduceRequest

@@ -33,7 +33,7 @@ from ottla.sim.world import WALL_START_MS, World
 from ottla.wire import fetch, produce
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
-from ottla.wire.fetch import FetchPartition, FetchRequest, FetchResponse
+from ottla.wire.fetch_messages import FetchPartition, FetchRequest, FetchResponse
 from ottla.wire.headers import request_frame
 from support.counting import Calls, counted
 

@@ -9,7 +9,7 @@ from ottla.broker.fetch import FetchHandler
 from ottla.config import Settings
 from ottla.replica.sessions import INITIAL_EPOCH, NO_SESSION
 from ottla.sim.world import World
-from ottla.wire.fetch import FetchRequest
+from ottla.wire.fetch_messages import FetchRequest
 
 ONE_SLOT = Settings.of(
     {

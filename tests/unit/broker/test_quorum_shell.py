@@ -17,7 +17,7 @@ from ottla.wire import fetch as fetch_codec
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.fetch import FetchPartition, FetchRequest, FetchResponse
+from ottla.wire.fetch_messages import FetchPartition, FetchRequest, FetchResponse
 
 
 def topic(name: str) -> r.Record:

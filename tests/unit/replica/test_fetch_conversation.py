@@ -10,7 +10,7 @@ import pytest
 from ottla.replica.fetcher import FetchConversation, FetcherConfig
 from ottla.replica.sessions import NO_SESSION, FetchSession, SessionCache, session_key
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from support.replica_world import World
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.replica.partition import Role
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.fetch import FetchPartition
+from ottla.wire.fetch_messages import FetchPartition
 from support.replica_world import LAG_S, World
 
 

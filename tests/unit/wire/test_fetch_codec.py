@@ -18,7 +18,7 @@ from kio.serial import entity_reader, entity_writer
 from ottla.runtime.seams import Chunk, FileRange
 from ottla.wire import fetch, messages
 from ottla.wire.errors import InvalidFrame
-from ottla.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from ottla.wire.layout import NodeEndpoint
 
 VERSIONS = range(4, 19)

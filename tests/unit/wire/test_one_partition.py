@@ -12,7 +12,7 @@ import pytest
 from ottla.runtime import FileRange
 from ottla.wire import fetch, produce
 from ottla.wire.errors import InvalidFrame
-from ottla.wire.fetch import FetchedPartition, FetchPartition, FetchRequest
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest
 from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
 
 TOPIC = UUID(int=77)
@@ -103,9 +103,9 @@ def test_a_fetch_of_one_partition(
         return fetch.read_request(version, frame, len(HEAD))
 
     frame = write()
-    assert frame == in_general(monkeypatch, fetch, "_write_one_asked", write)
+    assert frame == in_general(monkeypatch, fetch, "write_one_asked", write)
     view = memoryview(frame)
-    assert read(view) == in_general(monkeypatch, fetch, "_read_one_asked", lambda: read(view))
+    assert read(view) == in_general(monkeypatch, fetch, "read_one_asked", lambda: read(view))
     every_cut_is_noticed(read, frame)
 
 
@@ -125,9 +125,9 @@ def test_an_answer_about_one_partition(
         return fetch.read_response(version, frame, len(HEAD))
 
     frame = write()
-    assert frame == in_general(monkeypatch, fetch, "_write_one_answer", write)
+    assert frame == in_general(monkeypatch, fetch, "write_one_answer", write)
     view = memoryview(frame)
-    assert read(view) == in_general(monkeypatch, fetch, "_read_one_answer", lambda: read(view))
+    assert read(view) == in_general(monkeypatch, fetch, "read_one_answer", lambda: read(view))
     every_cut_is_noticed(read, frame)
     with pytest.raises(InvalidFrame):
         read(memoryview(frame + b"\x00"))

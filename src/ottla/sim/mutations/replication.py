@@ -15,7 +15,7 @@ from ottla.sim.mutations.base import mutation
 from ottla.sim.patches import Patch
 from ottla.sim.profiles import AMBUSH, MANY_PARTITIONS, TUG
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.fetch import FetchedPartition, FetchPartition
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition
 
 # Truncation
 
