@@ -308,7 +308,7 @@ def test_kafka_reads_what_a_follower_copied(closed: Writer, tmp_path: Path) -> N
     leader, log = closed.log, new_writer(tmp_path).log
     log.truncate_fully(leader.segment_bases[0])
     for segment in files(leader, ".log"):
-        log.append_as_follower(memoryview(segment.read_bytes()))
+        log.append_as_follower(memoryview(segment.read_bytes()), 99)
     log.close(clean=True)
     check_batches(dump_batches(*files(log, ".log")), closed.written)
     check_indexes(log)

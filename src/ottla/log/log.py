@@ -350,9 +350,11 @@ class Log:
         self.epochs.assign(leader_epoch, given[0].base_offset)
         return Appended(given[0].base_offset, given[-1].last_offset, -1, False)
 
-    def append_as_follower(self, records: memoryview) -> Appended:
-        """Write batches as the leader wrote them. If one is bad none is written (CORRUPT_MESSAGE); what
-        is cut off at the end is ignored."""
+    def append_as_follower(self, records: memoryview, leader_epoch: int) -> Appended:
+        """Write batches as the leader of this epoch wrote them. If one is bad none is written
+        (CORRUPT_MESSAGE); what is cut off at the end is ignored. So is what a later leader wrote: an answer is read
+        from the file when it is sent, and by then its sender may have been deposed, have cut its log, and copied
+        others into the same place (KAFKA-18723). They need not follow what we have."""
         self._check_writable()
         expected = self.log_end
         epoch = self.epochs.latest
@@ -360,6 +362,11 @@ class Log:
         copied: list[Batch] = []
         gap = False
         for batch in batches(records, allow_partial=True):
+            if batch.leader_epoch > leader_epoch:
+                if copied:
+                    break
+                why = f"epoch {batch.leader_epoch} in an answer of epoch {leader_epoch}"
+                raise CorruptBatch(batch.position, why)
             check_crc(records, batch)
             follows = batch.base_offset >= expected or (not copied and self._begins_within(batch))
             if not follows or batch.last_offset_delta < 0:

@@ -222,9 +222,12 @@ class Journal:
             self._note_voters(batch, appended)
         return base
 
-    def append_as_follower(self, records: memoryview) -> None:
-        self.log.append_as_follower(records)
+    def append_as_follower(self, records: memoryview, epoch: int) -> None:
+        """What the leader of this epoch has. Not all of it need be taken."""
+        end = self.log.append_as_follower(records, epoch).last_offset
         for batch in batches(records, allow_partial=True):
+            if batch.last_offset > end:
+                break
             self._note_voters(records, batch)
 
     @property

@@ -57,7 +57,7 @@ class Puller:
             self.abandon_download()
             self._download = Download(self._journal.snapshots, answer.snapshot_id)
         elif answer.records is not None:
-            return self._append(answer.records)
+            return self._append(answer.records, answer.epoch)
         return []
 
     def _truncate(self, diverges: Diverges) -> list[Event]:
@@ -66,14 +66,14 @@ class Puller:
         journal.truncate_to(journal.truncation_point(diverges))
         return [Truncated(before, journal.log_end)] if journal.log_end < before else []
 
-    def _append(self, records: Chunk) -> list[Event]:
+    def _append(self, records: Chunk, epoch: int) -> list[Event]:
         """Damaged records are not taken: nothing of them is written, and they are asked for again."""
         assert not isinstance(records, FileRange)
         view = memoryview(records)
         try:
             if read_batch(view, 0).base_offset != self._journal.log_end:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "records from elsewhere in the log")
-            self._journal.append_as_follower(view)
+            self._journal.append_as_follower(view, epoch)
         except KafkaError as error:
             if error.code is not ErrorCode.CORRUPT_MESSAGE:
                 raise

@@ -644,7 +644,7 @@ class Partition:
             assert isinstance(records, memoryview)
             if len(records):
                 before = log.log_end
-                log.append_as_follower(records)
+                log.append_as_follower(records, leader_epoch)
                 self._flush_if_asked()
                 appended = len(records)
                 if log.log_end > before:

@@ -259,7 +259,7 @@ def test_a_copied_batch_is_checked_and_nothing_else() -> None:
             record = Record(offset, WALL_START_MS, None, b"x" * 100)
             copied += build([record], base_offset=offset, leader_epoch=0)
         with counted() as calls:
-            log.append_as_follower(memoryview(copied))
+            log.append_as_follower(memoryview(copied), 0)
     assert log.log_end == batches
     assert_within(calls, None, batches, CALLS_PER_COPIED_BATCH_MAX)
 

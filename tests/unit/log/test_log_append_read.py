@@ -57,7 +57,7 @@ def test_P04_a_follower_that_copies_what_it_reads_is_byte_identical():
         append(leader, 1 + number % 4, epoch=number // 10, timestamp=number)
     while follower.log_end < leader.log_end:
         found = leader.read(follower.log_end, max_bytes=300, end_offset=leader.log_end)
-        follower.append_as_follower(memoryview(found.range.read()))
+        follower.append_as_follower(memoryview(found.range.read()), 9)
     assert content(follower) == content(leader)
     assert follower.segment_bases == leader.segment_bases
     assert follower.epochs.entries == leader.epochs.entries
@@ -83,9 +83,23 @@ def test_a_follower_writes_nothing_of_a_fetch_with_a_bad_batch():
         after_good(3, 3, flip=len(good) + 16),  # its magic
     ):
         with refused(ErrorCode.CORRUPT_MESSAGE):
-            log.append_as_follower(bad)
+            log.append_as_follower(bad, 3)
         assert log.log_end == 2
-    assert log.append_as_follower(after_good(3, 3))[:2] == (2, 3)
+    assert log.append_as_follower(after_good(3, 3), 3)[:2] == (2, 3)
+
+
+def test_D8_a_follower_takes_nothing_of_a_later_leader_than_it_asked():
+    """A deposed leader's answer is read from its file when it is sent; others may lie there by then."""
+    log = new_log(sim_disk())
+    append(log, 2, epoch=3)
+    good, later = batch_of(1), batch_of(1)
+    assign(good, read_batch(good, 0), 2, 3)
+    assign(later, read_batch(later, 0), 3, 4)
+    assert log.append_as_follower(memoryview(bytes(good) + bytes(later)), 3)[:2] == (2, 2)
+    with refused(ErrorCode.CORRUPT_MESSAGE):
+        log.append_as_follower(later, 3)
+    assert (log.log_end, log.epochs.latest) == (3, 3)
+    assert log.append_as_follower(later, 4)[:2] == (3, 3)
 
 
 def test_a_follower_ignores_what_is_cut_off_at_the_end():
@@ -93,8 +107,8 @@ def test_a_follower_ignores_what_is_cut_off_at_the_end():
     one = batch_of(1)
     assign(one, read_batch(one, 0), 0, 0)
     for length in range(len(one)):
-        assert log.append_as_follower(one[:length])[:2] == (0, -1)
-    assert log.append_as_follower(memoryview(bytes(one) * 2)[:-1])[:2] == (0, 0)
+        assert log.append_as_follower(one[:length], 0)[:2] == (0, -1)
+    assert log.append_as_follower(memoryview(bytes(one) * 2)[:-1], 0)[:2] == (0, 0)
 
 
 def test_an_empty_follower_takes_the_batch_in_which_its_leaders_log_begins():
@@ -105,7 +119,7 @@ def test_an_empty_follower_takes_the_batch_in_which_its_leaders_log_begins():
     leader.advance_log_start(7)
     follower.truncate_fully(7)
     found = leader.read(7, max_bytes=1000, end_offset=10)
-    follower.append_as_follower(memoryview(found.range.read()))
+    follower.append_as_follower(memoryview(found.range.read()), 9)
     follower.invariants()
     assert (follower.log_start, follower.log_end) == (7, 10)
     assert offsets_in(follower) == [(5, 9)]
@@ -183,7 +197,7 @@ def test_what_was_cut_is_not_read_from_memory_when_as_much_was_written_anew():
     log.truncate_to(offset)
     other = batch_of(1, value=b"new")
     assign(other, read_batch(other, 0), offset, 1)
-    log.append_as_follower(other)
+    log.append_as_follower(other, 1)
     found = log.read(offset, max_bytes=1 << 20, end_offset=log.log_end)
     assert found.range.read() == bytes(other)
 
@@ -414,7 +428,7 @@ def test_P22_a_flush_is_due_by_messages_by_time_or_for_a_finished_segment_only()
     ("operation", "act"),
     [
         ("write", lambda log: append(log, 1)),
-        ("write", lambda log: log.append_as_follower(_follower_batch())),
+        ("write", lambda log: log.append_as_follower(_follower_batch(), 0)),
         ("flush", lambda log: log.flush()),
         ("open", lambda log: log.roll(0)),
         ("write", lambda log: log.truncate_to(2)),
@@ -434,7 +448,7 @@ def test_after_a_failure_of_the_disk_nothing_is_written_any_more(operation, act,
     assert log.failed is failure.value
     for refused_action in (
         lambda: append(log, 1),
-        lambda: log.append_as_follower(_follower_batch()),
+        lambda: log.append_as_follower(_follower_batch(), 0),
         lambda: log.roll(0),
         lambda: log.truncate_to(0),
         lambda: log.truncate_fully(0),

@@ -381,7 +381,7 @@ def test_a_follower_takes_a_log_with_gaps_and_opens_it_again_whatever_its_settin
     )
     told = []
     follower.before_gaps = lambda log: told.append(log.cleaned)
-    follower.append_as_follower(memoryview(content(log)))
+    follower.append_as_follower(memoryview(content(log)), 9)
     assert pairs_in(follower) == pairs_in(log) and follower.log_end == log.log_end
     assert told == [0]
     follower.close(clean=True)

@@ -114,7 +114,7 @@ class LogMachine(RuleBasedStateMachine):
             data += one
             offset += count + gap
         cut_off = batch_of(2)[: self.random.randrange(70)]
-        self.log.append_as_follower(memoryview(bytes(data) + bytes(cut_off)))
+        self.log.append_as_follower(memoryview(bytes(data) + bytes(cut_off)), self.epoch)
         for batch in batches(data):
             self.model.append(bytes(data[batch.position : batch.end]))
 

@@ -249,6 +249,6 @@ def test_a_follower_knows_what_its_leader_knows():
         marker(leader, producer=6)
     while follower.log_end < leader.log_end:
         found = leader.read(follower.log_end, max_bytes=500, end_offset=leader.log_end)
-        follower.append_as_follower(memoryview(found.range.read()))
+        follower.append_as_follower(memoryview(found.range.read()), 9)
     assert producers_of(follower) == producers_of(leader)
     assert read_batch(leader.read(0, max_bytes=1, end_offset=60).range.read(), 0).producer_id == 5
