@@ -346,17 +346,22 @@ class LiveShard:
         self._patience = asyncio.get_running_loop().call_later(delay, self._lose_patience)
 
     def _lose_patience(self) -> None:
-        """What was decided stays decided, and may be committed yet; but nobody waits for ever."""
+        """What was decided stays decided, and may be committed yet; but nobody waits for ever, and what nobody
+        waits for is not kept."""
         self._patience = None
         now = self._clock.monotonic()
-        for _, until, effects in list(self._unsent):
-            if until > now:
-                self._wait_until(until)
-                break
+        late: list[tuple[int, float, Effects]] = []
+        while self._unsent and self._unsent[0][1] <= now:
+            end, until, effects = self._unsent.popleft()
             for token, _ in effects.replies:
                 assert isinstance(token, Waiting)
                 if not token.is_answered:
                     token.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if effects.actions:
+                late.append((end, until, replace(effects, replies=())))
+        if self._unsent:
+            self._wait_until(self._unsent[0][1])
+        self._unsent.extendleft(reversed(late))
 
     def drop(self) -> None:
         """Leadership is gone: whoever waits looks for the new coordinator."""

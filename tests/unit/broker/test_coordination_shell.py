@@ -214,6 +214,7 @@ def test_who_waits_too_long_for_the_replicas_is_told_to_try_again() -> None:
         assert shell.replies == []
         await asyncio.sleep(0.01)
         assert shell.replies == [{"error": ErrorCode.COORDINATOR_NOT_AVAILABLE}]
+        assert not shell.live._unsent, "nor kept"
         shell.commit()
         assert len(shell.replies) == 1, "what is committed late is answered no second time"
         shell.ask("read")
