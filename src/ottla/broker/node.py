@@ -460,6 +460,7 @@ class Broker:
         the logs are closed cleanly: whatever came after that would be acknowledged and not recovered."""
         await self.lifecycle.controlled_shutdown()
         self.is_serving = False
+        self.replicas.stop()
         self.coordination.stop()
         self.transactions.stop()
         stop_serving()

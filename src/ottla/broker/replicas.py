@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -37,6 +38,8 @@ from ottla.wire.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 NOWHERE_YET = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING)
+MADE_IN_A_TURN_MAX = 50
+"""New replicas. Each is a directory and files; meanwhile nobody is answered, and no heartbeat sent."""
 
 
 class News:
@@ -122,6 +125,9 @@ class ReplicaManager:
             node_id=settings.node_id, lag_time_max_s=settings.replica_lag_time_max_ms / 1000
         )
         self._topic_defaults = settings.topic_defaults()
+        self._to_make: dict[tuple[UUID, int], None] = {}
+        """Replicas that the metadata gives us and that are not here yet, in their order."""
+        self._is_making = False
         self._news: dict[Partition, int] = {}
         self._watchers: dict[Partition, dict[Watcher, None]] = {}
         self._awaiting: dict[Partition, deque[tuple[int, AwaitedCommit]]] = {}
@@ -223,12 +229,34 @@ class ReplicaManager:
             self._reconfigure(delta.changed_configs)
         for topic_id, number in delta.changed_partitions:
             changed = image.topics_by_id.get(topic_id)
-            if changed is not None:
+            if changed is None:
+                continue
+            is_ours = self.settings.node_id in changed.partitions[number].replicas
+            if is_ours and (topic_id, number) not in self.by_id:
+                self._to_make[topic_id, number] = None
+            else:
                 self._apply(changed, number)
+        if self._to_make and not self._is_making:
+            self._make_some()
         if delta.changed_brokers or delta.changed_configs:
             now = self.clock.monotonic()
             for partition in self.partitions.values():
                 partition.reconsider(now)
+
+    def _make_some(self) -> None:
+        """Those of a large topic in several turns: whoever asks for one that has not had its own looks again."""
+        for topic_id, number in list(islice(self._to_make, MADE_IN_A_TURN_MAX)):
+            del self._to_make[topic_id, number]
+            topic = self.image.topics_by_id.get(topic_id)
+            if topic is not None:
+                self._apply(topic, number)
+        self._is_making = bool(self._to_make)
+        if self._is_making:
+            asyncio.get_running_loop().call_soon(self._make_some)
+
+    def stop(self) -> None:
+        """No replica is made any more."""
+        self._to_make.clear()
 
     def _reconfigure(self, resources: Iterable[tuple[int, str]]) -> None:
         names = {name for kind, name in resources if kind == TOPIC_RESOURCE}

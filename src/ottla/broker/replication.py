@@ -37,6 +37,16 @@ LIST_OFFSETS_VERSION = 9
 LATEST = -1
 """To a replica: the end of the leader's log, not the high watermark."""
 EARLIEST = -2
+METADATA_IS_ON_ITS_WAY = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""To the leader, or to us: one has heard of a decision that the other has not. Ordinary after each of them."""
 UNDER_WAY_MAX = 2
 """The fetch that is parked at the leader, and one that overtakes it."""
 
@@ -297,11 +307,12 @@ class LeaderFetcher:
             channel.abort()
             return
         for partition, failure in outcome.failed:
-            logger.info(
+            logger.log(
+                logging.DEBUG if failure.code in METADATA_IS_ON_ITS_WAY else logging.WARNING,
                 "fetching %s-%d from broker %d: %s",
                 *partition.key,
                 self._leader,
-                failure.code.name,
+                failure,
             )
         for directory_error in outcome.storage_failed:
             self._replicas.directory_failed(directory_error)

@@ -1,0 +1,51 @@
+"""A topic of many partitions does not silence its brokers while they make it."""
+
+from __future__ import annotations
+
+import pytest
+from disk_cluster import DiskCluster
+
+from ottla.broker import replicas
+from ottla.broker.replicas import ReplicaManager
+from ottla.sim.world import World
+
+PARTITIONS = 10
+AT_ONCE = 3
+
+
+def test_replicas_of_a_large_topic_are_made_a_few_in_each_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+    make_some = ReplicaManager._make_some
+
+    def counted(self: ReplicaManager) -> None:
+        before = len(self.partitions)
+        make_some(self)
+        made.append(len(self.partitions) - before)
+
+    monkeypatch.setattr(replicas, "MADE_IN_A_TURN_MAX", AT_ONCE)
+    monkeypatch.setattr(ReplicaManager, "_make_some", counted)
+    with World(5) as world:
+        cluster = DiskCluster(world)
+        cluster.create(*[[1, 2, 3]] * PARTITIONS)
+        assert max(made) == AT_ONCE and sum(made) == 3 * PARTITIONS
+        for partition in range(PARTITIONS):
+            cluster.produce(partition, count=1)
+        assert cluster.nothing_is_lost()
+        assert world.problems() == []
+
+
+def test_a_broker_that_stops_while_it_makes_them_makes_the_rest_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replicas, "MADE_IN_A_TURN_MAX", 1)
+    with World(6) as world:
+        cluster = DiskCluster(world)
+        cluster.create(*[[1, 2, 3]] * PARTITIONS, wait=False)
+        cluster.stop(3)
+        cluster.restart(3)
+        cluster.wait(lambda: all(cluster.is_whole(p) for p in range(PARTITIONS)))
+        cluster.produce(PARTITIONS - 1, count=1)
+        assert cluster.nothing_is_lost()
+        assert world.problems() == []
