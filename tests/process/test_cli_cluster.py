@@ -288,6 +288,18 @@ def test_P08_high_watermarks_are_kept_across_restarts_and_can_be_read(tmp_path: 
         command("purge", "--dir", path)
 
 
+def test_who_does_not_stop_in_time_is_killed_and_the_command_says_so(tmp_path: Path) -> None:
+    words = ("--dir", str(tmp_path / "stuck"))
+    up = command("up", "-n", "1", "--port", "0", "--detach", "--format", "json", *words)
+    try:
+        os.kill(as_json(up.stdout)["nodes"][0]["pid"], signal.SIGSTOP)
+        stopped = command("nodes", "stop", "1", "--timeout", "0.2", *words)
+        assert stopped.returncode == errors.FAILED
+        assert "killed, because not stopped after 0.2 s: node 1" in stopped.stderr
+    finally:
+        command("purge", *words)
+
+
 def test_up_in_the_foreground_stops_its_nodes_when_it_is_told_to(tmp_path: Path) -> None:
     path = tmp_path / "front"
     up = subprocess.Popen(

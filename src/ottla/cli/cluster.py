@@ -28,7 +28,7 @@ HOST = "127.0.0.1"
 CONTROLLERS_MAX = 3  # a larger quorum would only be slower on one machine
 READY_TIMEOUT_S = 60.0
 NEWS_EVERY_S = 5.0
-STOP_PATIENCE_S = 20.0
+STOP_PATIENCE_S = 60.0
 
 
 def default_directory() -> Path:

@@ -30,6 +30,12 @@ DirOption = Annotated[
 ReadyOption = Annotated[
     float, typer.Option("--timeout", help="Seconds that a node may take to be ready.", min=0.01)
 ]
+StopOption = Annotated[
+    float,
+    typer.Option(
+        "--timeout", help="Seconds that a node may take to stop; then it is killed.", min=0.01
+    ),
+]
 GLANCE_S = 2.0
 """In which a node that cannot run at all has said so."""
 
@@ -178,7 +184,9 @@ def _report_end(cluster: LocalCluster, id: int, code: int) -> None:
         )
 
 
-def down(dir: DirOption = None, format: FormatOption = Format.table) -> None:
+def down(
+    dir: DirOption = None, timeout: StopOption = 60.0, format: FormatOption = Format.table
+) -> None:
     """Stop every node in good order. The data stays; `up` continues it."""
     from ottla.cli.cluster import LocalCluster, locked
 
@@ -187,16 +195,23 @@ def down(dir: DirOption = None, format: FormatOption = Format.table) -> None:
     with locked(directory):
         cluster = LocalCluster.load(directory)
         running = [node.id for node in cluster.running]
-        killed = cluster.stop(running)
+        killed = cluster.stop(running, timeout)
     if format is Format.json:
         print_json({"stopped": running, "killed": killed})
-        return
-    if running:
+    elif running:
         print(f"stopped {len(running)} of {count_of(len(cluster.nodes), 'node')}")
     else:
         print("nothing was running")
-    for id in killed:
-        print(f"node {id} did not stop in time and was killed; see {cluster.log_file(id)}")
+    if killed:
+        raise _not_in_good_order(cluster, killed, timeout)
+
+
+def _not_in_good_order(cluster: LocalCluster, killed: list[int], timeout_s: float) -> Failure:
+    nodes = ", ".join(f"node {id} ({cluster.log_file(id)})" for id in killed)
+    return Failure(
+        f"killed, because not stopped after {timeout_s:g} s: {nodes}. The next start looks through what was not "
+        "flushed; --timeout gives more time"
+    )
 
 
 def purge(dir: DirOption = None, format: FormatOption = Format.table) -> None:
@@ -342,9 +357,17 @@ def nodes_start(
 
 
 @nodes.command("stop")
-def nodes_stop(id: IdArgument, dir: DirOption = None, format: FormatOption = Format.table) -> None:
+def nodes_stop(
+    id: IdArgument,
+    dir: DirOption = None,
+    timeout: StopOption = 60.0,
+    format: FormatOption = Format.table,
+) -> None:
     """Stop one node in good order: its leaderships move first."""
-    cluster = _end(id, dir, lambda cluster: cluster.stop([id]))
+    killed: list[int] = []
+    cluster = _end(id, dir, lambda cluster: killed.extend(cluster.stop([id], timeout)))
+    if killed:
+        raise _not_in_good_order(cluster, killed, timeout)
     run = f"{len(cluster.running)} of {len(cluster.nodes)} run"
     _report(cluster, id, f"is stopped; {run}", format)
 
