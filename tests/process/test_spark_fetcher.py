@@ -16,8 +16,9 @@ from ottla.spark.errors import SparkSourceError
 from ottla.spark.fetcher import Fetcher
 from ottla.spark.loss import DataLoss
 from ottla.spark.options import EARLIEST, LATEST, Options, ReadOptions
+from ottla.spark.shared import SharedClusters
 from ottla.spark.splits import Range
-from support.cluster import ProcessCluster
+from support.cluster import ProcessCluster, wait_until
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 
@@ -144,3 +145,23 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(cluster: Any, tmp_path: 
     with pytest.raises(DataLoss, match="20 records, offsets 0 to 19, are gone with their topic"):
         offsets_of(fetcher, 20)
     client.close()
+
+
+def test_connections_are_used_by_the_next_task_and_closed_when_none_comes(cluster: Any) -> None:
+    options = ConnectionOptions.of(Options({"kafka.bootstrap.servers": cluster.bootstrap}))
+    patient, hasty = SharedClusters(idle_s=3600), SharedClusters(idle_s=0.05)
+    with patient.lent(options) as first:
+        kept = first.to_any()
+    with patient.lent(options) as second, patient.lent(options) as beside:
+        assert second.to_any() is kept and not kept.closed
+        assert beside is not second, "two at a time share nothing"
+        other = beside.to_any()
+    assert other.closed != kept.closed, "one of the two waits for the next task"
+    with hasty.lent(options) as third:
+        unused = third.to_any()
+        assert not unused.closed
+    wait_until(lambda: unused.closed, 10, "what nobody uses is closed")
+    with hasty.lent(options) as fourth:
+        assert fourth is not third
+        fourth.to_any()
+    (first if other.closed else beside).close()

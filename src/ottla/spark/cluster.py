@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client import Unreachable
@@ -319,9 +318,3 @@ class Cluster:
         found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
         check(found.error_code, f"coordinator of group {group}")
         return self.at((str(found.host), int(found.port)))
-
-
-@cache
-def shared_cluster(options: ConnectionOptions) -> Cluster:
-    """One per process: Spark uses its Python workers again, task after task, one at a time."""
-    return Cluster(options)

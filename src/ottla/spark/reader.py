@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -13,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from ottla.records.batch import CorruptBatch, check_crc
 from ottla.spark import rows
-from ottla.spark.cluster import Cluster, shared_cluster
+from ottla.spark.cluster import Cluster
 from ottla.spark.columns import columns
 from ottla.spark.connection import ConnectionOptions
 from ottla.spark.errors import SparkSourceError, told_in_one_line
@@ -22,6 +23,7 @@ from ottla.spark.filters import Narrowing
 from ottla.spark.native import Decoder
 from ottla.spark.options import Options, ReadOptions
 from ottla.spark.planner import Planner
+from ottla.spark.shared import SHARED
 from ottla.spark.splits import Range, split
 from ottla.spark.visible import visible
 
@@ -74,29 +76,27 @@ def read_range(
         wanted.start, wanted.end, "key" in names, "value" in names, "headers" in names
     )
     builder = ArrowBuilder(to_arrow_schema(schema, timezone="UTC"), wanted.topic, wanted.partition)
-    fetcher = Fetcher(shared_cluster(connection), wanted, options)
-    try:
-        for data, fetched, aborted, first in fetcher:
-            cut = cut._replace(start=first)
-            shown = visible(
-                data,
-                fetched,
-                start=first,
-                end=wanted.end,
-                aborted=aborted if options.read_committed else None,
-            )
-            for group in rows.grouped(shown):
-                if options.check_crcs:
-                    for batch in group:
-                        check_crc(data, batch)
-                yield builder.record_batch(decoder().decode(data, group, cut))
-    except CorruptBatch as error:
-        raise SparkSourceError(
-            f"{wanted.topic}-{wanted.partition}: a batch between offsets {wanted.start} and {wanted.end} is "
-            f"damaged: {error.why}; ottla replicas {wanted.topic} shows who else holds it"
-        ) from None
-    finally:
-        fetcher.close()
+    with SHARED.lent(connection) as cluster, closing(Fetcher(cluster, wanted, options)) as fetcher:
+        try:
+            for data, fetched, aborted, first in fetcher:
+                cut = cut._replace(start=first)
+                shown = visible(
+                    data,
+                    fetched,
+                    start=first,
+                    end=wanted.end,
+                    aborted=aborted if options.read_committed else None,
+                )
+                for group in rows.grouped(shown):
+                    if options.check_crcs:
+                        for batch in group:
+                            check_crc(data, batch)
+                    yield builder.record_batch(decoder().decode(data, group, cut))
+        except CorruptBatch as error:
+            raise SparkSourceError(
+                f"{wanted.topic}-{wanted.partition}: a batch between offsets {wanted.start} and {wanted.end} is "
+                f"damaged: {error.why}; ottla replicas {wanted.topic} shows who else holds it"
+            ) from None
 
 
 class OttlaBatchReader(DataSourceReader):
