@@ -65,7 +65,7 @@ ARROWS: dict[str, set[str]] = {
         "spark",
     },
     "testing": {"cli", "client"},
-    "spark": {"client", "records", "wire"},
+    "spark": {"client", "config", "records", "wire"},
 }
 
 RUNTIME_IMPLEMENTATIONS = {"ottla.runtime.files", "ottla.runtime.real", "ottla.runtime.sockets"}

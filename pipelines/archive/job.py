@@ -9,8 +9,7 @@ import json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ottla.client import BlockingClient
-from ottla.config import split_address
+from ottla.spark.command_config import client_of, cluster_options
 
 EARLIEST = -2
 SCHEMA = (
@@ -23,19 +22,21 @@ SCHEMA = (
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--bootstrap", required=True, help="host:port of brokers")
+    arguments.add_argument("--command-config", help="properties of Kafka's clients: TLS, SASL")
     arguments.add_argument("--directory", required=True, help="of the archive")
     arguments.add_argument("--topics", required=True, help="names, with commas between them")
     chosen = arguments.parse_args()
     spark = SparkSession.builder.appName("archive").getOrCreate()
-    archive(spark, chosen.bootstrap, chosen.topics, chosen.directory)
+    cluster = cluster_options(chosen.bootstrap, chosen.command_config)
+    archive(spark, cluster, chosen.topics, chosen.directory)
     spark.stop()
 
 
-def archive(spark: SparkSession, bootstrap: str, topics: str, directory: str) -> None:
-    """Spark's file sink notes which files belong to which batch: a batch that runs again is not there twice."""
+def archive(spark: SparkSession, cluster: dict[str, str], topics: str, directory: str) -> None:
+    """`cluster`: the options by which sources reach it. Spark's file sink notes which files belong to which batch: a batch that runs again is not there twice."""
     rows = (
         spark.readStream.format("ottla")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**cluster)
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", topics)
         .option("startingOffsets", "earliest")
@@ -54,13 +55,13 @@ def archive(spark: SparkSession, bootstrap: str, topics: str, directory: str) ->
     query.awaitTermination()
 
 
-def whole(spark: SparkSession, bootstrap: str, topics: str, directory: str) -> DataFrame:
+def whole(spark: SparkSession, cluster: dict[str, str], topics: str, directory: str) -> DataFrame:
     """What is archived and what is only in the log, as one DataFrame: no gap, nothing twice."""
     archived = spark.read.schema(SCHEMA).parquet(f"{directory}/records").drop("date")
     ends = archived.groupBy("topic", "partition").agg(F.max("offset")).collect()
     archived_to = {(topic, partition): last + 1 for topic, partition, last in ends}
     wanted = topics.split(",")
-    with BlockingClient([split_address(part) for part in bootstrap.split(",")]) as blocking:
+    with client_of(cluster) as blocking:
         described = [blocking.run(blocking.client.topic(name)) for name in wanted]
     starts = {
         topic.name: {
@@ -71,7 +72,7 @@ def whole(spark: SparkSession, bootstrap: str, topics: str, directory: str) -> D
     }
     live = (
         spark.read.format("ottla")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**cluster)
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", topics)
         .option("startingOffsets", json.dumps(starts))

@@ -15,12 +15,13 @@ from pyspark.sql import functions as F
 from ottla.client import BlockingClient
 from ottla.client.client import EARLIEST, LATEST
 from ottla.client.model import Topic
-from ottla.config import split_address
+from ottla.spark.command_config import client_of, cluster_options
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--bootstrap", required=True, help="host:port of brokers")
+    arguments.add_argument("--command-config", help="properties of Kafka's clients: TLS, SASL")
     arguments.add_argument("--directory", help="nothing is written")
     arguments.add_argument(
         "--topics",
@@ -28,19 +29,22 @@ def main() -> None:
     )
     chosen = arguments.parse_args()
     spark = SparkSession.builder.appName("audit").getOrCreate()
-    found = audit(spark, chosen.bootstrap, chosen.topics.split(",") if chosen.topics else None)
+    cluster = cluster_options(chosen.bootstrap, chosen.command_config)
+    found = audit(spark, cluster, chosen.topics.split(",") if chosen.topics else None)
     spark.stop()
     for line in map(told, found):
         print(line)
     sys.exit(any(row.difference is not None for row in found))
 
 
-def audit(spark: SparkSession, bootstrap: str, names: list[str] | None = None) -> list[Row]:
-    """Per partition: how many replicas and records were compared, and the first difference if there is one."""
-    topics, extents = described(bootstrap, names)
+def audit(
+    spark: SparkSession, cluster: dict[str, str], names: list[str] | None = None
+) -> list[Row]:
+    """`cluster`: the options by which sources reach it. Per partition: how many replicas and records were compared, and the first difference if there is one."""
+    topics, extents = described(cluster, names)
     if not topics:
         return []
-    grouped = copies(spark, bootstrap, topics, extents).groupBy("topic", "partition", "offset")
+    grouped = copies(spark, cluster, topics, extents).groupBy("topic", "partition", "offset")
     records = grouped.agg(
         F.count("*").alias("replicas"),
         F.count_distinct("checksum").alias("kinds"),
@@ -64,8 +68,8 @@ Extents = Mapping[tuple[str, int], tuple[int, int]]
 same offsets while others write."""
 
 
-def described(bootstrap: str, names: list[str] | None) -> tuple[list[Topic], Extents]:
-    with BlockingClient([split_address(part) for part in bootstrap.split(",")]) as blocking:
+def described(cluster: dict[str, str], names: list[str] | None) -> tuple[list[Topic], Extents]:
+    with client_of(cluster) as blocking:
         client = blocking.client
         told = blocking.run(client.metadata())
         topics = [
@@ -102,7 +106,9 @@ def expected(spark: SparkSession, topics: list[Topic]) -> DataFrame:
     return spark.createDataFrame(rows, "topic STRING, partition INT, assigned INT")
 
 
-def copies(spark: SparkSession, bootstrap: str, topics: list[Topic], extents: Extents) -> DataFrame:
+def copies(
+    spark: SparkSession, cluster: dict[str, str], topics: list[Topic], extents: Extents
+) -> DataFrame:
     """Every record of every replica, up to the high watermark at this moment: who has it, and its checksum."""
     hosted: dict[int, dict[str, list[int]]] = {}
     for topic in topics:
@@ -111,7 +117,7 @@ def copies(spark: SparkSession, bootstrap: str, topics: list[Topic], extents: Ex
                 hosted.setdefault(broker, {}).setdefault(topic.name, []).append(partition.partition)
     frames = [
         spark.read.format("ottla")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**cluster)
         .option("assign", json.dumps(partitions))
         .option("startingOffsets", _bounds(partitions, extents, 0))
         .option("endingOffsets", _bounds(partitions, extents, 1))

@@ -10,10 +10,13 @@ from typing import Any
 import shapes
 from pyspark.sql import DataFrame, SparkSession
 
+from ottla.spark.command_config import cluster_options
+
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--bootstrap", required=True, help="host:port of brokers")
+    arguments.add_argument("--command-config", help="properties of Kafka's clients: TLS, SASL")
     arguments.add_argument("--directory", required=True, help="for Parquet and checkpoints")
     arguments.add_argument("--source", default="orders", help="topic of raw events")
     arguments.add_argument("--revenue", default="revenue", help="topic of results")
@@ -26,9 +29,10 @@ def main() -> None:
 
 
 def run(spark: SparkSession, chosen: argparse.Namespace) -> None:
+    cluster = cluster_options(chosen.bootstrap, chosen.command_config)
     raw = (
         spark.readStream.format("ottla")
-        .option("kafka.bootstrap.servers", chosen.bootstrap)
+        .options(**cluster)
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", chosen.source)
         .option("startingOffsets", "earliest")
@@ -42,15 +46,14 @@ def run(spark: SparkSession, chosen: argparse.Namespace) -> None:
         writer = writer.option("checkpointLocation", f"{chosen.directory}/checkpoints/{name}")
         return (writer if chosen.forever else writer.trigger(availableNow=True)).start()
 
-    to_cluster = {"kafka.bootstrap.servers": chosen.bootstrap}
     queries = [
-        start(shapes.as_records(revenue), "revenue", "ottla", topic=chosen.revenue, **to_cluster),
+        start(shapes.as_records(revenue), "revenue", "ottla", topic=chosen.revenue, **cluster),
         start(
             shapes.dead_letters(events),
             "dead-letters",
             "ottla",
             topic=chosen.dead_letters,
-            **to_cluster,
+            **cluster,
         ),
         start(revenue, "parquet", "parquet", path=f"{chosen.directory}/revenue"),
     ]

@@ -10,7 +10,7 @@ import sys
 import threading
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from struct import pack_into
@@ -26,6 +26,7 @@ from crc32c import crc32c
 
 from ottla.records.batch import batches
 from support.cluster import ProcessCluster
+from support.tls import BehindTls, cluster_behind_tls
 from support.transactions import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -90,6 +91,10 @@ def send(cluster: ProcessCluster, topic: str, values: Iterable[str]) -> None:
     assert producer.flush(30) == 0
 
 
+def reached(cluster: ProcessCluster) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": cluster.bootstrap}
+
+
 Revenue = dict[tuple[str, str], tuple[int, int]]
 
 
@@ -143,6 +148,7 @@ def test_orders_become_revenue_once_and_what_is_no_order_a_dead_letter(
     send(cluster, source, [*(order.text() for order in orders + doubles), *broken])
     chosen = Namespace(
         bootstrap=cluster.bootstrap,
+        command_config=None,
         directory=str(tmp_path),
         source=source,
         revenue=revenue,
@@ -223,10 +229,10 @@ def test_an_archive_and_the_log_are_one_table(
             send(cluster, topic, values)
             sent.update((topic, value) for value in values)
         if round < 2:
-            pipeline.archive(spark, cluster.bootstrap, ",".join(topics), str(tmp_path))
+            pipeline.archive(spark, reached(cluster), ",".join(topics), str(tmp_path))
             archived = spark.read.schema(pipeline.SCHEMA).parquet(f"{tmp_path}/records").collect()
             assert Counter((row.topic, bytes(row.value).decode()) for row in archived) == sent
-    whole = pipeline.whole(spark, cluster.bootstrap, ",".join(topics), str(tmp_path)).collect()
+    whole = pipeline.whole(spark, reached(cluster), ",".join(topics), str(tmp_path)).collect()
     assert Counter((row.topic, bytes(row.value).decode()) for row in whole) == sent
     places = Counter((row.topic, row.partition, row.offset) for row in whole)
     assert set(places.values()) == {1}
@@ -252,7 +258,7 @@ def test_P04_an_audit_compares_every_record_of_every_replica(
     writer = threading.Thread(target=write_on)
     writer.start()
     try:
-        found = pipeline.audit(spark, cluster.bootstrap)
+        found = pipeline.audit(spark, reached(cluster))
     finally:
         is_over.set()
         writer.join()
@@ -266,7 +272,7 @@ def test_P04_an_audit_compares_every_record_of_every_replica(
     forge(cluster, follower, topic, b"value-150", b"value-X50")
     cluster.start(follower)
     cluster.wait_whole(topic)
-    first, *others = pipeline.audit(spark, cluster.bootstrap, [topic])
+    first, *others = pipeline.audit(spark, reached(cluster), [topic])
     assert [row.difference for row in others] == [None, None]
     assert first.difference.offset == 50
     checksums = {copy.broker: copy.checksum for copy in first.difference.copies}
@@ -289,6 +295,76 @@ def forge(cluster: ProcessCluster, broker: int, topic: str, old: bytes, new: byt
     checked = memoryview(data)[batch.position + CRC_AT + 4 : batch.end]
     pack_into(">I", data, batch.position + CRC_AT, crc32c(checked))
     segment.write_bytes(data)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BehindTls]:
+    with cluster_behind_tls(tmp_path_factory.mktemp("secured")) as found:
+        yield found
+
+
+def run_through_tls(
+    secured: BehindTls, directory: Path, pipeline: str, *words: str
+) -> subprocess.CompletedProcess[str]:
+    """What it takes is in a file, as for Kafka's own tools."""
+    file = directory / "client.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in secured.settings.items()))
+    return subprocess.run(
+        [
+            *(str(OTTLA), "spark", "run", pipeline, "--master", "local[2]"),
+            *("--bootstrap", secured.bootstrap, "--command-config", str(file)),
+            *("--directory", str(directory / pipeline)),
+            *("--conf", "spark.sql.shuffle.partitions=2", *words),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_every_job_runs_through_tls(secured: BehindTls, tmp_path: Path) -> None:
+    cluster = secured.cluster
+    source, revenue, dead = topics_for(cluster, "secured")
+    orders = some_orders(random.Random(9), 300, 0, BEGAN)
+    send(cluster, source, [*(order.text() for order in orders), "no json"])
+    printed = {}
+    for pipeline, *words in (
+        ("archive", "--topics", source),
+        ("audit", "--topics", source),
+        ("orders", "--source", source, "--revenue", revenue, "--dead-letters", dead),
+    ):
+        done = run_through_tls(secured, tmp_path, pipeline, *words)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        printed[pipeline] = done.stdout
+    assert (tmp_path / "archive" / "records" / f"topic={source}").is_dir()
+    assert printed["audit"].count("identical up to the high watermark") == PARTITIONS
+    assert revenue_in(cluster, revenue) == revenue_of(orders, max(each.at for each in orders))
+
+
+def test_a_declarative_pipeline_runs_through_tls(secured: BehindTls, tmp_path: Path) -> None:
+    cluster = secured.cluster
+    source, revenue, dead = topics_for(cluster, "secured-declared")
+    orders = some_orders(random.Random(10), 300, 0, BEGAN)
+    send(cluster, source, [order.text() for order in orders])
+    chosen = {"source": source, "revenue": revenue, "dead-letters": dead}
+    conf = [f"--conf=spark.ottla.{name}={topic}" for name, topic in chosen.items()]
+    done = run_through_tls(secured, tmp_path, "orders", "--declarative", *conf)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert revenue_in(cluster, revenue) == revenue_of(orders, max(each.at for each in orders))
+
+
+def test_a_file_for_tls_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -> None:
+    words = ("--bootstrap", "localhost:1", "--command-config", str(tmp_path / "absent"))
+    done = subprocess.run(
+        [str(OTTLA), "spark", "run", "orders", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, "absent: No such file" in done.stderr) == (2, True)
 
 
 def test_P51_the_demo_ends_with_revenue_that_is_right() -> None:

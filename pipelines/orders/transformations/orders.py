@@ -9,11 +9,15 @@ from pathlib import Path
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
+from ottla.spark.command_config import cluster_options
+
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # Spark loads this file by its path
 import shapes
 
 spark = SparkSession.active()
-CLUSTER = {"kafka.bootstrap.servers": spark.conf.get("spark.ottla.bootstrap")}
+CLUSTER = cluster_options(
+    spark.conf.get("spark.ottla.bootstrap"), spark.conf.get("spark.ottla.command-config", None)
+)
 
 
 def chosen(name: str, default: str) -> str:

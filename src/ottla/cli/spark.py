@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, addresses, connect
+from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, addresses
 from ottla.cli.errors import FAILED, NOT_FOUND, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from ottla.spark.connection import ConnectionOptions
 
 app = typer.Typer(
     help="Run pipelines on Spark, or find out what keeps them from it.",
@@ -46,6 +48,16 @@ JOB: Final = "job.py"
 
 MasterOption = Annotated[
     str, typer.Option("--master", help="Where Spark runs: local[N], spark://host:port, …")
+]
+
+CommandConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="Properties of Kafka's clients, for TLS and SASL, as Kafka's own tools take them.",
+        show_default=False,
+    ),
 ]
 
 
@@ -73,19 +85,27 @@ def run(
     ] = None,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
 ) -> None:
     """Run a pipeline: orders, audit, archive, or one of your own.
 
-    A directory with job.py is submitted with --bootstrap and --directory; further arguments go to it.
-    One with spark-pipeline.yml runs with --declarative; its brokers are in spark.ottla.bootstrap, and
-    --master is local[N] or the address of a Spark Connect server, sc://host:port.
+    A directory with job.py is submitted with --bootstrap and --directory, and --command-config if that
+    is given; further arguments go to it. One with spark-pipeline.yml runs with --declarative; it finds
+    these in spark.ottla.bootstrap and spark.ottla.command-config, and --master is local[N] or the
+    address of a Spark Connect server, sc://host:port.
     """
     home = _find(pipeline)
     _require_java()
     brokers = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap, dir))
     where = (directory or Path("spark") / home.name).absolute()
     where.mkdir(parents=True, exist_ok=True)
-    settings = [f"spark.ottla.bootstrap={brokers}", *(conf or ())]
+    _client_options(brokers, command_config)  # a mistake is told before Spark starts
+    secured = [] if command_config is None else [str(command_config.absolute())]
+    settings = [
+        f"spark.ottla.bootstrap={brokers}",
+        *(f"spark.ottla.command-config={each}" for each in secured),
+        *(conf or ()),
+    ]
     if unusable := [each for each in settings if "=" not in each]:
         raise Failure(f"--conf {unusable[0]}: is NAME=VALUE", USAGE)
     with ExitStack() as cleared_up:
@@ -104,8 +124,10 @@ def run(
         else:
             job = _part(home, JOB)
             words = [word for each in settings for word in ("--conf", each)]
-            chosen = ["--bootstrap", brokers, "--directory", str(where), *context.args]
-            command = [_programme("spark-submit"), "--master", master, *words, str(job), *chosen]
+            chosen = ["--bootstrap", brokers, "--directory", str(where)]
+            chosen += [word for each in secured for word in ("--command-config", each)]
+            command = [_programme("spark-submit"), "--master", master, *words, str(job)]
+            command += [*chosen, *context.args]
         # What a declarative pipeline names by a relative path lies below the directory in which it runs.
         done = subprocess.run(
             command, env=_environment(), cwd=where if declarative else None, check=False
@@ -119,6 +141,7 @@ def doctor(
     master: MasterOption = "local[2]",
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 10.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -126,7 +149,7 @@ def doctor(
 
     Java, PySpark and what it needs, the brokers as seen from here and from Spark's executors.
     """
-    findings = list(_examined(master, bootstrap, dir, timeout))
+    findings = list(_examined(master, bootstrap, dir, command_config, timeout))
     if format is Format.json:
         print_json([finding._asdict() for finding in findings])
     else:
@@ -147,13 +170,17 @@ class Finding(NamedTuple):
 
 
 def _examined(
-    master: str, bootstrap: str | None, directory: Path | None, timeout_s: float
+    master: str,
+    bootstrap: str | None,
+    directory: Path | None,
+    command_config: Path | None,
+    timeout_s: float,
 ) -> Iterator[Finding]:
     packages = [_package(*each) for each in WANTED]
     java = _java()
     yield java
     yield from packages
-    brokers, found = _brokers(bootstrap, directory, timeout_s)
+    brokers, found = _brokers(bootstrap, directory, command_config, timeout_s)
     yield found
     if java.fine and all(package.fine for package in packages):
         yield from _executors(master, brokers)
@@ -205,19 +232,37 @@ def _java_programme() -> str | None:
 
 
 def _brokers(
-    bootstrap: str | None, directory: Path | None, timeout_s: float
+    bootstrap: str | None, directory: Path | None, command_config: Path | None, timeout_s: float
 ) -> tuple[list[str], Finding]:
     """The addresses that the cluster names to its clients: these must be reachable, not only --bootstrap."""
-    from ottla.client import Unreachable
+    from ottla.client import BlockingClient, Unreachable
+    from ottla.spark.errors import SparkSourceError
     from ottla.spark.reach import obstacle
+    from ottla.spark.secured import client_for
 
     try:
-        with connect(bootstrap, directory, timeout_s) as blocking:
+        known = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap, directory))
+        options = _client_options(known, command_config)._replace(request_timeout_s=timeout_s)
+        with client_for(BlockingClient, options) as blocking:
             told = blocking.run(blocking.client.metadata())
-    except (Unreachable, TimeoutError, Failure) as error:
+    except (Unreachable, TimeoutError, Failure, SparkSourceError) as error:
         return [], Finding(False, "brokers", str(error), "ottla status; --bootstrap")
     named = [f"{broker.host}:{broker.port}" for broker in told.brokers]
     return named, _reached("brokers from here", {each: obstacle(each) for each in named})
+
+
+def _client_options(brokers: str, command_config: Path | None) -> ConnectionOptions:
+    from ottla.config import ConfigError
+    from ottla.spark.command_config import cluster_options
+    from ottla.spark.connection import ConnectionOptions
+    from ottla.spark.errors import OptionError
+    from ottla.spark.options import Options
+
+    file = None if command_config is None else str(command_config)
+    try:
+        return ConnectionOptions.of(Options(cluster_options(brokers, file)))
+    except (ConfigError, OptionError) as error:
+        raise Failure(f"--command-config: {error}", USAGE) from None
 
 
 def _reached(what: str, brokers: dict[str, str | None]) -> Finding:

@@ -1,0 +1,24 @@
+"""How a job reaches a cluster: addresses, and what Kafka's own tools take from the file of their --command-config.
+
+A file and no words on a command line: passwords stand in it, and everybody may read the arguments of a process.
+"""
+
+from __future__ import annotations
+
+from ottla.client import BlockingClient
+from ottla.config.sources import read_properties
+from ottla.spark.connection import ConnectionOptions
+from ottla.spark.options import KAFKA, Options
+from ottla.spark.secured import client_for
+
+
+def cluster_options(bootstrap: str, command_config: str | None = None) -> dict[str, str]:
+    """Options of `format("ottla")`, for reading and writing alike. ConfigError if the file cannot be read."""
+    settings = [] if command_config is None else read_properties(command_config)
+    named = {KAFKA + each.name: each.value for each in settings}
+    return named | {KAFKA + "bootstrap.servers": bootstrap}
+
+
+def client_of(cluster: dict[str, str]) -> BlockingClient:
+    """A client for what a job asks beside its DataFrames. OptionError if the options cannot be followed."""
+    return client_for(BlockingClient, ConnectionOptions.of(Options(cluster)))
