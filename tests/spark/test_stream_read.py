@@ -142,6 +142,20 @@ def failure(sink: Sink, topic: str) -> str:
     return str(raised.value).partition("JVM stacktrace")[0]
 
 
+@pytest.mark.parametrize(
+    "trigger", [{"availableNow": True}, {"processingTime": "1 second"}], ids=str
+)
+def test_a_mistyped_option_is_told_in_one_line(sink: Sink, trigger: dict[str, Any]) -> None:
+    query = sink.start("any", trigger, maxOffsetPerTrigger=3)
+    with pytest.raises(StreamingQueryException) as raised:
+        query.awaitTermination(300)
+    told = str(raised.value).partition("JVM stacktrace")[0]
+    assert (
+        "option 'maxoffsetpertrigger': is not known; did you mean 'maxOffsetsPerTrigger'?" in told
+    )
+    assert "Traceback" not in told
+
+
 def test_records_that_aged_out_are_told(sink: Sink, cluster: Any, half_read: str) -> None:
     produce(cluster, half_read, range(30, 90))
     (deleted,) = cluster.admin.delete_records([TopicPartition(half_read, 1, 15)]).values()

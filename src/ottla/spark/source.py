@@ -43,10 +43,14 @@ class OttlaDataSource(DataSource):
             return kind(schema, self._options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from ottla.spark.stream_reader import OttlaStreamReader
+        """Never raises: PySpark then stumbles over the reader that it did not get, and tells only of that."""
+        from ottla.spark.stream_reader import OttlaStreamReader, RefusedStreamReader
 
-        with told_in_one_line():
-            return OttlaStreamReader(schema, self._options)
+        try:
+            with told_in_one_line():
+                return OttlaStreamReader(schema, self._options)
+        except SparkSourceError as refusal:
+            return RefusedStreamReader(refusal)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from ottla.spark.writer import OttlaBatchWriter

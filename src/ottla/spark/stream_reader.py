@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from ottla.client import Unreachable
 from ottla.spark.cluster import Cluster, Found
 from ottla.spark.connection import ConnectionOptions
-from ottla.spark.errors import told_in_one_line
+from ottla.spark.errors import SparkSourceError, told_in_one_line
 from ottla.spark.offsets import StreamOffset
 from ottla.spark.options import Options, ReadOptions
 from ottla.spark.reader import RangePartition, check_columns, plan_cluster, read_range
@@ -39,8 +39,8 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, schema: StructType, options: Options) -> None:
         self._schema = schema
-        self._connection = ConnectionOptions.of(options)
         self._options = ReadOptions.of(options, streaming=True)
+        self._connection = ConnectionOptions.of(options)
         check_columns(schema, self._options.include_headers)
         self._committed: StreamOffset | None = None
         self._initial: StreamOffset | None = None
@@ -122,3 +122,29 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._commits_from_s = time.monotonic() + COMMIT_PAUSE_S
         else:
             self._committed = done
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """In place of a reader that cannot be made: whatever Spark asks of it first, it tells why."""
+
+    def __init__(self, refusal: SparkSourceError) -> None:
+        self._refusal = refusal
+
+    def initialOffset(self) -> dict[str, Any]:
+        self._refuse()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._refuse()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        self._refuse()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        with told_in_one_line():
+            raise self._refusal
