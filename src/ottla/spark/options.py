@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.spark.errors import OptionError
+from ottla.spark.kafka_names import FOLLOWED, OF_KAFKAS_CLIENTS
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -48,7 +49,7 @@ _SOURCE_OPTIONS: Final = (
 )
 _ENDINGS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
-_REFUSED: Final = {
+REFUSED: Final = {
     "auto.offset.reset": "set 'startingOffsets' to say where to begin; Spark itself keeps track of what was read",
     "key.deserializer": "keys are read as bytes; cast them in the DataFrame",
     "value.deserializer": "values are read as bytes; cast them in the DataFrame",
@@ -116,14 +117,25 @@ class Options:
         return int(match[1]) * _UNITS_MS[match[2] or "ms"] / 1000
 
     def refuse_near_misses(self, known: Iterable[str]) -> None:
-        """A name that is nearly one of ours is a slip of the pen, and would be ignored without a word. Those of Kafka's
-        clients are many and alike: they are left alone, as Kafka leaves those that it does not know."""
+        """A name that is nearly one of ours is a slip of the pen, and would be ignored without a word. One that Kafka's
+        clients know is none: it just means nothing here."""
         names = {name.lower(): name for name in known}
         for name in self.names():
-            if name not in names and not name.startswith(KAFKA):
-                close = difflib.get_close_matches(name, names, n=1, cutoff=0.9)
-                if close:
-                    raise OptionError(name, f"is not known; did you mean '{names[close[0]]}'?")
+            if name in names:
+                continue
+            bare = name.removeprefix(KAFKA)
+            meant = None
+            if bare == name and (close := _nearest(name, names)):
+                meant = names[close]
+            elif bare == name or bare not in OF_KAFKAS_CLIENTS:
+                close = _nearest(bare, FOLLOWED)
+                meant = KAFKA + close if close else None
+            if meant is not None and meant != name:
+                raise OptionError(name, f"is not known; did you mean '{meant}'?")
+
+
+def _nearest(name: str, names: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.9)), None)
 
 
 @dataclass(frozen=True)
@@ -212,7 +224,7 @@ class ReadOptions:
     @classmethod
     def of(cls, options: Options, *, streaming: bool) -> ReadOptions:
         options.refuse_near_misses(_SOURCE_OPTIONS)
-        for name, why in _REFUSED.items():
+        for name, why in REFUSED.items():
             if KAFKA + name in options:
                 raise OptionError(KAFKA + name, f"is not supported: {why}")
         most = options.integer("maxOffsetsPerTrigger")

@@ -102,8 +102,8 @@ def read_range(
 class OttlaBatchReader(DataSourceReader):
     def __init__(self, schema: StructType, options: Options) -> None:
         self._schema = schema
-        self._connection = ConnectionOptions.of(options)
         self._options = ReadOptions.of(options, streaming=False)
+        self._connection = ConnectionOptions.of(options)
         check_columns(schema, self._options.include_headers)
 
     def partitions(self) -> list[InputPartition]:

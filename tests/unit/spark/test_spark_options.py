@@ -6,9 +6,11 @@ import pytest
 
 from ottla.spark.connection import ConnectionOptions
 from ottla.spark.errors import OptionError
+from ottla.spark.kafka_names import FOLLOWED, OF_KAFKAS_CLIENTS
 from ottla.spark.options import (
     EARLIEST,
     LATEST,
+    REFUSED,
     Assign,
     AtOffsets,
     AtTime,
@@ -149,6 +151,64 @@ def test_what_cannot_be_followed_is_refused_with_the_reason(
         ReadOptions.of(Options({"subscribe": "t", **given}), streaming=False)
     assert f"option '{option}': " in str(refused.value)
     assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("kafka.isolation.levle", "kafka.isolation.level"),
+        ("kafka.isolation_level", "kafka.isolation.level"),
+        ("isolation.level", "kafka.isolation.level"),
+        ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+        ("Bootstrap.Server", "kafka.bootstrap.servers"),
+        ("kafka.sasl.mechanisms", "kafka.sasl.mechanism"),
+        ("kafka.groupid", "kafka.group.id"),
+        ("groupIdPrefx", "groupIdPrefix"),
+    ],
+)
+def test_a_name_that_is_nearly_one_that_is_followed_is_refused(name: str, meant: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        read_options(**{name: "x"})
+    assert str(refused.value) == f"option '{name.lower()}': is not known; did you mean '{meant}'?"
+
+
+def test_a_name_that_kafkas_clients_know_is_no_slip_of_the_pen() -> None:
+    other = OF_KAFKAS_CLIENTS - REFUSED.keys()
+    read_options(**{f"kafka.{name}": "x" for name in sorted(other)})
+    read_options(**{"kafka.of.my.own": "x", "path": "x", "mergeSchema": "x"})
+
+
+def test_every_kafka_option_that_is_asked_for_is_on_the_list() -> None:
+    class Noted(Options):
+        def __init__(self, given: dict[str, str]) -> None:
+            super().__init__({"kafka.bootstrap.servers": "a:1", "subscribe": "t"} | given)
+            self.asked: set[str] = set()
+
+        def text(self, name: str, default: str | None = None) -> str | None:
+            self.asked.add(name)
+            return super().text(name, default)
+
+    secured = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": 'X username="a" password="b";',
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.certificates": "…",
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.certificate.chain": "…",
+    }
+    reading, writing = Noted(secured), Noted({"topic": "t"})
+    ReadOptions.of(reading, streaming=True)
+    ConnectionOptions.of(reading)
+    asked = {name for name in reading.asked if name.startswith("kafka.")}
+    assert asked <= {f"kafka.{name}" for name in FOLLOWED}
+    pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")
+    from ottla.spark.write_options import WriteOptions
+
+    WriteOptions.of(writing)
+    asked |= {name for name in writing.asked if name.startswith("kafka.")}
+    assert asked == {f"kafka.{name}" for name in FOLLOWED}
 
 
 @pytest.mark.parametrize(
