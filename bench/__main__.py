@@ -17,17 +17,18 @@ from rich.table import Table
 
 from bench import report, spark
 from bench.asked import CASES_ASKED
-from bench.cases import CASES, Case, Figures, produce
-from bench.report import BROKERS, SPARK, Comparison
+from bench.cases import CASES, Case, Figures
+from bench.report import BROKERS, SPARK, Comparison, Rounds
 from bench.targets import Kafka, Ottla, Target
 
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 RECORD = report.DOCS / "benchmarks.json"
 """Every round's figures of what was last written into the documents, by case."""
-WARM_UP_MB = 300
+WARM_UP = ("produce-1k", "unbatched", "consume", "ack-2000", "end-to-end")
+"""What is done to a cluster that cases share before the first of them: large requests and small ones, written and read,
+at full speed and paced. A JVM compiles what it does often, and no case must pay for that, whichever runs first."""
+WARM_UP_SCALE = 0.5
 TOUCHED_BYTES = 6 << 30
-
-Rounds = dict[str, dict[str, dict[str, list[float]]]]
 
 
 def main() -> int:
@@ -67,7 +68,9 @@ def main() -> int:
                     finally:
                         progress.advance(task)
                     for name, value in figures.items():
-                        rounds[case.name][make.name][name].append(value)
+                        column = rounds[case.name][make.name][name]
+                        column += [None] * (round - len(column))  # rounds that failed
+                        column.append(value)
     if options.json:
         print(json.dumps(rounds, indent=1))
     else:
@@ -164,9 +167,10 @@ class Clusters:
     def _warm(self, make: type[Target]) -> Target:
         if make.name not in self._brokers:
             target = self._brokers[make.name] = self._stack.enter_context(make())
-            # A JVM compiles what it does often; the first rounds must not pay for that.
-            produce(total_mb=WARM_UP_MB)(target, self._scale)
-            target.delete_topics()
+            for case in CASES:
+                if case.name in WARM_UP:
+                    case.run(target, self._scale * WARM_UP_SCALE)
+                    target.delete_topics()
         return self._brokers[make.name]
 
 

@@ -12,7 +12,9 @@ from bench.asked import asked_of
 from bench.cases import CASES, FIGURES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-Rounds = Mapping[str, Mapping[str, Mapping[str, list[float]]]]  # case → target → figure → rounds
+Column = list[float | None]
+"""A figure's rounds in their order; None for one that failed."""
+Rounds = Mapping[str, Mapping[str, Mapping[str, Column]]]  # case → target → figure → rounds
 
 
 class Comparison(NamedTuple):
@@ -62,14 +64,15 @@ def rows(rounds: Rounds, comparison: Comparison) -> list[Row]:
         for figure in names:
             values = {name: figures.get(figure, []) for name, figures in targets.items()}
             ours, theirs = values.get("ottla", []), values.get("Kafka", [])
-            ratio = _ratio(ours, theirs)
-            spread = [our / their for our, their in zip(ours, theirs, strict=False) if their]
+            pairs = _of_both(ours, theirs)
+            ratio = _ratio(pairs)
+            spread = [our / their for our, their in pairs if their]
             found.append(
                 Row(
                     case.name,
                     figure,
-                    _shown(figure, ours),
-                    _shown(figure, theirs),
+                    _shown(figure, _succeeded(ours)),
+                    _shown(figure, _succeeded(theirs)),
                     "" if ratio is None else f"{ratio:.2g} ×{_spread(spread, _ratio_number)}",
                     _verdict(case.name, figure, ratio),
                 )
@@ -77,10 +80,25 @@ def rows(rounds: Rounds, comparison: Comparison) -> list[Row]:
     return found
 
 
-def _ratio(ours: list[float], theirs: list[float]) -> float | None:
-    if not ours or not theirs or not median(theirs):
+def _succeeded(column: Column) -> list[float]:
+    return [value for value in column if value is not None]
+
+
+def _of_both(ours: Column, theirs: Column) -> list[tuple[float, float]]:
+    """The rounds in which neither failed. (One column is shorter where the last rounds failed.)"""
+    return [
+        (our, their)
+        for our, their in zip(ours, theirs, strict=False)
+        if our is not None and their is not None
+    ]
+
+
+def _ratio(pairs: list[tuple[float, float]]) -> float | None:
+    """Of the medians."""
+    if not pairs:
         return None
-    return median(ours) / median(theirs)
+    ours, theirs = (median(values) for values in zip(*pairs, strict=True))
+    return ours / theirs if theirs else None
 
 
 def _verdict(case: str, figure: str, ratio: float | None) -> str:

@@ -167,9 +167,11 @@ class Target(ABC):
         """Of all its processes together, since they began."""
         return sum(_cpu_s(pid) for pid in self.pids.values())
 
-    def pss_mb(self) -> float:
-        """Of the largest of them: memory that it has for itself, and its share of what it shares."""
-        return max(_pss_mb(pid) for pid in self.pids.values())
+    def memory(self, when: str = "per broker") -> dict[str, float]:
+        """Of the largest of them, in MB. PSS is what it has for itself and its share of what it shares, which is less
+        the more nodes one machine runs: ottla's are forked from one process. RSS is what one would have alone."""
+        each = [_memory_mb(pid) for pid in self.pids.values()]
+        return {f"{kind} {when}": max(mb[kind] for mb in each) for kind in ("PSS", "RSS")}
 
 
 class Ottla(Target):
@@ -254,8 +256,7 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
-def _pss_mb(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) / 1024
-    raise AssertionError("smaps_rollup without Pss")
+def _memory_mb(pid: int) -> dict[str, float]:
+    _, *lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    kilobytes = {words[0]: int(words[1]) for words in map(str.split, lines)}
+    return {"PSS": kilobytes["Pss:"] / 1024, "RSS": kilobytes["Rss:"] / 1024}

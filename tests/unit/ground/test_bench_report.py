@@ -1,0 +1,40 @@
+"""The benchmark's table: ratios compare rounds that belong together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import report
+
+    return report
+
+
+def shown(report: Any, ours: list[float | None], theirs: list[float | None]) -> Any:
+    rounds = {"ack-250": {"ottla": {"p50": ours}, "Kafka": {"p50": theirs}}}
+    (row,) = report.rows(rounds, report.BROKERS)
+    return row
+
+
+def test_a_round_that_failed_for_one_is_compared_with_nothing(report: Any) -> None:
+    row = shown(report, [1.0, 2.0, 4.0], [None, 4.0, 8.0])
+    assert row.ratio == "0.5 × (0.5–0.5)"
+    assert row.ottla == "2 ms (1–4)" and row.kafka == "6 ms (4–8)"
+
+
+def test_the_last_rounds_may_be_missing(report: Any) -> None:
+    assert shown(report, [1.0], [2.0, 100.0]).ratio == "0.5 ×"
+
+
+def test_without_a_round_of_both_there_is_no_ratio(report: Any) -> None:
+    row = shown(report, [None, 2.0], [1.0])
+    assert row.ratio == "" and row.ottla == "2 ms" and "reached" not in row.asked
+    assert shown(report, [], [1.0]).ratio == ""
