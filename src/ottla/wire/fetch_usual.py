@@ -218,8 +218,8 @@ def read_one_answer(frame: memoryview, offset: int) -> tuple[FetchResponse, int]
     if topics != 2 or partitions != 2 or aborted != 0:
         return None
     size, position = read_uvarint(frame, position)
-    if position + size - 1 != end:
-        return None
+    if not size or position + size - 1 != end:
+        return None  # null records are no shape of ours: their size is no size plus one
     answer = (
         None,
         id_from_bytes(raw_id),

@@ -3,7 +3,7 @@ be what the general way makes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +17,8 @@ from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
 
 TOPIC = UUID(int=77)
 HEAD = b"before the body"
+DAMAGED_VERSIONS = (16, 18)
+"""Of fetches: one shape of each field that differs is enough, and every byte of it takes its time."""
 
 
 class MemoryFile:
@@ -91,6 +93,37 @@ def every_cut_is_noticed(read: Callable[[memoryview], object], frame: bytes) -> 
             read(memoryview(frame[:end]))
 
 
+def damaged(frame: bytes) -> Iterator[bytes]:
+    """The same frame with one byte other, missing or too many, wherever more than records is."""
+    places = range(len(HEAD), len(frame))
+    for place in sorted({*places[:120], *places[-6:]}):
+        for byte in (0, 1, 2, 3, 0x7F, 0x80, 0xFF):
+            yield frame[:place] + bytes([byte]) + frame[place + 1 :]
+        yield frame[:place] + frame[place + 1 :]
+        yield frame[:place] + b"\x00" + frame[place:]
+
+
+def both_make_the_same_of_damage(
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    name: str,
+    read: Callable[[memoryview], object],
+    frame: bytes,
+) -> None:
+    """A value, or that there is none."""
+
+    def made_of(view: memoryview) -> object:
+        try:
+            return read(view)
+        except InvalidFrame:
+            return InvalidFrame
+
+    for each in damaged(frame):
+        view = memoryview(each)
+        expected = in_general(monkeypatch, module, name, lambda view=view: made_of(view))
+        assert made_of(view) == expected, each.hex()
+
+
 @pytest.mark.parametrize("version", range(15, 19))
 @pytest.mark.parametrize("given", REQUESTS)
 def test_a_fetch_of_one_partition(
@@ -107,6 +140,8 @@ def test_a_fetch_of_one_partition(
     view = memoryview(frame)
     assert read(view) == in_general(monkeypatch, fetch, "read_one_asked", lambda: read(view))
     every_cut_is_noticed(read, frame)
+    if version in DAMAGED_VERSIONS:
+        both_make_the_same_of_damage(monkeypatch, fetch, "read_one_asked", read, frame)
 
 
 def joined(chunks: list[Any]) -> bytes:
@@ -131,6 +166,8 @@ def test_an_answer_about_one_partition(
     every_cut_is_noticed(read, frame)
     with pytest.raises(InvalidFrame):
         read(memoryview(frame + b"\x00"))
+    if version in DAMAGED_VERSIONS:
+        both_make_the_same_of_damage(monkeypatch, fetch, "read_one_answer", read, frame)
 
 
 BATCH = PartitionData("topic", None, 3, memoryview(b"records" * 40))
@@ -159,6 +196,8 @@ def test_a_produce_of_one_batch(
     view = memoryview(frame)
     assert read(view) == in_general(monkeypatch, produce, "_read_one_batch", lambda: read(view))
     every_cut_is_noticed(read, frame)
+    if version == 12:
+        both_make_the_same_of_damage(monkeypatch, produce, "_read_one_batch", read, frame)
 
 
 @pytest.mark.parametrize("version", range(3, 14))
