@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -130,7 +130,9 @@ class ReplicaManager:
         self._is_making = False
         self._news: dict[Partition, int] = {}
         self._watchers: dict[Partition, dict[Watcher, None]] = {}
-        self._awaiting: dict[Partition, deque[tuple[int, AwaitedCommit]]] = {}
+        self._awaiting: dict[Partition, OrderedDict[AwaitedCommit, list[int]]] = {}
+        """Who waits for which offsets, in the order in which they came. Of thousands that time out together each
+        takes itself out, so that must not cost more the more there are."""
         logs.on_offline.append(self._directory_offline)
 
     # -- look-up -----------------------------------------------------------------------------------
@@ -471,17 +473,24 @@ class ReplicaManager:
                 del self._watchers[partition]
 
     def await_commit(self, partition: Partition, offset: int, waiting: AwaitedCommit) -> None:
-        """`waiting` hears of it when the high watermark reaches `offset`, or when that can no longer be."""
+        """`waiting` hears of it when the high watermark reaches `offset`, or when that can no longer be. Who waits
+        for several offsets of a partition says so at once, and hears of each."""
         assert partition.log.high_watermark < offset
-        self._awaiting.setdefault(partition, deque()).append((offset, waiting))
+        queue = self._awaiting.get(partition)
+        if queue is None:
+            queue = self._awaiting[partition] = OrderedDict()
+        offsets = queue.get(waiting)
+        if offsets is None:
+            queue[waiting] = [offset]
+        else:
+            assert waiting is next(reversed(queue)), "others have come since"
+            offsets.append(offset)
 
     def stop_awaiting(self, partition: Partition, waiting: AwaitedCommit) -> None:
         queue = self._awaiting.get(partition)
         if queue is not None:
-            kept = deque(entry for entry in queue if entry[1] is not waiting)
-            if kept:
-                self._awaiting[partition] = kept
-            else:
+            queue.pop(waiting, None)
+            if not queue:
                 del self._awaiting[partition]
 
     async def until(self, partition: Partition, condition: Callable[[], bool]) -> None:
@@ -585,14 +594,16 @@ class ReplicaManager:
         elif news & News.ISR_SHRUNK and partition.is_under_min_isr:
             error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         while queue:
-            offset, waiting = queue[0]
-            if offset <= high_watermark:
-                queue.popleft()
+            waiting, offsets = next(iter(queue.items()))
+            is_committed = offsets[0] <= high_watermark
+            if not is_committed and error is None:
+                break
+            del offsets[0]
+            if not offsets:
+                del queue[waiting]
+            if is_committed:
                 waiting.committed(partition)
             elif error is not None:
-                queue.popleft()
                 waiting.not_committed(partition, error)
-            else:
-                break
         if not queue:
             self._awaiting.pop(partition, None)

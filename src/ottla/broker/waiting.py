@@ -21,6 +21,8 @@ async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
 
 RESOLUTION_S = 0.001
 """Limits are told in milliseconds, and timers may be early by as much."""
+LINES_KEPT = 16
+"""So many lines may be empty before they are looked through."""
 
 
 class Patient(Protocol):
@@ -41,6 +43,7 @@ class Deadlines:
         self._clock = clock
         self._lines: dict[int, Line] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._tidy_at = LINES_KEPT
 
     def add(self, waiting: Patient, now: float, limit_ms: int) -> Line:
         """The line that it stands in: who waits no longer takes itself out."""
@@ -51,13 +54,19 @@ class Deadlines:
         return line
 
     def _new_line(self, limit_ms: int) -> Line:
-        # Clients choose how long they wait: lines that nobody stands in must not become many.
-        for other in [other for other, line in self._lines.items() if not line]:
-            self._timers.pop(other).cancel()
-            del self._lines[other]
+        if len(self._lines) >= self._tidy_at:
+            self._forget_empty_lines()
         line = self._lines[limit_ms] = OrderedDict()
         self._look_again(limit_ms, limit_ms / 1000)
         return line
+
+    def _forget_empty_lines(self) -> None:
+        """Clients choose how long they wait: lines that nobody stands in must not become many. Nor may looking for
+        them cost each new line as much as there are lines, so that is done when they have doubled."""
+        for limit_ms in [limit_ms for limit_ms, line in self._lines.items() if not line]:
+            self._timers.pop(limit_ms).cancel()
+            del self._lines[limit_ms]
+        self._tidy_at = max(LINES_KEPT, 2 * len(self._lines))
 
     def _look_again(self, limit_ms: int, seconds: float) -> None:
         self._timers[limit_ms] = asyncio.get_running_loop().call_later(

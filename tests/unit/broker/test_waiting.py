@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from ottla.broker.waiting import RESOLUTION_S, Deadlines
+from ottla.broker.waiting import LINES_KEPT, RESOLUTION_S, Deadlines, Line
 from ottla.sim.world import SimHost, World
 
 
@@ -73,9 +75,29 @@ def test_lines_that_nobody_stands_in_are_forgotten() -> None:
         for limit_ms in range(1_000_000, 1_000_100):
             waiting, _ = rig.add(limit_ms)
             del rig.line[waiting]
-        assert len(rig.deadlines._lines) == len(rig.deadlines._timers) == 1
+            assert len(rig.deadlines._lines) == len(rig.deadlines._timers) <= LINES_KEPT
         world.run_for(1001)
         assert not rig.deadlines._lines and not rig.deadlines._timers
+
+
+class CountedLines(dict[int, Line]):
+    times_looked_through = 0
+
+    def items(self) -> Any:
+        self.times_looked_through += 1
+        return super().items()
+
+
+def test_each_may_have_a_limit_of_its_own_and_lines_are_seldom_looked_through() -> None:
+    with World(1) as world:
+        rig = Rig(world)
+        lines = rig.deadlines._lines = CountedLines()
+        waiting = [rig.add(limit_ms) for limit_ms in range(1_000, 3_000, 2)]
+        assert len(lines) == 1000 and lines.times_looked_through <= 7
+        world.run_for(4)
+        assert not rig.deadlines._lines and not rig.deadlines._timers
+    for each, due in waiting:
+        assert each.ended_at == pytest.approx(due, abs=2 * RESOLUTION_S)
 
 
 def test_one_that_fails_keeps_nobody_else_waiting() -> None:
