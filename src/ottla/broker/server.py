@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from ottla.runtime import Chunk, Clock, Connection, Listener, Network
+from ottla.runtime import Chunk, Clock, Connection, FileRange, Listener, Network
 from ottla.wire import messages, schema
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import InvalidFrame
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 UNANSWERED_MAX = 512
 """Requests of one connection that may wait for their answers before it is no longer read."""
-QUEUED_BYTES_MAX = 4 * 1024 * 1024
-"""Answers that a slow client has not taken yet, before it is no longer read."""
-DRAIN_CHECK_S = 0.02
+EARLY_BYTES_MAX = 4 * 1024 * 1024
+"""Bytes of answers that wait on one connection for the answer to an earlier request, before it is no longer
+read. Those that were sent and that the client does not take are the connection's own care."""
 
 REQUEST_BYTES_MAX: dict[int, int] = {int(api.key): api.request_bytes_max for api in APIS.values()}
 
@@ -66,6 +66,7 @@ class Request:
         "_answer",
         "_is_answered",
         "connection",
+        "early_bytes",
         "frame",
         "header",
         "throttle_ms",
@@ -80,6 +81,8 @@ class Request:
         self.version = header.api_version
         self.frame = frame
         self.throttle_ms = 0
+        self.early_bytes = 0
+        """What its answer takes while it waits for its turn."""
         self._answer: Sequence[Chunk] | None = None
         self._is_answered = False
 
@@ -129,7 +132,7 @@ class Request:
         self._answer = answer
         if self.throttle_ms:
             self.connection.mute(self.throttle_ms / 1000)
-        self.connection.answered()
+        self.connection.answered(self)
 
     def describe(self) -> str:
         header = self.header
@@ -154,6 +157,7 @@ class ServerConnection:
         """The fetch that waits on this connection; a following fetch completes it first."""
         self._connection = connection
         self._unanswered: deque[Request] = deque()
+        self._early_bytes = 0
         self.is_follower = False
         """Whether another broker replicates over it."""
         self._is_paused = False
@@ -235,17 +239,25 @@ class ServerConnection:
         logger.exception("%s failed; closing its connection", request.describe())
         self._connection.abort()
 
-    def answered(self) -> None:
+    def answered(self, request: Request) -> None:
         unanswered = self._unanswered
-        connection = self._connection
+        if unanswered and unanswered[0] is not request:
+            self._wait_for_turn(request)
+            return
         while unanswered and unanswered[0]._is_answered:
-            answer = unanswered.popleft()._answer
-            if answer is not None:
-                connection.send(answer)
-        if connection.queued_bytes > QUEUED_BYTES_MAX:
+            first = unanswered.popleft()
+            self._early_bytes -= first.early_bytes
+            if first._answer is not None:
+                self._connection.send(first._answer)
+        if self._is_paused:
+            self._resume_if_caught_up()
+
+    def _wait_for_turn(self, request: Request) -> None:
+        for chunk in request._answer or ():
+            request.early_bytes += chunk.size if isinstance(chunk, FileRange) else len(chunk)
+        self._early_bytes += request.early_bytes
+        if self._early_bytes > EARLY_BYTES_MAX:
             self._pause()
-        elif self._is_paused:
-            self._resume_when_drained()
 
     def hold(self) -> None:
         """Take no more requests until `release`: what follows must not overtake the one at hand."""
@@ -255,7 +267,7 @@ class ServerConnection:
     def release(self) -> None:
         assert self._holds, f"{self.peer} is released without being held"
         self._holds -= 1
-        self._resume_when_drained()
+        self._resume_if_caught_up()
 
     def mute(self, seconds: float) -> None:
         self.hold()
@@ -265,19 +277,17 @@ class ServerConnection:
         if not self._is_paused and not self._connection.closed:
             self._is_paused = True
             self._connection.pause_reading()
-            self._resume_when_drained()
 
-    def _resume_when_drained(self) -> None:
-        if not self._is_paused or self._holds or self._connection.closed:
-            return
+    def _resume_if_caught_up(self) -> None:
         if (
-            len(self._unanswered) < UNANSWERED_MAX // 2
-            and self._connection.queued_bytes <= QUEUED_BYTES_MAX // 2
+            self._is_paused
+            and not self._holds
+            and not self._connection.closed
+            and len(self._unanswered) < UNANSWERED_MAX // 2
+            and self._early_bytes <= EARLY_BYTES_MAX // 2
         ):
             self._is_paused = False
             self._connection.resume_reading()
-        elif self._connection.queued_bytes > QUEUED_BYTES_MAX // 2:
-            asyncio.get_running_loop().call_later(DRAIN_CHECK_S, self._resume_when_drained)
 
     def connection_lost(self, reason: str) -> None:
         logger.debug("%s on %s: %s", self.peer, self.server.name, reason)

@@ -5,6 +5,7 @@ protocols, so the same code runs on real sockets and files and inside the simula
 """
 
 from ottla.runtime.seams import (
+    QUEUED_BYTES_MAX,
     Buffer,
     Chunk,
     Clock,
@@ -19,6 +20,7 @@ from ottla.runtime.seams import (
 )
 
 __all__ = [
+    "QUEUED_BYTES_MAX",
     "Buffer",
     "Chunk",
     "Clock",

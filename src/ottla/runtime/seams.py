@@ -14,6 +14,11 @@ from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+QUEUED_BYTES_MAX = 4 * 1024 * 1024
+"""Who connected to us and leaves more than this untaken is not read until half of it is gone: whoever does
+not listen is not listened to. A connection that we opened is always read: two ends of which each waits for
+the other to listen would wait for ever."""
+
 
 class Clock(Protocol):
     def monotonic(self) -> float:

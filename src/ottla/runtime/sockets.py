@@ -19,7 +19,14 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
-from ottla.runtime.seams import Buffer, Chunk, Connection, FileRange, FrameReceiver
+from ottla.runtime.seams import (
+    QUEUED_BYTES_MAX,
+    Buffer,
+    Chunk,
+    Connection,
+    FileRange,
+    FrameReceiver,
+)
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +106,8 @@ class SocketConnection:
     """One TCP connection that speaks length-prefixed frames."""
 
     __slots__ = (
+        "_accepted",
+        "_choked",
         "_closed",
         "_closing",
         "_delivering",
@@ -120,9 +129,15 @@ class SocketConnection:
     )
 
     def __init__(
-        self, network: RealNetwork, connected: socket.socket, frame_bytes_max: int
+        self,
+        network: RealNetwork,
+        connected: socket.socket,
+        frame_bytes_max: int,
+        *,
+        accepted: bool,
     ) -> None:
         self._network = network
+        self._accepted = accepted  # by a listener of ours; otherwise we opened it
         self._socket = connected
         self._fd = connected.fileno()
         self._frame_bytes_max = frame_bytes_max
@@ -137,7 +152,8 @@ class SocketConnection:
         self._delivering = False  # what is sent meanwhile goes out when all that came is delivered
         self._writing = False  # add_writer is in force: the system's buffer was full
         self._reading = False  # add_reader is in force
-        self._paused = False
+        self._paused = False  # by the receiver
+        self._choked = False  # by what the peer does not take
         self._closing = False
         self._closed = False
 
@@ -179,15 +195,19 @@ class SocketConnection:
             self._network.loop.call_soon(self._resume)
 
     def _resume(self) -> None:
-        if self._partial and not self._paused and not self.closed:
+        if self._partial and not self._is_held_back:
             rest = self._partial
             self._partial = b""
             self._network.receive_buffer[: len(rest)] = rest
             self._parse(len(rest))
         self._update_reading()
 
+    @property
+    def _is_held_back(self) -> bool:
+        return self._paused or self._choked or self._closing or self._closed
+
     def _update_reading(self) -> None:
-        wanted = self._receiver is not None and not (self._paused or self._closing or self._closed)
+        wanted = self._receiver is not None and not self._is_held_back
         if wanted and not self._reading:
             self._reading = True
             self._network.loop.add_reader(self._fd, self._readable)
@@ -243,7 +263,7 @@ class SocketConnection:
         buffer = self._network.receive_buffer
         position = 0
         while end - position >= FRAME_SIZE.size and not (
-            self._paused or self._closing or self._closed
+            self._paused or self._choked or self._closing or self._closed
         ):
             (size,) = FRAME_SIZE.unpack_from(buffer, position)
             if not 0 <= size <= self._frame_bytes_max:
@@ -297,6 +317,9 @@ class SocketConnection:
             if size:
                 self._queue.append(chunk)
                 self._queued_bytes += size
+        if self._queued_bytes > QUEUED_BYTES_MAX and self._accepted and not self._choked:
+            self._choked = True
+            self._update_reading()
         if self._queue and not (self._flush_scheduled or self._delivering or self._writing):
             self._flush_scheduled = True
             self._network.loop.call_soon(self._scheduled_flush)
@@ -334,6 +357,9 @@ class SocketConnection:
             self._network.loop.remove_writer(self._fd)
         if self._closing and not self._queue:
             self._lose("closed")
+        elif self._choked and self._queued_bytes <= QUEUED_BYTES_MAX // 2:
+            self._choked = False
+            self._network.loop.call_soon(self._resume)
 
     def _send_buffers(self) -> tuple[int, bool]:
         """Send the buffers at the head of the queue in one call: (bytes sent, whether all of them)."""
@@ -479,7 +505,9 @@ class SocketListener:
     def _accepted(self, connected: socket.socket) -> None:
         try:
             _prepare(connected)
-            connection = SocketConnection(self._network, connected, self._frame_bytes_max)
+            connection = SocketConnection(
+                self._network, connected, self._frame_bytes_max, accepted=True
+            )
         except OSError as problem:  # already gone again
             log.debug("accepting on %s: %s", self._address, problem)
             connected.close()
@@ -573,7 +601,7 @@ class RealNetwork:
             try:
                 _prepare(connecting)
                 await self.loop.sock_connect(connecting, address)
-                connection = SocketConnection(self, connecting, frame_bytes_max)
+                connection = SocketConnection(self, connecting, frame_bytes_max, accepted=False)
                 if connection.local == connection.peer:
                     # Where nobody listens on a port of the ephemeral range, TCP may pick that very
                     # port for our side and connect us to ourselves.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ottla.runtime import Chunk, Connection, FileRange, FrameReceiver
+from ottla.runtime import QUEUED_BYTES_MAX, Chunk, Connection, FileRange, FrameReceiver
 from ottla.sim.tcp import Host, TcpListener, TcpSocket
 
 if TYPE_CHECKING:
@@ -22,8 +22,11 @@ POISON = b"\xdb"
 
 
 class SimConnection:
-    def __init__(self, loop: SimLoop, tcp: TcpSocket, frame_bytes_max: int) -> None:
+    def __init__(
+        self, loop: SimLoop, tcp: TcpSocket, frame_bytes_max: int, *, accepted: bool
+    ) -> None:
         self._loop = loop
+        self._accepted = accepted
         self._tcp = tcp
         self._frame_bytes_max = frame_bytes_max
         self._receiver: FrameReceiver | None = None
@@ -32,6 +35,7 @@ class SimConnection:
         self._queued_bytes = 0
         self._flush_scheduled = False
         self._paused = False
+        self._choked = False
         self._closing = False
         self._closed = False
         tcp.user = self
@@ -70,18 +74,21 @@ class SimConnection:
             self._paused = False
             self._loop.call_soon(self.readable)
 
+    @property
+    def _is_held_back(self) -> bool:
+        return self._paused or self._choked or self.closed
+
     def readable(self) -> None:
         """Bytes, the end or an error have arrived."""
         if self._receiver is None or self._closed:
             return
-        if self._tcp.error is not None and (self._paused or self._closing):
-            self._lose(_reason(self._tcp.error))
-            return
-        if self._paused or self._closing:
+        if self._is_held_back:
+            if self._tcp.error is not None:
+                self._lose(_reason(self._tcp.error))
             return
         self._input += self._tcp.read()
         self._parse()
-        if self.closed or self._paused:
+        if self._is_held_back:
             return
         if self._tcp.error is not None:
             self._lose(_reason(self._tcp.error))
@@ -91,7 +98,7 @@ class SimConnection:
     def _parse(self) -> None:
         data = self._input
         position = 0
-        while len(data) - position >= FRAME_SIZE.size and not (self._paused or self.closed):
+        while len(data) - position >= FRAME_SIZE.size and not self._is_held_back:
             (size,) = FRAME_SIZE.unpack_from(data, position)
             if not 0 <= size <= self._frame_bytes_max:
                 self._lose(f"frame of {size} bytes refused, the limit is {self._frame_bytes_max}")
@@ -123,6 +130,8 @@ class SimConnection:
             if size:
                 self._queue.append(chunk)
                 self._queued_bytes += size
+        if self._queued_bytes > QUEUED_BYTES_MAX and self._accepted:
+            self._choked = True
         if self._queue and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon_quietly(self._scheduled_flush)
@@ -153,6 +162,9 @@ class SimConnection:
             self._tcp.wait_for_room()
         elif self._closing:
             self._lose("closed")
+        if self._choked and self._queued_bytes <= QUEUED_BYTES_MAX // 2:
+            self._choked = False
+            self._loop.call_soon(self.readable)
 
     # The end
 
@@ -217,7 +229,7 @@ class SimNetwork:
         frame_bytes_max: int,
     ) -> SimListener:
         def accepted(tcp: TcpSocket) -> None:
-            connection = SimConnection(self._loop, tcp, frame_bytes_max)
+            connection = SimConnection(self._loop, tcp, frame_bytes_max, accepted=True)
             try:
                 receiver = accept(connection)
             except Exception as problem:
@@ -237,7 +249,7 @@ class SimNetwork:
         frame_bytes_max: int = 1 << 30,
     ) -> SimConnection:
         tcp = await self._loop.network.connect(self._host, host, port)
-        connection = SimConnection(self._loop, tcp, frame_bytes_max)
+        connection = SimConnection(self._loop, tcp, frame_bytes_max, accepted=False)
         try:
             connection.start(receiver(connection))
         except BaseException:

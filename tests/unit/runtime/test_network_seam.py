@@ -12,7 +12,7 @@ from struct import pack
 import pytest
 import uvloop
 
-from ottla.runtime import Chunk, Connection, Disk, FileRange, Listener, Network
+from ottla.runtime import QUEUED_BYTES_MAX, Chunk, Connection, Disk, FileRange, Listener, Network
 from ottla.runtime.files import RealDisk
 from ottla.runtime.sockets import RealNetwork
 from ottla.sim import World
@@ -335,6 +335,45 @@ def test_a_reader_that_pauses_fills_the_queue_of_the_sender_and_loses_nothing(pl
         await until(lambda: len(client.frames) == 20)
         assert client.frames == [body] * 20
         assert server.connection.queued_bytes == 0
+        client.connection.abort()
+
+    play(scenario)
+
+
+def test_who_does_not_take_what_it_asked_for_is_not_read_until_it_does(play: Play) -> None:
+    body = bytes(1_000_000)
+
+    async def scenario(stage: Stage) -> None:
+        stage.on_frame = lambda peer, _frame: peer.connection.send(framed(body))
+        client, server, _listener = await stage.pair()
+        client.connection.pause_reading()
+        # What the systems on both sides take is not queued.
+        asked = 60
+        client.connection.send(framed(*[b"ask"] * asked))
+        await until(lambda: server.connection.queued_bytes > QUEUED_BYTES_MAX)
+        await turns()
+        assert server.connection.queued_bytes <= QUEUED_BYTES_MAX + len(body) + 4
+        assert len(server.frames) < asked
+        client.connection.resume_reading()
+        await until(lambda: len(client.frames) == asked)
+        client.connection.send(framed(b"ask"))
+        await until(lambda: len(client.frames) == asked + 1)
+        client.connection.abort()
+
+    play(scenario)
+
+
+def test_a_connection_that_we_opened_is_read_though_the_other_side_is_not_reading(
+    play: Play,
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        client, server, _listener = await stage.pair()
+        server.connection.pause_reading()
+        client.connection.send(framed(*[bytes(1_000_000)] * 60))
+        await until(lambda: 0 < client.connection.queued_bytes < 60_000_000)
+        assert client.connection.queued_bytes > QUEUED_BYTES_MAX
+        server.connection.send(framed(b"news"))
+        await until(lambda: client.frames == [b"news"])
         client.connection.abort()
 
     play(scenario)
