@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import signal
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -17,9 +21,10 @@ from rich.table import Table
 
 from bench import report, spark
 from bench.asked import CASES_ASKED
-from bench.cases import CASES, Case, Figures
+from bench.cases import CASES, FIGURES, Case, Figures
 from bench.report import BROKERS, SPARK, Comparison, Rounds
 from bench.targets import Kafka, Ottla, Target
+from support import kafka_jars
 
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 RECORD = report.DOCS / "benchmarks.json"
@@ -29,14 +34,53 @@ WARM_UP = ("produce-1k", "unbatched", "consume", "ack-2000", "end-to-end")
 at full speed and paced. A JVM compiles what it does often, and no case must pay for that, whichever runs first."""
 WARM_UP_SCALE = 0.5
 TOUCHED_BYTES = 6 << 30
+BUSY_FROM = 0.7
+WIDTH = 180
+"""Of a table that no terminal shows."""
 
 
 def main() -> int:
     options = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # on the way out brokers are killed
     chosen = choose(options)
+    under = conditions(options)
     rounds: Rounds = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     failures: list[str] = []
+    try:
+        measure(chosen, options, rounds, failures)
+    except KeyboardInterrupt:
+        failures.append("interrupted")
+        print("interrupted; this is what was measured before", file=sys.stderr)
+    if options.json:
+        units = {name: figure.unit for name, figure in FIGURES.items()}
+        print(json.dumps({"conditions": under, "units": units, "cases": rounds}, indent=1))
+    else:
+        show(rounds)
+    if options.write:
+        write(rounds, under)
+    return 1 if failures else 0
+
+
+def conditions(options: argparse.Namespace) -> str:
+    """What a reader of the figures has to know of how they came about."""
+    load = os.getloadavg()[0]
+    if load > BUSY_FROM:
+        print(
+            f"the machine is busy (load average {load:.1f}): figures of a quiet one differ, and more for one "
+            "side than for the other",
+            file=sys.stderr,
+        )
+    memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores and {memory_gb:.0f} GB, load average before {load:.1f}; "
+        f"Python {platform.python_version()}, Apache Kafka {kafka_jars.KAFKA_VERSION}; rounds {options.rounds}, scale {options.scale:g}"
+    )
+
+
+def measure(
+    chosen: list[Case], options: argparse.Namespace, rounds: Rounds, failures: list[str]
+) -> None:
+    """Fills `rounds` as they are done."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -44,23 +88,21 @@ def main() -> int:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console) as progress, ExitStack() as stack:
+    with Progress(*columns, console=console) as progress, spark.SharedCluster() as under_spark:
         task = progress.add_task(
             "", total=sum(len(targets_of(case, options)) for case in chosen) * options.rounds
         )
         progress.update(task, description="touching memory")
-        touch_memory(int(TOUCHED_BYTES * min(1.0, options.scale)))
-        clusters = Clusters(stack, options.scale)
-        for case in chosen:
-            targets = targets_of(case, options)
-            for round in range(options.rounds):
-                # In turns, and each first as often as the other.
-                for make in targets if round % 2 == 0 else reversed(targets):
-                    progress.update(
-                        task, description=f"{case.name}: {make.name}, round {round + 1}"
-                    )
+        touch_memory(int(TOUCHED_BYTES * options.scale))
+        for round, make, cases in turns(chosen, options):
+            with House(make, options.scale, under_spark) as house:
+                for case in cases:
+                    step = f"{case.name}: {make.name}, round {round + 1}"
+                    progress.update(task, description=step)
+                    if not console.is_terminal:
+                        print(f"{datetime.now():%H:%M:%S} {step}", file=sys.stderr, flush=True)
                     try:
-                        figures = clusters.run(case, make)
+                        figures = house.run(case)
                     except Exception as error:  # the other cases' figures are worth keeping
                         failures.append(f"{case.name} against {make.name}: {error!r}")
                         progress.console.print(failures[-1])
@@ -71,13 +113,21 @@ def main() -> int:
                         column = rounds[case.name][make.name][name]
                         column += [None] * (round - len(column))  # rounds that failed
                         column.append(value)
-    if options.json:
-        print(json.dumps(rounds, indent=1))
-    else:
-        show(rounds)
-    if options.write:
-        write(rounds)
-    return 1 if failures else 0
+
+
+def turns(
+    chosen: list[Case], options: argparse.Namespace
+) -> Iterator[tuple[int, type[Any], list[Case]]]:
+    """Who is measured when, and by which cases: alone on the machine, and each first as often as the other. Cases
+    with a cluster of their own come first, before the one that the others share."""
+    for round in range(options.rounds):
+        for of_spark in (False, True):
+            cases = [case for case in chosen if case.spark == of_spark]
+            cases.sort(key=lambda case: not case.own_cluster)
+            if cases:
+                targets = targets_of(cases[0], options)
+                for make in targets if round % 2 == 0 else reversed(targets):
+                    yield round, make, cases
 
 
 def parse() -> argparse.Namespace:
@@ -86,9 +136,12 @@ def parse() -> argparse.Namespace:
         "cases", nargs="*", help="names of cases; all of the short ones if none is given"
     )
     parser.add_argument("--only", choices=["ottla", "kafka"], help="ottla alone needs no Java")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="3 unless told")
     parser.add_argument(
-        "--scale", type=float, default=1.0, help="how much of the load; 0.1 for a quick look"
+        "--scale",
+        type=float,
+        default=1.0,
+        help="how much is written and read, and for how long; 0.1 for a quick look",
     )
     parser.add_argument(
         "--asked",
@@ -108,11 +161,17 @@ def parse() -> argparse.Namespace:
         for case in CASES:
             print(f"{case.name:22} {case.about}{' (long)' if case.long else ''}")
         sys.exit(0)
-    if options.rounds < 1 or options.scale <= 0:
-        parser.error("--rounds is at least 1, --scale above 0")
+    if options.rounds < 1 or not 0 < options.scale <= 1:
+        parser.error("--rounds is at least 1, --scale above 0 and at most 1")
+    if options.write and options.scale < 1:
+        parser.error("--write needs the whole load: without --scale")
     unknown = sorted(set(options.cases) - {case.name for case in CASES})
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)} (--list names them)")
+    if any(case.spark for case in CASES if case.name in options.cases) and not spark.is_installed():
+        parser.error("these cases need PySpark: scripts/setup --spark")
+    if options.only != "ottla" and (why := kafka_jars.lack()) is not None:
+        parser.error(f"{why}; --only ottla needs neither")
     return options
 
 
@@ -138,40 +197,44 @@ def targets_of(case: Case, options: argparse.Namespace) -> list[type[Any]]:
     return [each for each in both if options.only in (None, each.name.lower())]
 
 
-class Clusters:
-    """What cases share, made with the first that asks."""
+class House:
+    """One side while it is measured, with what its cases share, made with the first that asks."""
 
-    def __init__(self, stack: ExitStack, scale: float) -> None:
-        self._stack = stack
+    def __init__(self, make: type[Any], scale: float, under_spark: spark.SharedCluster) -> None:
+        self._make = make
         self._scale = scale
-        self._brokers: dict[str, Target] = {}
-        self._under_spark = stack.enter_context(spark.SharedCluster())
-        self._sources: dict[str, spark.SparkTarget] = {}
+        self._under_spark = under_spark
+        self._stack = ExitStack()
+        self._shared: Any = None
 
-    def run(self, case: Case, make: type[Any]) -> Figures:
-        if case.spark:
-            return case.run(self._source(make), self._scale)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(self, case: Case) -> Figures:
         if case.own_cluster:
-            with make(brokers=case.brokers) as target:
+            with self._make(brokers=case.brokers) as target:
                 return case.run(target, self._scale)
-        target = self._warm(make)
-        figures = case.run(target, self._scale)
-        target.delete_topics()
+        if self._shared is None:
+            self._shared = self._source() if case.spark else self._warm_brokers()
+        figures = case.run(self._shared, self._scale)
+        if not case.spark:
+            self._shared.delete_topics()
         return figures
 
-    def _source(self, make: type[spark.SparkTarget]) -> spark.SparkTarget:
-        if make.name not in self._sources:
-            self._sources[make.name] = self._stack.enter_context(make(self._under_spark))
-        return self._sources[make.name]
+    def _source(self) -> spark.SparkTarget:
+        source: spark.SparkTarget = self._stack.enter_context(self._make(self._under_spark))
+        return source
 
-    def _warm(self, make: type[Target]) -> Target:
-        if make.name not in self._brokers:
-            target = self._brokers[make.name] = self._stack.enter_context(make())
-            for case in CASES:
-                if case.name in WARM_UP:
-                    case.run(target, self._scale * WARM_UP_SCALE)
-                    target.delete_topics()
-        return self._brokers[make.name]
+    def _warm_brokers(self) -> Target:
+        target: Target = self._stack.enter_context(self._make())
+        for case in CASES:
+            if case.name in WARM_UP:
+                case.run(target, self._scale * WARM_UP_SCALE)
+                target.delete_topics()
+        return target
 
 
 def touch_memory(size: int) -> None:
@@ -196,14 +259,19 @@ def show(rounds: Rounds) -> None:
                 table.add_section()
             table.add_row(row[0] if row[0] != before else "", *row[1:])
             before = row[0]
-        Console().print(table)
+        console = Console()
+        Console(width=None if console.is_terminal else WIDTH).print(table)
 
 
-def write(rounds: Rounds) -> None:
+def write(rounds: Rounds, under: str) -> None:
     """The cases of this run, beside those of earlier ones."""
-    recorded = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    rounds = {**recorded, **rounds}
-    RECORD.write_text(json.dumps(rounds, indent=1, sort_keys=True) + "\n")
+    measured_now = list(rounds)
+    recorded = json.loads(RECORD.read_text()) if RECORD.exists() else {"cases": {}, "under": {}}
+    rounds = {**recorded["cases"], **rounds}
+    conditions = {**recorded["under"], **dict.fromkeys(measured_now, under)}
+    RECORD.write_text(
+        json.dumps({"cases": rounds, "under": conditions}, indent=1, sort_keys=True) + "\n"
+    )
     for comparison in measured(rounds):
         head, _, rest = comparison.document.read_text().partition(BEGIN)
         _, _, tail = rest.partition(END)
@@ -211,7 +279,8 @@ def write(rounds: Rounds) -> None:
             f"![How far ottla is ahead (right of the line) or behind]({comparison.chart.name})"
         )
         table = report.markdown(rounds, comparison)
-        comparison.document.write_text(f"{head}{BEGIN}\n{table}\n{picture}\n\n{END}{tail}")
+        told = report.conditions(conditions, comparison)
+        comparison.document.write_text(f"{head}{BEGIN}\n{told}\n{table}\n{picture}\n\n{END}{tail}")
         comparison.chart.write_text(report.chart(rounds, comparison))
 
 

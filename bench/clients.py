@@ -6,6 +6,7 @@ moment a record was *due*, not from when a busy client came to send it: a broker
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -21,16 +22,29 @@ QUIET = {"log_level": 0}
 PATIENCE_S = 120.0
 
 
+_running: list[subprocess.Popen[bytes]] = []
+
+
+@atexit.register
+def _end_clients() -> None:
+    """However this process ends, nobody goes on writing to brokers that are gone."""
+    for client in _running:
+        client.kill()
+
+
 def start(name: str, **options: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+    client = subprocess.Popen(
         [sys.executable, "-m", "bench.clients", name, json.dumps(options)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+    _running.append(client)
+    return client
 
 
 def result(client: subprocess.Popen[bytes]) -> dict[str, Any]:
     printed, said = client.communicate(timeout=600)
+    _running.remove(client)
     if client.returncode:
         raise RuntimeError(f"a client failed: {client.args}\n{said.decode()}")
     told: dict[str, Any] = json.loads(printed)

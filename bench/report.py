@@ -134,6 +134,15 @@ def markdown(rounds: Rounds, comparison: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
+def conditions(told: Mapping[str, str], comparison: Comparison) -> str:
+    """Under what which cases were measured."""
+    cases: dict[str, list[str]] = {}
+    for case in CASES:
+        if case.name in told and case.spark == comparison.spark:
+            cases.setdefault(told[case.name], []).append(case.name)
+    return "".join(f"- {', '.join(names)}: {text}.\n" for text, names in cases.items())
+
+
 def chart(rounds: Rounds, comparison: Comparison) -> str:
     """An SVG with one bar per figure: how far ottla is ahead (right) or behind (left), on a log scale."""
     bars = []

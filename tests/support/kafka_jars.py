@@ -119,21 +119,29 @@ def _flattened(tree: str) -> list[str]:
     return lines
 
 
-def missing() -> list[str]:
-    return [name for name in ("java", "mvn") if shutil.which(name) is None]
+def _are_here(artifacts: tuple[str, ...]) -> bool:
+    file = CACHE / DIRECTORIES[artifacts] / ARTIFACTS_FILE
+    return file.is_file() and file.read_text() == "\n".join(artifacts)
+
+
+def lack(artifacts: tuple[str, ...] = TOOLS) -> str | None:
+    """What has to be installed before these can run, in words; Maven only if they are not here yet."""
+    needed = ("java",) if _are_here(artifacts) else ("java", "mvn")
+    missing = [name for name in needed if shutil.which(name) is None]
+    if not missing:
+        return None
+    return (
+        f"Apache Kafka's programmes need {' and '.join(missing)} on the PATH "
+        "(a Java of at least 17, Apache Maven)"
+    )
 
 
 @cache
 def installed(artifacts: tuple[str, ...] = TOOLS) -> Path:
-    if missing():
-        pytest.fail(
-            f"Apache Kafka's programmes need {' and '.join(missing())} on the PATH "
-            "(a Java of at least 17, Apache Maven)",
-            pytrace=False,
-        )
+    if (why := lack(artifacts)) is not None:
+        pytest.fail(why, pytrace=False)
     jars = CACHE / DIRECTORIES[artifacts]
-    wanted = "\n".join(artifacts)
-    if not (jars / ARTIFACTS_FILE).is_file() or (jars / ARTIFACTS_FILE).read_text() != wanted:
+    if not _are_here(artifacts):
         _install(artifacts, jars)
     return jars
 
