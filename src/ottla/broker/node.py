@@ -129,7 +129,6 @@ class Node:
         for listener in settings.listeners:
             server = Server(
                 listener.name,
-                self.runtime.clock,
                 {},
                 frame_bytes_max=settings.socket_request_max_bytes,
                 idle_max_s=settings.connections_max_idle_ms / 1000

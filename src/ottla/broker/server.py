@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from ottla.runtime import Chunk, Clock, Connection, FileRange, Listener, Network
+from ottla.runtime import AcceptedConnection, Chunk, FileRange, Listener, Network
 from ottla.wire import messages, schema
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import InvalidFrame
@@ -149,10 +149,9 @@ def _can_say_throttled(api_key: int) -> bool:
 class ServerConnection:
     """The receiving end of one client's connection."""
 
-    def __init__(self, server: Server, connection: Connection) -> None:
+    def __init__(self, server: Server, connection: AcceptedConnection) -> None:
         self.server = server
         self.on_close: list[Callable[[], None]] = []
-        self.last_request_at = server.clock.monotonic()
         self.parked_fetch: ParkedFetch | None = None
         """The fetch that waits on this connection; a following fetch completes it first."""
         self._connection = connection
@@ -185,8 +184,11 @@ class ServerConnection:
         return self._connection.closed
 
     @property
-    def is_waiting(self) -> bool:
-        return bool(self._unanswered)
+    def idle_s(self) -> float:
+        """For how long the client has done nothing, though it could have: 0 while it waits for us."""
+        connection = self._connection
+        waits_for_us = self._unanswered and not connection.queued_bytes
+        return 0.0 if waits_for_us else connection.idle_s
 
     def frame_received(self, frame: memoryview) -> None:
         try:
@@ -216,7 +218,6 @@ class ServerConnection:
             )
             self._connection.abort()
             return
-        self.last_request_at = self.server.clock.monotonic()
         request = Request(self, header, frame)
         self._unanswered.append(request)
         quotas = self.server.quotas
@@ -312,7 +313,6 @@ class Server:
     def __init__(
         self,
         name: str,
-        clock: Clock,
         handlers: Mapping[ApiKey, Handler],
         *,
         frame_bytes_max: int,
@@ -321,7 +321,6 @@ class Server:
         connections_per_ip_max: int,
     ) -> None:
         self.name = name
-        self.clock = clock
         self.handlers: dict[int, Handler] = {int(key): handler for key, handler in handlers.items()}
         self.quotas: Quotas | None = None
         self.connections: dict[ServerConnection, None] = {}
@@ -340,7 +339,7 @@ class Server:
         self._close_idle()
         return self._listener.address
 
-    def _accept(self, connection: Connection) -> ServerConnection:
+    def _accept(self, connection: AcceptedConnection) -> ServerConnection:
         accepted = ServerConnection(self, connection)
         host = accepted.peer_host
         from_there = 0
@@ -357,10 +356,9 @@ class Server:
         return accepted
 
     def _close_idle(self) -> None:
-        oldest = self.clock.monotonic() - self._idle_max_s
         for connection in list(self.connections):
-            if connection.last_request_at < oldest and not connection.is_waiting:
-                connection.close()
+            if connection.idle_s > self._idle_max_s:
+                connection.abort()
         self._idle_check = asyncio.get_running_loop().call_later(
             min(self._idle_max_s, 30.0), self._close_idle
         )

@@ -5,7 +5,9 @@ protocols, so the same code runs on real sockets and files and inside the simula
 """
 
 from ottla.runtime.seams import (
+    CLOSE_PATIENCE_S,
     QUEUED_BYTES_MAX,
+    AcceptedConnection,
     Buffer,
     Chunk,
     Clock,
@@ -20,7 +22,9 @@ from ottla.runtime.seams import (
 )
 
 __all__ = [
+    "CLOSE_PATIENCE_S",
     "QUEUED_BYTES_MAX",
+    "AcceptedConnection",
     "Buffer",
     "Chunk",
     "Clock",

@@ -18,6 +18,8 @@ QUEUED_BYTES_MAX = 4 * 1024 * 1024
 """Who connected to us and leaves more than this untaken is not read until half of it is gone: whoever does
 not listen is not listened to. A connection that we opened is always read: two ends of which each waits for
 the other to listen would wait for ever."""
+CLOSE_PATIENCE_S = 5.0
+"""What is queued on a connection that is to be closed still goes out, unless nothing of it has for so long."""
 
 
 class Clock(Protocol):
@@ -152,10 +154,18 @@ class Connection(Protocol):
     def resume_reading(self) -> None: ...
 
     def close(self) -> None:
-        """Send what is queued, then close."""
+        """Send what is queued as long as it is taken, then close."""
 
     def abort(self) -> None:
         """Close now."""
+
+
+class AcceptedConnection(Connection, Protocol):
+    """One that somebody else opened, who may have gone away or never meant well."""
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since bytes last came or were taken."""
 
 
 class Listener(Protocol):
@@ -170,7 +180,7 @@ class Network(Protocol):
         self,
         host: str,
         port: int,
-        accept: Callable[[Connection], FrameReceiver],
+        accept: Callable[[AcceptedConnection], FrameReceiver],
         *,
         frame_bytes_max: int,
     ) -> Listener: ...

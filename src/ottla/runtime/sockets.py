@@ -20,7 +20,9 @@ from struct import Struct
 from typing import Any
 
 from ottla.runtime.seams import (
+    CLOSE_PATIENCE_S,
     QUEUED_BYTES_MAX,
+    AcceptedConnection,
     Buffer,
     Chunk,
     Connection,
@@ -107,6 +109,7 @@ class SocketConnection:
 
     __slots__ = (
         "_accepted",
+        "_active_at",
         "_choked",
         "_closed",
         "_closing",
@@ -156,6 +159,7 @@ class SocketConnection:
         self._choked = False  # by what the peer does not take
         self._closing = False
         self._closed = False
+        self._active_at = network.loop.time()
 
     def __repr__(self) -> str:
         return f"<connection {self._local} to {self._peer}>"
@@ -175,6 +179,10 @@ class SocketConnection:
     @property
     def queued_bytes(self) -> int:
         return self._queued_bytes
+
+    @property
+    def idle_s(self) -> float:
+        return self._network.loop.time() - self._active_at
 
     def start(self, receiver: FrameReceiver) -> None:
         assert self._receiver is None
@@ -216,6 +224,7 @@ class SocketConnection:
             self._network.loop.remove_reader(self._fd)
 
     def _readable(self) -> None:
+        self._active_at = self._network.loop.time()
         self._delivering = True
         try:
             self._receive()
@@ -349,6 +358,8 @@ class SocketConnection:
         except OSError as problem:
             self._lose(_reason(problem))
             return
+        if budget < WRITE_BYTES_PER_TURN:
+            self._active_at = self._network.loop.time()
         if self._queue and not self._writing:
             self._writing = True
             self._network.loop.add_writer(self._fd, self._flush)
@@ -411,6 +422,18 @@ class SocketConnection:
         self._update_reading()
         if not self._queue:
             self._lose("closed")
+        else:
+            self._close_as_it_is_taken()
+
+    def _close_as_it_is_taken(self, queued_before: int | None = None) -> None:
+        if self._closed:
+            return
+        if self._queued_bytes == queued_before:
+            self._lose("closed, though the peer had not taken everything")
+            return
+        self._network.loop.call_later(
+            CLOSE_PATIENCE_S, self._close_as_it_is_taken, self._queued_bytes
+        )
 
     def abort(self) -> None:
         self._lose("aborted")
@@ -448,7 +471,7 @@ class SocketListener:
         self,
         network: RealNetwork,
         listening: socket.socket,
-        accept: Callable[[Connection], FrameReceiver],
+        accept: Callable[[AcceptedConnection], FrameReceiver],
         frame_bytes_max: int,
     ) -> None:
         self._network = network
@@ -565,7 +588,7 @@ class RealNetwork:
         self,
         host: str,
         port: int,
-        accept: Callable[[Connection], FrameReceiver],
+        accept: Callable[[AcceptedConnection], FrameReceiver],
         *,
         frame_bytes_max: int,
     ) -> SocketListener:

@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ottla.runtime import QUEUED_BYTES_MAX, Chunk, Connection, FileRange, FrameReceiver
+from ottla.runtime import (
+    CLOSE_PATIENCE_S,
+    QUEUED_BYTES_MAX,
+    AcceptedConnection,
+    Chunk,
+    Connection,
+    FileRange,
+    FrameReceiver,
+)
 from ottla.sim.tcp import Host, TcpListener, TcpSocket
 
 if TYPE_CHECKING:
@@ -38,6 +46,7 @@ class SimConnection:
         self._choked = False
         self._closing = False
         self._closed = False
+        self._active_at = loop.time()
         tcp.user = self
 
     def __repr__(self) -> str:
@@ -58,6 +67,10 @@ class SimConnection:
     @property
     def queued_bytes(self) -> int:
         return self._queued_bytes
+
+    @property
+    def idle_s(self) -> float:
+        return self._loop.time() - self._active_at
 
     def start(self, receiver: FrameReceiver) -> None:
         assert self._receiver is None
@@ -86,6 +99,7 @@ class SimConnection:
             if self._tcp.error is not None:
                 self._lose(_reason(self._tcp.error))
             return
+        self._active_at = self._loop.time()
         self._input += self._tcp.read()
         self._parse()
         if self._is_held_back:
@@ -158,6 +172,8 @@ class SimConnection:
         self._queued_bytes -= len(sending)
         taken = self._tcp.write(sending)
         assert taken == len(sending)
+        if taken:
+            self._active_at = self._loop.time()
         if self._queue:
             self._tcp.wait_for_room()
         elif self._closing:
@@ -174,6 +190,16 @@ class SimConnection:
         self._closing = True
         if not self._queue:
             self._lose("closed")
+        else:
+            self._close_as_it_is_taken()
+
+    def _close_as_it_is_taken(self, queued_before: int | None = None) -> None:
+        if self._closed:
+            return
+        if self._queued_bytes == queued_before:
+            self._lose("closed, though the peer had not taken everything")
+            return
+        self._loop.call_later(CLOSE_PATIENCE_S, self._close_as_it_is_taken, self._queued_bytes)
 
     def abort(self) -> None:
         self._lose("aborted")
@@ -224,7 +250,7 @@ class SimNetwork:
         self,
         host: str,
         port: int,
-        accept: Callable[[Connection], FrameReceiver],
+        accept: Callable[[AcceptedConnection], FrameReceiver],
         *,
         frame_bytes_max: int,
     ) -> SimListener:

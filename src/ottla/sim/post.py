@@ -14,7 +14,15 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.runtime import Chunk, Connection, FileRange, FrameReceiver, Network, Runtime
+from ottla.runtime import (
+    AcceptedConnection,
+    Chunk,
+    Connection,
+    FileRange,
+    FrameReceiver,
+    Network,
+    Runtime,
+)
 from ottla.runtime.seams import Listener
 from ottla.sim.loop import SimLoop
 from ottla.sim.process import current_process
@@ -199,7 +207,7 @@ class PostedNetwork:
         self,
         host: str,
         port: int,
-        accept: Callable[[Connection], FrameReceiver],
+        accept: Callable[[AcceptedConnection], FrameReceiver],
         *,
         frame_bytes_max: int,
     ) -> Listener:

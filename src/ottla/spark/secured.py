@@ -12,7 +12,15 @@ from struct import Struct
 from typing import Final, TypeVar
 
 from ottla.client import BlockingClient
-from ottla.runtime.seams import Chunk, Connection, FileRange, FrameReceiver, Listener, Network
+from ottla.runtime.seams import (
+    AcceptedConnection,
+    Chunk,
+    Connection,
+    FileRange,
+    FrameReceiver,
+    Listener,
+    Network,
+)
 from ottla.spark.connection import ConnectionOptions
 from ottla.spark.security import Security
 
@@ -50,7 +58,7 @@ class SecuredNetwork:
         self,
         host: str,
         port: int,
-        accept: Callable[[Connection], FrameReceiver],
+        accept: Callable[[AcceptedConnection], FrameReceiver],
         *,
         frame_bytes_max: int,
     ) -> Listener:

@@ -136,7 +136,6 @@ def settings_of(node_id: int, role: str, host: SimHost, extra: Mapping[str, str]
 async def serve(host: SimHost, name: str, port: int, handlers: Mapping[ApiKey, Any]) -> Server:
     server = Server(
         name,
-        host.clock,
         handlers,
         frame_bytes_max=1 << 20,
         idle_max_s=600,

@@ -80,7 +80,6 @@ class QuorumNode:
         quorum.on_leadership.append(lambda *what: self.leadership.append(what))
         server = Server(
             "CONTROLLER",
-            runtime.clock,
             {
                 **quorum.handlers(),
                 ApiKey.API_VERSIONS: api_versions_handler(True, lambda: quorum.image),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from socket import SO_RCVBUF, SOL_SOCKET, socket
 
 from ottla.broker.server import EARLY_BYTES_MAX, UNANSWERED_MAX, Request, Server, ServerConnection
 from ottla.runtime import QUEUED_BYTES_MAX, Chunk
-from ottla.runtime.real import RealClock
 from ottla.runtime.sockets import RealNetwork
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import request_frame
@@ -17,6 +17,13 @@ API = ApiKey.API_VERSIONS
 
 def frame(correlation_id: int) -> bytes:
     return request_frame(API, 0, correlation_id, "client", b"")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = asyncio.get_running_loop().time() + 60
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "it did not come to that in time"
+        await asyncio.sleep(0.01)
 
 
 class Kept:
@@ -29,13 +36,12 @@ class Kept:
         self.requests.append(request)
 
 
-def server_with(handler: Callable[[Request], None]) -> Server:
+def server_with(handler: Callable[[Request], None], idle_max_s: float = 600) -> Server:
     return Server(
         "PLAINTEXT",
-        RealClock(),
         {API: handler},
         frame_bytes_max=1 << 20,
-        idle_max_s=600,
+        idle_max_s=idle_max_s,
         connections_max=10,
         connections_per_ip_max=10,
     )
@@ -49,6 +55,7 @@ class FakeConnection:
         self.local = ("10.0.0.1", 9092)
         self.closed = False
         self.queued_bytes = 0
+        self.idle_s = 0.0
         self.sent: list[Sequence[Chunk]] = []
         self.is_read = True
 
@@ -141,6 +148,17 @@ def test_answers_to_a_connection_that_is_gone_go_nowhere() -> None:
     assert asked.connection.sent == []
 
 
+def test_who_waits_for_us_is_not_idle_unless_it_leaves_what_it_has_untaken() -> None:
+    asked = Asked(1)
+    asked.connection.idle_s = 1000.0
+    assert asked.served.idle_s == 0, "a fetch may wait as long as it asked for"
+    asked.connection.queued_bytes = 1
+    assert asked.served.idle_s == 1000
+    asked.answer(0)
+    asked.connection.queued_bytes = 0
+    assert asked.served.idle_s == 1000
+
+
 Address = tuple[str, int]
 
 
@@ -183,3 +201,21 @@ def test_a_wait_that_ends_with_more_than_may_be_queued_ends_for_all_that_follow(
         writer.close()
 
     served(handler, talk)
+
+
+def test_who_never_reads_loses_its_connection_when_it_has_been_idle_for_long_enough() -> None:
+    async def scenario() -> None:
+        server = server_with(
+            lambda request: request.respond_chunks([bytes(1 << 20)]), idle_max_s=0.2
+        )
+        network = RealNetwork(asyncio.get_running_loop())
+        address = await server.listen(network, "127.0.0.1", 0)
+        with socket() as deaf:
+            deaf.setsockopt(SOL_SOCKET, SO_RCVBUF, 4096)
+            deaf.connect(address)
+            deaf.sendall(b"".join(frame(number) for number in range(30)))
+            await until(lambda: len(server.connections) == 1)
+            await until(lambda: len(server.connections) == 0)
+        server.close()
+
+    asyncio.run(scenario())

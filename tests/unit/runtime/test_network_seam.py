@@ -8,16 +8,28 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import pack
+from typing import cast
 
 import pytest
 import uvloop
 
-from ottla.runtime import QUEUED_BYTES_MAX, Chunk, Connection, Disk, FileRange, Listener, Network
+from ottla.runtime import (
+    QUEUED_BYTES_MAX,
+    AcceptedConnection,
+    Chunk,
+    Connection,
+    Disk,
+    FileRange,
+    Listener,
+    Network,
+)
+from ottla.runtime import sockets as sockets_module
 from ottla.runtime.files import RealDisk
 from ottla.runtime.sockets import RealNetwork
 from ottla.sim import World
+from ottla.sim import network as sim_network_module
 
-FRAME_MAX = 8 << 20
+FRAME_MAX = 64 << 20
 
 
 @dataclass
@@ -375,6 +387,58 @@ def test_a_connection_that_we_opened_is_read_though_the_other_side_is_not_readin
         server.connection.send(framed(b"news"))
         await until(lambda: client.frames == [b"news"])
         client.connection.abort()
+
+    play(scenario)
+
+
+def test_idle_is_who_neither_sends_nor_takes(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        client, server, _listener = await stage.pair()
+        accepted = cast(AcceptedConnection, server.connection)
+        idle = 0.5
+        await until(lambda: accepted.idle_s > idle)
+        client.connection.send([pack(">i", 100), b"a part of a frame"])
+        await until(lambda: accepted.idle_s < idle)
+        await until(lambda: accepted.idle_s > idle)
+        server.connection.send(framed(b"to somebody who listens"))
+        await until(lambda: accepted.idle_s < idle)
+        client.connection.pause_reading()
+        server.connection.send(framed(bytes(60_000_000)))
+        await until(lambda: accepted.idle_s > idle)
+        assert server.connection.queued_bytes > 0
+        client.connection.resume_reading()
+        await until(lambda: accepted.idle_s < idle)
+        client.connection.abort()
+
+    play(scenario)
+
+
+def test_closing_waits_for_who_takes_and_not_for_who_does_not(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (sockets_module, sim_network_module):
+        monkeypatch.setattr(module, "CLOSE_PATIENCE_S", 2.0)
+
+    async def scenario(stage: Stage) -> None:
+        listener = await stage.listen()
+        deaf, slow = await stage.connect(listener), await stage.connect(listener)
+        await until(lambda: len(stage.accepted) == 2)
+        body = bytes(1_000_000)
+        for peer in stage.accepted:
+            peer.connection.send(framed(*[body] * 20))
+            peer.connection.close()
+        for peer in (deaf, slow):
+            peer.connection.pause_reading()
+        slow.on_frame = lambda peer, _frame: peer.connection.pause_reading()
+        while len(slow.frames) < 20 and not slow.lost:
+            await asyncio.sleep(0.03)
+            slow.connection.resume_reading()
+        await until(lambda: all(peer.lost for peer in stage.accepted))
+        assert slow.frames == [body] * 20
+        told = sorted(peer.lost[0] for peer in stage.accepted)
+        assert told == ["closed", "closed, though the peer had not taken everything"]
+        deaf.connection.abort()
+        slow.connection.abort()
 
     play(scenario)
 
