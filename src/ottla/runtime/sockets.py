@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import os
 import socket
 from collections import deque
@@ -40,7 +41,11 @@ SPARE_BYTES_MAX = 6 * 1024 * 1024
 """Buffers of large frames, this much together, are kept for the next ones: a follower hears of several leaders
 at a time, and fresh memory costs more than the bytes that come into it."""
 LARGE_FRAMES_BYTES_MAX = 1 << 30
-"""All connections together may have so much of unfinished large frames here; who wants more is closed."""
+"""The connections that others opened may together have so much of unfinished large frames here, and so may those that
+we opened, apart from them: what strangers begin must not keep us from hearing the leaders that we copy."""
+STANDSTILL_S = 1.0
+STANDSTILL_BYTES = 64 * 1024
+"""Where that is used up, frames of which fewer bytes came, for at least so long, give way."""
 READS_PER_TURN = 8
 """A connection that always has more to say lets the others speak after so many reads."""
 WRITE_BYTES_PER_TURN = 1024 * 1024
@@ -69,18 +74,24 @@ class LargeFrame:
     The size was announced by a stranger: the buffer grows to at most twice what has really arrived.
     """
 
-    __slots__ = ("_pool", "buffer", "filled", "reserved", "size")
+    __slots__ = ("_memory", "buffer", "filled", "give_way", "reserved", "size")
 
-    def __init__(self, size: int, begun: memoryview, buffer: bytearray, pool: RealNetwork) -> None:
-        assert len(begun) <= size
+    def __init__(
+        self, size: int, buffer: bytearray, memory: FrameMemory, give_way: Callable[[], None]
+    ) -> None:
         self.size = size
-        self.filled = len(begun)
+        self.filled = 0
         self.buffer = buffer
         self.reserved = 0
-        self._pool = pool
-        if len(buffer) < self.filled:
+        self.give_way = give_way
+        self._memory = memory
+
+    def begin(self, begun: memoryview) -> None:
+        assert not self.filled and len(begun) <= self.size
+        self.filled = len(begun)
+        if len(self.buffer) < self.filled:
             self._grow()
-        buffer[: self.filled] = begun
+        self.buffer[: self.filled] = begun
 
     def receive(self, connected: socket.socket) -> tuple[int, bool]:
         """(bytes received, whether they filled the room there was: there may then be more)."""
@@ -95,13 +106,53 @@ class LargeFrame:
     def _grow(self) -> None:
         wanted = min(self.size, max(2 * self.filled, 2 * RECEIVE_BUFFER_BYTES))
         more = wanted - len(self.buffer)
-        self._pool.reserve(more)
-        self.reserved += more
+        self._memory.reserve(self, more)
         self.buffer += bytes(more)
 
     @property
     def complete(self) -> bool:
         return self.filled == self.size
+
+
+class FrameMemory:
+    """What the unfinished large frames of some connections take together.
+
+    MemoryError where they would take too much; but not because of frames that nobody goes on sending.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.taken_bytes = 0
+        self._now = now
+        self._looked_at = -math.inf
+        self._unfinished: dict[LargeFrame, int | None] = {}
+        """How much of each had come when we looked last; None of one that began afterwards."""
+
+    def reserve(self, frame: LargeFrame, size: int) -> None:
+        if self.taken_bytes + size > LARGE_FRAMES_BYTES_MAX:
+            self._let_standing_ones_give_way(frame)
+        if self.taken_bytes + size > LARGE_FRAMES_BYTES_MAX:
+            raise MemoryError(f"{self.taken_bytes} bytes are taken by unfinished frames")
+        self._unfinished.setdefault(frame, None)
+        self.taken_bytes += size
+        frame.reserved += size
+
+    def release(self, frame: LargeFrame) -> None:
+        self._unfinished.pop(frame, None)  # one that fit into a spare buffer reserved nothing
+        self.taken_bytes -= frame.reserved
+        assert self.taken_bytes >= 0
+
+    def _let_standing_ones_give_way(self, asking: LargeFrame) -> None:
+        now = self._now()
+        if now - self._looked_at < STANDSTILL_S:
+            return
+        self._looked_at = now
+        for frame, before in list(self._unfinished.items()):
+            stands = before is not None and frame.filled - before < STANDSTILL_BYTES
+            if stands and frame is not asking:
+                frame.give_way()
+                assert frame not in self._unfinished
+            else:
+                self._unfinished[frame] = frame.filled
 
 
 class SocketConnection:
@@ -119,6 +170,7 @@ class SocketConnection:
         "_frame_bytes_max",
         "_large",
         "_local",
+        "_memory",
         "_network",
         "_partial",
         "_paused",
@@ -141,6 +193,7 @@ class SocketConnection:
     ) -> None:
         self._network = network
         self._accepted = accepted  # by a listener of ours; otherwise we opened it
+        self._memory = network.accepted_frames if accepted else network.own_frames
         self._socket = connected
         self._fd = connected.fileno()
         self._frame_bytes_max = frame_bytes_max
@@ -290,11 +343,15 @@ class SocketConnection:
             self._partial = bytes(buffer[position:end])
 
     def _begin_large(self, size: int, begun: memoryview) -> None:
-        network = self._network
+        buffer = self._network.take_spare_buffer()
+        self._large = LargeFrame(size, buffer, self._memory, self._give_way)
         try:
-            self._large = LargeFrame(size, begun, network.take_spare_buffer(), network)
+            self._large.begin(begun)
         except MemoryError as problem:
             self._lose(f"no buffer for a frame: {problem}")
+
+    def _give_way(self) -> None:
+        self._lose("its frame came to a standstill while others had no room")
 
     def _receive_large(self, large: LargeFrame) -> bool:
         received, filled = large.receive(self._socket)
@@ -303,7 +360,7 @@ class SocketConnection:
             return False
         if large.complete:
             self._large = None
-            self._network.release(large.reserved)
+            self._memory.release(large)
             self._deliver(memoryview(large.buffer)[: large.size])
             self._network.keep_spare_buffer(large.buffer)
         return filled
@@ -451,7 +508,7 @@ class SocketConnection:
         self._queued_bytes = 0
         self._partial = b""
         if self._large is not None:
-            self._network.release(self._large.reserved)
+            self._memory.release(self._large)
             self._large = None
         # Never from within the receiver's own call, and after `accept` has returned one.
         self._network.loop.call_soon(self._tell_receiver, reason)
@@ -552,17 +609,8 @@ class RealNetwork:
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._spare_buffers: list[bytearray] = []
         self._spare_bytes = 0
-        self._reserved_bytes = 0
-
-    def reserve(self, size: int) -> None:
-        """MemoryError where unfinished frames would take more than all of them may."""
-        if self._reserved_bytes + size > LARGE_FRAMES_BYTES_MAX:
-            raise MemoryError(f"{self._reserved_bytes} bytes are taken by unfinished frames")
-        self._reserved_bytes += size
-
-    def release(self, size: int) -> None:
-        self._reserved_bytes -= size
-        assert self._reserved_bytes >= 0
+        self.accepted_frames = FrameMemory(loop.time)
+        self.own_frames = FrameMemory(loop.time)
 
     def take_spare_buffer(self) -> bytearray:
         if not self._spare_buffers:
