@@ -73,8 +73,6 @@ def expected(numbers: Iterable[int]) -> Revenue:
 
 def run_pipeline(cluster: LocalCluster, directory: Path) -> None:
     words = ["spark", "run", "orders", "--master", "local[2]", "--bootstrap", cluster.bootstrap]
-    # Spark's 200 pieces of state are for clusters; here they would take most of the time.
-    words += ["--conf", "spark.sql.shuffle.partitions=2"]
     directory.mkdir()
     log = directory / "spark.log"
     with log.open("wb") as output:

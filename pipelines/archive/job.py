@@ -28,12 +28,16 @@ def main() -> None:
     chosen = arguments.parse_args()
     spark = SparkSession.builder.appName("archive").getOrCreate()
     cluster = cluster_options(chosen.bootstrap, chosen.command_config)
-    archive(spark, cluster, chosen.topics, chosen.directory)
+    records = archive(spark, cluster, chosen.topics, chosen.directory)
     spark.stop()
+    print(
+        f"archive: {records} new records of {chosen.topics}, as Parquet in {chosen.directory}/records"
+    )
 
 
-def archive(spark: SparkSession, cluster: dict[str, str], topics: str, directory: str) -> None:
-    """`cluster`: the options by which sources reach it. Spark's file sink notes which files belong to which batch: a batch that runs again is not there twice."""
+def archive(spark: SparkSession, cluster: dict[str, str], topics: str, directory: str) -> int:
+    """`cluster`: the options by which sources reach it. Spark's file sink notes which files belong to which batch: a batch that runs again is not there twice.
+    Returns how many records were new."""
     rows = (
         spark.readStream.format("ottla")
         .options(**cluster)
@@ -53,6 +57,7 @@ def archive(spark: SparkSession, cluster: dict[str, str], topics: str, directory
         .start()
     )
     query.awaitTermination()
+    return sum(batch["numInputRows"] for batch in query.recentProgress)
 
 
 def whole(spark: SparkSession, cluster: dict[str, str], topics: str, directory: str) -> DataFrame:

@@ -24,11 +24,16 @@ def main() -> None:
     arguments.add_argument("--forever", action="store_true", help="go on until stopped")
     chosen = arguments.parse_args()
     spark = SparkSession.builder.appName("orders").getOrCreate()
-    run(spark, chosen)
+    events = run(spark, chosen)
     spark.stop()
+    print(
+        f"orders: {events} new events of topic {chosen.source}. Revenue of every minute that can no longer change is in topic "
+        f"{chosen.revenue} and as Parquet in {chosen.directory}/revenue, what is no order in topic {chosen.dead_letters}"
+    )
 
 
-def run(spark: SparkSession, chosen: argparse.Namespace) -> None:
+def run(spark: SparkSession, chosen: argparse.Namespace) -> int:
+    """How many events there were."""
     cluster = cluster_options(chosen.bootstrap, chosen.command_config)
     raw = (
         spark.readStream.format("ottla")
@@ -46,15 +51,10 @@ def run(spark: SparkSession, chosen: argparse.Namespace) -> None:
         writer = writer.option("checkpointLocation", f"{chosen.directory}/checkpoints/{name}")
         return (writer if chosen.forever else writer.trigger(availableNow=True)).start()
 
+    letters = shapes.dead_letters(events)
     queries = [
+        start(letters, "dead-letters", "ottla", topic=chosen.dead_letters, **cluster),
         start(shapes.as_records(revenue), "revenue", "ottla", topic=chosen.revenue, **cluster),
-        start(
-            shapes.dead_letters(events),
-            "dead-letters",
-            "ottla",
-            topic=chosen.dead_letters,
-            **cluster,
-        ),
         start(revenue, "parquet", "parquet", path=f"{chosen.directory}/revenue"),
     ]
     try:
@@ -63,6 +63,7 @@ def run(spark: SparkSession, chosen: argparse.Namespace) -> None:
         else:
             for query in queries:
                 query.awaitTermination()
+        return sum(batch["numInputRows"] for batch in queries[0].recentProgress)
     finally:
         for query in queries:
             query.stop()

@@ -43,6 +43,13 @@ INSTALL_JAVA: Final = (
     "install one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 )
 EXECUTORS_TIMEOUT_S: Final = 180
+LOCAL: Final = r"local(\[([1-9]\d*|\*)(, *[1-9]\d*)?\])?"
+MASTERS: Final = rf"{LOCAL}|local-cluster\[.+\]|spark://.+|k8s://.+|yarn"
+CONNECT_SERVERS: Final = rf"{LOCAL}|sc://.+"
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+FEW_PARTITIONS: Final = 4
+"""Of state, where all of Spark is one machine: its own 200 are for clusters, and would take most of the time."""
+LOGGING: Final = Path(__file__).with_name("spark-log4j2.properties")
 SPEC: Final = "spark-pipeline.yml"
 JOB: Final = "job.py"
 
@@ -95,6 +102,7 @@ def run(
     address of a Spark Connect server, sc://host:port.
     """
     home = _find(pipeline)
+    _check_master(master, declarative=declarative)
     _require_java()
     brokers = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap, dir))
     where = (directory or Path("spark") / home.name).absolute()
@@ -106,13 +114,14 @@ def run(
         *(f"spark.ottla.command-config={each}" for each in secured),
         *(conf or ()),
     ]
+    defaults = {SHUFFLE_PARTITIONS: str(FEW_PARTITIONS)} if re.fullmatch(LOCAL, master) else {}
     if unusable := [each for each in settings if "=" not in each]:
         raise Failure(f"--conf {unusable[0]}: is NAME=VALUE", USAGE)
     with ExitStack() as cleared_up:
         if declarative:
             # These talk to a Spark server; for local[N] Spark starts one.
             made = tempfile.TemporaryDirectory(prefix="pipeline-", dir=where)
-            spec = _own_spec(home, where, settings, Path(cleared_up.enter_context(made)))
+            spec = _own_spec(home, where, defaults, settings, Path(cleared_up.enter_context(made)))
             command = [
                 _programme("spark-pipelines"),
                 "run",
@@ -123,7 +132,8 @@ def run(
             ]
         else:
             job = _part(home, JOB)
-            words = [word for each in settings for word in ("--conf", each)]
+            spark = [*(f"{name}={value}" for name, value in defaults.items()), *settings]
+            words = [word for each in spark for word in ("--conf", each)]
             chosen = ["--bootstrap", brokers, "--directory", str(where)]
             chosen += [word for each in secured for word in ("--command-config", each)]
             command = [_programme("spark-submit"), "--master", master, *words, str(job)]
@@ -134,6 +144,7 @@ def run(
         )
     if done.returncode != 0:
         raise Failure(f"{home.name} failed (see above); ottla spark doctor looks for reasons")
+    print(f"{home.name} is done" + (f"; its files are in {where}" if any(where.iterdir()) else ""))
 
 
 @app.command()
@@ -149,6 +160,7 @@ def doctor(
 
     Java, PySpark and what it needs, the brokers as seen from here and from Spark's executors.
     """
+    _check_master(master, declarative=False)
     findings = list(_examined(master, bootstrap, dir, command_config, timeout))
     if format is Format.json:
         print_json([finding._asdict() for finding in findings])
@@ -330,18 +342,27 @@ def _part(home: Path, name: str) -> Path:
     return part
 
 
-def _own_spec(home: Path, where: Path, settings: list[str], into: Path) -> Path:
+def _own_spec(
+    home: Path, where: Path, defaults: dict[str, str], settings: list[str], into: Path
+) -> Path:
     """Spark's specification names the directory for its state, so each place to run has a copy of its own; and only
     the settings in it reach the server that Spark starts."""
     import yaml  # comes with Spark's pipelines
 
     spec = yaml.safe_load(_part(home, SPEC).read_text())
     spec["storage"] = (where / "storage").as_uri()
-    spec.setdefault("configuration", {}).update(each.split("=", 1) for each in settings)
+    given = dict(each.split("=", 1) for each in settings)
+    spec["configuration"] = defaults | (spec.get("configuration") or {}) | given
     copy = into / home.name
     shutil.copytree(home, copy, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / SPEC).write_text(yaml.safe_dump(spec))
     return copy / SPEC
+
+
+def _check_master(master: str, *, declarative: bool) -> None:
+    if not re.fullmatch(CONNECT_SERVERS if declarative else MASTERS, master):
+        known = "sc://host:port" if declarative else "spark://host:port, k8s://…, yarn"
+        raise Failure(f"--master {master}: is none of local[N], local[*], {known}", USAGE)
 
 
 def _require_java() -> None:
@@ -358,5 +379,9 @@ def _programme(name: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Driver and executors on this machine run the Python that has ottla."""
-    return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable} | os.environ
+    """Driver and executors on this machine run the Python that has ottla. Spark is quiet, unless somebody has told it how to
+    log."""
+    ours = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if "SPARK_CONF_DIR" not in os.environ:
+        ours["SPARK_SUBMIT_OPTS"] = f'-Dlog4j2.configurationFile="{LOGGING}"'
+    return ours | os.environ
