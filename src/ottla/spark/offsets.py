@@ -7,6 +7,7 @@ when the query first starts, and must be the same ever after.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -55,8 +56,8 @@ class StreamOffset:
             return cls(str(told["group"]), marks)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise SparkSourceError(
-                f"the checkpoint holds an offset that this source did not write: {told}; "
-                "start with another checkpointLocation"
+                "the checkpoint holds an offset that this source did not write: start with another checkpointLocation, "
+                f"and to go on from there with startingOffsets={json.dumps(told)}"
             ) from None
 
 

@@ -100,11 +100,18 @@ class Planner:
                 raise OptionError("subscribePattern", f"no topic matches '{wanted.pattern}'")
             return found
         if missing:
-            known = [topic.name for topic in self._cluster.metadata(None)[0].topics]
-            close = difflib.get_close_matches(missing[0], known, n=1)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
+            hint = self._hint(what, missing[0])
             raise OptionError(name, f"{what} {', '.join(missing)} does not exist{hint}")
         return found
+
+    def _hint(self, what: str, missing: str) -> str:
+        """What may have been meant by a topic or a partition that is not there."""
+        known = {topic.name: topic for topic in self._cluster.metadata(None)[0].topics}
+        topic = known.get(missing.rpartition("-")[0])
+        if what == "partition" and topic is not None:
+            return f"; topic {topic.name} has {len(topic.partitions)} of them, numbered from 0"
+        close = difflib.get_close_matches(missing, known, n=1)
+        return f"; did you mean '{close[0]}'?" if close else ""
 
     def extents(
         self, places: Mapping[Place, str | None], read: Mapping[Place, Mark] | None = None

@@ -18,6 +18,7 @@ from ottla.spark.connection import ConnectionOptions
 from ottla.spark.decisions import FIRST_BATCH
 from ottla.spark.errors import OptionError, SparkSourceError
 from ottla.spark.options import KAFKA, Options
+from ottla.wire.types import is_valid_topic_name
 
 BATCH_BYTES: Final = 512 << 10
 """Before compression. Kafka's own producer takes 16 KiB, which costs every side more."""
@@ -61,8 +62,11 @@ class WriteOptions(NamedTuple):
             )
         connection = ConnectionOptions.of(options)
         topic = options.text("topic")
-        if topic is not None and not topic.strip():
-            raise OptionError("topic", "is empty")
+        if topic is not None and not is_valid_topic_name(topic):
+            raise OptionError(
+                "topic",
+                f"'{topic}' is no name of a topic: 1 to 249 letters, digits, dots, dashes and underscores",
+            )
         return cls(
             connection,
             topic,

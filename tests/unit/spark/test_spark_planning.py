@@ -13,7 +13,7 @@ from ottla.spark.cluster import EpochEnd, Found
 from ottla.spark.errors import OptionError, SparkSourceError
 from ottla.spark.loss import DataLoss
 from ottla.spark.offsets import Mark, StreamOffset, rate_limited
-from ottla.spark.options import EARLIEST, LATEST, Options, Place, ReadOptions
+from ottla.spark.options import EARLIEST, LATEST, AtOffsets, Options, Place, ReadOptions
 from ottla.spark.planner import Planner
 from ottla.spark.stream_planner import StreamPlanner
 from ottla.wire.errors import KafkaError
@@ -125,8 +125,13 @@ def test_a_topic_that_does_not_exist_is_named_with_its_neighbour() -> None:
     cluster = TableCluster({("orders", 0): Log(0, 1)})
     with pytest.raises(OptionError, match=r"topic order does not exist; did you mean 'orders'\?"):
         Planner(cluster, options(subscribe="order")).batch_ranges()
+    with pytest.raises(
+        OptionError, match=r"topic orders-7 does not exist; did you mean 'orders'\?"
+    ):
+        Planner(cluster, options(subscribe="orders-7")).batch_ranges()
     wanted = ReadOptions.of(Options({"assign": '{"orders": [0, 7]}'}), streaming=False)
-    with pytest.raises(OptionError, match="partition orders-7 does not exist"):
+    several = "partition orders-7 does not exist; topic orders has 1 of them, numbered from 0"
+    with pytest.raises(OptionError, match=several):
         Planner(cluster, wanted).batch_ranges()
     wanted = ReadOptions.of(Options({"subscribePattern": "x.*"}), streaming=False)
     with pytest.raises(OptionError, match="no topic matches"):
@@ -164,8 +169,13 @@ def read(ranges: list) -> list[tuple[int, int, int]]:
 def test_offsets_survive_json() -> None:
     offset = StreamOffset("g", {("t", 0): Mark(ID.hex, 5, 1, 7), ("s", 3): Mark(None, 0, -1)})
     assert StreamOffset.of_json(offset.to_json()) == offset
-    with pytest.raises(SparkSourceError, match="did not write"):
+
+
+def test_an_offset_of_sparks_own_connector_is_told_so_that_it_can_be_pasted() -> None:
+    with pytest.raises(SparkSourceError, match="did not write") as refused:
         StreamOffset.of_json({"t": {"0": 5}})
+    _, said = str(refused.value).split("startingOffsets=")
+    assert options(startingOffsets=said).starting == AtOffsets({("t", 0): 5})
 
 
 def test_a_stream_begins_where_it_is_told() -> None:

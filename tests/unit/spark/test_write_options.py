@@ -88,7 +88,8 @@ def test_each_option_is_followed() -> None:
         ("kafka_partitioner_class", "X", "column 'partition'"),
         ("kafka_security_protocol", "TLS", "none of PLAINTEXT, SSL"),
         ("firstBach", "1", "did you mean 'firstBatch'"),
-        ("topic", " ", "is empty"),
+        ("topic", " ", "' ' is no name of a topic"),
+        ("topic", "a b", "'a b' is no name of a topic"),
         ("firstBatch", "-1", "less than 0"),
     ],
 )
