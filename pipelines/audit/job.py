@@ -34,6 +34,8 @@ def main() -> None:
     spark.stop()
     for line in map(told, found):
         print(line)
+    if not found:
+        print("audit: there is no topic to compare")
     sys.exit(any(row.difference is not None for row in found))
 
 
@@ -44,20 +46,22 @@ def audit(
     topics, extents = described(cluster, names)
     if not topics:
         return []
+    assigned = expected(spark, topics)
     grouped = copies(spark, cluster, topics, extents).groupBy("topic", "partition", "offset")
     records = grouped.agg(
         F.count("*").alias("replicas"),
         F.count_distinct("checksum").alias("kinds"),
         F.sort_array(F.collect_list(F.struct("broker", "checksum"))).alias("copies"),
-    ).join(expected(spark, topics), ["topic", "partition"])
+    ).join(assigned, ["topic", "partition"])
     differs = (F.col("kinds") > 1) | (F.col("replicas") != F.col("assigned"))
+    compared = records.groupBy("topic", "partition").agg(
+        F.count("*").alias("records"),
+        F.min(F.when(differs, F.struct("offset", "copies"))).alias("difference"),
+    )
+    how_many = F.coalesce("records", F.lit(0)).alias("records")  # empty partitions are named too
     return (
-        records.groupBy("topic", "partition")
-        .agg(
-            F.first("assigned").alias("replicas"),
-            F.count("*").alias("records"),
-            F.min(F.when(differs, F.struct("offset", "copies"))).alias("difference"),
-        )
+        assigned.join(compared, ["topic", "partition"], "left")
+        .select("topic", "partition", F.col("assigned").alias("replicas"), how_many, "difference")
         .orderBy("topic", "partition")
         .collect()
     )

@@ -248,6 +248,7 @@ def test_P04_an_audit_compares_every_record_of_every_replica(
     send(cluster, topic, (f"value-{number}" for number in range(300)))
     pipeline = job("audit", monkeypatch)
     cluster.create_topic("compacted", config={"cleanup.policy": "compact"})
+    empty = cluster.create_topic("empty", PARTITIONS)
     busy = cluster.create_topic("busy", PARTITIONS)
     is_over = threading.Event()
 
@@ -266,7 +267,10 @@ def test_P04_an_audit_compares_every_record_of_every_replica(
     assert [(row.topic, row.replicas, row.records, row.difference) for row in found[:3]] == [
         (topic, 3, 100, None)
     ] * 3
-    assert {row.topic for row in found} == {topic, busy}
+    assert {row.topic for row in found} == {topic, busy, empty}
+    assert [(row.records, row.difference) for row in found[-3:]] == [(0, None)] * 3, (
+        "empty ones too"
+    )
     follower = next(id for id in cluster.nodes if id != cluster.leader(topic, 0))
     cluster.stop(follower)
     forge(cluster, follower, topic, b"value-150", b"value-X50")

@@ -38,7 +38,7 @@ app = typer.Typer(
 
 JAVA_AT_LEAST: Final = 17
 VECTOR_MODULE: Final = "jdk.incubator.vector"
-INSTALL: Final = "pip install 'ottla[spark]'"
+INSTALL: Final = "scripts/setup --spark in a clone of ottla, else pip install 'ottla[spark]'"
 INSTALL_JAVA: Final = (
     "install one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 )
