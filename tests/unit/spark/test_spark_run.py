@@ -62,7 +62,7 @@ def test_the_terminal_is_quiet_unless_spark_was_told_how_to_log(
 ) -> None:
     run()
     assert run.told[-1] == f'-Dlog4j2.configurationFile="{spark.LOGGING}"'
-    assert "rootLogger.level = warn" in spark.LOGGING.read_text()
+    assert "rootLogger.level = error" in spark.LOGGING.read_text()
     monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
     run()
     assert run.told[-1] == ""
