@@ -165,7 +165,7 @@ class AcceptedConnection(Connection, Protocol):
 
     @property
     def idle_s(self) -> float:
-        """Seconds since bytes last came or were taken."""
+        """Seconds since a whole frame came, or bytes were taken: who begins one and never ends it is idle."""
 
 
 class Listener(Protocol):

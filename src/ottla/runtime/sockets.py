@@ -277,7 +277,6 @@ class SocketConnection:
             self._network.loop.remove_reader(self._fd)
 
     def _readable(self) -> None:
-        self._active_at = self._network.loop.time()
         self._delivering = True
         try:
             self._receive()
@@ -367,6 +366,7 @@ class SocketConnection:
 
     def _deliver(self, frame: memoryview) -> None:
         assert self._receiver is not None
+        self._active_at = self._network.loop.time()
         try:
             self._receiver.frame_received(frame)
         except Exception:

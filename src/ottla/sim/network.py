@@ -99,7 +99,6 @@ class SimConnection:
             if self._tcp.error is not None:
                 self._lose(_reason(self._tcp.error))
             return
-        self._active_at = self._loop.time()
         self._input += self._tcp.read()
         self._parse()
         if self._is_held_back:
@@ -127,6 +126,7 @@ class SimConnection:
     def _deliver(self, frame: bytearray) -> None:
         assert self._receiver is not None
         view = memoryview(frame)
+        self._active_at = self._loop.time()
         try:
             self._receiver.frame_received(view)
         except Exception as problem:

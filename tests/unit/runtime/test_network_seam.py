@@ -391,15 +391,21 @@ def test_a_connection_that_we_opened_is_read_though_the_other_side_is_not_readin
     play(scenario)
 
 
-def test_idle_is_who_neither_sends_nor_takes(play: Play) -> None:
+def test_idle_is_who_neither_takes_anything_nor_says_anything_whole(play: Play) -> None:
     async def scenario(stage: Stage) -> None:
         client, server, _listener = await stage.pair()
         accepted = cast(AcceptedConnection, server.connection)
         idle = 0.5
         await until(lambda: accepted.idle_s > idle)
-        client.connection.send([pack(">i", 100), b"a part of a frame"])
+        client.connection.send(framed(b"a frame"))
         await until(lambda: accepted.idle_s < idle)
-        await until(lambda: accepted.idle_s > idle)
+        client.connection.send([pack(">i", 1_000_000)])
+
+        def is_idle_though_it_goes_on() -> bool:
+            client.connection.send([b"x"])
+            return accepted.idle_s > idle
+
+        await until(is_idle_though_it_goes_on)
         server.connection.send(framed(b"to somebody who listens"))
         await until(lambda: accepted.idle_s < idle)
         client.connection.pause_reading()
