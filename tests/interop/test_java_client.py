@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from support.cluster import ProcessCluster
-from support.kafka_jars import CLIENT, missing, run_tool
+from support.kafka_jars import CLIENT, lack, run_tool
 from support.transactions import read
 
 pytestmark = [
     pytest.mark.timeout(600),  # the first run fetches the client from Maven Central
-    pytest.mark.skipif(bool(missing()), reason=f"not on the PATH: {', '.join(missing())}"),
+    pytest.mark.skipif(lack(CLIENT) is not None, reason=str(lack(CLIENT))),
 ]
 
 PROGRAMME = Path(__file__).parent / "java" / "Clients.java"
