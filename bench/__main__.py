@@ -50,7 +50,10 @@ def main() -> int:
         measure(chosen, options, rounds, failures)
     except KeyboardInterrupt:
         failures.append("interrupted")
-        print("interrupted; this is what was measured before", file=sys.stderr)
+        options.write = False  # half of a comparison is none
+        print(
+            "interrupted; this is what was measured before, and nothing is written", file=sys.stderr
+        )
     if options.json:
         units = {name: figure.unit for name, figure in FIGURES.items()}
         print(json.dumps({"conditions": under, "units": units, "cases": rounds}, indent=1))
@@ -146,7 +149,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--asked",
         action="store_true",
-        help="only the cases with a ratio that ottla asks of itself; about 35 minutes",
+        help="only the cases with a ratio that ottla asks of itself; half an hour, and Spark's besides",
     )
     parser.add_argument("--long", action="store_true", help="also the cases that take many minutes")
     parser.add_argument("--json", action="store_true", help="every round's figures")

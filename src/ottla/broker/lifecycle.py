@@ -184,8 +184,8 @@ class BrokerLifecycle:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the controller has been silent for longer than from one heartbeat to the next: it may have
-        given what we lead to others."""
+        """Whether the controller has been silent for longer than it ever is: it may have given what we lead to
+        others."""
         silence_s = self._clock.monotonic() - self._was_unfenced_at
         return silence_s > HEARTBEATS_MISSED * self._settings.broker_heartbeat_interval_ms / 1000
 

@@ -126,8 +126,8 @@ class ReplicaManager:
         )
         self._topic_defaults = settings.topic_defaults()
         self._to_make: dict[tuple[UUID, int], None] = {}
-        """Replicas that the metadata gives us and that are not here yet, in their order."""
-        self._is_making = False
+        """Replicas that the metadata gives us and that are not here yet, in their order. While there are any, a
+        turn of the loop is asked for that makes some of them."""
         self._news: dict[Partition, int] = {}
         self._watchers: dict[Partition, dict[Watcher, None]] = {}
         self._awaiting: dict[Partition, OrderedDict[AwaitedCommit, list[int]]] = {}
@@ -229,6 +229,7 @@ class ReplicaManager:
         # Settings first: an ISR is judged by the minimum that was decided with it (D9).
         if delta.changed_configs:
             self._reconfigure(delta.changed_configs)
+        has_a_turn = bool(self._to_make)
         for topic_id, number in delta.changed_partitions:
             changed = image.topics_by_id.get(topic_id)
             if changed is None:
@@ -238,7 +239,7 @@ class ReplicaManager:
                 self._to_make[topic_id, number] = None
             else:
                 self._apply(changed, number)
-        if self._to_make and not self._is_making:
+        if not has_a_turn:
             self._make_some()
         if delta.changed_brokers or delta.changed_configs:
             now = self.clock.monotonic()
@@ -252,8 +253,7 @@ class ReplicaManager:
             topic = self.image.topics_by_id.get(topic_id)
             if topic is not None:
                 self._apply(topic, number)
-        self._is_making = bool(self._to_make)
-        if self._is_making:
+        if self._to_make:
             asyncio.get_running_loop().call_soon(self._make_some)
 
     def stop(self) -> None:
