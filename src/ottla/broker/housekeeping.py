@@ -1,6 +1,6 @@
 """What a broker does by the clock: shrink ISRs, checkpoint, flush, apply retention, compact.
 
-fsync and the writing of checkpoint files leave the event loop for a thread. What such a thread works on was
+fsync, the writing of checkpoint files and the removal of old ones leave the event loop for a thread. What such a thread works on was
 captured before, so the loop may go on appending meanwhile.
 """
 
@@ -105,6 +105,11 @@ class Housekeeping:
         dropped = self._replicas.retention()
         if dropped:
             logger.info("retention removed %d segments", dropped)
+        logs = self._replicas.logs
+        removal = logs.removal_plan(self._clock.wall_ms())
+        if removal:
+            await self._in_thread(removal.run)
+            logs.removed(removal)
 
     async def _flush_due(self) -> None:
         now_ms = self._clock.wall_ms()

@@ -14,6 +14,7 @@ which this log takes no more writes: what a failed write or flush left behind is
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
@@ -254,14 +255,10 @@ class Log:
     def mark_deleted(self) -> str:
         """Rename the directory so that it counts no more; it may be removed at leisure. Its new path.
         A power loss may undo this: whoever restarts compares what is there with what should be."""
-        suffix = f".{self.topic_id.hex}{DELETE_SUFFIX}"
-        name = directory_name(self.topic, self.partition)[: NAME_BYTES_MAX - len(suffix)] + suffix
-        target = f"{self.directory}/{name}"
         self._gone = True
         self.generation += 1
         try:
-            if self._disk.exists(target):
-                self._disk.remove_tree(target)
+            target = self._name_when_deleted()
             self._disk.rename(self.path, target)
         except OSError as error:
             self._fail(error)
@@ -269,6 +266,16 @@ class Log:
             self._files.forget(segment)
         self.path = target
         return target
+
+    def _name_when_deleted(self) -> str:
+        """The partition may have been here before, and what remained of it then may be on its way out."""
+        for number in itertools.count():
+            suffix = f".{self.topic_id.hex}{f'.{number}' if number else ''}{DELETE_SUFFIX}"
+            name = directory_name(self.topic, self.partition)[: NAME_BYTES_MAX - len(suffix)]
+            path = f"{self.directory}/{name}{suffix}"
+            if not self._disk.exists(path):
+                break
+        return path
 
     def delete(self) -> None:
         """Remove the log and its directory."""
@@ -743,9 +750,8 @@ class Log:
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Retention: drop the oldest segments that are too old, too much or below the log's start. Only
-        whole segments below the high watermark go. Returns how many."""
+        whole segments below the high watermark go; their files are removed later (`doomed_by`). Returns how many."""
         self._check_writable()
-        self._remove_doomed(now_ms)
         doomed = self._expired(now_ms)
         if not doomed or self._plans_outstanding:
             return 0  # a plan may be writing the epochs: the next round finds the same
@@ -801,14 +807,13 @@ class Log:
                 self._disk.rename(source, target)
                 self._doomed[target] = now_ms + self.config.file_delete_delay_ms
 
-    def _remove_doomed(self, now_ms: int) -> None:
-        try:
-            for path, due in self._doomed.items():
-                if due <= now_ms:
-                    self._disk.remove(path)
-        except OSError as error:
-            self._fail(error)
-        self._doomed = {path: due for path, due in self._doomed.items() if due > now_ms}
+    def doomed_by(self, now_ms: int) -> list[str]:
+        """Files of dropped segments whose delay is over. They are the caller's to remove, once: to free a large file
+        takes the system longer than others may wait."""
+        due = [path for path, when in self._doomed.items() if when <= now_ms]
+        for path in due:
+            del self._doomed[path]
+        return due
 
     # Compaction
 

@@ -86,6 +86,30 @@ class Checkpoint:
                     self.failures[directory] = error
 
 
+@dataclass
+class Removal:
+    """Files of dropped segments and directories of deleted logs that are to go, each with its log directory."""
+
+    disk: Disk
+    files: dict[str, str] = field(default_factory=dict)
+    trees: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, OSError] = field(default_factory=dict)
+    """By log directory."""
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.trees)
+
+    def run(self) -> None:
+        for remove, paths in ((self.disk.remove, self.files), (self.disk.remove_tree, self.trees)):
+            for path, directory in paths.items():
+                try:
+                    remove(path)
+                except FileNotFoundError:
+                    pass  # its log was deleted meanwhile, and has another name
+                except OSError as error:
+                    self.failures[directory] = error
+
+
 class _Found(NamedTuple):
     """What a directory says of itself before anything in it is touched."""
 
@@ -613,7 +637,7 @@ class LogManager:
             self.mark_offline(log.directory, error)
 
     def retention(self, now_ms: int) -> dict[TopicPartition, int]:
-        """Drop old segments, silent producers and what remains of deleted logs. How many segments of which."""
+        """Drop old segments and silent producers. How many segments of which."""
         dropped: dict[TopicPartition, int] = {}
         for key, log in list(self.logs.items()):
             if log.failed is not None:
@@ -626,13 +650,21 @@ class LogManager:
                 continue
             if count:
                 dropped[key] = count
-        due = {path: place for path, (when, place) in self._doomed.items() if when <= now_ms}
-        for path, directory in due.items():
-            if directory in self.offline_directories:
-                continue
-            del self._doomed[path]
-            try:
-                self._disk.remove_tree(path)
-            except OSError as error:
-                self.mark_offline(directory, error)
         return dropped
+
+    def removal_plan(self, now_ms: int) -> Removal:
+        """What has been dropped or deleted for long enough. `run` of the plan may be called in a thread, `removed`
+        afterwards."""
+        plan = Removal(self._disk)
+        for log in self.logs.values():
+            if log.failed is None:
+                plan.files.update(dict.fromkeys(log.doomed_by(now_ms), log.directory))
+        for path, (due, directory) in list(self._doomed.items()):
+            if due <= now_ms:
+                del self._doomed[path]
+                plan.trees[path] = directory
+        return plan
+
+    def removed(self, plan: Removal) -> None:
+        for directory, error in plan.failures.items():
+            self.mark_offline(directory, error)

@@ -305,6 +305,8 @@ class Journal:
     def clean(self, bytes_max: int, age_ms_max: int, now_ms: int) -> None:
         """Drop the oldest checkpoints, and the log before the ones that remain, while all of it takes more
         than `bytes_max` or the oldest is older than `age_ms_max` (-1: no limit). The newest stays."""
+        for path in self.log.doomed_by(now_ms):
+            self._disk.remove(path)
         while len(self.snapshots.ids) > 1:
             oldest = self.snapshots.ids[0]
             too_much = 0 <= bytes_max < self.size_bytes

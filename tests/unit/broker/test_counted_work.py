@@ -12,22 +12,19 @@ import asyncio
 import tracemalloc
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from socket import socket
 from typing import Any
 from uuid import UUID
 
 import pytest
+from one_node import alone, create
 
 from ottla.broker import fetch as fetch_handler
 from ottla.broker import housekeeping, replication
 from ottla.broker import produce as produce_handler
-from ottla.broker.node import Node
-from ottla.config import Settings
 from ottla.log.config import LogConfig
 from ottla.log.log import CALLS_PER_COPIED_BATCH_MAX, Log
 from ottla.records.record import Record, build
 from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH
-from ottla.runtime.real import real_runtime
 from ottla.sim.cluster import BROKER_PORT, SimCluster
 from ottla.sim.world import WALL_START_MS, World
 from ottla.wire import fetch, produce
@@ -47,24 +44,6 @@ IDLE_S = 15
 LEADER, FOLLOWERS = "n1", ("n2", "n3")
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
 ID = UUID(int=1)
-
-
-async def create(channel: Channel, topic: str, replicas: list[list[int]]) -> None:
-    assignments = [
-        {"partition_index": number, "broker_ids": brokers}
-        for number, brokers in enumerate(replicas)
-    ]
-    wanted = {
-        "name": topic,
-        "num_partitions": -1,
-        "replication_factor": -1,
-        "assignments": assignments,
-        "configs": [],
-    }
-    answer = await channel.request(
-        ApiKey.CREATE_TOPICS, {"topics": [wanted], "timeout": 60_000, "validate_only": False}
-    )
-    assert int(answer.topics[0].error_code) == 0
 
 
 def produce_body(topic: str, *, partition: int = 0, records: int = 1, size: int = 100) -> bytes:
@@ -265,28 +244,6 @@ def test_a_copied_batch_is_checked_and_nothing_else() -> None:
 
 
 # -- on a real machine ----------------------------------------------------------------------------
-
-
-async def alone(directory: Path) -> tuple[Node, Channel]:
-    """A node of its own in this process, and a connection to it."""
-    runtime = real_runtime(asyncio.get_running_loop(), seed=1)
-    with socket() as probe:  # a voter's port must be known before it listens
-        probe.bind(("127.0.0.1", 0))
-        controller_port = probe.getsockname()[1]
-    settings = {
-        "node.id": "1",
-        "process.roles": "broker,controller",
-        "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{controller_port}",
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "log.dirs": str(directory),
-        "min.insync.replicas": "1",
-        "default.replication.factor": "1",
-    }
-    node = Node(Settings.of(settings), runtime)
-    await node.start()
-    port = node.endpoints["PLAINTEXT"].port
-    return node, await Channel.open(runtime.network, "127.0.0.1", port, "client")
 
 
 def test_requests_that_come_together_are_answered_together(tmp_path: Path) -> None:

@@ -159,6 +159,12 @@ def test_a_partition_whose_creation_did_not_survive_a_power_loss_is_as_if_it_was
             create(again)
 
 
+def remove_doomed(manager, now_ms):
+    plan = manager.removal_plan(now_ms)
+    plan.run()
+    manager.removed(plan)
+
+
 def test_a_deleted_log_is_gone_at_once_and_its_files_after_a_while():
     disk = sim_disk()
     manager = managed(disk)
@@ -170,9 +176,9 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_after_a_while():
     (name,) = [name for name in disk.list_dir("/data") if name.startswith("t-0")]
     assert name == f"t-0.{TOPIC_ID.hex}-delete"
     assert kept.read()
-    manager.retention(1000 + SMALL.file_delete_delay_ms - 1)
+    remove_doomed(manager, 1000 + SMALL.file_delete_delay_ms - 1)
     assert disk.exists(f"/data/{name}")
-    manager.retention(1000 + SMALL.file_delete_delay_ms)
+    remove_doomed(manager, 1000 + SMALL.file_delete_delay_ms)
     assert not disk.exists(f"/data/{name}")
 
 
@@ -184,9 +190,52 @@ def test_a_partition_that_comes_back_and_goes_again_is_removed_once():
         append(create(manager), 1)
         manager.delete(ZERO, now_ms)
     for now_ms in (0, 1000):
-        manager.retention(now_ms + SMALL.file_delete_delay_ms)
+        remove_doomed(manager, now_ms + SMALL.file_delete_delay_ms)
     assert not manager.offline_directories
     assert not [name for name in disk.list_dir("/data") if name.endswith("-delete")]
+
+
+def test_a_partition_may_go_again_while_what_remained_of_it_is_being_removed():
+    disk = sim_disk()
+    manager = managed(disk)
+    append(create(manager), 1)
+    manager.delete(ZERO, 0)
+    under_way = manager.removal_plan(SMALL.file_delete_delay_ms)
+    append(create(manager), 1)
+    manager.delete(ZERO, 1)
+    under_way.run()
+    manager.removed(under_way)
+    assert not manager.offline_directories
+    (name,) = [name for name in disk.list_dir("/data") if name.startswith("t-0")]
+    assert name == f"t-0.{TOPIC_ID.hex}.1-delete"
+
+
+def test_a_log_may_be_deleted_while_its_dropped_segments_are_being_removed():
+    disk = sim_disk()
+    manager = managed(disk)
+    log = create(manager)
+    log.config = replace(SMALL, retention_ms=0, file_delete_delay_ms=0)
+    append(log, 1)
+    log.advance_high_watermark(1)
+    assert manager.retention(5000) == {ZERO: 1}
+    under_way = manager.removal_plan(5000)
+    assert under_way.files
+    manager.delete(ZERO, 5000)
+    under_way.run()
+    manager.removed(under_way)
+    assert not manager.offline_directories
+
+
+def test_a_directory_in_which_nothing_can_be_removed_goes_offline():
+    disk = sim_disk()
+    manager = managed(disk)
+    create(manager)
+    manager.delete(ZERO, 0)
+    plan = manager.removal_plan(SMALL.file_delete_delay_ms)
+    disk.fail("remove", "/data")
+    plan.run()
+    manager.removed(plan)
+    assert list(manager.offline_directories) == ["/data"]
 
 
 def test_what_is_left_of_a_deleted_log_goes_after_a_restart():
@@ -197,7 +246,7 @@ def test_what_is_left_of_a_deleted_log_goes_after_a_restart():
     killed(disk)
     again = managed(disk)
     assert not again.logs
-    again.retention(0)
+    remove_doomed(again, 0)
     assert not [name for name in disk.list_dir("/data") if name.endswith("-delete")]
 
 

@@ -56,9 +56,9 @@ def test_a_segment_that_was_cut_away_twice_is_removed_once():
     append(log, 2, timestamp=4, value=b"v" * 20)
     append(log, 2, timestamp=5, value=b"v" * 20)
     log.truncate_to(2)
-    assert log.delete_old_segments(10**9) == 0
-    assert log.failed is None
-    assert not [name for name in log._disk.list_dir(PATH) if name.endswith(".deleted")]
+    deleted = {name for name in log._disk.list_dir(PATH) if name.endswith(".deleted")}
+    due = log.doomed_by(10**9)
+    assert sorted(due) == sorted(f"{PATH}/{name}" for name in deleted)
 
 
 def test_when_everything_is_old_an_empty_segment_stays():
@@ -149,7 +149,7 @@ def test_a_compacted_topic_loses_segments_only_below_its_start():
     assert log.segment_bases == [2, 4] and log.log_start == 3
 
 
-def test_files_are_renamed_first_and_removed_after_the_delay():
+def test_files_are_renamed_first_and_are_to_be_removed_after_the_delay():
     disk = sim_disk()
     config = replace(ONE_PER_SEGMENT, retention_ms=0, file_delete_delay_ms=1000)
     log = segments_at([1, 2, 3], config, disk)
@@ -157,10 +157,9 @@ def test_files_are_renamed_first_and_removed_after_the_delay():
     log.delete_old_segments(5000)
     deleted = [name for name in disk.list_dir(PATH) if name.endswith(".deleted")]
     assert len(deleted) == 6 and "00000000000000000000.log.deleted" in deleted
-    log.delete_old_segments(5999)
-    assert deleted == [name for name in disk.list_dir(PATH) if name.endswith(".deleted")]
-    log.delete_old_segments(6000)
-    assert not [name for name in disk.list_dir(PATH) if name.endswith(".deleted")]
+    assert not log.doomed_by(5999)
+    assert {f"{PATH}/{name}" for name in deleted} == set(log.doomed_by(6000))
+    assert not log.doomed_by(6000), "each is somebody's to remove, once"
 
 
 def test_files_marked_for_deletion_go_at_the_next_start():
