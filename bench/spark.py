@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from statistics import median
+from threading import Event, Thread
 from typing import Any, Self
 
 from bench import clients
@@ -28,6 +29,7 @@ WARM_UP_RUNS = 2
 """A JVM compiles what it does often."""
 WARM_UP_RECORDS = 20
 IDLE_FROM_S = 5
+CPU_EVERY_S = 0.5
 
 
 def is_installed() -> bool:
@@ -98,9 +100,9 @@ class SparkTarget(ABC):
             self._warm.add(name)
             for _ in range(WARM_UP_RUNS):
                 work(self.session)
-        before = session_cpu_s(self.session.system_session)
-        done = work(self.session)
-        return done, session_cpu_s(self.session.system_session) - before
+        with SessionCpu(self.session.system_session) as cpu:
+            done = work(self.session)
+        return done, cpu.seconds
 
 
 class OttlaSource(SparkTarget):
@@ -117,17 +119,46 @@ class SparkConnector(SparkTarget):
         return spark_sources.SparkConnector(self.shared.directory())
 
 
-def session_cpu_s(id: int) -> float:
-    """Of every process of a session of the system: driver, JVM, Python workers, and those that have ended."""
-    ticks = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):  # it has just ended
-            continue
-        if int(fields[3]) == id:
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / TICKS_PER_S
+class SessionCpu:
+    """Processor seconds of every process of a session of the system: driver, JVM and Python workers.
+
+    What a process has had is gone with it, and nobody may have waited for it (Spark ends workers that are idle), so it is
+    looked at again and again.
+    """
+
+    def __init__(self, session: int) -> None:
+        self.seconds = 0.0
+        self._session = session
+        self._ended = Event()
+        self._looking = Thread(target=self._look_again_and_again, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._before = self._ticks()
+        self._after = dict(self._before)
+        self._looking.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._looking.join()
+        self._after |= self._ticks()
+        self.seconds = (sum(self._after.values()) - sum(self._before.values())) / TICKS_PER_S
+
+    def _look_again_and_again(self) -> None:
+        while not self._ended.wait(CPU_EVERY_S):
+            self._after |= self._ticks()
+
+    def _ticks(self) -> dict[tuple[str, str], int]:
+        """By process: its number, and when it began."""
+        found = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):  # it has just ended
+                continue
+            if int(fields[3]) == self._session:
+                found[stat.parent.name, fields[19]] = int(fields[11]) + int(fields[12])
+        return found
 
 
 # -- the cases
@@ -180,7 +211,6 @@ def latency(target: SparkTarget, scale: float) -> dict[str, float]:
         taken = stream.latencies_ms(max(5, int(30 * scale)))
         time.sleep(IDLE_FROM_S)
         seconds = 60 * scale
-        before = session_cpu_s(target.session.system_session)
-        time.sleep(seconds)
-        cpu = session_cpu_s(target.session.system_session) - before
-    return {"p50": median(taken), "max": max(taken), "idle CPU": 100 * cpu / seconds}
+        with SessionCpu(target.session.system_session) as cpu:
+            time.sleep(seconds)
+    return {"p50": median(taken), "max": max(taken), "idle CPU": 100 * cpu.seconds / seconds}

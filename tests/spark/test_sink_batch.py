@@ -140,9 +140,9 @@ def test_a_topic_that_is_not_there_is_made_by_a_cluster_that_makes_topics(
         (["'x' AS value"], {"topic": "t", "kafka.value.serializer": "X"}, "not supported"),
         (["'x' AS value"], {"topic": "t", "kafka.transactional.id": "X"}, "not supported"),
         (["'x' AS value"], {"topic": "t", "firstBach": "1"}, "did you mean"),
-        (["'x' AS value"], {"topic": " "}, "'topic': is empty"),
+        (["'x' AS value"], {"topic": " "}, "option 'topic': ' ' is no name of a topic"),
         (["'x' AS value"], {"topic": "t", "kafka.enable.transactions": "no"}, "neither true nor"),
-        (["'x' AS value"], {"topic": "bad name!"}, "INVALID_TOPIC"),
+        (["'x' AS value"], {"topic": "bad name!"}, "'bad name!' is no name of a topic"),
     ],
 )
 def test_what_cannot_be_written_is_refused_in_one_line(

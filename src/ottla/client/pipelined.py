@@ -16,8 +16,6 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from crc32c import crc32c
-
 from ottla.client.client import Client
 from ottla.client.connections import RETRY_PAUSE_S, Unreachable, check, error_of
 from ottla.client.producer import ACKS_ALL, PRODUCE_BY_TOPIC_ID_FROM, SEQUENCE_COUNT
@@ -30,6 +28,7 @@ from ottla.records.batch import (
     MAGIC,
     TRANSACTIONAL_BIT,
 )
+from ottla.records.crc import crc32c
 from ottla.records.record import CRC
 from ottla.runtime.seams import Buffer
 from ottla.wire import produce

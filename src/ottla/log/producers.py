@@ -19,11 +19,10 @@ from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.segment import file_name
 from ottla.records.batch import NO_SEQUENCE, NO_TIMESTAMP, Batch
+from ottla.records.crc import crc32c
 from ottla.runtime.seams import Buffer, Disk
 from ottla.wire.errors import ErrorCode, KafkaError
 

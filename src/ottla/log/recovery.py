@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
 from ottla.log import checkpoints
 from ottla.log.aborted import AbortedTransaction, AbortIndex
 from ottla.log.config import LogConfig
@@ -26,6 +24,7 @@ from ottla.log.errors import CorruptLog
 from ottla.log.producers import Marker, ProducerState, Snapshots
 from ottla.log.segment import CLEANED, SEGMENT_KINDS, SWAP, OpenFiles, Segment
 from ottla.records.batch import CRC_START, HEADER_BYTES, Batch, CorruptBatch, read_batch
+from ottla.records.crc import crc32c
 from ottla.records.record import records
 from ottla.runtime.seams import Disk, File
 

@@ -22,8 +22,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
-
+from ottla.records.crc import crc32c
 from ottla.runtime.seams import Buffer
 from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -12,8 +12,6 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from ottla.records import compression
 from ottla.records.batch import (
     CONTROL_BIT,
@@ -31,6 +29,7 @@ from ottla.records.batch import (
     Batch,
     CorruptBatch,
 )
+from ottla.records.crc import crc32c
 from ottla.runtime.seams import Buffer
 from ottla.wire.errors import ErrorCode, KafkaError
 

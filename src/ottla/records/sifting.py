@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from crc32c import crc32c
-
 from ottla.records import compression
 from ottla.records.batch import (
     CODEC_MASK,
@@ -26,6 +24,7 @@ from ottla.records.batch import (
     Batch,
     CorruptBatch,
 )
+from ottla.records.crc import crc32c
 from ottla.records.record import CRC, Malformed, read_varint, write_varint
 
 Outline: TypeAlias = tuple[int, int, int, int, int, bytes | None, bool]

@@ -16,7 +16,6 @@ import tempfile
 import time
 from array import array
 from collections.abc import Sequence
-from importlib import metadata
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -198,14 +197,17 @@ class Decoder:
 def code_path() -> Path | None:
     """Named by all that it depends on; None if numba is not installed. The directory is ours alone: what lies there is
     executed."""
-    if find_spec("numba") is None:
+    numba = find_spec("numba")
+    if numba is None or numba.origin is None:
         return None
+    import llvmlite
     from llvmlite import binding as llvm
 
+    # Not importlib.metadata: it would take longer than all the rest.
     source = Path(__file__).with_name("kernels.py").read_bytes()
+    source += Path(numba.origin).with_name("_version.py").read_bytes()
     told = (
-        metadata.version("llvmlite"),
-        metadata.version("numba"),
+        llvmlite.__version__,
         llvm.get_default_triple(),
         llvm.get_host_cpu_name(),
         llvm.get_host_cpu_features().flatten(),
@@ -225,6 +227,14 @@ def _directory() -> Path:
         if status.st_uid == os.getuid() and not status.st_mode & 0o022:
             return candidate
     return Path(tempfile.mkdtemp(prefix="ottla-"))
+
+
+def compile_now() -> bool:
+    """Whether there is machine code now; not without numba."""
+    code = code_path()
+    if code is not None and not code.exists():
+        subprocess.run([sys.executable, "-m", "ottla.spark.kernels", str(code)], check=True)
+    return code is not None
 
 
 def compile_in_background(code: Path) -> None:
