@@ -81,8 +81,8 @@ def produce(
             failures.append(str(error))
 
     producer = Producer(settings)
-    producer.list_topics(topic, timeout=30)
     payload = payloads(size)
+    _warm(producer, topic, partitions, payload[0])
     count = total // size
     began = time.monotonic()
     for number in range(count):
@@ -112,7 +112,8 @@ def payloads(size: int) -> list[bytes]:
 
 
 def _warm(producer: Producer, topic: str, partitions: int, value: bytes) -> None:
-    """A record to each partition, so that no connection or producer id has to be waited for later."""
+    """A record to each partition, so that no connection or producer id has to be waited for later: librdkafka may ask
+    for one only half a second after it was made, whoever it talks to."""
     for partition in range(partitions):
         producer.produce(topic, value, partition=partition)
     if producer.flush(PATIENCE_S):
