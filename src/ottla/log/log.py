@@ -277,14 +277,6 @@ class Log:
                 break
         return path
 
-    def delete(self) -> None:
-        """Remove the log and its directory."""
-        path = self.mark_deleted()
-        try:
-            self._disk.remove_tree(path)
-        except OSError as error:
-            self._fail(error)
-
     # Appending
 
     def append_as_leader(
