@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ottla.cli.cluster import LocalCluster
 from ottla.client import BlockingClient
 from support import kafka_jars
 
 READY_TIMEOUT_S = 90.0
+PARTITIONS_AT_ONCE = 5_000
+"""A controller makes no more than 10,000 records of one request, Kafka's and ours."""
 DELETED_S = 2.0
 """How long files of a deleted topic may still be there."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -114,7 +116,8 @@ class Target(ABC):
 
     def create_topic(self, name: str, partitions: int, config: dict[str, str] | None = None) -> str:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
-        topic = NewTopic(name, partitions, min(3, len(self.cluster.nodes)), config=config or {})
+        first = min(partitions, PARTITIONS_AT_ONCE)
+        topic = NewTopic(name, first, min(3, len(self.cluster.nodes)), config=config or {})
         try:
             admin.create_topics([topic])[name].result(60)
         except KafkaException as error:
@@ -122,6 +125,9 @@ class Target(ABC):
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
         self._topics.append(name)
+        for more in range(first + PARTITIONS_AT_ONCE, partitions + 1, PARTITIONS_AT_ONCE):
+            self.wait_in_sync(admin, name, more - PARTITIONS_AT_ONCE)
+            admin.create_partitions([NewPartitions(name, more)])[name].result(60)
         self.wait_in_sync(admin, name, partitions)
         return name
 
