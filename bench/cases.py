@@ -26,6 +26,8 @@ GB = 1_000_000_000
 PERF_TEST = "org.apache.kafka.tools.ProducerPerformance"
 SETTLED_S = 15
 """Until what a start or a new topic has to do is done, and a JVM has compiled what it will."""
+SETTLED_S_PER_PARTITION = 0.005
+"""And files of many: ten thousand replicas on each of three brokers take most of a minute to be on the disk."""
 _numbers = count(1)
 
 
@@ -255,8 +257,8 @@ def start_up(target: Target, scale: float) -> Figures:
     return {"ready": target.ready_s, **idle(target, scale, 10)}
 
 
-def idle(target: Target, scale: float, seconds: float = 20) -> Figures:
-    time.sleep(SETTLED_S * min(1.0, scale))
+def idle(target: Target, scale: float, seconds: float = 20, partitions: int = 0) -> Figures:
+    time.sleep((SETTLED_S + partitions * SETTLED_S_PER_PARTITION) * min(1.0, scale))
     _, cpu = burned(target, lambda: time.sleep(seconds * scale))
     return {"idle CPU": 100 * cpu / (seconds * scale), **target.memory()}
 
@@ -356,7 +358,7 @@ def many_partitions(partitions: int) -> Callable[[Target, float], Figures]:
         began = time.monotonic()
         topic = target.create_topic(topic_name(), partitions)
         created = time.monotonic() - began
-        figures = {"all created": created, **idle(target, scale)}
+        figures = {"all created": created, **idle(target, scale, partitions=partitions)}
         options = {"bootstrap": target.bootstrap, "topic": topic, "partitions": partitions}
         rate = clients.result(
             clients.start("produce", **options, size=1024, total=int(200 * MB * scale))
