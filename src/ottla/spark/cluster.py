@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client import Unreachable
@@ -23,6 +24,9 @@ T = TypeVar("T")
 
 _CONSUMER: Final = -1
 _GROUP_KEY: Final = 0
+COMMIT_PATIENCE_S: Final = 2.0
+"""For a coordinator that has just moved, or is made because this is the first group of all. More would hold up whoever
+waits for this."""
 
 
 class Found(NamedTuple):
@@ -94,10 +98,16 @@ class Cluster:
         """One request to whoever answers; another is asked if a connection breaks."""
         return self.retrying(lambda: self.to_any().request(key, fields))
 
-    def retrying(self, attempt: Callable[[], T], *, final: ErrorCode = ErrorCode.NONE) -> T:
+    def retrying(
+        self,
+        attempt: Callable[[], T],
+        *,
+        final: ErrorCode = ErrorCode.NONE,
+        patience_s: float = inf,
+    ) -> T:
         """Until it works, fails for good, or the time is over. `final` is an error that would pass elsewhere,
         but not here."""
-        deadline = time.monotonic() + self.options.api_timeout_s
+        deadline = time.monotonic() + min(patience_s, self.options.api_timeout_s)
         while True:
             try:
                 return attempt()
@@ -305,12 +315,7 @@ class Cluster:
                 for each in topic.partitions:
                     check(each.error_code, f"group {group}, {topic.name}-{each.partition_index}")
 
-        try:
-            attempt()
-        except (OSError, KafkaError):
-            # Once again, for a coordinator that has just moved. More would hold up whoever waits for this.
-            time.sleep(self.options.retry_backoff_s)
-            attempt()
+        self.retrying(attempt, patience_s=COMMIT_PATIENCE_S)
 
     def _coordinator(self, group: str) -> BrokerConnection:
         fields = {"key": group, "key_type": _GROUP_KEY, "coordinator_keys": [group]}
