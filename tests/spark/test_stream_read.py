@@ -109,9 +109,10 @@ def test_a_stream_reads_on_while_its_brokers_die(
     topic = cluster.create_topic("orders", partitions=PARTITIONS)
     sink = Sink(spark, cluster.bootstrap, tmp_path / "checkpoint")
     produce(cluster, topic, range(90))
-    sink.run(topic, kafka__group__id="watched")
+    named = {"kafka__group__id": "watched", "commitProgress": "true"}
+    sink.run(topic, **named)
     assert sink.numbers == list(range(90))
-    query = sink.start(topic, {"processingTime": "1 second"}, kafka__group__id="watched")
+    query = sink.start(topic, {"processingTime": "1 second"}, **named)
     victim = cluster.leader(topic, 0)
     cluster.kill(victim)
     produce(cluster, topic, range(90, 180))
