@@ -1,7 +1,7 @@
 """What a broker does by the clock: shrink ISRs, checkpoint, flush, apply retention, compact.
 
-fsync, the writing of checkpoint files and the removal of old ones leave the event loop for a thread. What such a thread works on was
-captured before, so the loop may go on appending meanwhile.
+fsync, the writing of checkpoint files and the removal of old ones leave the event loop for a thread. What such a
+thread works on was captured before, so the loop may go on appending meanwhile.
 """
 
 from __future__ import annotations

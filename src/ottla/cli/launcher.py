@@ -1,6 +1,6 @@
 """The launcher: a process that has imported all that a node needs, and forks the nodes.
 
-Importing is most of a node's start: 0.4 s of it per node, on two cores. Here it is done once for all
+Importing is most of a node's start: 0.2 s of it per node. Here it is done once for all
 nodes that a process starts, also for those that it starts later; their memory is shared as far as
 nobody writes to it.
 

@@ -197,7 +197,11 @@ def warm() -> None:
                 f"{each}: {error.strerror}; run this as the user who installed PySpark"
             ) from error
         print(f"{each.name}: bytecode added")
-    print("decoder: compiled" if native.compile_now() else f"decoder: needs numba: {INSTALL}")
+    try:
+        compiled = native.compile_now()
+    except subprocess.CalledProcessError as error:
+        raise Failure("the decoder could not be compiled (see above)") from error
+    print("decoder: compiled" if compiled else f"decoder: needs numba: {INSTALL}")
 
 
 class Finding(NamedTuple):
