@@ -7,11 +7,12 @@ import json
 import os
 import platform
 import signal
+import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -47,7 +48,8 @@ def main() -> int:
     rounds: Rounds = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     failures: list[str] = []
     try:
-        measure(chosen, options, rounds, failures)
+        with neighbours(options.beside):
+            measure(chosen, options, rounds, failures)
     except KeyboardInterrupt:
         failures.append("interrupted")
         options.write = False  # half of a comparison is none
@@ -78,6 +80,19 @@ def conditions(options: argparse.Namespace) -> str:
         f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores and {memory_gb:.0f} GB, load average before {load:.1f}; "
         f"Python {platform.python_version()}, Apache Kafka {kafka_jars.KAFKA_VERSION}; rounds {options.rounds}, scale {options.scale:g}"
     )
+
+
+@contextmanager
+def neighbours(count: int) -> Iterator[None]:
+    """Processes that want a processor all the time. They end with this one, however it ends."""
+    busy = f"import os\nwhile os.getppid() == {os.getpid()}: sum(range(100_000))"
+    each = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for one in each:
+            one.kill()
+            one.wait()
 
 
 def measure(
@@ -151,6 +166,13 @@ def parse() -> argparse.Namespace:
         action="store_true",
         help="only the cases with a ratio that ottla asks of itself; half an hour, and Spark's besides",
     )
+    parser.add_argument(
+        "--beside",
+        type=int,
+        default=0,
+        metavar="N",
+        help="so many other processes want a processor all the time, as on a machine that is shared",
+    )
     parser.add_argument("--long", action="store_true", help="also the cases that take many minutes")
     parser.add_argument("--json", action="store_true", help="every round's figures")
     parser.add_argument(
@@ -166,8 +188,10 @@ def parse() -> argparse.Namespace:
         sys.exit(0)
     if options.rounds < 1 or not 0 < options.scale <= 1:
         parser.error("--rounds is at least 1, --scale above 0 and at most 1")
-    if options.write and options.scale < 1:
-        parser.error("--write needs the whole load: without --scale")
+    if options.write and (options.scale < 1 or options.beside):
+        parser.error(
+            "--write needs the whole load and the whole machine: without --scale or --beside"
+        )
     unknown = sorted(set(options.cases) - {case.name for case in CASES})
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)} (--list names them)")
