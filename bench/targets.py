@@ -125,9 +125,10 @@ class Target(ABC):
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
         self._topics.append(name)
-        for more in range(first + PARTITIONS_AT_ONCE, partitions + 1, PARTITIONS_AT_ONCE):
-            self.wait_in_sync(admin, name, more - PARTITIONS_AT_ONCE)
-            admin.create_partitions([NewPartitions(name, more)])[name].result(60)
+        for made in range(first, partitions, PARTITIONS_AT_ONCE):
+            self.wait_in_sync(admin, name, made)
+            wanted = NewPartitions(name, min(made + PARTITIONS_AT_ONCE, partitions))
+            admin.create_partitions([wanted])[name].result(60)
         self.wait_in_sync(admin, name, partitions)
         return name
 

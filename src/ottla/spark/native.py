@@ -229,11 +229,15 @@ def _directory() -> Path:
     return Path(tempfile.mkdtemp(prefix="ottla-"))
 
 
+def _compiler(code: Path) -> list[str]:
+    return [sys.executable, "-m", "ottla.spark.kernels", str(code)]
+
+
 def compile_now() -> bool:
     """Whether there is machine code now; not without numba."""
     code = code_path()
     if code is not None and not code.exists():
-        subprocess.run([sys.executable, "-m", "ottla.spark.kernels", str(code)], check=True)
+        subprocess.run(_compiler(code), check=True)
     return code is not None
 
 
@@ -251,7 +255,7 @@ def compile_in_background(code: Path) -> None:
     except FileExistsError:
         return
     subprocess.Popen(
-        [sys.executable, "-m", "ottla.spark.kernels", str(code)],
+        _compiler(code),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
