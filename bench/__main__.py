@@ -173,6 +173,11 @@ def parse() -> argparse.Namespace:
         metavar="N",
         help="so many other processes want a processor all the time, as on a machine that is shared",
     )
+    parser.add_argument(
+        "--tcp",
+        action="store_true",
+        help="ottla's brokers use TCP among themselves, as on machines of their own",
+    )
     parser.add_argument("--long", action="store_true", help="also the cases that take many minutes")
     parser.add_argument("--json", action="store_true", help="every round's figures")
     parser.add_argument(
@@ -188,10 +193,12 @@ def parse() -> argparse.Namespace:
         sys.exit(0)
     if options.rounds < 1 or not 0 < options.scale <= 1:
         parser.error("--rounds is at least 1, --scale above 0 and at most 1")
-    if options.write and (options.scale < 1 or options.beside):
+    if options.write and (options.scale < 1 or options.beside or options.tcp):
         parser.error(
-            "--write needs the whole load and the whole machine: without --scale or --beside"
+            "--write needs the whole load, the whole machine and ottla as it is: without --scale, --beside or --tcp"
         )
+    if options.tcp:
+        Ottla.settings = {**Ottla.settings, "ottla.local.sockets.enable": "false"}
     unknown = sorted(set(options.cases) - {case.name for case in CASES})
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)} (--list names them)")
@@ -246,9 +253,11 @@ class House:
                 return case.run(target, self._scale)
         if self._shared is None:
             self._shared = self._source() if case.spark else self._warm_brokers()
+        if case.spark:
+            return case.run(self._shared, self._scale)
+        self._shared.settle()
         figures = case.run(self._shared, self._scale)
-        if not case.spark:
-            self._shared.delete_topics()
+        self._shared.delete_topics()
         return figures
 
     def _source(self) -> spark.SparkTarget:

@@ -181,6 +181,7 @@ def consume(consumers: int) -> Callable[[Target, float], Figures]:
         topic = target.create_topic(topic_name(), partitions)
         total = int(400 * MB * scale / (1 if consumers == 1 else 4))
         _fill(target, topic, partitions, total)
+        target.settle()
         options = {"bootstrap": target.bootstrap, "topic": topic, "partitions": partitions}
 
         def work() -> list[dict[str, Any]]:

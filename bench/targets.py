@@ -15,7 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
@@ -29,6 +29,7 @@ PARTITIONS_AT_ONCE = 5_000
 """A controller makes no more than 10,000 records of one request, Kafka's and ours."""
 DELETED_S = 2.0
 """How long files of a deleted topic may still be there."""
+SETTLE_S = 5.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 QUIET = {"log_level": 0}
 
@@ -50,6 +51,7 @@ class Target(ABC):
     """Three brokers that run, and what the system says about their processes."""
 
     name: str
+    settings: ClassVar[dict[str, str]]
 
     def __init__(self, brokers: int = 3) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
@@ -58,7 +60,7 @@ class Target(ABC):
         self.ready_s = float("nan")
         for id in self.cluster.nodes:
             with self.cluster.config_file(id).open("a") as file:
-                file.writelines(f"{name}={value}\n" for name, value in SETTINGS.items())
+                file.writelines(f"{name}={value}\n" for name, value in self.settings.items())
         self._topics: list[str] = []
 
     def __enter__(self) -> Self:
@@ -132,6 +134,11 @@ class Target(ABC):
         self.wait_in_sync(admin, name, partitions)
         return name
 
+    def settle(self) -> None:
+        """Until what came before is over: files of deleted topics are gone, and what was written is on the disk."""
+        os.sync()
+        time.sleep(SETTLE_S)
+
     def delete_topics(self, *names: str) -> None:
         """These, or all that it was given."""
         topics = list(names) or self._topics
@@ -183,6 +190,7 @@ class Target(ABC):
 
 class Ottla(Target):
     name = "ottla"
+    settings = SETTINGS
 
     @property
     def pids(self) -> dict[int, int]:
@@ -207,6 +215,7 @@ class Ottla(Target):
 
 class Kafka(Target):
     name = "Kafka"
+    settings = SETTINGS
 
     def __init__(self, brokers: int = 3) -> None:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}

@@ -100,7 +100,8 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
 
     async def until_signalled() -> None:
         loop = asyncio.get_running_loop()
-        node = asyncio.ensure_future(run_node(settings, real_runtime(loop), ready))
+        runtime = real_runtime(loop, near=settings.ottla_local_sockets_enable)
+        node = asyncio.ensure_future(run_node(settings, runtime, ready))
 
         def stop(name: str) -> None:
             if node.cancelling():

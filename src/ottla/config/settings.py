@@ -266,6 +266,14 @@ class Settings:
         "Longest controlled shutdown; after it the node stops anyway.",
     )
 
+    ottla_local_sockets_enable: bool = setting(
+        "ottla.local.sockets.enable",
+        BOOLEAN,
+        True,
+        "Nodes that find each other at a loopback address talk over Unix sockets (Linux); false: over TCP, to be watched "
+        "or disturbed.",
+    )
+
     # Replication
     default_replication_factor: int = setting(
         "default.replication.factor", integer(1), 1, "Replicas of a topic that names no factor."

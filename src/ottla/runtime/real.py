@@ -27,12 +27,15 @@ class RealClock:
         return time.time_ns() // 1_000_000
 
 
-def real_runtime(loop: asyncio.AbstractEventLoop, seed: int | None = None) -> Runtime:
-    """The seams of one node on `loop`; without a seed the randomness is the system's."""
+def real_runtime(
+    loop: asyncio.AbstractEventLoop, seed: int | None = None, *, near: bool = False
+) -> Runtime:
+    """The seams of one node on `loop`; without a seed the randomness is the system's. `near`: it need not use TCP
+    to other nodes of this machine."""
     return Runtime(
         clock=RealClock(),
         disk=RealDisk(),
-        network=RealNetwork(loop),
+        network=RealNetwork(loop, near=near),
         random=random.Random(seed),
     )
 

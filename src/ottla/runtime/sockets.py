@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
+from ottla.runtime import near
 from ottla.runtime.seams import (
     CLOSE_PATIENCE_S,
     QUEUED_BYTES_MAX,
@@ -156,7 +157,7 @@ class FrameMemory:
 
 
 class SocketConnection:
-    """One TCP connection that speaks length-prefixed frames."""
+    """One connection that speaks length-prefixed frames."""
 
     __slots__ = (
         "_accepted",
@@ -527,19 +528,19 @@ class SocketListener:
     def __init__(
         self,
         network: RealNetwork,
-        listening: socket.socket,
+        listening: Sequence[socket.socket],
         accept: Callable[[AcceptedConnection], FrameReceiver],
         frame_bytes_max: int,
     ) -> None:
+        """`listening`: its doors, of which the first gives it its address."""
         self._network = network
-        self._socket = listening
-        self._fd = listening.fileno()
+        self._doors = listening
         self._accept = accept
         self._frame_bytes_max = frame_bytes_max
-        self._address = _address(listening.getsockname())
+        self._address = _address(listening[0].getsockname())
         self._closed = False
         self._resume: asyncio.TimerHandle | None = None
-        network.loop.add_reader(self._fd, self._acceptable)
+        self._open_doors()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -552,15 +553,24 @@ class SocketListener:
         if self._resume is not None:
             self._resume.cancel()
         else:
-            self._network.loop.remove_reader(self._fd)
-        self._socket.close()
+            self._shut_doors()
+        for door in self._doors:
+            door.close()
 
-    def _acceptable(self) -> None:
+    def _open_doors(self) -> None:
+        for door in self._doors:
+            self._network.loop.add_reader(door.fileno(), self._acceptable, door)
+
+    def _shut_doors(self) -> None:
+        for door in self._doors:
+            self._network.loop.remove_reader(door.fileno())
+
+    def _acceptable(self, door: socket.socket) -> None:
         for _ in range(ACCEPTS_PER_TURN):
             if self._closed:
                 return
             try:
-                connected, _peer = self._socket.accept()
+                connected, _peer = door.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as problem:
@@ -575,12 +585,12 @@ class SocketListener:
     def _pause(self, problem: OSError) -> None:
         """Out of descriptors: the listener would stay readable and spin until somebody frees one."""
         log.error("accepting on %s pauses %s s: %s", self._address, ACCEPT_PAUSE_S, problem)
-        self._network.loop.remove_reader(self._fd)
+        self._shut_doors()
         self._resume = self._network.loop.call_later(ACCEPT_PAUSE_S, self._resume_accepting)
 
     def _resume_accepting(self) -> None:
         self._resume = None
-        self._network.loop.add_reader(self._fd, self._acceptable)
+        self._open_doors()
 
     def _accepted(self, connected: socket.socket) -> None:
         try:
@@ -602,10 +612,11 @@ class SocketListener:
 
 
 class RealNetwork:
-    """TCP on this machine, for one event loop."""
+    """TCP on this machine, for one event loop; `near`: and sockets of the machine between its nodes."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, near: bool = False) -> None:
         self.loop = loop
+        self._near = near
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._spare_buffers: list[bytearray] = []
         self._spare_bytes = 0
@@ -655,7 +666,12 @@ class RealNetwork:
                 listening.close()
                 problems.append(problem)
                 continue
-            return SocketListener(self, listening, accept, frame_bytes_max)
+            doors = [listening]
+            if self._near:
+                bound, taken = _address(listening.getsockname())
+                second = near.listen(bound, taken, BACKLOG)
+                doors += [second] if second is not None else []
+            return SocketListener(self, doors, accept, frame_bytes_max)
         raise _with_place(problems, "listen on", host, port)
 
     async def connect(
@@ -668,10 +684,12 @@ class RealNetwork:
     ) -> SocketConnection:
         problems: list[OSError] = []
         for family, address in await self._resolve(host, port, passive=False):
-            connecting = socket.socket(family, socket.SOCK_STREAM)
+            found = near.connect(address[0], address[1]) if self._near else None
+            connecting = found or socket.socket(family, socket.SOCK_STREAM)
             try:
                 _prepare(connecting)
-                await self.loop.sock_connect(connecting, address)
+                if found is None:
+                    await self.loop.sock_connect(connecting, address)
                 connection = SocketConnection(self, connecting, frame_bytes_max, accepted=False)
                 if connection.local == connection.peer:
                     # Where nobody listens on a port of the ephemeral range, TCP may pick that very
@@ -724,11 +742,14 @@ def _read_whole(chunk: FileRange) -> bytes:
 
 def _prepare(connected: socket.socket) -> None:
     connected.setblocking(False)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if connected.family != socket.AF_UNIX:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def _address(address: Any) -> tuple[str, int]:
+    if isinstance(address, (str, bytes)):
+        return near.address_of(address)
     return str(address[0]).removeprefix("::ffff:"), int(address[1])
 
 

@@ -204,10 +204,10 @@ def test_without_descriptors_accepting_pauses_and_goes_on_later(
         accept_calls = 0
         accept = server.listener._acceptable  # type: ignore[attr-defined]
 
-        def counted() -> None:
+        def counted(door: socket.socket) -> None:
             nonlocal accept_calls
             accept_calls += 1
-            accept()
+            accept(door)
 
         server.listener._acceptable = counted  # type: ignore[attr-defined]
         client = socket.socket()
