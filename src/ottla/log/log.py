@@ -153,29 +153,35 @@ class Log:
     ) -> Log:
         """A new, empty log. Its name survives a power loss only with the first flush."""
         path = f"{directory}/{directory_name(topic, partition)}"
+        files = files if files is not None else OpenFiles(disk)
         try:
             disk.make_dirs(path)
-            assert not any(name.endswith(".log") for name in disk.list_dir(path)), path
+            left = disk.list_dir(path)
+            assert not any(name.endswith(".log") for name in left), path
             file = disk.open(f"{path}/{checkpoints.PARTITION_METADATA}", create=True)
             try:
-                file.truncate(0)
+                if file.size:
+                    file.truncate(0)
                 file.append(checkpoints.partition_metadata_text(topic_id))
             finally:
                 file.close()
+            if left:  # by one of the same name
+                loaded = recovery.load(
+                    disk,
+                    files,
+                    path,
+                    config,
+                    recovery_point=0,
+                    log_start=log_start,
+                    clean=True,
+                    now_ms=now_ms,
+                    may_have_gaps=config.compacted,
+                )
+            else:
+                loaded = recovery.begin(disk, files, path, log_start, now_ms)
         except OSError as error:
             raise LogDirError(directory, error) from error
-        log = cls.open(
-            disk,
-            directory,
-            topic,
-            partition,
-            config,
-            recovery_point=0,
-            log_start=log_start,
-            clean=True,
-            now_ms=now_ms,
-            files=files,
-        )
+        log = cls(disk, files, directory, topic, partition, topic_id, config, loaded, 0, True, None)
         log._metadata_unflushed = log._names_unflushed = True
         return log
 

@@ -50,6 +50,12 @@ class Loaded:
     """Of batches that were damaged or incomplete, or came after such."""
 
 
+def begin(disk: Disk, files: OpenFiles, path: str, log_start: int, now_ms: int) -> Loaded:
+    """A log without a batch, in an empty directory."""
+    first = Segment.create(disk, files, path, log_start, now_ms)
+    return Loaded([first], EpochCache(), ProducerState(), Snapshots(disk, path, []), log_start, 0)
+
+
 def load(
     disk: Disk,
     files: OpenFiles,
@@ -72,11 +78,10 @@ def load(
     if not segments:
         if recovery_point > log_start:
             raise CorruptLog(path, f"no segments, but offsets up to {recovery_point} were flushed")
-        fresh = Segment.create(disk, files, path, log_start, now_ms)
-        epochs = EpochCache()
-        epochs.dirty = disk.exists(f"{path}/{checkpoints.LEADER_EPOCHS}")
         snapshots.remove_above(-1)
-        return Loaded([fresh], epochs, ProducerState(), snapshots, log_start, 0)
+        begun = begin(disk, files, path, log_start, now_ms)
+        begun.epochs.dirty = disk.exists(f"{path}/{checkpoints.LEADER_EPOCHS}")
+        return begun
     loader = _Loader(disk, path, config, segments, snapshots, recovery_point, may_have_gaps)
     epochs_read = EpochCache(loader.epochs.entries)
     if clean:
