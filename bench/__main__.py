@@ -136,7 +136,7 @@ def measure(
 def turns(
     chosen: list[Case], options: argparse.Namespace
 ) -> Iterator[tuple[int, type[Any], list[Case]]]:
-    """Who is measured when, and by which cases: alone on the machine, and each first as often as the other. Cases
+    """Who is measured when, and by which cases: alone on the machine, and each first in its turn. Cases
     with a cluster of their own come first, before the one that the others share."""
     for round in range(options.rounds):
         for of_spark in (False, True):

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -456,3 +457,15 @@ def is_open(connection: socket.socket) -> bool:
         return ping(connection) != CLOSED
     except ConnectionError:
         return False
+
+
+def test_a_node_takes_as_many_descriptors_as_it_may_have(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        with ProcessCluster(tmp_path, 1) as cluster:
+            limits = Path(f"/proc/{cluster.nodes[1].pid}/limits").read_text()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    (allowed,) = [line.split()[3:5] for line in limits.splitlines() if "open files" in line]
+    assert allowed == [str(hard), str(hard)]

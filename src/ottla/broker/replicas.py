@@ -248,13 +248,15 @@ class ReplicaManager:
 
     def _make_some(self) -> None:
         """Those of a large topic in several turns: whoever asks for one that has not had its own looks again."""
-        for topic_id, number in list(islice(self._to_make, MADE_IN_A_TURN_MAX)):
-            del self._to_make[topic_id, number]
-            topic = self.image.topics_by_id.get(topic_id)
-            if topic is not None:
-                self._apply(topic, number)
-        if self._to_make:
-            asyncio.get_running_loop().call_soon(self._make_some)
+        try:
+            for topic_id, number in list(islice(self._to_make, MADE_IN_A_TURN_MAX)):
+                del self._to_make[topic_id, number]
+                topic = self.image.topics_by_id.get(topic_id)
+                if topic is not None:
+                    self._apply(topic, number)
+        finally:  # one that cannot be made must not keep the others from it
+            if self._to_make:
+                asyncio.get_running_loop().call_soon(self._make_some)
 
     def stop(self) -> None:
         """No replica is made any more."""

@@ -10,6 +10,7 @@ import asyncio
 import errno
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -69,6 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _run(settings, ready_fd)
 
 
+def _take_all_descriptors() -> None:
+    """As many as we may have. Each connection takes one, and to a node without any left its disk seems broken."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS says "unlimited", and means a number
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _fail(message: str, code: int) -> int:
     print(f"ottla node: {message}", file=sys.stderr, flush=True)
     return code
@@ -88,6 +96,7 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
         format="%(asctime)s.%(msecs)03d %(levelname)s %(message)s",
         datefmt="%Y-%m-%d %H:%M:%S",
     )
+    _take_all_descriptors()
     for name in settings.ignored:
         log.info("%s is set, and has no meaning here", name)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 import sys
@@ -133,6 +134,9 @@ class RealFile:
 class RealDisk:
     """The file systems of this machine."""
 
+    def __init__(self) -> None:
+        self._replacements = itertools.count()
+
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return RealFile(path, os.open(path, flags, 0o644))
@@ -168,7 +172,8 @@ class RealDisk:
     def replace(self, path: str, data: bytes, *, durable: bool = True) -> None:
         # The content is flushed even when the new name need not be: a rename that reaches the platter
         # before the bytes it points to would leave neither the old content nor the new.
-        temporary = path + ".tmp"
+        # Under a name of its own: the loop and a thread may replace the same file at the same time.
+        temporary = f"{path}.{next(self._replacements)}.tmp"
         file = self.open(temporary, create=True)
         try:
             file.truncate(0)

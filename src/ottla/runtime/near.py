@@ -12,14 +12,16 @@ works for them works for everybody.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
 from struct import Struct
 
+logger = logging.getLogger(__name__)
+
 IS_SERVED = sys.platform == "linux"
 PREFIX = "\0ottla/"
-ANY = ("0.0.0.0", "::")
 UNNAMED = ("127.0.0.1", 0)
 """The caller's end has no name."""
 CREDENTIALS = Struct("3i")
@@ -41,9 +43,16 @@ def address_of(name: str | bytes) -> tuple[str, int]:
     return host, int(port)
 
 
-def listen(address: str, port: int, backlog: int) -> socket.socket | None:
+def listen(reached: socket.socket, backlog: int) -> socket.socket | None:
     """The second door of a listener; None where it has none, or where the name is taken: then TCP it is."""
-    name = name_of(UNNAMED[0] if address in ANY else address, port)
+    address, port = reached.getsockname()[:2]
+    if address == "0.0.0.0":
+        address = "127.0.0.1"
+    elif address == "::":
+        # Somebody else may listen at 127.0.0.1 beside one that takes only IPv6.
+        only_v6 = reached.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
+        address = "::1" if only_v6 else "127.0.0.1"
+    name = name_of(address, port)
     if name is None:
         return None
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -51,7 +60,8 @@ def listen(address: str, port: int, backlog: int) -> socket.socket | None:
         listening.setblocking(False)
         listening.bind(name)
         listening.listen(backlog)
-    except OSError:
+    except OSError as problem:
+        logger.warning("other nodes reach %s:%d by TCP only: %s", address, port, problem)
         listening.close()
         return None
     return listening

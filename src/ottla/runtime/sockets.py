@@ -668,8 +668,7 @@ class RealNetwork:
                 continue
             doors = [listening]
             if self._near:
-                bound, taken = _address(listening.getsockname())
-                second = near.listen(bound, taken, BACKLOG)
+                second = near.listen(listening, BACKLOG)
                 doors += [second] if second is not None else []
             return SocketListener(self, doors, accept, frame_bytes_max)
         raise _with_place(problems, "listen on", host, port)

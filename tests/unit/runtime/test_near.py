@@ -100,6 +100,22 @@ def test_who_listens_everywhere_is_near_at_the_usual_address_and_by_tcp_at_other
     meet(scenario)
 
 
+def test_one_that_takes_only_ipv6_is_not_taken_for_another_at_the_same_port() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        foreign = Meeting()
+        listener = await foreign.node.listen("::", 0, foreign.accept, frame_bytes_max=100)
+        port = listener.address[1]
+        ours = await meeting.node.listen("127.0.0.1", port, meeting.accept, frame_bytes_max=100)
+        assert is_near(await meeting.greet(meeting.node, "127.0.0.1", port))
+        assert is_near(await foreign.greet(foreign.node, "::1", port))
+        for connection in (*meeting.came, *foreign.came):
+            connection.abort()
+        listener.close()
+        ours.close()
+
+    meet(scenario)
+
+
 def test_the_second_door_closes_with_the_first() -> None:
     async def scenario(meeting: Meeting) -> None:
         listener = await meeting.node.listen("127.0.0.1", 0, meeting.accept, frame_bytes_max=100)

@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import resource
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,18 @@ def test_another_process_cannot_take_a_held_lock(tmp_path: Path) -> None:
     assert "BlockingIOError" in refused.stderr
     held.close()
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_file_that_two_threads_replace_at_a_time_is_always_whole(tmp_path: Path) -> None:
+    disk = RealDisk()
+    path = str(tmp_path / "checkpoint")
+    contents = [b"a" * 4000, b"b" * 9000]
+
+    def replace_often(content: bytes) -> None:
+        for _ in range(200):
+            disk.replace(path, content, durable=False)
+            assert disk.read(path) in contents
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(replace_often, contents))
+    assert disk.list_dir(str(tmp_path)) == ["checkpoint"]
