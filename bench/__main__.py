@@ -42,7 +42,8 @@ WIDTH = 180
 
 def main() -> int:
     options = parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # on the way out brokers are killed
+    # As Ctrl-C does: brokers are killed on the way out, and what was measured is shown.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     chosen = choose(options)
     under = conditions(options)
     rounds: Rounds = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
@@ -60,7 +61,13 @@ def main() -> int:
         units = {name: figure.unit for name, figure in FIGURES.items()}
         print(json.dumps({"conditions": under, "units": units, "cases": rounds}, indent=1))
     else:
+        print(under)
         show(rounds)
+        if options.scale < 1:
+            print(
+                "A quick look, no comparison: the warm-up is as short as the cases, and a JVM that is not warm takes "
+                "several times what it takes otherwise."
+            )
     if options.write:
         write(rounds, under)
     return 1 if failures else 0
