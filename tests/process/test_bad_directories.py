@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from ottla.cli.ports import free_ports
 from support.cluster import OTTLA, NodeProcess, ProcessCluster, wait_until
 
 TOPIC = "kept"
@@ -149,8 +150,9 @@ def test_a_directory_in_use_by_another_process_is_refused(
     stopped.wait_ready()
     try:
         second = node.directory / "second.properties"
-        for port in (node.port, node.controller_port):
-            text = text.replace(f":{port}", f":{port + 1000 if port < 60000 else port - 1000}")
+        taken = (node.port, node.controller_port)
+        for port, other in zip(taken, free_ports(len(taken)), strict=True):
+            text = text.replace(f":{port}", f":{other}")
         second.write_text(text)
         before = content(data / f"{TOPIC}-0")
         done = subprocess.run(

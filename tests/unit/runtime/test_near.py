@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvloop
 
+from ottla.cli.ports import free_ports
 from ottla.runtime import near
 from ottla.runtime.seams import AcceptedConnection, Connection
 from ottla.runtime.sockets import RealNetwork
@@ -49,12 +50,6 @@ class Meeting:
         connection.send([b"\0\0\0\2hi"])
         await self.ears.heard.wait()
         return connection
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def is_near(connection: Connection) -> bool:
@@ -142,7 +137,7 @@ def test_a_listener_that_keeps_to_tcp_is_met_by_tcp() -> None:
 
 
 def test_a_name_that_somebody_took_before_costs_only_the_shortcut() -> None:
-    port = free_port()
+    (port,) = free_ports(1)
 
     async def scenario(meeting: Meeting) -> None:
         with socket.socket(socket.AF_UNIX) as taken:
@@ -170,7 +165,7 @@ sys.stdin.read()
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as somebody else")
 def test_a_name_that_another_user_holds_leads_nobody_astray() -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     name = f"{near.PREFIX}127.0.0.1:{port}"[1:]
 
     async def scenario(meeting: Meeting) -> None:
