@@ -7,6 +7,8 @@ from disk_cluster import DiskCluster
 
 from ottla.broker import replicas
 from ottla.broker.replicas import ReplicaManager
+from ottla.metadata.image import TopicImage
+from ottla.replica.partition import Partition
 from ottla.sim.world import World
 
 PARTITIONS = 10
@@ -49,3 +51,27 @@ def test_a_broker_that_stops_while_it_makes_them_makes_the_rest_when_it_is_back(
         cluster.produce(PARTITIONS - 1, count=1)
         assert cluster.nothing_is_lost()
         assert world.problems() == []
+
+
+def test_a_replica_that_cannot_be_made_keeps_no_other_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = PARTITIONS // 2
+    host = ReplicaManager._host
+
+    def fail_for_one(self: ReplicaManager, topic: TopicImage, number: int) -> Partition | None:
+        if number == broken:
+            raise RuntimeError("cannot be made")
+        return host(self, topic, number)
+
+    monkeypatch.setattr(replicas, "MADE_IN_A_TURN_MAX", 1)
+    monkeypatch.setattr(ReplicaManager, "_host", fail_for_one)
+    with World(7) as world:
+        cluster = DiskCluster(world)
+        cluster.create(*[[1, 2, 3]] * PARTITIONS, wait=False)
+        others = [number for number in range(PARTITIONS) if number != broken]
+        cluster.wait(lambda: all(cluster.is_whole(number) for number in others))
+        for number in others:
+            cluster.produce(number, count=1)
+        problems = world.problems()
+        assert problems and all("cannot be made" in problem for problem in problems)

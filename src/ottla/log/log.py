@@ -156,29 +156,16 @@ class Log:
         files = files if files is not None else OpenFiles(disk)
         try:
             disk.make_dirs(path)
-            left = disk.list_dir(path)
+            left = disk.list_dir(path)  # by one of the same name
             assert not any(name.endswith(".log") for name in left), path
+            for name in left:
+                disk.remove(f"{path}/{name}")
             file = disk.open(f"{path}/{checkpoints.PARTITION_METADATA}", create=True)
             try:
-                if file.size:
-                    file.truncate(0)
                 file.append(checkpoints.partition_metadata_text(topic_id))
             finally:
                 file.close()
-            if left:  # by one of the same name
-                loaded = recovery.load(
-                    disk,
-                    files,
-                    path,
-                    config,
-                    recovery_point=0,
-                    log_start=log_start,
-                    clean=True,
-                    now_ms=now_ms,
-                    may_have_gaps=config.compacted,
-                )
-            else:
-                loaded = recovery.begin(disk, files, path, log_start, now_ms)
+            loaded = recovery.begin(disk, files, path, log_start, now_ms)
         except OSError as error:
             raise LogDirError(directory, error) from error
         log = cls(disk, files, directory, topic, partition, topic_id, config, loaded, 0, True, None)

@@ -507,3 +507,18 @@ def test_what_was_cut_never_comes_back_below_what_was_written_after_it(seed: int
     again = reopen(disk)
     found = [(batch.base_offset, batch.leader_epoch) for batch in batches_in(again)]
     assert found == written[: len(found)]
+
+
+def test_a_new_log_has_nothing_of_what_one_of_the_same_name_left():
+    disk = sim_disk()
+    filled(disk).close(clean=True)
+    disk.rename(FIRST, f"{FIRST}.swap")
+    for name in disk.list_dir(PATH):
+        if name.endswith(".log"):
+            disk.remove(f"{PATH}/{name}")
+    log = new_log(disk)
+    log.invariants()
+    assert (log.log_start, log.log_end, log.epochs.entries) == (0, 0, [])
+    assert append(log, 1, epoch=9) == 0
+    log.close(clean=True)
+    assert offsets_in(reopen(disk, clean=True)) == [(0, 0)]
