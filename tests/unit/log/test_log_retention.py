@@ -105,6 +105,18 @@ def test_a_log_begun_anew_does_not_know_after_a_crash_in_which_epoch_its_former_
     assert (again.log_start, again.log_end, again.epochs.entries) == (100, 100, [])
 
 
+def test_nor_does_a_flush_tell_it_that_began_before_and_ends_after_that():
+    disk = sim_disk()
+    log = segments_at([1, 2, 3], disk=disk)
+    plan = log.flush_plan()
+    log.truncate_fully(100)
+    log.flushed(plan())
+    assert reopen(disk).epochs.entries == []
+    append(log, 1, epoch=7)
+    log.flush()
+    assert reopen(disk, recovery_point=101).epochs.entries == [(7, 100)]
+
+
 def test_what_has_expired_is_not_held_against_what_is_copied_below_the_start():
     """The records that are still in the file were of a leader that an unclean election disowned. After a crash
     those that replaced the rest of them, of an earlier epoch, were cut off again (simulator seed 287)."""
