@@ -387,7 +387,11 @@ class SocketConnection:
         if self._queued_bytes > QUEUED_BYTES_MAX and self._accepted and not self._choked:
             self._choked = True
             self._update_reading()
-        if self._queue and not (self._flush_scheduled or self._delivering or self._writing):
+        if self._queue and not (self._delivering or self._writing):
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flush_scheduled:
             self._flush_scheduled = True
             self._network.loop.call_soon(self._scheduled_flush)
 
@@ -419,8 +423,11 @@ class SocketConnection:
         if budget < WRITE_BYTES_PER_TURN:
             self._active_at = self._network.loop.time()
         if self._queue and not self._writing:
-            self._writing = True
-            self._network.loop.add_writer(self._fd, self._flush)
+            if budget > 0:
+                self._writing = True
+                self._network.loop.add_writer(self._fd, self._flush)
+            else:  # the system would take more: to wait for that costs more calls than to let the others have a turn
+                self._flush_soon()
         elif self._writing and not self._queue:
             self._writing = False
             self._network.loop.remove_writer(self._fd)
