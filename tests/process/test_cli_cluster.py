@@ -89,6 +89,49 @@ def test_up_reports_addresses_and_processes_as_json(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_up_gives_every_node_a_setting(tmp_path: Path) -> None:
+    path = tmp_path / "two"
+    words = ("up", "-n", "2", "--port", "0", "--detach", "-c", "num.partitions=5")
+    done = command(*words, "--dir", str(path))
+    assert done.returncode == errors.OK, done.stderr
+    try:
+        told = command("topics", "create", "t", "--dir", str(path)).stdout
+        assert told == "created topic t: 5 partitions, 2 replicas each\n"
+        assert command("down", "--dir", str(path)).returncode == errors.OK
+        line = fails(path, errors.CONFLICT, "up", "--detach", "-c", "num.partitions=6")
+        assert "its settings are in node-*/server.properties" in line
+    finally:
+        assert command("purge", "--dir", str(path)).returncode == errors.OK
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        (
+            "num.partition=5",
+            "--config: num.partition: no such setting; did you mean num.partitions?",
+        ),
+        ("num.partitions=x", "--config: num.partitions: "),
+        ("node.id=7", "--config node.id: every node gets its own from ottla up"),
+        ("nonsense", "--config nonsense: is not NAME=VALUE"),
+    ],
+)
+def test_up_refuses_a_wrong_setting_and_makes_nothing(
+    tmp_path: Path, word: str, reason: str
+) -> None:
+    assert reason in fails(tmp_path, errors.USAGE, "up", "--port", "0", "--detach", "-c", word)
+    assert [each.name for each in tmp_path.iterdir() if each.name != ".lock"] == []
+
+
+def test_settings_are_listed_with_their_defaults() -> None:
+    (row,) = as_json(command("settings", "ottla.local", "--format", "json").stdout)
+    assert (row["name"], row["default"]) == ("ottla.local.sockets.enable", "true")
+    assert "Unix sockets" in row["doc"]
+    assert "num.partitions" in command("settings").stdout
+    done = command("settings", "no.such")
+    assert done.returncode == errors.NOT_FOUND and "no.such" in done.stderr
+
+
 def test_status_names_every_node_and_one_active_controller(run: Run) -> None:
     told = as_json(run("status", "--format", "json"))
     assert [node["id"] for node in told["nodes"]] == [1, 2, 3]

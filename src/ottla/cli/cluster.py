@@ -29,6 +29,15 @@ CONTROLLERS_MAX = 3  # a larger quorum would only be slower on one machine
 READY_TIMEOUT_S = 60.0
 NEWS_EVERY_S = 5.0
 STOP_PATIENCE_S = 60.0
+OF_EACH_NODE = (
+    "node.id",
+    "process.roles",
+    "cluster.id",
+    "listeners",
+    "controller.listener.names",
+    "controller.quorum.voters",
+    "log.dirs",
+)
 
 
 def default_directory() -> Path:
@@ -89,7 +98,10 @@ class LocalCluster:
             raise Failure(f"{file}: cannot be read ({error}); ottla purge removes it all") from None
 
     @classmethod
-    def create(cls, directory: Path, count: int, port: int) -> LocalCluster:
+    def create(
+        cls, directory: Path, count: int, port: int, settings: Mapping[str, str] | None = None
+    ) -> LocalCluster:
+        """`settings`: of every node, beside or instead of those that it needs here."""
         if directory.exists() and any(name.name != ".lock" for name in directory.iterdir()):
             raise Failure(f"{directory}: is not empty, and no cluster is in it", CONFLICT)
         controllers = min(count, CONTROLLERS_MAX)
@@ -106,9 +118,11 @@ class LocalCluster:
             for id in range(1, count + 1)
         ]
         cluster = cls(directory, _new_cluster_id(), nodes)
+        if settings:
+            cluster._check(settings)
         for node in nodes:
             cluster.node_directory(node.id).mkdir(parents=True)
-            cluster.config_file(node.id).write_text(cluster._properties(node))
+            cluster.configure(node.id, settings or {})
         cluster.save()
         return cluster
 
@@ -134,7 +148,27 @@ class LocalCluster:
     def log_file(self, id: int) -> Path:
         return self.node_directory(id) / "node.log"
 
-    def _properties(self, node: Node) -> str:
+    def configure(self, id: int, more: Mapping[str, str]) -> None:
+        """Write the node's file of settings: what it needs to belong to this cluster, and `more`."""
+        settings = self._settings(self.nodes[id]) | more
+        self.config_file(id).write_text(
+            "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+        )
+
+    def _check(self, settings: Mapping[str, str]) -> None:
+        """A node would refuse them as well; this names the option, and leaves nothing half made."""
+        from ottla.config import ConfigError, Settings
+
+        for name in settings:
+            if name in OF_EACH_NODE:
+                raise Failure(f"--config {name}: every node gets its own from ottla up", USAGE)
+        try:
+            for node in self.nodes.values():
+                Settings.of(self._settings(node) | settings, "--config")
+        except ConfigError as error:
+            raise Failure(str(error), USAGE) from None
+
+    def _settings(self, node: Node) -> dict[str, str]:
         count = len(self.nodes)
         factor = min(3, count)
         voters = [
@@ -145,7 +179,7 @@ class LocalCluster:
         listeners = [f"PLAINTEXT://{HOST}:{node.port}"]
         if node.controller_port is not None:
             listeners.append(f"CONTROLLER://{HOST}:{node.controller_port}")
-        settings = {
+        settings: dict[str, object] = {
             "node.id": node.id,
             "process.roles": "broker" if node.controller_port is None else "broker,controller",
             "cluster.id": self.cluster_id,
@@ -159,7 +193,7 @@ class LocalCluster:
             "transaction.state.log.replication.factor": factor,
             "transaction.state.log.min.isr": min(2, count),
         }
-        return "".join(f"{name}={_escaped(str(value))}\n" for name, value in settings.items())
+        return {name: str(value) for name, value in settings.items()}
 
     # -- processes
 

@@ -11,7 +11,17 @@ from typing import Annotated
 import typer
 
 import ottla
-from ottla.cli import checkpoints, groups, local, records, sim, spark, topics, transactions
+from ottla.cli import (
+    checkpoints,
+    groups,
+    local,
+    records,
+    settings,
+    sim,
+    spark,
+    topics,
+    transactions,
+)
 
 HELP = """Kafka's replicated log in Python: a real cluster in a second.
 
@@ -49,6 +59,7 @@ app.command()(local.down)
 app.command()(local.purge)
 app.add_typer(local.nodes, name="nodes")
 app.command()(local.node)
+app.command()(settings.settings)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")

@@ -13,6 +13,7 @@ import typer
 
 from ottla.cli.errors import CONFLICT, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, warn
+from ottla.cli.settings import parse_configs
 
 if TYPE_CHECKING:
     from ottla.cli.cluster import LocalCluster, Node
@@ -56,6 +57,15 @@ def up(
         int | None,
         typer.Option(help="First port; 0 takes free ones. [default: 9092]", min=0, max=65535),
     ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-c",
+            "--config",
+            metavar="NAME=VALUE",
+            help="A setting of every node; may be repeated. (ottla settings lists them)",
+        ),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return, and leave it running.")] = False,
     timeout: ReadyOption = 60.0,
     format: FormatOption = Format.table,
@@ -69,14 +79,21 @@ def up(
 
     signal.signal(signal.SIGTERM, _interrupt)  # also while it starts: no node is left behind
     directory = directory_of(dir)
+    settings = parse_configs(config)
     began = time.monotonic()
     with locked(directory):
         if (directory / "cluster.json").exists():
             cluster = LocalCluster.load(directory)
             _require_same(cluster, count, port)
+            if settings:
+                raise Failure(
+                    f"{directory}: its settings are in node-*/server.properties; change them there, or leave out"
+                    " --config",
+                    CONFLICT,
+                )
         else:
             cluster = LocalCluster.create(
-                directory, 3 if count is None else count, 9092 if port is None else port
+                directory, 3 if count is None else count, 9092 if port is None else port, settings
             )
         waiting = [node.id for node in cluster.nodes.values() if not node.running]
         starting = cluster.start(waiting, timeout, warn)

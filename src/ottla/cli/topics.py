@@ -9,6 +9,7 @@ import typer
 from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
 from ottla.cli.errors import NOT_FOUND, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table
+from ottla.cli.settings import parse_configs
 
 if TYPE_CHECKING:
     from ottla.client.model import Config, Partition, Replica, Topic
@@ -24,16 +25,6 @@ ConfigOption = Annotated[
     list[str] | None,
     typer.Option("-c", "--config", metavar="NAME=VALUE", help="A topic setting; may be repeated."),
 ]
-
-
-def parse_configs(words: list[str] | None) -> dict[str, str]:
-    configs = {}
-    for word in words or []:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise Failure(f"--config {word}: is not NAME=VALUE", USAGE)
-        configs[name.strip()] = value.strip()
-    return configs
 
 
 @app.command()

@@ -685,10 +685,10 @@ class Settings:
         return cls._build([*entries, *entries_from_environment(environ)], path or "the environment")
 
     @classmethod
-    def of(cls, values: Mapping[str, str]) -> Settings:
+    def of(cls, values: Mapping[str, str], source: str = "settings") -> Settings:
         """From a mapping of Kafka's names to texts."""
-        entries = [Entry(name, value, "settings") for name, value in values.items()]
-        return cls._build(entries, "settings")
+        entries = [Entry(name, value, source) for name, value in values.items()]
+        return cls._build(entries, source)
 
     @classmethod
     def _build(cls, entries: Iterable[Entry], source: str) -> Settings:

@@ -177,9 +177,7 @@ class Cluster:
             own = {**more, **self.node_settings.get(node.id, {})}
             if self._is_proxied:
                 own["advertised.listeners"] = f"PLAINTEXT://{HOST}:{self._advertised[node.id]}"
-            lines = (line.partition("=") for line in node.config.read_text().splitlines())
-            settings = {name: value for name, _, value in lines} | own
-            node.config.write_text("".join(f"{name}={it}\n" for name, it in settings.items()))
+            self._local.configure(node.id, own)
 
     def _wire(self) -> dict[str, str]:
         """Ports of ours before those of the nodes; the settings that make the nodes use them."""
