@@ -17,7 +17,14 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from bench import report, spark
@@ -62,7 +69,7 @@ def main() -> int:
         print(json.dumps({"conditions": under, "units": units, "cases": rounds}, indent=1))
     else:
         print(under)
-        show(rounds)
+        show(rounds, judged=options.scale == 1)
         if options.scale < 1:
             print(
                 "A quick look, no comparison: the warm-up is as short as the cases, and a JVM that is not warm takes "
@@ -112,6 +119,8 @@ def measure(
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress, spark.SharedCluster() as under_spark:
         task = progress.add_task(
@@ -293,11 +302,11 @@ def measured(rounds: Rounds) -> list[Comparison]:
     return [each for each in (BROKERS, SPARK) if report.rows(rounds, each)]
 
 
-def show(rounds: Rounds) -> None:
+def show(rounds: Rounds, *, judged: bool) -> None:
     for comparison in measured(rounds):
         table = Table(*comparison.header)
         before = ""
-        for row in report.rows(rounds, comparison):
+        for row in report.rows(rounds, comparison, judged=judged):
             if row[0] != before:
                 table.add_section()
             table.add_row(row[0] if row[0] != before else "", *row[1:])

@@ -53,8 +53,8 @@ class Row(NamedTuple):
     asked: str
 
 
-def rows(rounds: Rounds, comparison: Comparison) -> list[Row]:
-    """Medians with their spread; empty where a target was left out."""
+def rows(rounds: Rounds, comparison: Comparison, *, judged: bool = True) -> list[Row]:
+    """Medians with their spread; empty where a target was left out. `judged`: and whether that is what was asked."""
     found = []
     for case in CASES:
         targets = rounds.get(case.name)
@@ -74,7 +74,7 @@ def rows(rounds: Rounds, comparison: Comparison) -> list[Row]:
                     _shown(figure, _succeeded(ours)),
                     _shown(figure, _succeeded(theirs)),
                     "" if ratio is None else f"{ratio:.2g} ×{_spread(spread, _ratio_number)}",
-                    _verdict(case.name, figure, ratio),
+                    _verdict(case.name, figure, ratio if judged else None),
                 )
             )
     return found

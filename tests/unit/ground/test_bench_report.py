@@ -18,9 +18,11 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Any:
     return report
 
 
-def shown(report: Any, ours: list[float | None], theirs: list[float | None]) -> Any:
+def shown(
+    report: Any, ours: list[float | None], theirs: list[float | None], *, judged: bool = True
+) -> Any:
     rounds = {"ack-250": {"ottla": {"p50": ours}, "Kafka": {"p50": theirs}}}
-    (row,) = report.rows(rounds, report.BROKERS)
+    (row,) = report.rows(rounds, report.BROKERS, judged=judged)
     return row
 
 
@@ -38,3 +40,8 @@ def test_without_a_round_of_both_there_is_no_ratio(report: Any) -> None:
     row = shown(report, [None, 2.0], [1.0])
     assert row.ratio == "" and row.ottla == "2 ms" and "reached" not in row.asked
     assert shown(report, [], [1.0]).ratio == ""
+
+
+def test_a_quick_look_shows_what_is_asked_and_judges_nothing(report: Any) -> None:
+    assert shown(report, [1.0], [2.0]).asked == "≤ 0.5 ×: reached"
+    assert shown(report, [1.0], [2.0], judged=False).asked == "≤ 0.5 ×"
