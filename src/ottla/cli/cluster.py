@@ -150,7 +150,7 @@ class LocalCluster:
 
     def configure(self, id: int, more: Mapping[str, str]) -> None:
         """Write the node's file of settings: what it needs to belong to this cluster, and `more`."""
-        settings = self._settings(self.nodes[id]) | more
+        settings = {**self._settings(self.nodes[id]), **more}
         self.config_file(id).write_text(
             "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
         )
@@ -164,7 +164,7 @@ class LocalCluster:
                 raise Failure(f"--config {name}: every node gets its own from ottla up", USAGE)
         try:
             for node in self.nodes.values():
-                Settings.of(self._settings(node) | settings, "--config")
+                Settings.of({**self._settings(node), **settings}, "--config")
         except ConfigError as error:
             raise Failure(str(error), USAGE) from None
 

@@ -3,8 +3,8 @@
 asyncio's transports copy every byte once more and keep a buffer per connection. Here small frames are
 parsed where the system put them, in one buffer that all connections share; a large frame gets a buffer
 of its own, which grows with the bytes that really came; answers leave in one `sendmsg` per turn of the
-loop, and ranges of files by `sendfile`. Only `add_reader`, `add_writer` and `call_soon` are asked of the
-loop, so uvloop and asyncio's selector loop serve alike.
+loop, and ranges of files by `sendfile`, after a thread has brought what only the disk has. Only `add_reader`,
+`add_writer`, `call_soon` and `run_in_executor` are asked of the loop, so uvloop and asyncio's selector loop serve alike.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_S = 0.2
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
+RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+PROBE = [bytearray(1)]
 
 assert PARTIAL_BYTES_MAX * 2 <= RECEIVE_BUFFER_BYTES, "a kept part leaves room to receive the rest"
 
@@ -162,11 +164,13 @@ class SocketConnection:
     __slots__ = (
         "_accepted",
         "_active_at",
+        "_at_hand",
         "_choked",
         "_closed",
         "_closing",
         "_delivering",
         "_fd",
+        "_fetching",
         "_flush_scheduled",
         "_frame_bytes_max",
         "_large",
@@ -208,6 +212,8 @@ class SocketConnection:
         self._flush_scheduled = False
         self._delivering = False  # what is sent meanwhile goes out when all that came is delivered
         self._writing = False  # add_writer is in force: the system's buffer was full
+        self._fetching = False  # a thread brings what comes next from the disk
+        self._at_hand: FileRange | None = None  # which it has brought
         self._reading = False  # add_reader is in force
         self._paused = False  # by the receiver
         self._choked = False  # by what the peer does not take
@@ -400,13 +406,16 @@ class SocketConnection:
         self._flush()
 
     def _flush(self) -> None:
-        if self._closed:
+        if self._closed or self._fetching:
             return
         budget = WRITE_BYTES_PER_TURN
         try:
             while self._queue and budget > 0:
                 head = self._queue[0]
                 if isinstance(head, FileRange) and _by_sendfile(head):
+                    if head is not self._at_hand and _is_cold(head, min(head.size, budget)):
+                        self._fetch(head)
+                        break
                     sent = self._send_file(head, budget)
                     whole = sent == head.size
                 else:
@@ -422,20 +431,42 @@ class SocketConnection:
             return
         if budget < WRITE_BYTES_PER_TURN:
             self._active_at = self._network.loop.time()
-        if self._queue and not self._writing:
-            if budget > 0:
-                self._writing = True
-                self._network.loop.add_writer(self._fd, self._flush)
-            else:  # the system would take more: to wait for that costs more calls than to let the others have a turn
-                self._flush_soon()
-        elif self._writing and not self._queue:
-            self._writing = False
-            self._network.loop.remove_writer(self._fd)
+        if not self._queue or self._fetching:
+            self._stop_writing()
+        elif not self._writing and budget > 0:
+            self._writing = True
+            self._network.loop.add_writer(self._fd, self._flush)
+        elif not self._writing:
+            # The system would take more: to wait for that costs more calls than to let the others have a turn.
+            self._flush_soon()
         if self._closing and not self._queue:
             self._lose("closed")
         elif self._choked and self._queued_bytes <= QUEUED_BYTES_MAX // 2:
             self._choked = False
             self._network.loop.call_soon(self._resume)
+
+    def _stop_writing(self) -> None:
+        if self._writing:
+            self._writing = False
+            self._network.loop.remove_writer(self._fd)
+
+    def _fetch(self, chunk: FileRange) -> None:
+        """Have a thread bring from the disk what goes out next: while the loop waits for one, nobody is served."""
+
+        def fetched(done: asyncio.Future[None]) -> None:
+            self._fetching = False
+            self._at_hand = chunk
+            if not done.cancelled():
+                done.exception()  # whoever sends it meets it again
+            self._flush()
+
+        size = min(chunk.size, WRITE_BYTES_PER_TURN)
+        descriptor = os.dup(chunk.file.fileno())  # the file may be closed meanwhile
+        fetching = self._network.loop.run_in_executor(
+            None, _fetch, descriptor, chunk.position, size
+        )
+        fetching.add_done_callback(fetched)
+        self._fetching = True
 
     def _send_buffers(self) -> tuple[int, bool]:
         """Send the buffers at the head of the queue in one call: (bytes sent, whether all of them)."""
@@ -468,6 +499,7 @@ class SocketConnection:
         raise AssertionError(f"{sent} of {total} bytes were sent, and none is left")
 
     def _send_file(self, chunk: FileRange, budget: int) -> int:
+        self._at_hand = None
         count = min(chunk.size, budget)
         sent = os.sendfile(self._fd, chunk.file.fileno(), chunk.position, count)
         if not sent:
@@ -508,11 +540,10 @@ class SocketConnection:
             return
         self._closed = True
         self._update_reading()
-        if self._writing:
-            self._writing = False
-            self._network.loop.remove_writer(self._fd)
+        self._stop_writing()
         self._socket.close()
         self._queue.clear()
+        self._at_hand = None
         self._queued_bytes = 0
         self._partial = b""
         if self._large is not None:
@@ -737,6 +768,29 @@ class RealNetwork:
 
 def _by_sendfile(chunk: FileRange) -> bool:
     return chunk.size >= SENDFILE_BYTES_MIN and chunk.file.fileno() >= 0
+
+
+def _is_cold(chunk: FileRange, size: int) -> bool:
+    """Whether to send so much of it would wait for a disk, as its ends have it. (Only Linux can tell.)"""
+    if not RWF_NOWAIT:
+        return False
+    descriptor = chunk.file.fileno()
+    try:
+        for position in (chunk.position, chunk.position + size - 1):
+            os.preadv(descriptor, PROBE, position, RWF_NOWAIT)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # a file system that cannot tell
+    return False
+
+
+def _fetch(descriptor: int, position: int, size: int) -> None:
+    try:
+        os.posix_fadvise(descriptor, position, size, os.POSIX_FADV_WILLNEED)
+        os.pread(descriptor, 1, position + size - 1)  # there when all before it is
+    finally:
+        os.close(descriptor)
 
 
 def _read_whole(chunk: FileRange) -> bytes:
