@@ -34,10 +34,13 @@ OF_EACH_NODE = (
     "process.roles",
     "cluster.id",
     "listeners",
+    "advertised.listeners",
     "controller.listener.names",
     "controller.quorum.voters",
     "log.dirs",
+    "metadata.log.dir",
 )
+"""Settings that no two nodes may share, or that ottla up has to give them."""
 
 
 def default_directory() -> Path:
@@ -158,10 +161,12 @@ class LocalCluster:
     def _check(self, settings: Mapping[str, str]) -> None:
         """A node would refuse them as well; this names the option, and leaves nothing half made."""
         from ottla.config import ConfigError, Settings
+        from ottla.config.settings import TABLE
 
-        for name in settings:
-            if name in OF_EACH_NODE:
-                raise Failure(f"--config {name}: every node gets its own from ottla up", USAGE)
+        for row in TABLE:
+            for name in (row.name, *(other for other, _ in row.also)):
+                if row.name in OF_EACH_NODE and name in settings:
+                    raise Failure(f"--config {name}: every node gets its own from ottla up", USAGE)
         try:
             for node in self.nodes.values():
                 Settings.of({**self._settings(node), **settings}, "--config")
