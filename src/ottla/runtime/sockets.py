@@ -164,7 +164,6 @@ class SocketConnection:
     __slots__ = (
         "_accepted",
         "_active_at",
-        "_at_hand",
         "_choked",
         "_closed",
         "_closing",
@@ -185,6 +184,7 @@ class SocketConnection:
         "_reading",
         "_receiver",
         "_socket",
+        "_warm_bytes",
         "_writing",
     )
 
@@ -213,7 +213,7 @@ class SocketConnection:
         self._delivering = False  # what is sent meanwhile goes out when all that came is delivered
         self._writing = False  # add_writer is in force: the system's buffer was full
         self._fetching = False  # a thread brings what comes next from the disk
-        self._at_hand: FileRange | None = None  # which it has brought
+        self._warm_bytes = 0  # so many of the file's at the head of the queue are in memory
         self._reading = False  # add_reader is in force
         self._paused = False  # by the receiver
         self._choked = False  # by what the peer does not take
@@ -413,12 +413,11 @@ class SocketConnection:
             while self._queue and budget > 0:
                 head = self._queue[0]
                 if isinstance(head, FileRange) and _by_sendfile(head):
-                    if head is not self._at_hand and _is_cold(head, min(head.size, budget)):
-                        self._fetch(head)
+                    if not self._warm_bytes and not self._is_warm(head):
                         break
-                    sent = self._send_file(head, budget)
-                    whole = sent == head.size
+                    sent, whole = self._send_file(head, min(self._warm_bytes, budget))
                 else:
+                    self._warm_bytes = 0  # the last few of a range come this way
                     sent, whole = self._send_buffers()
                 budget -= sent
                 self._queued_bytes -= sent
@@ -450,23 +449,28 @@ class SocketConnection:
             self._writing = False
             self._network.loop.remove_writer(self._fd)
 
-    def _fetch(self, chunk: FileRange) -> None:
-        """Have a thread bring from the disk what goes out next: while the loop waits for one, nobody is served."""
+    def _is_warm(self, chunk: FileRange) -> bool:
+        """Whether as much of it as a turn may send is in memory. If not, a thread brings it: while the loop waits for
+        a disk, nobody is served."""
+        size = min(chunk.size, WRITE_BYTES_PER_TURN)
+        if not _is_cold(chunk, size):
+            self._warm_bytes = size
+            return True
 
         def fetched(done: asyncio.Future[None]) -> None:
             self._fetching = False
-            self._at_hand = chunk
+            self._warm_bytes = size
             if not done.cancelled():
                 done.exception()  # whoever sends it meets it again
             self._flush()
 
-        size = min(chunk.size, WRITE_BYTES_PER_TURN)
         descriptor = os.dup(chunk.file.fileno())  # the file may be closed meanwhile
         fetching = self._network.loop.run_in_executor(
             None, _fetch, descriptor, chunk.position, size
         )
         fetching.add_done_callback(fetched)
         self._fetching = True
+        return False
 
     def _send_buffers(self) -> tuple[int, bool]:
         """Send the buffers at the head of the queue in one call: (bytes sent, whether all of them)."""
@@ -498,17 +502,17 @@ class SocketConnection:
             self._queue.popleft()
         raise AssertionError(f"{sent} of {total} bytes were sent, and none is left")
 
-    def _send_file(self, chunk: FileRange, budget: int) -> int:
-        self._at_hand = None
-        count = min(chunk.size, budget)
+    def _send_file(self, chunk: FileRange, count: int) -> tuple[int, bool]:
+        """Send so many bytes of it, which is at the head of the queue: (bytes sent, whether all of them)."""
         sent = os.sendfile(self._fd, chunk.file.fileno(), chunk.position, count)
         if not sent:
             raise ShortFile
+        self._warm_bytes -= sent
         if sent == chunk.size:
             self._queue.popleft()
         else:
             self._queue[0] = FileRange(chunk.file, chunk.position + sent, chunk.size - sent)
-        return sent
+        return sent, sent == count
 
     # The end
 
@@ -543,7 +547,6 @@ class SocketConnection:
         self._stop_writing()
         self._socket.close()
         self._queue.clear()
-        self._at_hand = None
         self._queued_bytes = 0
         self._partial = b""
         if self._large is not None:
