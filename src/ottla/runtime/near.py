@@ -24,6 +24,9 @@ IS_SERVED = sys.platform == "linux"
 PREFIX = "\0ottla/"
 UNNAMED = ("127.0.0.1", 0)
 """The caller's end has no name."""
+SEND_BUFFER_BYTES = 256 * 1024
+"""The system doubles it. With its own default an answer leaves in twice as many pieces, each of which costs both ends a
+turn; with megabytes, what was just read is no longer in the processor's cache when the other end takes it."""
 CREDENTIALS = Struct("3i")
 """Process, user, group."""
 

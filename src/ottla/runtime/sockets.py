@@ -805,7 +805,9 @@ def _read_whole(chunk: FileRange) -> bytes:
 
 def _prepare(connected: socket.socket) -> None:
     connected.setblocking(False)
-    if connected.family != socket.AF_UNIX:
+    if connected.family == socket.AF_UNIX:
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, near.SEND_BUFFER_BYTES)
+    else:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 

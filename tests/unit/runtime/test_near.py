@@ -15,7 +15,10 @@ import uvloop
 from ottla.cli.ports import free_ports
 from ottla.runtime import near
 from ottla.runtime.seams import AcceptedConnection, Connection
-from ottla.runtime.sockets import RealNetwork
+from ottla.runtime.sockets import RealNetwork, SocketConnection
+
+with socket.socket(socket.AF_UNIX) as plain:
+    UNASKED_BYTES = plain.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
 
 pytestmark = pytest.mark.skipif(not near.IS_SERVED, reason="only Linux has abstract names")
 
@@ -77,6 +80,20 @@ def test_nodes_of_one_machine_meet_at_the_second_door_and_clients_at_the_first(b
         assert meeting.came[0].peer[0] == "127.0.0.1"
         for connection in (node, client):
             connection.abort()
+        listener.close()
+
+    meet(scenario)
+
+
+def test_both_ends_of_the_second_door_take_more_at_once_than_the_system_gives_unasked() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        listener = await meeting.node.listen("127.0.0.1", 0, meeting.accept, frame_bytes_max=100)
+        node = await meeting.greet(meeting.node, *listener.address)
+        for connection in (node, meeting.came[0]):
+            assert isinstance(connection, SocketConnection)
+            has = connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+            assert has > UNASKED_BYTES
+        node.abort()
         listener.close()
 
     meet(scenario)
