@@ -3,8 +3,8 @@
 asyncio's transports copy every byte once more and keep a buffer per connection. Here small frames are
 parsed where the system put them, in one buffer that all connections share; a large frame gets a buffer
 of its own, which grows with the bytes that really came; answers leave in one `sendmsg` per turn of the
-loop, and ranges of files by `sendfile`, after a thread has brought what only the disk has. Only `add_reader`,
-`add_writer`, `call_soon` and `run_in_executor` are asked of the loop, so uvloop and asyncio's selector loop serve alike.
+loop, and ranges of files by `sendfile`. Only `add_reader`, `add_writer` and `call_soon` are asked of the
+loop, so uvloop and asyncio's selector loop serve alike.
 """
 
 from __future__ import annotations
@@ -58,8 +58,6 @@ ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_S = 0.2
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
-RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-PROBE = [bytearray(1)]
 
 assert PARTIAL_BYTES_MAX * 2 <= RECEIVE_BUFFER_BYTES, "a kept part leaves room to receive the rest"
 
@@ -169,7 +167,6 @@ class SocketConnection:
         "_closing",
         "_delivering",
         "_fd",
-        "_fetching",
         "_flush_scheduled",
         "_frame_bytes_max",
         "_large",
@@ -184,7 +181,6 @@ class SocketConnection:
         "_reading",
         "_receiver",
         "_socket",
-        "_warm_bytes",
         "_writing",
     )
 
@@ -212,8 +208,6 @@ class SocketConnection:
         self._flush_scheduled = False
         self._delivering = False  # what is sent meanwhile goes out when all that came is delivered
         self._writing = False  # add_writer is in force: the system's buffer was full
-        self._fetching = False  # a thread brings what comes next from the disk
-        self._warm_bytes = 0  # so many of the file's at the head of the queue are in memory
         self._reading = False  # add_reader is in force
         self._paused = False  # by the receiver
         self._choked = False  # by what the peer does not take
@@ -406,18 +400,16 @@ class SocketConnection:
         self._flush()
 
     def _flush(self) -> None:
-        if self._closed or self._fetching:
+        if self._closed:
             return
         budget = WRITE_BYTES_PER_TURN
         try:
             while self._queue and budget > 0:
                 head = self._queue[0]
                 if isinstance(head, FileRange) and _by_sendfile(head):
-                    if not self._warm_bytes and not self._is_warm(head):
-                        break
-                    sent, whole = self._send_file(head, min(self._warm_bytes, budget))
+                    sent = self._send_file(head, budget)
+                    whole = sent == head.size
                 else:
-                    self._warm_bytes = 0  # the last few of a range come this way
                     sent, whole = self._send_buffers()
                 budget -= sent
                 self._queued_bytes -= sent
@@ -430,47 +422,20 @@ class SocketConnection:
             return
         if budget < WRITE_BYTES_PER_TURN:
             self._active_at = self._network.loop.time()
-        if not self._queue or self._fetching:
-            self._stop_writing()
-        elif not self._writing and budget > 0:
-            self._writing = True
-            self._network.loop.add_writer(self._fd, self._flush)
-        elif not self._writing:
-            # The system would take more: to wait for that costs more calls than to let the others have a turn.
-            self._flush_soon()
+        if self._queue and not self._writing:
+            if budget > 0:
+                self._writing = True
+                self._network.loop.add_writer(self._fd, self._flush)
+            else:  # the system would take more: to wait for that costs more calls than to let the others have a turn
+                self._flush_soon()
+        elif self._writing and not self._queue:
+            self._writing = False
+            self._network.loop.remove_writer(self._fd)
         if self._closing and not self._queue:
             self._lose("closed")
         elif self._choked and self._queued_bytes <= QUEUED_BYTES_MAX // 2:
             self._choked = False
             self._network.loop.call_soon(self._resume)
-
-    def _stop_writing(self) -> None:
-        if self._writing:
-            self._writing = False
-            self._network.loop.remove_writer(self._fd)
-
-    def _is_warm(self, chunk: FileRange) -> bool:
-        """Whether as much of it as a turn may send is in memory. If not, a thread brings it: while the loop waits for
-        a disk, nobody is served."""
-        size = min(chunk.size, WRITE_BYTES_PER_TURN)
-        if not _is_cold(chunk, size):
-            self._warm_bytes = size
-            return True
-
-        def fetched(done: asyncio.Future[None]) -> None:
-            self._fetching = False
-            self._warm_bytes = size
-            if not done.cancelled():
-                done.exception()  # whoever sends it meets it again
-            self._flush()
-
-        descriptor = os.dup(chunk.file.fileno())  # the file may be closed meanwhile
-        fetching = self._network.loop.run_in_executor(
-            None, _fetch, descriptor, chunk.position, size
-        )
-        fetching.add_done_callback(fetched)
-        self._fetching = True
-        return False
 
     def _send_buffers(self) -> tuple[int, bool]:
         """Send the buffers at the head of the queue in one call: (bytes sent, whether all of them)."""
@@ -502,17 +467,16 @@ class SocketConnection:
             self._queue.popleft()
         raise AssertionError(f"{sent} of {total} bytes were sent, and none is left")
 
-    def _send_file(self, chunk: FileRange, count: int) -> tuple[int, bool]:
-        """Send so many bytes of it, which is at the head of the queue: (bytes sent, whether all of them)."""
+    def _send_file(self, chunk: FileRange, budget: int) -> int:
+        count = min(chunk.size, budget)
         sent = os.sendfile(self._fd, chunk.file.fileno(), chunk.position, count)
         if not sent:
             raise ShortFile
-        self._warm_bytes -= sent
         if sent == chunk.size:
             self._queue.popleft()
         else:
             self._queue[0] = FileRange(chunk.file, chunk.position + sent, chunk.size - sent)
-        return sent, sent == count
+        return sent
 
     # The end
 
@@ -544,7 +508,9 @@ class SocketConnection:
             return
         self._closed = True
         self._update_reading()
-        self._stop_writing()
+        if self._writing:
+            self._writing = False
+            self._network.loop.remove_writer(self._fd)
         self._socket.close()
         self._queue.clear()
         self._queued_bytes = 0
@@ -771,29 +737,6 @@ class RealNetwork:
 
 def _by_sendfile(chunk: FileRange) -> bool:
     return chunk.size >= SENDFILE_BYTES_MIN and chunk.file.fileno() >= 0
-
-
-def _is_cold(chunk: FileRange, size: int) -> bool:
-    """Whether to send so much of it would wait for a disk, as its ends have it. (Only Linux can tell.)"""
-    if not RWF_NOWAIT:
-        return False
-    descriptor = chunk.file.fileno()
-    try:
-        for position in (chunk.position, chunk.position + size - 1):
-            os.preadv(descriptor, PROBE, position, RWF_NOWAIT)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass  # a file system that cannot tell
-    return False
-
-
-def _fetch(descriptor: int, position: int, size: int) -> None:
-    try:
-        os.posix_fadvise(descriptor, position, size, os.POSIX_FADV_WILLNEED)
-        os.pread(descriptor, 1, position + size - 1)  # there when all before it is
-    finally:
-        os.close(descriptor)
 
 
 def _read_whole(chunk: FileRange) -> bytes:
