@@ -114,7 +114,8 @@ def test_up_gives_every_node_a_setting(tmp_path: Path) -> None:
         ("num.partitions=x", "--config: num.partitions: "),
         ("node.id=7", "--config node.id: every node gets its own from ottla up"),
         ("broker.id=7", "--config broker.id: every node gets its own from ottla up"),
-        ("nonsense", "--config nonsense: is not NAME=VALUE"),
+        ("broker.rack=a\nb", "is not NAME=VALUE"),
+        ("nonsense", "--config 'nonsense': is not NAME=VALUE"),
     ],
 )
 def test_up_refuses_a_wrong_setting_and_makes_nothing(

@@ -155,7 +155,8 @@ class LocalCluster:
         """Write the node's file of settings: what it needs to belong to this cluster, and `more`."""
         settings = {**self._settings(self.nodes[id]), **more}
         self.config_file(id).write_text(
-            "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+            "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()),
+            encoding="utf-8",
         )
 
     def _check(self, settings: Mapping[str, str]) -> None:

@@ -14,8 +14,8 @@ def parse_configs(words: list[str] | None) -> dict[str, str]:
     configs = {}
     for word in words or []:
         name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise Failure(f"--config {word}: is not NAME=VALUE", USAGE)
+        if not equals or not name or not word.isprintable():
+            raise Failure(f"--config {word!r}: is not NAME=VALUE", USAGE)
         configs[name.strip()] = value.strip()
     return configs
 

@@ -162,7 +162,7 @@ class Log:
             disk.make_dirs(path)
             left = disk.list_dir(path)  # by one of the same name
             assert not any(name.endswith(".log") for name in left), path
-            for name in left:
+            for name in filter(recovery.is_of_a_log, left):
                 disk.remove(f"{path}/{name}")
             file = disk.open(f"{path}/{checkpoints.PARTITION_METADATA}", create=True)
             try:

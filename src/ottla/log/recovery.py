@@ -50,6 +50,14 @@ class Loaded:
     """Of batches that were damaged or incomplete, or came after such."""
 
 
+def is_of_a_log(name: str) -> bool:
+    """Whether a file in a partition's directory is the log's. (A quorum has its vote and its snapshots there, too.)"""
+    stem = name.partition(".")[0]
+    return name in (checkpoints.LEADER_EPOCHS, checkpoints.PARTITION_METADATA) or (
+        len(stem) == BASE_DIGITS and stem.isdecimal()
+    )
+
+
 def begin(disk: Disk, files: OpenFiles, path: str, log_start: int, now_ms: int) -> Loaded:
     """A log without a batch, in an empty directory."""
     first = Segment.create(disk, files, path, log_start, now_ms)
@@ -168,7 +176,7 @@ def _survey(disk: Disk, path: str) -> tuple[list[int], Snapshots]:
         stem, dot, suffix = name.partition(".")
         if name.endswith(LEFTOVERS):
             disk.remove(f"{path}/{name}")
-        elif len(stem) != BASE_DIGITS or not stem.isdecimal():
+        elif not is_of_a_log(name):
             continue
         elif dot + suffix == ".log":
             bases.append(int(stem))

@@ -522,3 +522,14 @@ def test_a_new_log_has_nothing_of_what_one_of_the_same_name_left():
     assert append(log, 1, epoch=9) == 0
     log.close(clean=True)
     assert offsets_in(reopen(disk, clean=True)) == [(0, 0)]
+
+
+def test_a_new_log_leaves_a_quorums_vote_and_snapshots_where_they_are():
+    """They lie beside it; without them a voter votes twice in an epoch, and has lost what it had agreed to."""
+    disk = sim_disk()
+    disk.make_dirs(PATH)
+    names = ["quorum-state", "00000000000000000500-0000000006.checkpoint"]
+    for name in names:
+        disk.replace(f"{PATH}/{name}", name.encode())
+    new_log(disk)
+    assert [disk.read(f"{PATH}/{name}").decode() for name in names] == names
