@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from threading import Lock
 from typing import NamedTuple, NoReturn
 from uuid import UUID
 from zlib import crc32
@@ -131,9 +130,8 @@ class Log:
         self._cut_may_come_back = not clean
         """No flush that began after the last cut has ended: a power loss may undo the cut."""
         self._plans_outstanding = 0
-        self._epochs_writing = Lock()
-        self._epochs_taken = self._epochs_written = 0
-        """Which text of the epochs was taken last, and which one is in the file: never an older one again."""
+        self._epochs_text = b""
+        """What their file has to say, as it was last decided."""
         self._lowest_cut = NO_LIMIT
         """The lowest offset the log was cut to while a flush was under way."""
         self._unflushed_since_ms: int | None = None
@@ -970,16 +968,18 @@ class Log:
         self._plan_done()
 
     def _epochs_writer(self) -> Callable[[], None]:
-        text = checkpoints.epochs_text(self.epochs.entries)
-        self._epochs_taken = taken = self._epochs_taken + 1
+        self._epochs_text = checkpoints.epochs_text(self.epochs.entries)
 
         def write() -> None:
-            with self._epochs_writing:
-                if taken < self._epochs_written:
-                    return  # a plan was overtaken by a log that was emptied meanwhile
+            written = None
+            while (
+                written is not self._epochs_text
+            ):  # the log was emptied while a plan wrote what it had before
+                written = self._epochs_text
                 # Durable once the directory is flushed; until then the old file serves recovery as well.
-                self._disk.replace(f"{self.path}/{checkpoints.LEADER_EPOCHS}", text, durable=False)
-                self._epochs_written = taken
+                self._disk.replace(
+                    f"{self.path}/{checkpoints.LEADER_EPOCHS}", written, durable=False
+                )
 
         return write
 

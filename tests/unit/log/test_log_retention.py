@@ -117,6 +117,22 @@ def test_nor_does_a_flush_tell_it_that_began_before_and_ends_after_that():
     assert reopen(disk, recovery_point=101).epochs.entries == [(7, 100)]
 
 
+def test_nor_one_that_is_just_writing_it(monkeypatch: pytest.MonkeyPatch):
+    disk = sim_disk()
+    log = segments_at([1, 2, 3], disk=disk)
+    plan = log.flush_plan()
+    replace_file = disk.replace
+
+    def overtaken(path: str, data: bytes, **options: bool) -> None:
+        monkeypatch.setattr(disk, "replace", replace_file)
+        log.truncate_fully(100)
+        replace_file(path, data, **options)
+
+    monkeypatch.setattr(disk, "replace", overtaken)
+    log.flushed(plan())
+    assert reopen(disk).epochs.entries == []
+
+
 def test_what_has_expired_is_not_held_against_what_is_copied_below_the_start():
     """The records that are still in the file were of a leader that an unclean election disowned. After a crash
     those that replaced the rest of them, of an earlier epoch, were cut off again (simulator seed 287)."""
