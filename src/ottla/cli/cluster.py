@@ -164,10 +164,9 @@ class LocalCluster:
         from ottla.config import ConfigError, Settings
         from ottla.config.settings import TABLE
 
-        for row in TABLE:
-            for name in (row.name, *(other for other, _ in row.also)):
-                if row.name in OF_EACH_NODE and name in settings:
-                    raise Failure(f"--config {name}: every node gets its own from ottla up", USAGE)
+        own = {name for row in TABLE if row.name in OF_EACH_NODE for name in row.names}
+        for name in own & settings.keys():
+            raise Failure(f"--config {name}: every node gets its own from ottla up", USAGE)
         try:
             for node in self.nodes.values():
                 Settings.of({**self._settings(node), **settings}, "--config")

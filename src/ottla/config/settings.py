@@ -67,6 +67,11 @@ class Setting:
     """Older or coarser names, best first, each with the factor that makes it the main unit."""
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """All that it may be called."""
+        return (self.name, *(other for other, _ in self.also))
+
+    @property
     def is_optional(self) -> bool:
         """Whether it may be left without any value."""
         return self.kind in (OPTIONAL_TEXT, SELECTOR)
@@ -911,6 +916,4 @@ def _table() -> tuple[Setting, ...]:
 
 
 TABLE: tuple[Setting, ...] = _table()
-NAMES: frozenset[str] = frozenset(
-    name for row in TABLE for name in (row.name, *(other for other, _ in row.also))
-)
+NAMES: frozenset[str] = frozenset(name for row in TABLE for name in row.names)

@@ -17,9 +17,6 @@ from ottla.runtime import near
 from ottla.runtime.seams import AcceptedConnection, Connection
 from ottla.runtime.sockets import RealNetwork, SocketConnection
 
-with socket.socket(socket.AF_UNIX) as plain:
-    UNASKED_BYTES = plain.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-
 pytestmark = pytest.mark.skipif(not near.IS_SERVED, reason="only Linux has abstract names")
 
 
@@ -89,10 +86,11 @@ def test_both_ends_of_the_second_door_take_more_at_once_than_the_system_gives_un
     async def scenario(meeting: Meeting) -> None:
         listener = await meeting.node.listen("127.0.0.1", 0, meeting.accept, frame_bytes_max=100)
         node = await meeting.greet(meeting.node, *listener.address)
+        with socket.socket(socket.AF_UNIX) as plain:
+            unasked = plain.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
         for connection in (node, meeting.came[0]):
             assert isinstance(connection, SocketConnection)
-            has = connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-            assert has > UNASKED_BYTES
+            assert connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) > unasked
         node.abort()
         listener.close()
 

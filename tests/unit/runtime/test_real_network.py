@@ -308,3 +308,37 @@ def test_run_gives_a_node_its_runtime_on_uvloop() -> None:
 
     assert run(main()).startswith("uvloop")
     assert RealClock().wall_ms() > 1_600_000_000_000
+
+
+class NeverFull:
+    """A loop that nobody has to ask when there is room."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> object:
+        assert name != "add_writer", "the system's buffer has room"
+        return getattr(self._loop, name)
+
+
+def test_who_has_used_up_its_turn_has_another_without_asking_whether_there_is_room(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets_module, "WRITE_BYTES_PER_TURN", 1000)
+
+    async def scenario(server: Server) -> None:
+        loop = asyncio.get_running_loop()
+        client = await server.raw_client()
+        connection = server.peers[-1].connection
+        monkeypatch.setattr(server.network, "loop", NeverFull(loop))
+        chunks = [bytes([number]) * 900 for number in range(20)]
+        connection.send(chunks)
+        received = b""
+        async with asyncio.timeout(10):
+            while len(received) < 20 * 900:
+                received += await loop.sock_recv(client, 1 << 16)
+        assert received == b"".join(chunks)
+        assert connection.queued_bytes == 0
+        client.close()
+
+    play(scenario)
