@@ -18,9 +18,11 @@ from support.txn_wire import Producer
 NewTopic = Callable[..., str]
 
 
-def ottla(cluster: ProcessCluster, *words: str) -> subprocess.CompletedProcess[str]:
+def ottla(
+    cluster: ProcessCluster, *words: str, under: str = "transactions"
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(OTTLA), "transactions", *words, "--bootstrap", cluster.bootstrap],
+        [str(OTTLA), under, *words, "--bootstrap", cluster.bootstrap],
         capture_output=True,
         text=True,
         timeout=60,
@@ -80,6 +82,25 @@ def test_a_transaction_is_aborted_in_the_partition_where_it_hangs(
     wait_until(lambda: read(cluster.bootstrap, topic) == ["of cli-two"], 10, "it is read")
     none_left = ottla(cluster, "abort", "--topic", topic)
     assert none_left.returncode == errors.NOT_FOUND
+
+
+def test_read_committed_shows_nothing_of_open_and_aborted_transactions_and_ends_before_the_open_one(
+    cluster: ProcessCluster, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    assert opened(cluster, "cli-done", topic).end(True) is ErrorCode.NONE
+    assert opened(cluster, "cli-undone", topic).end(False) is ErrorCode.NONE
+    opened(cluster, "cli-still-open", topic)
+
+    def consumed(*words: str) -> list[str]:
+        done = ottla(cluster, topic, "--exit", *words, under="consume")
+        assert done.returncode == errors.OK, done.stderr
+        return done.stdout.splitlines()
+
+    committed = ("--isolation-level", "read_committed")
+    assert consumed() == ["of cli-done", "of cli-undone", "of cli-still-open"]
+    assert consumed(*committed) == ["of cli-done"]
+    assert consumed(*committed, "--offset", "end") == []
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 BATCH_BYTES_MAX = 512 * 1024
 BATCH_RECORDS_MAX = 10_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class Isolation(StrEnum):
+    read_uncommitted = "read_uncommitted"
+    read_committed = "read_committed"
 
 
 def produce(
@@ -159,6 +165,10 @@ def consume(
     ] = None,
     exit: Annotated[bool, typer.Option("-e", "--exit", help="Stop at the present end.")] = False,
     keys: Annotated[bool, typer.Option("--keys", help="Print KEY, a tab, VALUE.")] = False,
+    isolation_level: Annotated[
+        Isolation,
+        typer.Option(help="read_committed: nothing of transactions that are open or aborted."),
+    ] = Isolation.read_uncommitted,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
     timeout: TimeoutOption = 30.0,
@@ -169,7 +179,12 @@ def consume(
     With --format json, an object each. Goes on until Ctrl-C, --count or --exit.
     """
     with connect(bootstrap, dir, timeout, topic=topic) as blocking:
-        blocking.run(_consume(blocking.client, topic, partition, offset, count, exit, keys, format))
+        committed = isolation_level is Isolation.read_committed
+        blocking.run(
+            _consume(
+                blocking.client, topic, partition, offset, count, exit, keys, committed, format
+            )
+        )
 
 
 async def _consume(
@@ -180,17 +195,24 @@ async def _consume(
     count: int | None,
     exit: bool,
     keys: bool,
+    committed: bool,
     format: Format,
 ) -> None:
     import asyncio
+
+    from ottla.client.client import LATEST
 
     described = await client.topic(topic)
     known = sorted(each.partition for each in described.partitions)
     for number in chosen or []:
         if number not in known:
             raise Failure(f"topic {topic} has no partition {number}, only {len(known)}", NOT_FOUND)
-    positions = {number: await _start(client, topic, number, offset) for number in chosen or known}
-    ends = {number: await client.offset(topic, number, -1) for number in positions} if exit else {}
+
+    async def offset_at(number: int, timestamp: int) -> int:
+        return await client.offset(topic, number, timestamp, committed=committed)
+
+    positions = {number: await _start(offset_at, number, offset) for number in chosen or known}
+    ends = {number: await offset_at(number, LATEST) for number in positions} if exit else {}
     beyond = [number for number in ends if positions[number] > ends[number]]
     if beyond:
         where = ", ".join(f"{topic}-{number} ends at {ends[number]}" for number in beyond)
@@ -200,7 +222,7 @@ async def _consume(
     async def fetch(number: int) -> None:
         nonlocal left
         while (left is None or left > 0) and (not exit or positions[number] < ends[number]):
-            fetched = await client.fetch(topic, number, positions[number])
+            fetched = await client.fetch(topic, number, positions[number], committed=committed)
             for record in fetched.records:
                 if left == 0 or (exit and record.offset >= ends[number]):
                     return
@@ -225,21 +247,24 @@ async def _consume(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _start(client: Client, topic: str, partition: int, offset: str) -> int:
-    earliest, latest = -2, -1
+async def _start(
+    offset_at: Callable[[int, int], Awaitable[int]], partition: int, offset: str
+) -> int:
+    from ottla.client.client import EARLIEST, LATEST
+
     if offset in ("beginning", "earliest"):
-        return await client.offset(topic, partition, earliest)
+        return await offset_at(partition, EARLIEST)
     if offset in ("end", "latest"):
-        return await client.offset(topic, partition, latest)
+        return await offset_at(partition, LATEST)
     number = offset.removeprefix("@")
     if not number.lstrip("-").isdigit():
         raise Failure(f"--offset {offset}: is beginning, end, a number, -N or @MS", USAGE)
     if offset.startswith("@"):
-        return await client.offset(topic, partition, int(number))
+        return await offset_at(partition, int(number))
     if int(number) >= 0:
         return int(number)
-    first = await client.offset(topic, partition, earliest)
-    return max(first, await client.offset(topic, partition, latest) + int(number))
+    first = await offset_at(partition, EARLIEST)
+    return max(first, await offset_at(partition, LATEST) + int(number))
 
 
 def _show(topic: str, partition: int, record: Record, keys: bool, format: Format) -> None:

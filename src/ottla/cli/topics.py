@@ -350,7 +350,7 @@ def replicas(
             for each in found
         ],
     )
-    print("\nEach replica is asked in turn: while records arrive, these are different moments.")
+    print("\nEach broker is asked in turn: while records arrive, these are different moments.")
 
 
 def by_number(topic: Topic) -> list[Partition]:

@@ -19,7 +19,7 @@ from ottla.client.model import (
     Fetched,
     Marker,
     Metadata,
-    Partition,
+    Offsets,
     Quorum,
     QuorumReplica,
     Reassignment,
@@ -353,18 +353,23 @@ class Client:
 
     # -- offsets and replicas
 
-    async def offset(self, topic: str, partition: int, timestamp: int) -> int:
-        """Of the first record at or after a time (ms), or EARLIEST, or LATEST; the end if none is."""
+    async def offset(
+        self, topic: str, partition: int, timestamp: int, *, committed: bool = False
+    ) -> int:
+        """Of the first record at or after a time (ms), or EARLIEST, or LATEST; the end if none is. To who reads
+        `committed` records the log ends where the first open transaction begins."""
+        isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
 
         async def attempt() -> int:
             leader = await self.leader(topic, partition)
+            asked = (leader, topic, partition)
             try:
-                found = await self._ask_offset(leader, topic, partition, timestamp, CONSUMER)
+                found = await self._ask_offset(*asked, timestamp, CONSUMER, isolation)
             except (KafkaError, OSError):
                 self._topics.pop(topic, None)
                 raise
             if found < 0:
-                return await self._ask_offset(leader, topic, partition, LATEST, CONSUMER)
+                return await self._ask_offset(*asked, LATEST, CONSUMER, isolation)
             return found
 
         return await self.connections.retrying(attempt)
@@ -372,67 +377,92 @@ class Client:
     async def replicas(self, topic: str) -> list[Replica]:
         """Every copy of every partition, each described by the broker that holds it."""
         described = (await self.metadata([topic])).topics[0]
+        partitions = sorted(described.partitions, key=lambda each: each.partition)
+        copies: dict[int, dict[int, Offsets]] = {}
+        for broker in sorted({broker for each in partitions for broker in each.replicas}):
+            held = [each.partition for each in partitions if broker in each.replicas]
+            copies[broker] = await self._copies(described, broker, held)
         result: list[Replica] = []
-        for partition in sorted(described.partitions, key=lambda each: each.partition):
-            found = {
-                broker: await self._replica(described, partition, broker)
-                for broker in partition.replicas
-            }
-            leader = found.get(partition.leader)
-            for replica in found.values():
-                lag = None
-                if (
-                    leader is not None
-                    and leader.log_end is not None
-                    and replica.log_end is not None
-                ):
-                    lag = max(0, leader.log_end - replica.log_end)
-                result.append(replica._replace(lag=lag))
+        for partition in partitions:
+            number, leader = partition.partition, partition.leader
+            of_leader = copies.get(leader, {}).get(number)
+            for broker in partition.replicas:
+                in_sync = broker in partition.isr
+                replica = Replica(number, broker, broker == leader, in_sync, None, None, None, None)
+                found = copies[broker].get(number)
+                if found is not None:
+                    replica = replica._replace(
+                        log_start=found.log_start,
+                        log_end=found.log_end,
+                        high_watermark=found.high_watermark,
+                    )
+                    if of_leader is not None:
+                        replica = replica._replace(lag=max(0, of_leader.log_end - found.log_end))
+                result.append(replica)
         return result
 
-    async def _replica(self, topic: Topic, partition: Partition, broker: int) -> Replica:
-        start = end = high_watermark = None
+    async def _copies(
+        self, topic: Topic, broker: int, partitions: Sequence[int]
+    ) -> dict[int, Offsets]:
+        """What a broker says of its copies; of those that it does not tell about, nothing, and nothing if it is down."""
         try:
-            start, end = [
-                await self._ask_offset(
-                    broker, topic.name, partition.partition, timestamp, DEBUGGING_REPLICA
+            starts, ends = [
+                await self._ask_offsets(
+                    broker, topic.name, partitions, timestamp, DEBUGGING_REPLICA
                 )
                 for timestamp in (EARLIEST, LATEST)
             ]
-            answer = await self._fetch(broker, topic, partition.partition, start, max_bytes=1)
-            check(answer.error, f"{topic.name}-{partition.partition} on broker {broker}")
-            high_watermark = answer.high_watermark
+            known = {
+                number: int(starts[number].offset)
+                for number in partitions
+                if not int(starts[number].error_code) and not int(ends[number].error_code)
+            }
+            fetched = await self._fetch(broker, topic, known, max_bytes=1) if known else {}
         except (KafkaError, OSError, TimeoutError):
-            # A broker that is down or does not tell leaves its columns empty; the others still answer.
-            high_watermark = None
-        return Replica(
-            partition.partition,
-            broker,
-            broker == partition.leader,
-            broker in partition.isr,
-            start,
-            end,
-            high_watermark,
-            None,
-        )
+            return {}
+        return {
+            number: Offsets(
+                start,
+                int(ends[number].offset),
+                None if fetched[number].error else fetched[number].high_watermark,
+            )
+            for number, start in known.items()
+        }
 
     async def _ask_offset(
-        self, broker: int, topic: str, partition: int, timestamp: int, replica: int
+        self,
+        broker: int,
+        topic: str,
+        partition: int,
+        timestamp: int,
+        replica: int,
+        isolation: int = READ_UNCOMMITTED,
     ) -> int:
-        asked = {
-            "partition_index": partition,
-            "current_leader_epoch": -1,
-            "timestamp": timestamp,
-        }
+        answer = await self._ask_offsets(broker, topic, [partition], timestamp, replica, isolation)
+        check(answer[partition].error_code, f"{topic}-{partition} on broker {broker}")
+        return int(answer[partition].offset)
+
+    async def _ask_offsets(
+        self,
+        broker: int,
+        topic: str,
+        partitions: Sequence[int],
+        timestamp: int,
+        replica: int,
+        isolation: int = READ_UNCOMMITTED,
+    ) -> dict[int, Any]:
+        """By partition, each with its own error."""
+        asked = [
+            {"partition_index": number, "current_leader_epoch": -1, "timestamp": timestamp}
+            for number in partitions
+        ]
         fields = {
             "replica_id": replica,
-            "isolation_level": 0,
-            "topics": [{"name": topic, "partitions": [asked]}],
+            "isolation_level": isolation,
+            "topics": [{"name": topic, "partitions": asked}],
         }
         answer = await self.connections.ask(ApiKey.LIST_OFFSETS, fields, broker=broker)
-        found = answer.topics[0].partitions[0]
-        check(found.error_code, f"{topic}-{partition} on broker {broker}")
-        return int(found.offset)
+        return {int(found.partition_index): found for found in answer.topics[0].partitions}
 
     async def leader(self, topic: str, partition: int) -> int:
         """As far as is known. KafkaError if the partition does not exist or has none now."""
@@ -469,15 +499,12 @@ class Client:
             leader = await self.leader(topic, partition)
             described = await self.topic(topic)
             try:
-                answer = await self._fetch(
-                    leader,
-                    described,
-                    partition,
-                    offset,
-                    max_bytes,
-                    max_wait_ms,
-                    READ_COMMITTED if committed else READ_UNCOMMITTED,
+                isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
+                asked = {partition: offset}
+                fetched = await self._fetch(
+                    leader, described, asked, max_bytes, max_wait_ms, isolation
                 )
+                answer = fetched[partition]
                 check(answer.error, f"{topic}-{partition} at offset {offset}")
             except (KafkaError, OSError):
                 self._topics.pop(topic, None)
@@ -490,12 +517,12 @@ class Client:
         self,
         broker: int,
         topic: Topic,
-        partition: int,
-        offset: int,
+        offsets: Mapping[int, int],
         max_bytes: int,
         max_wait_ms: int = 0,
-        isolation_level: int = 0,
-    ) -> FetchedPartition:
+        isolation_level: int = READ_UNCOMMITTED,
+    ) -> dict[int, FetchedPartition]:
+        """From an offset of each partition on, at most `max_bytes` in all, but a whole batch where there is one."""
         channel = await self.connections.to(broker)
         version = channel.version_for(ApiKey.FETCH)
         if topic.id is None:
@@ -516,6 +543,7 @@ class Client:
                     log_start_offset=-1,
                     max_bytes=max_bytes,
                 )
+                for partition, offset in offsets.items()
             ],
         )
 
@@ -525,7 +553,7 @@ class Client:
         body = fetch_codec.write_request(version, request)
         answer = await self.connections.call(channel, ApiKey.FETCH, version, body, read)
         check(answer.error, f"fetch from broker {broker}")
-        return answer.partitions[0]
+        return {each.partition: each for each in answer.partitions}
 
 
 def _quorum_replicas(answer: Iterable[Any]) -> tuple[QuorumReplica, ...]:

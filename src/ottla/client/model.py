@@ -85,6 +85,15 @@ class Config(NamedTuple):
     sensitive: bool
 
 
+class Offsets(NamedTuple):
+    """Of one copy of a partition."""
+
+    log_start: int
+    log_end: int
+    high_watermark: int | None
+    """None: it moved on while it was asked."""
+
+
 class Replica(NamedTuple):
     """One copy of a partition, as the broker that holds it describes it. None: it did not answer."""
 
