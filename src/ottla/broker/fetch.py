@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from ottla.broker.cold import ColdReads
 from ottla.broker.directory import ClusterView
 from ottla.broker.quotas import ClientQuotas
 from ottla.broker.replicas import News, ReplicaManager, Sleeper
@@ -17,7 +18,8 @@ from ottla.broker.server import Request, ServerConnection
 from ottla.broker.throttle import ReplicationThrottle
 from ottla.broker.waiting import Deadlines, Line
 from ottla.config.settings import Settings
-from ottla.log.errors import LogDirError
+from ottla.log.errors import LogDirError, NotInMemory
+from ottla.log.log import LOOKING_BYTES
 from ottla.replica.partition import Partition, Role
 from ottla.replica.sessions import (
     FINAL_EPOCH,
@@ -69,6 +71,7 @@ class FetchHandler:
         self.cluster = cluster
         self.clock = runtime.clock
         self.deadlines = Deadlines(runtime.clock)
+        self.cold_reads = ColdReads()
         self._bytes_max = settings.fetch_max_bytes
         self.is_rack_aware = settings.replica_selector_class == RACK_AWARE
         self._cache = SessionCache(
@@ -145,6 +148,36 @@ class FetchHandler:
             session.id = NO_SESSION
 
 
+class ColdPartition:
+    """What a session wants of one partition is on its way from the disk."""
+
+    __slots__ = ("_connection", "_known", "_watch", "is_index", "is_superseded", "offset", "size")
+
+    def __init__(
+        self,
+        watch: SessionWatch,
+        known: SessionPartition,
+        missing: NotInMemory,
+        connection: ServerConnection,
+    ) -> None:
+        self._watch = watch
+        self._known = known
+        self._connection = connection
+        self.offset = known.fetch.fetch_offset
+        self.size = max(1, missing.range.size - LOOKING_BYTES)
+        """Of the records that may be read when it has come."""
+        self.is_index = missing.is_index
+        self.is_superseded = False
+
+    @property
+    def is_wanted(self) -> bool:
+        """Also if the request that asked for it was answered meanwhile, without it: its sender will ask again."""
+        return not (self.is_superseded or self._connection.closed)
+
+    def brought(self) -> None:
+        self._watch.brought(self._known, self)
+
+
 class SessionWatch:
     """A session at work: hears of news, holds the parked request."""
 
@@ -153,6 +186,9 @@ class SessionWatch:
         self._session = session
         self._watched: dict[Partition, SessionPartition] = {}
         self._parked: ParkedFetch | None = None
+        self._coming: dict[SessionPartition, ColdPartition] = {}
+        self._at_hand: dict[SessionPartition, ColdPartition] = {}
+        """What came from the disk and was not read yet."""
         self._waits_for = News.ROLE | (News.LOG_END if session.is_follower else News.HIGH_WATERMARK)
         # Consumers read from followers: these must learn of commits at once (KAFKA-9731). Without a session
         # nobody remembers what the follower knows, and every fetch would be answered at once.
@@ -177,6 +213,22 @@ class SessionWatch:
         if self._parked is not None:
             self._parked.look_again(now)
 
+    def _bring(self, known: SessionPartition, missing: NotInMemory, request: Request) -> None:
+        coming = self._coming.get(known)
+        if coming is not None:
+            if coming.offset == known.fetch.fetch_offset:
+                return
+            coming.is_superseded = True
+        coming = self._coming[known] = ColdPartition(self, known, missing, request.connection)
+        self._handler.cold_reads.bring(missing.range, coming)
+
+    def brought(self, known: SessionPartition, coming: ColdPartition) -> None:
+        if self._coming.get(known) is coming:
+            del self._coming[known]
+            if not coming.is_index:
+                self._at_hand[known] = coming
+            self.wake(self.now())
+
     def _resolve(self, known: SessionPartition) -> Partition | ErrorCode:
         asked = known.fetch
         found = self._handler.replicas.find(asked.topic, asked.topic_id, asked.partition)
@@ -198,6 +250,8 @@ class SessionWatch:
             self._forget(partition)
         self._session.partitions.clear()
         self._session.hot.clear()
+        self._coming.clear()
+        self._at_hand.clear()
 
     # -- one request ---------------------------------------------------------------------------------
 
@@ -207,6 +261,10 @@ class SessionWatch:
             self._handler.keep_within_limit(self._session)
         if removed:
             gone = set(removed)
+            for known in gone:
+                self._at_hand.pop(known, None)
+                if (coming := self._coming.pop(known, None)) is not None:
+                    coming.is_superseded = True
             for partition in [p for p, known in self._watched.items() if known in gone]:
                 self._forget(partition)
         parked = ParkedFetch(self, request, fetch, self._handler.bytes_max(request, fetch))
@@ -239,6 +297,8 @@ class SessionWatch:
             says_all = total == 0 and not held_back
             allowed = 0 if held_back else bytes_max - total
             answer = self._read(request, fetch, known, allowed, says_all, now)
+            if known in self._coming:
+                says_all = False
             size = 0 if answer.records is None else _size(answer)
             if limits_leader and size:
                 self._note_sent(known, fetch.replica_id, size)
@@ -284,10 +344,21 @@ class SessionWatch:
             found = resolved
         max_bytes = asked.max_bytes if asked.max_bytes < remaining else remaining
         handler = self._handler
+        may_wait = fetch.max_wait_ms <= 0  # it wants an answer now, and may not ask again
+        came = self._at_hand.pop(known, None) if self._at_hand else None
+        if came is not None and came.offset == asked.fetch_offset:
+            may_wait = True  # if it should be gone from memory again
+            max_bytes = min(max_bytes, came.size)
         try:
             if fetch.replica_id >= 0:
                 return found.serve_follower(
-                    asked, fetch.replica_id, fetch.replica_epoch, max_bytes, at_least_one, now
+                    asked,
+                    fetch.replica_id,
+                    fetch.replica_epoch,
+                    max_bytes,
+                    at_least_one,
+                    now,
+                    may_wait,
                 )
             if handler.is_rack_aware and fetch.rack_id:
                 near = found.nearest_replica(fetch.rack_id, asked.fetch_offset, self._rack_of)
@@ -299,7 +370,11 @@ class SessionWatch:
                 max_bytes,
                 at_least_one,
                 from_follower=request.version >= FROM_FOLLOWER_SINCE,
+                may_wait=may_wait,
             )
+        except NotInMemory as missing:
+            self._bring(known, missing, request)
+            return found.without_records()
         except LogDirError as error:
             handler.replicas.directory_failed(error)
             code = ErrorCode.KAFKA_STORAGE_ERROR

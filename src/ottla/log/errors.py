@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ottla.runtime.seams import FileRange
+
 
 class LogDirError(Exception):
     """The disk under a log directory failed. Nothing in that directory may be written any more."""
@@ -10,6 +12,16 @@ class LogDirError(Exception):
         super().__init__(f"log directory {directory} failed: {cause}")
         self.directory = directory
         self.cause = cause
+
+
+class NotInMemory(Exception):
+    """What is to be read has to come from the disk first, and whoever reads would not wait for that. `range` is the
+    beginning of it, with a little more in which to look where it ends; or the index, which says where it is."""
+
+    def __init__(self, range: FileRange, *, is_index: bool = False) -> None:
+        super().__init__(f"{range.size} bytes at {range.position} of {range.file.path}")
+        self.range = range
+        self.is_index = is_index
 
 
 class CorruptLog(Exception):

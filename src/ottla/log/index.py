@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from struct import Struct
 
-from ottla.runtime.seams import Disk, File
+from ottla.runtime.seams import Disk, File, FileRange
 
 OFFSET_ROW = Struct(">ii")
 """Relative offset of a batch's last record, position of the batch."""
@@ -26,7 +26,16 @@ ROWS_READ_AT_ONCE = 512
 class Index:
     """Rows in the file, then rows in memory that are not there yet."""
 
-    __slots__ = ("_disk", "_row", "_rows_written", "_tail", "count", "last", "path")
+    __slots__ = (
+        "_disk",
+        "_row",
+        "_rows_written",
+        "_tail",
+        "_was_looked_for",
+        "count",
+        "last",
+        "path",
+    )
 
     def __init__(self, disk: Disk, path: str, row: Struct) -> None:
         self._disk = disk
@@ -36,6 +45,7 @@ class Index:
         self.path = path
         self.count = 0
         self.last: tuple[int, int] | None = None
+        self._was_looked_for = False
 
     @classmethod
     def load(cls, disk: Disk, path: str, row: Struct) -> Index | None:
@@ -100,6 +110,16 @@ class Index:
         finally:
             file.close()
         return _floor(block, row, column, value)
+
+    def not_in_memory(self) -> FileRange | None:
+        """The rows in the file, if they have to come from the disk. Asked once: afterwards they have come, and
+        whoever reads the segment keeps them there."""
+        if self._was_looked_for or not self._rows_written:
+            return None
+        self._was_looked_for = True
+        size = self._rows_written * self._row.size
+        file = self._disk.open(self.path)
+        return FileRange(file, 0, size) if file.in_memory(0, size) < size else None
 
     def truncate(self, column: int, value: int) -> None:
         """Keep the rows whose `column` is at most `value`, in the file too."""

@@ -24,10 +24,11 @@ from zlib import crc32
 from ottla.log import checkpoints, recovery, times
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.config import LogConfig
-from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError
+from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, NotInMemory
 from ottla.log.producers import ProducerState
 from ottla.log.rewriting import as_configured, must_rewrite
 from ottla.log.segment import RELATIVE_MAX, SEGMENT_KINDS, SWAP, OpenFiles, Segment
+from ottla.log.unflushed import NO_LIMIT, Unflushed
 from ottla.records.batch import (
     Batch,
     CorruptBatch,
@@ -40,9 +41,12 @@ from ottla.runtime.seams import Buffer, Disk, FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
 
-NO_LIMIT = (1 << 63) - 1
 DELETE_SUFFIX = "-delete"
 NAME_BYTES_MAX = 255
+BROUGHT_BYTES = 1024 * 1024
+"""So much is brought from the disk at a time, or the first batch if that is larger."""
+LOOKING_BYTES = 16 * 1024
+"""To find a batch, so much is read at a time."""
 CALLS_PER_COPIED_BATCH_MAX = 26
 """Budget, counted by test_counted_work: what a follower may call for each batch that it copies."""
 
@@ -122,19 +126,9 @@ class Log:
         self._doomed: dict[str, int] = {}
         """Files that wait for their removal, and when it is due. A segment cut away, begun anew and cut
         away again has taken the place of the first."""
-        self._names_unflushed = not clean
-        """Files were created, renamed or removed since the directory was flushed last."""
-        self._metadata_unflushed = not clean
-        self._cut_unflushed = not clean
-        """The newest file was shortened since it was flushed last."""
-        self._cut_may_come_back = not clean
-        """No flush that began after the last cut has ended: a power loss may undo the cut."""
-        self._plans_outstanding = 0
+        self._unflushed = Unflushed(everything=not clean)
         self._epochs_text = b""
         """What their file has to say, as it was last decided."""
-        self._lowest_cut = NO_LIMIT
-        """The lowest offset the log was cut to while a flush was under way."""
-        self._unflushed_since_ms: int | None = None
         self._gone = False
 
     # Opening and closing
@@ -171,7 +165,7 @@ class Log:
         except OSError as error:
             raise LogDirError(directory, error) from error
         log = cls(disk, files, directory, topic, partition, topic_id, config, loaded, 0, True, None)
-        log._metadata_unflushed = log._names_unflushed = True
+        log._unflushed.identity = log._unflushed.names = True
         return log
 
     @classmethod
@@ -238,7 +232,7 @@ class Log:
                     file = self._disk.open(path)
                     file.flush()
                     file.close()
-                self._names_unflushed = True
+                self._unflushed.names = True
             except OSError as error:
                 self._fail(error)
             self.flush()
@@ -494,18 +488,18 @@ class Log:
         assert base >= self.log_end and base > active.base, (base, self.log_end, active.base)
         created_ms = active.created_ms if now_ms is None else now_ms
         try:
-            if self._cut_may_come_back:
+            if self._unflushed.cut_may_come_back:
                 # Files are lost and kept apart. If this one came back as it was before the cut, and the next one
                 # stayed, the log would go on from records that it had dropped, and nobody could tell.
                 active.opened().flush()
-                self._cut_may_come_back = False
+                self._unflushed.cut_may_come_back = False
             active.seal()
             self._snapshots.take(self.producers, base)
             segment = Segment.create(self._disk, self._files, self.path, base, created_ms)
         except OSError as error:
             self._fail(error)
         self._segments.append(segment)
-        self._names_unflushed = True
+        self._unflushed.names = True
         self._unsettled()
         return segment
 
@@ -519,10 +513,17 @@ class Log:
     # Reading
 
     def read(
-        self, offset: int, *, max_bytes: int, end_offset: int, at_least_one: bool = True
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        end_offset: int,
+        at_least_one: bool = True,
+        may_wait: bool = True,
     ) -> ReadResult:
         """Whole batches from the one that holds `offset`, none reaching `end_offset`, within `max_bytes`
-        (the first is returned though larger if `at_least_one`)."""
+        (the first is returned though larger if `at_least_one`). Unless it `may_wait` for the disk, less where
+        memory holds less, or NotInMemory."""
         if not self.log_start <= offset <= self.log_end:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -540,31 +541,57 @@ class Log:
         ):
             return ReadResult(newest, end_offset)
         try:
-            return self._read(offset, max_bytes, end_offset, at_least_one)
+            return self._read(offset, max_bytes, end_offset, at_least_one, may_wait)
         except OSError as error:
             self._fail(error)
 
-    def _read(self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool) -> ReadResult:
+    def _read(
+        self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool, may_wait: bool
+    ) -> ReadResult:
         segments = self._segments
         number = len(segments) - 1
         if offset < segments[-1].base:
             number = bisect_right(segments, offset, key=_base) - 1
+        in_memory_to = NO_LIMIT
         while True:
             segment = segments[number]
+            if not may_wait:
+                in_memory_to = self._in_memory_to(segment, offset, max_bytes)
             start = segment.locate(offset)
             if start.position < segment.size or number == len(segments) - 1:
                 break
             number += 1  # in a gap at the end of the segment
         end = segment.locate(end_offset)
-        if end.position - start.position > max_bytes:
-            end = segment.cut_at(start, max_bytes, end)
+        limit = min(max_bytes, in_memory_to - start.position)
+        if end.position - start.position > limit:
+            end = segment.cut_at(start, limit, end)
             if end.position - start.position > max_bytes and not at_least_one:
                 return ReadResult(None, offset)
             segment.remember(end)
+        if end.position > in_memory_to:  # already with the first batch
+            size = end.position - start.position + LOOKING_BYTES
+            raise NotInMemory(FileRange(segment.opened(), start.position, size))
         size = end.position - start.position
         if size <= 0:
             return ReadResult(None, offset)
         return ReadResult(FileRange(segment.opened(), start.position, size), end.offset)
+
+    @staticmethod
+    def _in_memory_to(segment: Segment, offset: int, max_bytes: int) -> int:
+        """Up to which position of its file records from this offset on can be read at once. NotInMemory if not even
+        those with which the search begins. What was appended not long ago is taken to be there."""
+        if segment.is_recent(offset):
+            return NO_LIMIT
+        if (rows := segment.index.not_in_memory()) is not None:
+            raise NotInMemory(rows, is_index=True)
+        position = segment.looks_from(offset)
+        wanted = min(max_bytes + LOOKING_BYTES, segment.size - position)
+        file = segment.opened()
+        found = file.in_memory(position, wanted)
+        if found < wanted and found <= LOOKING_BYTES:
+            size = min(wanted, BROUGHT_BYTES + LOOKING_BYTES)
+            raise NotInMemory(FileRange(file, position, size))
+        return position + found if position + found < segment.size else NO_LIMIT
 
     def offset_for_timestamp(self, ts_ms: int, end_offset: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record at least as new, below `end_offset`."""
@@ -670,7 +697,7 @@ class Log:
             self._lower_recovery_point(cut)
             self._lower_high_watermark(cut)
             if self._snapshots.remove_above(cut):
-                self._names_unflushed = True
+                self._unflushed.names = True
             if keep < len(self._segments):
                 # Newest first: a crash in between leaves a shorter log, not one with a hole.
                 self._retire(list(reversed(self._segments[keep:])), 0)
@@ -704,7 +731,7 @@ class Log:
         except OSError as error:
             self._fail(error)
         self._segments = [segment]
-        self._names_unflushed = True
+        self._unflushed.names = True
         self.log_start = self.log_end = self.high_watermark = new_start
         self._cut_below_flush(0)  # no flush under way has seen the new segment
         self.producers = ProducerState()
@@ -718,9 +745,7 @@ class Log:
         self.epochs.truncate_from_end(log_end)
 
     def _cut_below_flush(self, offset: int) -> None:
-        self._cut_unflushed = self._cut_may_come_back = True
-        if self._plans_outstanding:
-            self._lowest_cut = min(self._lowest_cut, offset)
+        self._unflushed.was_cut(offset)
         self._unsettled()
 
     def _lower_recovery_point(self, offset: int) -> None:
@@ -740,7 +765,7 @@ class Log:
         whole segments below the high watermark go; their files are removed later (`doomed_by`). Returns how many."""
         self._check_writable()
         doomed = self._expired(now_ms)
-        if not doomed or self._plans_outstanding:
+        if not doomed or self._unflushed.is_planned:
             return 0  # a plan may be writing the epochs: the next round finds the same
         if self.epochs.dirty:
             # Their batches are about to go: nobody could tell the epochs from them after a crash.
@@ -758,7 +783,7 @@ class Log:
         except OSError as error:
             self._fail(error)
         del self._segments[: len(doomed)]
-        self._names_unflushed = True
+        self._unflushed.names = True
         return len(doomed)
 
     def _expired(self, now_ms: int) -> list[Segment]:
@@ -829,7 +854,7 @@ class Log:
         except OSError as error:
             self._fail(error)
         self._segments[first:end] = [new]
-        self._names_unflushed = True
+        self._unflushed.names = True
 
     # Flushing
 
@@ -845,32 +870,19 @@ class Log:
     def is_settled(self) -> bool:
         """Nothing here becomes due for a flush by time alone. (What `flush.messages` asks for is flushed
         with the append that reaches it.)"""
-        return (
-            not self._plans_outstanding
-            and not self._metadata_unflushed
-            and not self._cut_may_come_back
-            and self.config.flush_ms >= NO_LIMIT
-            and self._active.base <= self.recovery_point
-        )
+        return self._unflushed.is_settled(self.config, self._has_unflushed_segments)
 
     def flush_due(self, now_ms: int) -> bool:
         """Whether flush.messages, flush.ms, a finished segment or a cut asks for a flush now, and none is
         under way."""
-        if self._plans_outstanding:
-            return False
-        if self._cut_may_come_back:
-            return True
-        unflushed = self.log_end - self.recovery_point
-        if not unflushed:
-            self._unflushed_since_ms = None
-            return False
-        if self._unflushed_since_ms is None:
-            self._unflushed_since_ms = now_ms
-        return (
-            unflushed >= self.config.flush_messages
-            or now_ms - self._unflushed_since_ms >= self.config.flush_ms
-            or self._active.base > self.recovery_point
-        )
+        records = self.log_end - self.recovery_point
+        finished = self._has_unflushed_segments
+        return self._unflushed.is_due(now_ms, self.config, records, finished)
+
+    @property
+    def _has_unflushed_segments(self) -> bool:
+        """Finished ones: what is in the newest may wait longer."""
+        return self._active.base > self.recovery_point
 
     def flush(self) -> None:
         """Flush everything now."""
@@ -882,7 +894,7 @@ class Log:
         self._check_writable()
         up_to = self.log_end
         unflushed: list[Segment] = []
-        if up_to > self.recovery_point or self._cut_unflushed:
+        if up_to > self.recovery_point or self._unflushed.cut:
             # With the one that ends at the recovery point: it may have been cut there.
             first = bisect_left(self._segments, self.recovery_point, key=_base) - 1
             unflushed = self._segments[max(0, first) :]
@@ -892,17 +904,16 @@ class Log:
                 files += [self._disk.open(index.path) for index in (segment.index, segment.times)]
                 if segment.aborted.is_on_disk:
                     files.append(self._disk.open(segment.aborted.path))
-            if self._metadata_unflushed:
+            if self._unflushed.identity:
                 files.append(self._disk.open(f"{self.path}/{checkpoints.PARTITION_METADATA}"))
         except OSError as error:
             self._fail(error)
         write_epochs = self._epochs_writer() if self.epochs.dirty else None
-        directories = [self.path] if self._names_unflushed or write_epochs else []
-        if self._metadata_unflushed:
+        directories = [self.path] if self._unflushed.names or write_epochs else []
+        if self._unflushed.identity:
             directories.append(self.directory)
-        self.epochs.dirty = self._names_unflushed = False
-        self._metadata_unflushed = self._cut_unflushed = False
-        self._plans_outstanding += 1
+        self.epochs.dirty = False
+        self._unflushed.plan_all()
 
         def run() -> int:
             try:
@@ -921,24 +932,20 @@ class Log:
 
     def flushed(self, recovery_point: int) -> None:
         """A plan was carried out. What was cut away and written anew meanwhile is not part of it."""
-        self.recovery_point = max(self.recovery_point, min(recovery_point, self._lowest_cut))
-        self._unflushed_since_ms = None
-        if self._lowest_cut == NO_LIMIT:
-            self._cut_may_come_back = False
-        self._plan_done()
+        self.recovery_point = max(self.recovery_point, self._unflushed.flushed(recovery_point))
 
     def identity_plan(self) -> Callable[[], None] | None:
         """Make durable that this log is there and whose it is, soon after its creation: without that the
         data in it is worth nothing. A call that may be made in a thread, then `identity_flushed`. None
         if that is done, or a flush is under way that does it."""
-        if not self._metadata_unflushed or self._plans_outstanding or self.failed is not None:
+        unflushed = self._unflushed
+        if not unflushed.identity or unflushed.is_planned or self.failed is not None:
             return None
         try:
             file = self._disk.open(f"{self.path}/{checkpoints.PARTITION_METADATA}")
         except OSError as error:
             self._fail(error)
-        self._metadata_unflushed = False
-        self._plans_outstanding += 1
+        unflushed.plan_identity()
 
         def run() -> None:
             try:
@@ -952,29 +959,28 @@ class Log:
         return run
 
     def identity_flushed(self) -> None:
-        self._plan_done()
+        self._unflushed.carried_out()
 
     def epochs_plan(self) -> Callable[[], None] | None:
         """Bring leader-epoch-checkpoint up to date between flushes, for whoever reads the file: a call
         that may be made in a thread, then `epochs_written`. None if there is nothing to write, or a plan
         is being carried out that may be writing it already."""
-        if not self.epochs.dirty or self._plans_outstanding or self.failed is not None:
+        if not self.epochs.dirty or self._unflushed.is_planned or self.failed is not None:
             return None
         self.epochs.dirty = False
-        self._plans_outstanding += 1
+        self._unflushed.plan_nothing_of_this()
         return self._epochs_writer()
 
     def epochs_written(self) -> None:
-        self._plan_done()
+        self._unflushed.carried_out()
 
     def _epochs_writer(self) -> Callable[[], None]:
         self._epochs_text = checkpoints.epochs_text(self.epochs.entries)
 
         def write() -> None:
             written = None
-            while (
-                written is not self._epochs_text
-            ):  # the log was emptied while a plan wrote what it had before
+            # Again if the log was emptied while a plan wrote what it had before.
+            while written is not self._epochs_text:
                 written = self._epochs_text
                 # Durable once the directory is flushed; until then the old file serves recovery as well.
                 self._disk.replace(
@@ -982,11 +988,6 @@ class Log:
                 )
 
         return write
-
-    def _plan_done(self) -> None:
-        self._plans_outstanding -= 1
-        if not self._plans_outstanding:
-            self._lowest_cut = NO_LIMIT
 
     # Integrity
 

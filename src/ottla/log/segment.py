@@ -266,6 +266,15 @@ class Segment:
         position = self._resume.get(offset)
         return self.boundary(offset) if position is None else Place(position, offset)
 
+    def is_recent(self, offset: int) -> bool:
+        """`locate` need not look into the file for it."""
+        return offset > self._recent_floor
+
+    def looks_from(self, offset: int) -> int:
+        """Where in the file `locate` begins to look for an offset that is not recent."""
+        position = self._resume.get(offset)
+        return self._indexed_position(offset - 1) if position is None else position
+
     def boundary(self, offset: int) -> Place:
         """The same from the batches alone, not from where readers stopped."""
         if offset >= self.next_offset:

@@ -455,8 +455,10 @@ class Partition:
         max_bytes: int,
         at_least_one: bool,
         now: float,
+        may_wait: bool = True,
     ) -> FetchedPartition:
-        """A follower's fetch: says how far it is, gets what comes after, or learns where it diverges."""
+        """A follower's fetch: says how far it is, gets what comes after, or learns where it diverges.
+        NotInMemory, when its position is noted, if records have to come from the disk and it may not wait."""
         _, _, _, named_epoch, offset, last_epoch, log_start, _, _, _ = fetch
         follower = self.followers.get(replica_id)
         if named_epoch != self.leader_epoch and (error := self._check_epoch(named_epoch)):
@@ -471,9 +473,6 @@ class Partition:
                 return self._answer(None, diverging)
         if not log.log_start <= offset <= log_end:
             return self._failed(ErrorCode.OFFSET_OUT_OF_RANGE)
-        range = None
-        if offset < log_end:
-            range = self._read(offset, max_bytes, at_least_one, log_end)[0]
         advanced = offset != follower.log_end
         if log_start != follower.log_start:
             self.observer.log_start_advanced(self)
@@ -484,7 +483,9 @@ class Partition:
             self._maybe_expand_isr(now, follower)
         if advanced:
             self._advance_high_watermark(now)
-        return self._answer(range)
+        if offset >= log_end:
+            return self._answer(None)
+        return self._answer(self._read(offset, max_bytes, at_least_one, log_end, may_wait)[0])
 
     def _diverging(self, fetch: FetchPartition) -> tuple[int, int] | None:
         if fetch.last_fetched_epoch < 0:
@@ -505,9 +506,10 @@ class Partition:
         max_bytes: int,
         at_least_one: bool,
         from_follower: bool,
+        may_wait: bool = True,
     ) -> FetchedPartition:
         """A consumer's fetch, at the leader or, where the client knows how to ask for it, at a follower
-        near it (P03): only what is committed."""
+        near it (P03): only what is committed. NotInMemory if that has to come from the disk and it may not wait."""
         named_epoch = fetch.current_leader_epoch
         if named_epoch != self.leader_epoch and (error := self._check_epoch(named_epoch)):
             return self._failed(error)
@@ -522,18 +524,31 @@ class Partition:
                 # The consumer is ahead of this follower, not of the log: it tries again (P26).
                 return self._failed(ErrorCode.OFFSET_NOT_AVAILABLE)
             return self._failed(ErrorCode.OFFSET_OUT_OF_RANGE)
+        end = log.last_stable_offset if read_committed else log.high_watermark
+        range, next_offset = self._read(offset, max_bytes, at_least_one, end, may_wait)
         if not read_committed:
-            return self._answer(self._read(offset, max_bytes, at_least_one, log.high_watermark)[0])
-        range, next_offset = self._read(offset, max_bytes, at_least_one, log.last_stable_offset)
+            return self._answer(range)
         aborted = [] if range is None else log.aborted_transactions(offset, next_offset)
         return self._answer(range)._replace(
             aborted=[(each.producer_id, each.first_offset) for each in aborted]
         )
 
-    def _read(self, offset: int, max_bytes: int, at_least_one: bool, end: int) -> ReadResult:
+    def _read(
+        self, offset: int, max_bytes: int, at_least_one: bool, end: int, may_wait: bool
+    ) -> ReadResult:
         if offset >= end or (max_bytes <= 0 and not at_least_one):
             return ReadResult(None, offset)
-        return self.log.read(offset, max_bytes=max_bytes, end_offset=end, at_least_one=at_least_one)
+        return self.log.read(
+            offset,
+            max_bytes=max_bytes,
+            end_offset=end,
+            at_least_one=at_least_one,
+            may_wait=may_wait,
+        )
+
+    def without_records(self) -> FetchedPartition:
+        """An answer while its records are still on their way."""
+        return self._answer(None)
 
     def nearest_replica(
         self, rack: str, offset: int, rack_of: Callable[[int], str | None]

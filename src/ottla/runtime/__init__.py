@@ -19,6 +19,7 @@ from ottla.runtime.seams import (
     Listener,
     Network,
     Runtime,
+    frame_refused,
 )
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "Listener",
     "Network",
     "Runtime",
+    "frame_refused",
 ]

@@ -13,12 +13,18 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ottla.runtime.seams import Buffer
 
 IOV_MAX = 1024
 """How many buffers one vectored call takes on Linux and macOS."""
+RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+"""Only Linux can tell whether a read would wait, and not on every file system."""
+PROBE = [bytearray(1)]
+PROBE_EVERY_BYTES = 128 * 1024
+"""Systems read ahead about so much: that one place is in memory says nothing of what lies farther off."""
+BRING_BYTES = 256 * 1024
 
 
 def _sync(descriptor: int) -> None:
@@ -102,17 +108,51 @@ class RealFile:
             missing -= len(data)
         return b"".join(parts)
 
+    def in_memory(self, position: int, size: int) -> int:
+        if not RWF_NOWAIT:
+            return size
+        end = position + size
+        place = position
+        try:
+            while place < end:
+                os.preadv(self._descriptor, PROBE, place, RWF_NOWAIT)
+                place += PROBE_EVERY_BYTES
+            place = end - 1
+            os.preadv(self._descriptor, PROBE, place, RWF_NOWAIT)
+        except BlockingIOError:
+            return max(0, place - PROBE_EVERY_BYTES - position)
+        except (
+            OSError
+        ):  # a file system that cannot tell; or one that fails, which whoever reads will hear
+            return size
+        return size
+
+    def bring(self, position: int, size: int) -> None:
+        end = position + size
+        room = memoryview(bytearray(min(size, BRING_BYTES)))
+        with self._own_descriptor() as descriptor:
+            while position < end:
+                read = os.preadv(descriptor, [room[: end - position]], position)
+                if not read:
+                    break  # it has become shorter
+                position += read
+
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
         self._size = size
 
     def flush(self) -> None:
-        # Flushing happens in threads. A descriptor of its own keeps a concurrent close from handing the
-        # number to another file in the middle of it.
+        with self._own_descriptor() as descriptor:
+            _sync(descriptor)
+
+    @contextlib.contextmanager
+    def _own_descriptor(self) -> Iterator[int]:
+        """For threads: it keeps a concurrent close from handing the number to another file in the middle of their
+        work."""
         with self._descriptor_lock:
             descriptor = os.dup(self._descriptor)
         try:
-            _sync(descriptor)
+            yield descriptor
         finally:
             os.close(descriptor)
 

@@ -22,6 +22,23 @@ CLOSE_PATIENCE_S = 5.0
 """What is queued on a connection that is to be closed still goes out, unless nothing of it has for so long."""
 
 
+OTHERS_FIRST_BYTES = {
+    **dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT "), "HTTP"),
+    **dict.fromkeys((b"\x16\x03\x00", b"\x16\x03\x01", b"\x16\x03\x03"), "TLS"),
+}
+"""What peers begin with that speak no Kafka here, which would be the size of a frame."""
+
+
+def frame_refused(size: int, limit: int) -> str:
+    """Why a connection ends that announces such a frame."""
+    reason = f"frame of {size} bytes refused, the limit is {limit}"
+    begins = size.to_bytes(4, "big", signed=True)
+    for other, protocol in OTHERS_FIRST_BYTES.items():
+        if begins.startswith(other):
+            return f"{reason} (the peer seems to speak {protocol})"
+    return reason
+
+
 class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that never go back. Every timeout and every safety rule reads this one."""
@@ -49,6 +66,13 @@ class File(Protocol):
 
     def read_at(self, position: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
+
+    def in_memory(self, position: int, size: int) -> int:
+        """How many of these bytes, from the first on, can be read without waiting for the disk; all of them where
+        the system cannot tell."""
+
+    def bring(self, position: int, size: int) -> None:
+        """Read this into memory; for threads, as it waits for the disk."""
 
     def truncate(self, size: int) -> None: ...
 

@@ -30,6 +30,7 @@ from ottla.runtime.seams import (
     Connection,
     FileRange,
     FrameReceiver,
+    frame_refused,
 )
 
 log = logging.getLogger(__name__)
@@ -329,7 +330,9 @@ class SocketConnection:
         ):
             (size,) = FRAME_SIZE.unpack_from(buffer, position)
             if not 0 <= size <= self._frame_bytes_max:
-                self._lose(f"frame of {size} bytes refused, the limit is {self._frame_bytes_max}")
+                reason = frame_refused(size, self._frame_bytes_max)
+                log.info("closing %r: %s", self, reason)
+                self._lose(reason)
                 return
             body = position + FRAME_SIZE.size
             if body + size > end:

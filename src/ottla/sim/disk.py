@@ -167,6 +167,12 @@ class SimFile:
     def append(self, *buffers: Buffer) -> None:
         self._write(len(self._inode.cache), b"".join(buffers))
 
+    def in_memory(self, position: int, size: int) -> int:
+        return self._disk.bytes_in_memory(size)
+
+    def bring(self, position: int, size: int) -> None:
+        self.read_at(position, size)
+
     def write_at(self, position: int, data: Buffer) -> None:
         self._write(position, bytes(data))
 
@@ -254,6 +260,9 @@ class SimDisk:
         self.random = chance
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
+        self.cold_rate = 0.0
+        """How often what is looked for in memory is not there, or not all of it."""
+        self.cold_chance = random.Random(0)
         self.has_lost_pages = False
         """A flush failed: what it did not write can be read until the power fails, and never gets there."""
         self.on_full: Callable[[], None] = lambda: None
@@ -271,6 +280,11 @@ class SimDisk:
     def note(self, word: str, *values: int | str) -> None:
         if self._note is not None:
             self._note(word, *values)
+
+    def bytes_in_memory(self, size: int) -> int:
+        if not self.cold_rate or self.cold_chance.random() >= self.cold_rate:
+            return size
+        return self.cold_chance.choice((0, self.cold_chance.randrange(size)))
 
     # The seam
 

@@ -19,6 +19,7 @@ from ottla.runtime import (
     Connection,
     FileRange,
     FrameReceiver,
+    frame_refused,
 )
 from ottla.sim.tcp import Host, TcpListener, TcpSocket
 
@@ -114,7 +115,7 @@ class SimConnection:
         while len(data) - position >= FRAME_SIZE.size and not self._is_held_back:
             (size,) = FRAME_SIZE.unpack_from(data, position)
             if not 0 <= size <= self._frame_bytes_max:
-                self._lose(f"frame of {size} bytes refused, the limit is {self._frame_bytes_max}")
+                self._lose(frame_refused(size, self._frame_bytes_max))
                 return
             body = position + FRAME_SIZE.size
             if body + size > len(data):

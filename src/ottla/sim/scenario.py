@@ -110,6 +110,8 @@ class Options:
     """Somebody who sends garbage, and what others have sent before"""
     absence: Absence | None = None
     """Whether the others have to come to rest without one, before it is back"""
+    cold_rate: float = 0.0
+    """How often what is fetched has to come from the disk"""
 
     @staticmethod
     def draw(seed: int, trouble_s: float | None = None) -> Options:
@@ -119,6 +121,7 @@ class Options:
             options.trouble_s = trouble_s
         if random.Random(f"{seed}/durable").random() < DURABLE_RATE:
             options.flush_everything()
+        options.cold_rate = random.Random(f"{seed}/memory").choice((0.0, 0.05, 0.5))
         return options
 
     @staticmethod
@@ -250,7 +253,10 @@ class Options:
             *([f"  groups: {self.groups.describe()}"] if self.groups is not None else ()),
             *([f"  vandal: {self.vandal.describe()}"] if self.vandal is not None else ()),
             f"  faults: {self.faults.describe()}"
-            + (f", one node {self.absence.value} in the end" if self.absence is not None else ""),
+            + (f", one node {self.absence.value} in the end" if self.absence is not None else "")
+            + (
+                f", {self.cold_rate:.0%} of what is fetched not in memory" if self.cold_rate else ""
+            ),
             f"  settings: {_texts(self.settings)}",
             f"  topics: {_texts(self.topic_settings)}",
         ]
@@ -312,6 +318,8 @@ class Scenario:
         self.world = world
         self.options = options
         self.cluster = SimCluster(world, options.nodes, options.settings)
+        for machine in self.cluster.nodes.values():
+            machine.host.disk.cold_rate = options.cold_rate
         chance = world.loop.random_for("clients")
         self.workload = Workload(world.node(CLIENTS), self.cluster.bootstrap, chance)
         self.checkers = Checkers(self.cluster, self.workload.history)

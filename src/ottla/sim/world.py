@@ -60,6 +60,7 @@ class SimHost:
             world.loop.random_for(f"disk of {name}"),
             lambda word, *values: world.loop.trace(word, name, *values),
         )
+        self.disk.cold_chance = world.loop.random_for(f"memory of {name}")
         self.clock = SimClock(world.loop)
         self.runtime = Runtime(
             clock=self.clock,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.runtime import FileRange
-from ottla.runtime.files import RealDisk
+from ottla.runtime import FileRange, files
+from ottla.runtime.files import PROBE_EVERY_BYTES, RealDisk
 
 
 def open_descriptors() -> int:
@@ -123,3 +123,57 @@ def test_a_file_that_two_threads_replace_at_a_time_is_always_whole(tmp_path: Pat
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(replace_often, contents))
     assert disk.list_dir(str(tmp_path)) == ["checkpoint"]
+
+
+def test_what_was_written_is_in_memory_and_what_was_dropped_from_there_is_brought(
+    tmp_path: Path,
+) -> None:
+    size = 3 << 20
+    file = RealDisk().open(str(tmp_path / "a"), create=True)
+    file.append(os.urandom(size))
+    assert file.in_memory(0, size) == size
+    assert file.in_memory(size - 1, 1) == 1
+    file.flush()
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if file.in_memory(0, size) == size:
+        pytest.skip("this file system keeps what it is told to forget, or cannot tell")
+    before = open_descriptors()
+    file.bring(0, size // 2)
+    assert file.in_memory(0, size // 2) == size // 2
+    file.bring(0, 2 * size)  # it ends where the file ends
+    assert file.in_memory(0, size) == size and open_descriptors() == before
+
+
+@pytest.mark.parametrize(
+    ("cold_from", "cold_to"), [(0, 1), (1, 2), (2, 3), (4, 6), (7, 8), (7.5, 8), (7.999, 8)]
+)
+def test_what_lacks_at_the_beginning_in_the_middle_or_at_the_end_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cold_from: float, cold_to: float
+) -> None:
+    """In units of what systems read ahead: no more is said to be there than is, and not much less."""
+    file = RealDisk().open(str(tmp_path / "a"), create=True)
+
+    def read_at_once(_fd: int, _buffers: object, place: int, _flags: int) -> int:
+        if cold_from <= (place - 5) / PROBE_EVERY_BYTES < cold_to:
+            raise BlockingIOError
+        return 1
+
+    monkeypatch.setattr(os, "preadv", read_at_once)
+    found = file.in_memory(5, 8 * PROBE_EVERY_BYTES) / PROBE_EVERY_BYTES
+    assert max(0, cold_from - 2) <= found <= cold_from
+
+
+def test_where_the_system_cannot_tell_everything_counts_as_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RealDisk().open(str(tmp_path / "a"), create=True)
+    file.append(b"0123456789")
+    monkeypatch.setattr(files, "RWF_NOWAIT", 0)
+    assert file.in_memory(0, 10) == 10
+    monkeypatch.undo()
+
+    def unsupported(*_: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "preadv", unsupported)
+    assert file.in_memory(0, 10) == 10
