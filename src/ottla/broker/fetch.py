@@ -216,7 +216,7 @@ class SessionWatch:
     def _bring(self, known: SessionPartition, missing: NotInMemory, request: Request) -> None:
         coming = self._coming.get(known)
         if coming is not None:
-            if coming.offset == known.fetch.fetch_offset:
+            if coming.offset == known.fetch.fetch_offset and coming.is_wanted:
                 return
             coming.is_superseded = True
         coming = self._coming[known] = ColdPartition(self, known, missing, request.connection)

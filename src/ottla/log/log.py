@@ -562,18 +562,18 @@ class Log:
                 break
             number += 1  # in a gap at the end of the segment
         end = segment.locate(end_offset)
-        limit = min(max_bytes, in_memory_to - start.position)
+        limit = min(max_bytes, max(0, in_memory_to - start.position))
         if end.position - start.position > limit:
             end = segment.cut_at(start, limit, end)
             if end.position - start.position > max_bytes and not at_least_one:
                 return ReadResult(None, offset)
             segment.remember(end)
-        if end.position > in_memory_to:  # already with the first batch
-            size = end.position - start.position + LOOKING_BYTES
-            raise NotInMemory(FileRange(segment.opened(), start.position, size))
         size = end.position - start.position
         if size <= 0:
             return ReadResult(None, offset)
+        if end.position > in_memory_to:  # already with the first batch
+            size += LOOKING_BYTES
+            raise NotInMemory(FileRange(segment.opened(), start.position, size))
         return ReadResult(FileRange(segment.opened(), start.position, size), end.offset)
 
     @staticmethod

@@ -207,6 +207,24 @@ def test_nothing_is_read_for_who_has_left(rig: Rig, reads: list[str]) -> None:
     assert rig.host.complete(rig.fetch(3, 30_000))[0] == [3]
 
 
+def test_a_session_is_served_though_the_connection_that_asked_has_gone_meanwhile(rig: Rig) -> None:
+    """Another may go on with it."""
+    other = rig.open()
+
+    async def change_horses() -> None:
+        _, _, first = await rig.fetch(BATCHES - 1, 300, session_epoch=INITIAL_EPOCH)
+        session = {"session_id": first.session_id}
+        asking = asyncio.ensure_future(rig.fetch(3, 30_000, other, session_epoch=1, **session))
+        await asyncio.sleep(DISK_S / 2)
+        other.abort()
+        asking.cancel()
+        await asyncio.sleep(DISK_S)
+        offsets, took_s, _ = await rig.fetch(3, 30_000, session_epoch=2, **session)
+        assert offsets == [3] and took_s < 2 * DISK_S
+
+    rig.host.complete(change_horses())
+
+
 def test_a_follower_that_has_lost_everything_catches_up_from_a_cold_leader(rig: Rig) -> None:
     rig.leader.slow_disk(0.0, 0.2)
     follower = rig.cluster.nodes[3]
