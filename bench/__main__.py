@@ -70,7 +70,7 @@ def main() -> int:
     else:
         print(under)
         show(rounds, judged=options.scale == 1)
-        if options.scale < 1:
+        if options.scale < 1 and options.only != "ottla":
             print(
                 "A quick look, no comparison: the warm-up is as short as the cases, and a JVM that is not warm takes "
                 "several times what it takes otherwise."
@@ -90,9 +90,10 @@ def conditions(options: argparse.Namespace) -> str:
             file=sys.stderr,
         )
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    beside = "" if options.only == "ottla" else f", Apache Kafka {kafka_jars.KAFKA_VERSION}"
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores and {memory_gb:.0f} GB, load average before {load:.1f}; "
-        f"Python {platform.python_version()}, Apache Kafka {kafka_jars.KAFKA_VERSION}; rounds {options.rounds}, scale {options.scale:g}"
+        f"Python {platform.python_version()}{beside}; rounds {options.rounds}, scale {options.scale:g}"
     )
 
 

@@ -18,8 +18,7 @@ from ottla.broker.server import Request, ServerConnection
 from ottla.broker.throttle import ReplicationThrottle
 from ottla.broker.waiting import Deadlines, Line
 from ottla.config.settings import Settings
-from ottla.log.errors import LogDirError, NotInMemory
-from ottla.log.log import LOOKING_BYTES
+from ottla.log.errors import InMemory, LogDirError, NotInMemory
 from ottla.replica.partition import Partition, Role
 from ottla.replica.sessions import (
     FINAL_EPOCH,
@@ -53,6 +52,9 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 Answer: TypeAlias = tuple[SessionPartition, FetchedPartition, bool]
 """With whether it says all: nothing more is to be said of it until it changes or the client asks for another offset."""
+
+
+NOTHING_BROUGHT = InMemory()
 
 
 class FetchHandler:
@@ -151,31 +153,32 @@ class FetchHandler:
 class ColdPartition:
     """What a session wants of one partition is on its way from the disk."""
 
-    __slots__ = ("_connection", "_known", "_watch", "is_index", "is_superseded", "offset", "size")
+    __slots__ = ("_known", "_watch", "connection", "is_superseded", "offset", "then")
 
     def __init__(
         self,
         watch: SessionWatch,
         known: SessionPartition,
-        missing: NotInMemory,
+        then: InMemory,
         connection: ServerConnection,
     ) -> None:
         self._watch = watch
         self._known = known
-        self._connection = connection
+        self.connection = connection
         self.offset = known.fetch.fetch_offset
-        self.size = max(1, missing.range.size - LOOKING_BYTES)
-        """Of the records that may be read when it has come."""
-        self.is_index = missing.is_index
+        self.then = then
         self.is_superseded = False
 
     @property
     def is_wanted(self) -> bool:
         """Also if the request that asked for it was answered meanwhile, without it: its sender will ask again."""
-        return not (self.is_superseded or self._connection.closed)
+        return not (self.is_superseded or self.connection.closed)
 
     def brought(self) -> None:
         self._watch.brought(self._known, self)
+
+    def supersede(self) -> None:
+        self.is_superseded = True
 
 
 class SessionWatch:
@@ -188,7 +191,9 @@ class SessionWatch:
         self._parked: ParkedFetch | None = None
         self._coming: dict[SessionPartition, ColdPartition] = {}
         self._at_hand: dict[SessionPartition, ColdPartition] = {}
-        """What came from the disk and was not read yet."""
+        """What came from the disk and was not sent yet."""
+        self._is_cold = False
+        """What was read last has to come from the disk."""
         self._waits_for = News.ROLE | (News.LOG_END if session.is_follower else News.HIGH_WATERMARK)
         # Consumers read from followers: these must learn of commits at once (KAFKA-9731). Without a session
         # nobody remembers what the follower knows, and every fetch would be answered at once.
@@ -218,15 +223,16 @@ class SessionWatch:
         if coming is not None:
             if coming.offset == known.fetch.fetch_offset and coming.is_wanted:
                 return
-            coming.is_superseded = True
-        coming = self._coming[known] = ColdPartition(self, known, missing, request.connection)
-        self._handler.cold_reads.bring(missing.range, coming)
+            coming.supersede()
+            del self._coming[known]
+        coming = ColdPartition(self, known, missing.then, request.connection)
+        if self._handler.cold_reads.bring(missing.range, coming, request.connection):
+            self._coming[known] = coming
 
     def brought(self, known: SessionPartition, coming: ColdPartition) -> None:
         if self._coming.get(known) is coming:
             del self._coming[known]
-            if not coming.is_index:
-                self._at_hand[known] = coming
+            self._at_hand[known] = coming
             self.wake(self.now())
 
     def _resolve(self, known: SessionPartition) -> Partition | ErrorCode:
@@ -264,7 +270,7 @@ class SessionWatch:
             for known in gone:
                 self._at_hand.pop(known, None)
                 if (coming := self._coming.pop(known, None)) is not None:
-                    coming.is_superseded = True
+                    coming.supersede()
             for partition in [p for p, known in self._watched.items() if known in gone]:
                 self._forget(partition)
         parked = ParkedFetch(self, request, fetch, self._handler.bytes_max(request, fetch))
@@ -297,7 +303,7 @@ class SessionWatch:
             says_all = total == 0 and not held_back
             allowed = 0 if held_back else bytes_max - total
             answer = self._read(request, fetch, known, allowed, says_all, now)
-            if known in self._coming:
+            if self._is_cold:
                 says_all = False
             size = 0 if answer.records is None else _size(answer)
             if limits_leader and size:
@@ -309,6 +315,8 @@ class SessionWatch:
                 del session.hot[known]
             if answer.error or answer.diverging or answer.preferred_read_replica != -1:
                 is_urgent = True
+            if size and known in self._at_hand:
+                is_urgent = True  # there may be enough in all, but not in memory
             if self._tells_commits and answer.high_watermark > known.told_high_watermark:
                 is_urgent = True
         return answers, total, is_urgent
@@ -344,11 +352,14 @@ class SessionWatch:
             found = resolved
         max_bytes = asked.max_bytes if asked.max_bytes < remaining else remaining
         handler = self._handler
-        may_wait = fetch.max_wait_ms <= 0  # it wants an answer now, and may not ask again
-        came = self._at_hand.pop(known, None) if self._at_hand else None
-        if came is not None and came.offset == asked.fetch_offset:
-            may_wait = True  # if it should be gone from memory again
-            max_bytes = min(max_bytes, came.size)
+        self._is_cold = False
+        # Who wants an answer now, and may not ask again, may wait for the disk.
+        in_memory = None if fetch.max_wait_ms <= 0 else NOTHING_BROUGHT
+        if self._at_hand and (came := self._at_hand.get(known)) is not None:
+            if came.offset == asked.fetch_offset:
+                in_memory = came.then
+            else:
+                del self._at_hand[known]
         try:
             if fetch.replica_id >= 0:
                 return found.serve_follower(
@@ -358,7 +369,7 @@ class SessionWatch:
                     max_bytes,
                     at_least_one,
                     now,
-                    may_wait,
+                    in_memory,
                 )
             if handler.is_rack_aware and fetch.rack_id:
                 near = found.nearest_replica(fetch.rack_id, asked.fetch_offset, self._rack_of)
@@ -370,9 +381,10 @@ class SessionWatch:
                 max_bytes,
                 at_least_one,
                 from_follower=request.version >= FROM_FOLLOWER_SINCE,
-                may_wait=may_wait,
+                in_memory=in_memory,
             )
         except NotInMemory as missing:
+            self._is_cold = True
             self._bring(known, missing, request)
             return found.without_records()
         except LogDirError as error:
@@ -391,6 +403,8 @@ class SessionWatch:
         has_errors = False
         for known, answer, says_all in answers:
             known.told(answer)
+            if self._at_hand and answer.records is not None:
+                self._at_hand.pop(known, None)
             if answer.error:
                 # It stays hot: the client hears of it until it asks for something else.
                 has_errors = True

@@ -217,6 +217,13 @@ async def _consume(
     if beyond:
         where = ", ".join(f"{topic}-{number} ends at {ends[number]}" for number in beyond)
         warn(f"--offset {offset} is beyond the end: {where}")
+    for number, end in ends.items() if committed else ():
+        hidden = await client.offset(topic, number, LATEST) - end
+        if hidden > 0:
+            warn(
+                f"{topic}-{number}: {count_of(hidden, 'offset')} from {end} on wait for a transaction that is open "
+                "(ottla transactions list --state ongoing)"
+            )
     left = count
 
     async def fetch(number: int) -> None:

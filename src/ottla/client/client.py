@@ -6,6 +6,7 @@ here depends on what only our brokers answer.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -412,20 +413,21 @@ class Client:
                 )
                 for timestamp in (EARLIEST, LATEST)
             ]
-            known = {
-                number: int(starts[number].offset)
-                for number in partitions
-                if not int(starts[number].error_code) and not int(ends[number].error_code)
-            }
-            fetched = await self._fetch(broker, topic, known, max_bytes=1) if known else {}
         except (KafkaError, OSError, TimeoutError):
             return {}
+        known = {
+            number: int(starts[number].offset)
+            for number in partitions
+            if not int(starts[number].error_code) and not int(ends[number].error_code)
+        }
+        fetched: dict[int, FetchedPartition] = {}
+        with contextlib.suppress(KafkaError, OSError, TimeoutError):
+            fetched = await self._fetch(broker, topic, known, max_bytes=1) if known else {}
+        high_watermarks = {
+            number: answer.high_watermark for number, answer in fetched.items() if not answer.error
+        }
         return {
-            number: Offsets(
-                start,
-                int(ends[number].offset),
-                None if fetched[number].error else fetched[number].high_watermark,
-            )
+            number: Offsets(start, int(ends[number].offset), high_watermarks.get(number))
             for number, start in known.items()
         }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ottla.runtime.seams import FileRange
 
 
@@ -14,14 +16,23 @@ class LogDirError(Exception):
         self.cause = cause
 
 
-class NotInMemory(Exception):
-    """What is to be read has to come from the disk first, and whoever reads would not wait for that. `range` is the
-    beginning of it, with a little more in which to look where it ends; or the index, which says where it is."""
+class InMemory(NamedTuple):
+    """What somebody who reads without waiting for the disk knows to be in memory, because it was brought."""
 
-    def __init__(self, range: FileRange, *, is_index: bool = False) -> None:
+    place: bool = False
+    """That by which one finds where the records begin."""
+    size: int = 0
+    """So many bytes of them."""
+
+
+class NotInMemory(Exception):
+    """`range` has to come from the disk first, and whoever reads would not wait for that. `then` is what they know
+    when it has come. Each time they know more, so that all comes in the end, however soon memory forgets it."""
+
+    def __init__(self, range: FileRange, then: InMemory) -> None:
         super().__init__(f"{range.size} bytes at {range.position} of {range.file.path}")
         self.range = range
-        self.is_index = is_index
+        self.then = then
 
 
 class CorruptLog(Exception):

@@ -24,10 +24,10 @@ from zlib import crc32
 from ottla.log import checkpoints, recovery, times
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.config import LogConfig
-from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, NotInMemory
+from ottla.log.errors import CorruptCheckpoint, CorruptLog, InMemory, LogDirError, NotInMemory
 from ottla.log.producers import ProducerState
 from ottla.log.rewriting import as_configured, must_rewrite
-from ottla.log.segment import RELATIVE_MAX, SEGMENT_KINDS, SWAP, OpenFiles, Segment
+from ottla.log.segment import RELATIVE_MAX, SEGMENT_KINDS, SWAP, OpenFiles, Place, Segment
 from ottla.log.unflushed import NO_LIMIT, Unflushed
 from ottla.records.batch import (
     Batch,
@@ -46,7 +46,7 @@ NAME_BYTES_MAX = 255
 BROUGHT_BYTES = 1024 * 1024
 """So much is brought from the disk at a time, or the first batch if that is larger."""
 LOOKING_BYTES = 16 * 1024
-"""To find a batch, so much is read at a time."""
+"""And so much more, in which one looks where a batch ends."""
 CALLS_PER_COPIED_BATCH_MAX = 26
 """Budget, counted by test_counted_work: what a follower may call for each batch that it copies."""
 
@@ -519,11 +519,11 @@ class Log:
         max_bytes: int,
         end_offset: int,
         at_least_one: bool = True,
-        may_wait: bool = True,
+        in_memory: InMemory | None = None,
     ) -> ReadResult:
         """Whole batches from the one that holds `offset`, none reaching `end_offset`, within `max_bytes`
-        (the first is returned though larger if `at_least_one`). Unless it `may_wait` for the disk, less where
-        memory holds less, or NotInMemory."""
+        (the first is returned though larger if `at_least_one`). Who would not wait for the disk says what he
+        knows to be `in_memory`, and gets NotInMemory where that is not enough."""
         if not self.log_start <= offset <= self.log_end:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -541,28 +541,36 @@ class Log:
         ):
             return ReadResult(newest, end_offset)
         try:
-            return self._read(offset, max_bytes, end_offset, at_least_one, may_wait)
+            return self._read(offset, max_bytes, end_offset, at_least_one, in_memory)
         except OSError as error:
             self._fail(error)
 
     def _read(
-        self, offset: int, max_bytes: int, end_offset: int, at_least_one: bool, may_wait: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        end_offset: int,
+        at_least_one: bool,
+        in_memory: InMemory | None,
     ) -> ReadResult:
         segments = self._segments
         number = len(segments) - 1
         if offset < segments[-1].base:
             number = bisect_right(segments, offset, key=_base) - 1
-        in_memory_to = NO_LIMIT
         while True:
             segment = segments[number]
-            if not may_wait:
-                in_memory_to = self._in_memory_to(segment, offset, max_bytes)
+            if in_memory is not None and segment.is_recent(offset):
+                in_memory = None  # what was appended not long ago is taken to be there
+            if in_memory is not None and not in_memory.place:
+                self._check_place(segment, offset)
             start = segment.locate(offset)
             if start.position < segment.size or number == len(segments) - 1:
                 break
             number += 1  # in a gap at the end of the segment
+        limit = max_bytes
+        if in_memory is not None:
+            limit = self._check_records(segment, start, max_bytes, in_memory)
         end = segment.locate(end_offset)
-        limit = min(max_bytes, max(0, in_memory_to - start.position))
         if end.position - start.position > limit:
             end = segment.cut_at(start, limit, end)
             if end.position - start.position > max_bytes and not at_least_one:
@@ -571,27 +579,42 @@ class Log:
         size = end.position - start.position
         if size <= 0:
             return ReadResult(None, offset)
-        if end.position > in_memory_to:  # already with the first batch
-            size += LOOKING_BYTES
-            raise NotInMemory(FileRange(segment.opened(), start.position, size))
+        if in_memory is not None and size > limit:  # a large batch
+            self._check_records(segment, start, size, in_memory, at_least=size)
         return ReadResult(FileRange(segment.opened(), start.position, size), end.offset)
 
     @staticmethod
-    def _in_memory_to(segment: Segment, offset: int, max_bytes: int) -> int:
-        """Up to which position of its file records from this offset on can be read at once. NotInMemory if not even
-        those with which the search begins. What was appended not long ago is taken to be there."""
-        if segment.is_recent(offset):
-            return NO_LIMIT
+    def _check_place(segment: Segment, offset: int) -> None:
+        """NotInMemory if one would have to wait to see where the records of this offset begin."""
         if (rows := segment.index.not_in_memory()) is not None:
-            raise NotInMemory(rows, is_index=True)
+            raise NotInMemory(rows, InMemory())
+        if segment.knows_place(offset):
+            return
         position = segment.looks_from(offset)
-        wanted = min(max_bytes + LOOKING_BYTES, segment.size - position)
+        size = min(BROUGHT_BYTES, segment.size - position)
         file = segment.opened()
-        found = file.in_memory(position, wanted)
-        if found < wanted and found <= LOOKING_BYTES:
-            size = min(wanted, BROUGHT_BYTES + LOOKING_BYTES)
-            raise NotInMemory(FileRange(file, position, size))
-        return position + found if position + found < segment.size else NO_LIMIT
+        if size > 0 and file.in_memory(position, size) < size:
+            raise NotInMemory(FileRange(file, position, size), InMemory(place=True))
+
+    @staticmethod
+    def _check_records(
+        segment: Segment, start: Place, max_bytes: int, in_memory: InMemory, at_least: int = 0
+    ) -> int:
+        """How many bytes may be read: `max_bytes`, or what was brought. NotInMemory if one would have to wait for
+        them, or for the first `at_least` bytes."""
+        if in_memory.size:
+            if in_memory.size >= at_least:
+                return min(max_bytes, in_memory.size)
+        else:
+            wanted = min(max_bytes + LOOKING_BYTES, segment.size - start.position)
+            if wanted <= 0 or segment.opened().in_memory(start.position, wanted) == wanted:
+                return max_bytes
+        segment.remember(start)
+        size = max(at_least, min(max_bytes, BROUGHT_BYTES))
+        raise NotInMemory(
+            FileRange(segment.opened(), start.position, size + LOOKING_BYTES),
+            InMemory(place=True, size=size),
+        )
 
     def offset_for_timestamp(self, ts_ms: int, end_offset: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record at least as new, below `end_offset`."""

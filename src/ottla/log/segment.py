@@ -270,10 +270,13 @@ class Segment:
         """`locate` need not look into the file for it."""
         return offset > self._recent_floor
 
+    def knows_place(self, offset: int) -> bool:
+        """A reader stopped there."""
+        return offset in self._resume
+
     def looks_from(self, offset: int) -> int:
-        """Where in the file `locate` begins to look for an offset that is not recent."""
-        position = self._resume.get(offset)
-        return self._indexed_position(offset - 1) if position is None else position
+        """Where in the file `locate` begins to look for an offset whose place it does not know."""
+        return self._indexed_position(offset - 1)
 
     def boundary(self, offset: int) -> Place:
         """The same from the batches alone, not from where readers stopped."""

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from ottla.log.errors import InMemory
 from ottla.log.log import Appended, Log, ReadResult
 from ottla.records.batch import CRC_START, HEADER_BYTES, TRANSACTIONAL_BIT, read_batch
 from ottla.replica.followers import UNKNOWN_OFFSET, Follower
@@ -455,10 +456,10 @@ class Partition:
         max_bytes: int,
         at_least_one: bool,
         now: float,
-        may_wait: bool = True,
+        in_memory: InMemory | None = None,
     ) -> FetchedPartition:
         """A follower's fetch: says how far it is, gets what comes after, or learns where it diverges.
-        NotInMemory, when its position is noted, if records have to come from the disk and it may not wait."""
+        NotInMemory, when its position is noted, if it would not wait for the disk (see `Log.read`)."""
         _, _, _, named_epoch, offset, last_epoch, log_start, _, _, _ = fetch
         follower = self.followers.get(replica_id)
         if named_epoch != self.leader_epoch and (error := self._check_epoch(named_epoch)):
@@ -485,7 +486,7 @@ class Partition:
             self._advance_high_watermark(now)
         if offset >= log_end:
             return self._answer(None)
-        return self._answer(self._read(offset, max_bytes, at_least_one, log_end, may_wait)[0])
+        return self._answer(self._read(offset, max_bytes, at_least_one, log_end, in_memory)[0])
 
     def _diverging(self, fetch: FetchPartition) -> tuple[int, int] | None:
         if fetch.last_fetched_epoch < 0:
@@ -506,10 +507,10 @@ class Partition:
         max_bytes: int,
         at_least_one: bool,
         from_follower: bool,
-        may_wait: bool = True,
+        in_memory: InMemory | None = None,
     ) -> FetchedPartition:
         """A consumer's fetch, at the leader or, where the client knows how to ask for it, at a follower
-        near it (P03): only what is committed. NotInMemory if that has to come from the disk and it may not wait."""
+        near it (P03): only what is committed. NotInMemory if it would not wait for the disk (see `Log.read`)."""
         named_epoch = fetch.current_leader_epoch
         if named_epoch != self.leader_epoch and (error := self._check_epoch(named_epoch)):
             return self._failed(error)
@@ -525,7 +526,7 @@ class Partition:
                 return self._failed(ErrorCode.OFFSET_NOT_AVAILABLE)
             return self._failed(ErrorCode.OFFSET_OUT_OF_RANGE)
         end = log.last_stable_offset if read_committed else log.high_watermark
-        range, next_offset = self._read(offset, max_bytes, at_least_one, end, may_wait)
+        range, next_offset = self._read(offset, max_bytes, at_least_one, end, in_memory)
         if not read_committed:
             return self._answer(range)
         aborted = [] if range is None else log.aborted_transactions(offset, next_offset)
@@ -534,7 +535,7 @@ class Partition:
         )
 
     def _read(
-        self, offset: int, max_bytes: int, at_least_one: bool, end: int, may_wait: bool
+        self, offset: int, max_bytes: int, at_least_one: bool, end: int, in_memory: InMemory | None
     ) -> ReadResult:
         if offset >= end or (max_bytes <= 0 and not at_least_one):
             return ReadResult(None, offset)
@@ -543,7 +544,7 @@ class Partition:
             max_bytes=max_bytes,
             end_offset=end,
             at_least_one=at_least_one,
-            may_wait=may_wait,
+            in_memory=in_memory,
         )
 
     def without_records(self) -> FetchedPartition:

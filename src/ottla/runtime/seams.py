@@ -23,8 +23,9 @@ CLOSE_PATIENCE_S = 5.0
 
 
 OTHERS_FIRST_BYTES = {
-    **dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT "), "HTTP"),
-    **dict.fromkeys((b"\x16\x03\x00", b"\x16\x03\x01", b"\x16\x03\x03"), "TLS"),
+    **dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC"), "HTTP"),
+    **dict.fromkeys((b"CONN", b"TRAC", b"PRI "), "HTTP"),
+    **dict.fromkeys((b"\x16\x03" + bytes([minor]) for minor in range(4)), "TLS"),
 }
 """What peers begin with that speak no Kafka here, which would be the size of a frame."""
 

@@ -331,7 +331,7 @@ class SocketConnection:
             (size,) = FRAME_SIZE.unpack_from(buffer, position)
             if not 0 <= size <= self._frame_bytes_max:
                 reason = frame_refused(size, self._frame_bytes_max)
-                log.info("closing %r: %s", self, reason)
+                log.warning("closing %r: %s", self, reason)
                 self._lose(reason)
                 return
             body = position + FRAME_SIZE.size

@@ -119,6 +119,10 @@ class Copy:
     def cut_like(self, disk: SimDisk, log: Log) -> list[Seen]:
         """Forget what the log has lost at its end; what that was."""
         gone = self.cut(log.log_end) if log.log_end < self.end else []
+        first = log.segment_bases[0]
+        if self.batches and self.batches[-1].segment < first < self.batches[-1].end:
+            # It was emptied, and has begun anew within a batch of its leader that reaches below its start (seed 91).
+            return self.cut(self.start) + gone
         while self.batches and not self._still_there(disk, log, self.batches[-1]):
             gone = self.cut(self.batches[-1].base) + gone
         return gone

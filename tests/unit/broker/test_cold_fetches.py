@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from one_node import create
 
-from ottla.broker.cold import AT_ONCE_MAX, ColdReads
+from ottla.broker.cold import AT_ONCE_MAX, PER_OWNER_MAX, ColdReads
 from ottla.records.batch import batches
 from ottla.records.record import Record, build
 from ottla.replica.sessions import INITIAL_EPOCH
@@ -47,7 +47,6 @@ class Rig:
         self.world.run_for(5)
         self.leader = self.cluster.nodes[1].host
         self.leader.slow_disk(DISK_S, DISK_S)
-        self.leader.disk.cold_rate = 1.0
 
     def open(self) -> Channel:
         opened = Channel.open(self.host.runtime.network, "n1", BROKER_PORT, "client")
@@ -75,7 +74,12 @@ class Rig:
         return loop.time() - began
 
     async def fetch(
-        self, offset: int, wait_ms: int, channel: Channel | None = None, **session: int
+        self,
+        offset: int,
+        wait_ms: int,
+        channel: Channel | None = None,
+        min_bytes: int = 1,
+        **session: int,
     ) -> tuple[list[int], float, FetchResponse]:
         """The offsets of the batches that came, and after how many seconds."""
         loop = asyncio.get_running_loop()
@@ -91,7 +95,11 @@ class Rig:
             max_bytes=1 << 20,
         )
         request = FetchRequest(
-            max_wait_ms=wait_ms, min_bytes=1, max_bytes=50 << 20, partitions=[asked], **session
+            max_wait_ms=wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=50 << 20,
+            partitions=[asked],
+            **session,
         )
         began = loop.time()
         (channel or self.channel).call(
@@ -110,24 +118,25 @@ class Rig:
 
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
-    with World(1) as world:
-        yield Rig(world)
-        assert world.problems() == []
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that were brought. What is not among them is not in memory."""
+    brought: list[str] = []
+
+    def in_memory(self: SimFile, _position: int, size: int) -> int:
+        return size if self.path in brought else 0
+
+    monkeypatch.setattr(SimFile, "in_memory", in_memory)
+    monkeypatch.setattr(SimFile, "bring", lambda self, *_: brought.append(self.path))
+    return brought
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files of which something was brought."""
-    brought: list[str] = []
-    original = SimFile.bring
-
-    def bring(self: SimFile, position: int, size: int) -> None:
-        brought.append(self.path)
-        original(self, position, size)
-
-    monkeypatch.setattr(SimFile, "bring", bring)
-    return brought
+def rig(reads: list[str]) -> Iterator[Rig]:
+    with World(1) as world:
+        made = Rig(world)
+        reads.clear()
+        yield made
+        assert world.problems() == []
 
 
 def test_it_is_answered_when_the_disk_has_read_and_others_meanwhile(rig: Rig) -> None:
@@ -156,8 +165,9 @@ def test_when_its_time_is_up_it_is_answered_without_records_and_gets_them_when_i
     async def twice() -> None:
         offsets, took_s, _ = await rig.fetch(3, 300)
         assert offsets == [] and took_s < DISK_S / 2
-        rig.leader.disk.cold_rate = 0.0
-        assert (await rig.fetch(3, 300))[0] == [3]
+        while not offsets:
+            offsets, _, _ = await rig.fetch(3, 300)
+        assert offsets == [3] and len(reads) == 1
 
     rig.host.complete(twice())
 
@@ -204,6 +214,7 @@ def test_nothing_is_read_for_who_has_left(rig: Rig, reads: list[str]) -> None:
 
     rig.host.complete(leave())
     assert len(reads) == AT_ONCE_MAX
+    reads.clear()
     assert rig.host.complete(rig.fetch(3, 30_000))[0] == [3]
 
 
@@ -239,19 +250,46 @@ def test_a_follower_that_has_lost_everything_catches_up_from_a_cold_leader(rig: 
         rig.world.run_for(0.5)
 
 
+def test_who_wants_much_at_once_without_a_session_has_few_files_open_and_gets_it_all(
+    rig: Rig, reads: list[str]
+) -> None:
+    """Each request begins anew, and what the last one asked for still comes."""
+
+    async def ask_often() -> None:
+        for offset in range(BATCHES - 1):
+            for _ in range(20):
+                await rig.fetch(offset, 1)
+        node: Any = rig.cluster.nodes[1].node
+        cold = node.servers["PLAINTEXT"].handlers[ApiKey.FETCH].cold_reads
+        assert len(cold._reads) <= PER_OWNER_MAX
+        assert all(len(read.waiters) == 1 for read in cold._reads.values())
+        await asyncio.sleep(BATCHES * DISK_S)
+        assert not cold._reads and not cold._of_owner and len(reads) == len(set(reads))
+        for offset in range(BATCHES - 1):
+            assert (await rig.fetch(offset, 30_000))[0] == [offset]
+
+    rig.host.complete(ask_often(), 600)
+
+
+def test_what_came_is_sent_though_more_was_asked_for(rig: Rig) -> None:
+    """Nobody brings the rest before the request is answered."""
+    offsets, took_s, _ = rig.host.complete(rig.fetch(3, 30_000, min_bytes=1 << 20))
+    assert offsets == [3] and took_s < 2 * DISK_S
+
+
 def test_a_disk_that_fails_is_told_by_whoever_reads_next(rig: Rig) -> None:
-    waiter: Any = SimpleNamespace(is_wanted=True, came=asyncio.Event())
+    waiter: Any = SimpleNamespace(is_wanted=True, came=asyncio.Event(), supersede=lambda: None)
     waiter.brought = waiter.came.set
 
     def fail(*_: int) -> None:
         raise OSError("unreadable")
 
     async def bring() -> None:
-        file: Any = SimpleNamespace(bring=fail)
+        file: Any = SimpleNamespace(bring=fail, path="/file")
         reads = ColdReads()
         for _ in range(AT_ONCE_MAX + 1):  # it gives its place back
             waiter.came.clear()
-            reads.bring(FileRange(file, 0, 1), waiter)
+            assert reads.bring(FileRange(file, 0, 1), waiter, "owner")
             await waiter.came.wait()
 
     rig.host.complete(bring())

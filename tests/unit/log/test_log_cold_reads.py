@@ -7,7 +7,7 @@ from logkit import append, new_log, sim_disk
 
 from ottla.log import log as log_module
 from ottla.log.config import LogConfig
-from ottla.log.errors import NotInMemory
+from ottla.log.errors import InMemory, NotInMemory
 from ottla.log.log import Log
 from ottla.sim.disk import SimDisk, SimFile
 
@@ -15,6 +15,7 @@ SIZE = 2000
 COUNT = 300
 CONFIG = LogConfig(segment_bytes=400 * SIZE, index_interval_bytes=SIZE, max_message_bytes=1 << 20)
 ALL = 1 << 20
+NOTHING = InMemory()
 
 
 class Memory:
@@ -49,7 +50,7 @@ def log() -> Log:
 
 def read(log: Log, offset: int, max_bytes: int = ALL) -> int:
     """How many batches it brings."""
-    found = log.read(offset, max_bytes=max_bytes, end_offset=log.log_end, may_wait=False)
+    found = log.read(offset, max_bytes=max_bytes, end_offset=log.log_end, in_memory=InMemory())
     assert found.range is not None
     return found.next_offset - offset
 
@@ -62,50 +63,71 @@ def test_what_was_appended_not_long_ago_is_not_looked_for(log: Log, memory: Memo
 def test_what_is_all_in_memory_is_read_as_ever(log: Log, memory: Memory) -> None:
     memory.holds[".log"] = ALL
     waits = log.read(3, max_bytes=20 * SIZE, end_offset=log.log_end)
-    assert log.read(3, max_bytes=20 * SIZE, end_offset=log.log_end, may_wait=False) == waits
+    assert log.read(3, max_bytes=20 * SIZE, end_offset=log.log_end, in_memory=InMemory()) == waits
 
 
-def test_what_is_not_in_memory_is_named(log: Log, memory: Memory) -> None:
-    with pytest.raises(NotInMemory) as missing:
-        read(log, 0, 5 * SIZE)
-    wanted = missing.value.range
-    assert (wanted.position, wanted.size) == (0, 5 * SIZE + 100)
-    with pytest.raises(NotInMemory) as missing:
-        read(log, 0)
-    assert missing.value.range.size == min(log.size_bytes, log_module.BROUGHT_BYTES + 100)
+def missing(log: Log, offset: int, max_bytes: int = ALL, known: InMemory = NOTHING) -> NotInMemory:
+    with pytest.raises(NotInMemory) as raised:
+        log.read(offset, max_bytes=max_bytes, end_offset=log.log_end, in_memory=known)
+    return raised.value
 
 
-def test_where_memory_holds_the_beginning_only_that_is_read(log: Log, memory: Memory) -> None:
-    memory.holds[".log"] = 7 * SIZE
-    assert 5 <= read(log, 0) <= 7
-    found = log.read(0, max_bytes=ALL, end_offset=log.log_end, may_wait=False)
-    assert found.range is not None and found.range.size <= 7 * SIZE
+def test_what_is_not_in_memory_is_named_first_the_place_and_then_the_records(
+    log: Log, memory: Memory
+) -> None:
+    place = missing(log, 5, 5 * SIZE)
+    assert place.then == InMemory(place=True) and place.range.position < 5 * SIZE
+    records = missing(log, 5, 5 * SIZE, place.then)
+    assert records.then == InMemory(place=True, size=5 * SIZE)
+    begin = 5 * (log.size_bytes // COUNT)
+    assert (records.range.position, records.range.size) == (begin, 5 * SIZE + 100)
+    found = log.read(5, max_bytes=ALL, end_offset=log.log_end, in_memory=records.then)
+    assert found.range is not None
+    assert found.range.position == begin and 4 * SIZE <= found.range.size <= 5 * SIZE
 
 
-def test_a_batch_of_which_memory_holds_a_part_is_wanted_whole(log: Log, memory: Memory) -> None:
-    memory.holds[".log"] = SIZE // 2
-    with pytest.raises(NotInMemory) as missing:
-        read(log, 0)
-    assert missing.value.range.position == 0 and missing.value.range.size >= SIZE
+def test_no_more_is_brought_at_a_time_than_is_sent(log: Log, memory: Memory) -> None:
+    known = InMemory(place=True)
+    assert missing(log, 0, 1 << 30, known).then.size == log_module.BROUGHT_BYTES
+
+
+def test_a_batch_larger_than_what_was_brought_is_wanted_whole(log: Log, memory: Memory) -> None:
+    batch = missing(log, 5, ALL, InMemory(place=True, size=SIZE // 2))
+    size = log.size_bytes // COUNT
+    assert batch.then == InMemory(place=True, size=size)
+    found = log.read(5, max_bytes=ALL, end_offset=log.log_end, in_memory=batch.then)
+    assert found.range is not None and found.range.size == size
+
+
+def test_a_batch_larger_than_is_asked_for_is_wanted_whole(log: Log, memory: Memory) -> None:
+    size = log.size_bytes // COUNT
+    memory.holds[".log"] = 6 * size - 1
+    batch = missing(log, 5, 100, InMemory(place=True))
+    assert batch.then == InMemory(place=True, size=size)
 
 
 def test_the_index_comes_first_and_once(log: Log, memory: Memory) -> None:
     log.roll(0)  # which writes the index
     memory.holds = {".log": ALL, ".index": 0}
-    with pytest.raises(NotInMemory) as missing:
-        read(log, 5)
-    assert missing.value.is_index and missing.value.range.file.path.endswith(".index")
-    assert missing.value.range.size == missing.value.range.file.size
+    index = missing(log, 5)
+    assert index.then == NOTHING and index.range.file.path.endswith(".index")
+    assert index.range.size == index.range.file.size
     assert read(log, 5, 3 * SIZE) >= 2
     assert memory.asked.count(".index") == 1
 
 
-def test_a_reader_that_goes_on_finds_its_place_without_the_batch_before(
-    log: Log, memory: Memory
-) -> None:
+def test_a_reader_that_goes_on_knows_its_place(log: Log, memory: Memory) -> None:
     memory.holds[".log"] = ALL
-    first = read(log, 0, 10 * SIZE)
+    next_offset = read(log, 0, 10 * SIZE)
     memory.holds[".log"] = 0
-    with pytest.raises(NotInMemory) as missing:
-        read(log, first)
-    assert missing.value.range.position == first * (log.size_bytes // COUNT)
+    records = missing(log, next_offset)
+    assert records.range.position == next_offset * (log.size_bytes // COUNT)
+    assert records.then.size
+
+
+def test_an_offset_in_the_gap_at_the_end_of_an_empty_segment_needs_no_disk(memory: Memory) -> None:
+    made = new_log(sim_disk(), CONFIG)
+    append(made)
+    made.roll(0)
+    made.log_end += 5  # as compaction and an empty leader's epoch may leave it
+    assert made.read(3, max_bytes=ALL, end_offset=6, in_memory=NOTHING).range is None

@@ -64,13 +64,15 @@ def test_large_frames_in_pieces_of_any_size_arrive_whole(play: Play) -> None:
 
 @pytest.mark.parametrize(
     ("hello", "protocol"),
-    [(b"\x16\x03\x01\x02\x00\x01", "TLS"), (b"GET / HTTP/1.1\r\n", "HTTP")],
+    [
+        (b"\x16\x03\x01\x02\x00\x01", "TLS"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"OPTIONS * HTTP/1.1\r\n", "HTTP"),
+    ],
 )
 def test_who_speaks_another_protocol_is_named_in_the_log(
     play: Play, hello: bytes, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
-
     async def scenario(server: Server) -> None:
         client = await server.raw_client()
         client.send(hello)

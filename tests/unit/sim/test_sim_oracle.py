@@ -7,6 +7,7 @@ from uuid import UUID
 
 from ottla.log.config import LogConfig
 from ottla.log.log import Log
+from ottla.records.batch import assign, batches
 from ottla.records.record import Record, build
 from ottla.sim.disk import SimDisk
 from ottla.sim.oracle import Copy, Ledger, Seen
@@ -80,3 +81,24 @@ def test_a_leader_that_begins_above_all_that_was_committed_lost_what_is_newer_th
     ledger.lose_from(ledger.copy.floor(27), 3, other)
     assert [(loss.first, loss.end, loss.epoch) for loss in ledger.losses] == [(15, 16, 3)]
     assert ledger.excuses(15, 1) and not ledger.excuses(14, 0)
+
+
+def test_a_log_that_was_emptied_and_begins_within_a_batch_of_its_leader_has_nothing_of_before() -> (
+    None
+):
+    """Its own start is where its old end was, and the batch reaches below (seed 91)."""
+    disk = SimDisk(random.Random(0))
+    disk.make_dirs("/data")
+    log = Log.create(disk, "/data", "t", 0, LogConfig(), topic_id=UUID(int=1), now_ms=0)
+    for value in (b"a", b"b", b"c"):
+        log.append_as_leader(memoryview(build([Record(0, 0, None, value)])), 4, 0)
+    copy = Copy()
+    copy.follow(disk, log)
+    log.truncate_fully(3)
+    assert copy.cut_like(disk, log) == []
+    batch = build([Record(offset, 0, None, b"another") for offset in range(3)])
+    given = memoryview(bytearray(batch))
+    assign(given, next(batches(given)), 1, 0)
+    log.append_as_follower(given, 5)
+    assert (log.log_start, log.log_end, log.segment_bases) == (3, 4, [1])
+    assert [gone.base for gone in copy.cut_like(disk, log)] == [0, 1, 2] and not copy.batches

@@ -217,9 +217,9 @@ def shows_uncommitted_records() -> list[Patch]:
     original = Partition._read
 
     def read(
-        self: Partition, offset: int, max_bytes: int, at_least_one: bool, end: int, may_wait: bool
+        self: Partition, offset: int, max_bytes: int, at_least_one: bool, end: int, *more: Any
     ) -> ReadResult:
-        return original(self, offset, max_bytes, at_least_one, self.log.log_end, may_wait)
+        return original(self, offset, max_bytes, at_least_one, self.log.log_end, *more)
 
     return [Patch(Partition, "_read", read)]
 
