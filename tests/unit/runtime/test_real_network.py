@@ -8,13 +8,91 @@ import os
 import random
 import resource
 import socket
+from collections.abc import Awaitable, Callable
 from struct import pack
 
 import pytest
-from socketkit import Peer, Play, Server, until
+import uvloop
 
+from ottla.runtime import Connection, Listener
 from ottla.runtime import sockets as sockets_module
 from ottla.runtime.real import RealClock, real_runtime, run
+from ottla.runtime.sockets import RealNetwork, SocketConnection
+
+
+class Peer:
+    def __init__(self, connection: Connection) -> None:
+        assert isinstance(connection, SocketConnection)
+        self.connection = connection
+        self.frames: list[bytes] = []
+        self.lost: list[str] = []
+
+    def frame_received(self, frame: memoryview) -> None:
+        self.frames.append(bytes(frame))
+
+    def connection_lost(self, reason: str) -> None:
+        self.lost.append(reason)
+
+
+class Server:
+    def __init__(self, network: RealNetwork) -> None:
+        self.network = network
+        self.peers: list[Peer] = []
+
+    async def start(self, frame_bytes_max: int = 100 << 20) -> Listener:
+        self.listener = await self.network.listen(
+            "127.0.0.1", 0, self.accept, frame_bytes_max=frame_bytes_max
+        )
+        return self.listener
+
+    def accept(self, connection: Connection) -> Peer:
+        self.peers.append(Peer(connection))
+        return self.peers[-1]
+
+    async def raw_client(self) -> socket.socket:
+        """A plain socket connected to us, and our end of it accepted."""
+        count = len(self.peers)
+        client = socket.socket()
+        client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await self.network.loop.sock_connect(client, self.listener.address)
+        await until(lambda: len(self.peers) == count + 1)
+        return client
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "it did not come to that in time"
+        await asyncio.sleep(0.001)
+
+
+Play = Callable[[Callable[[Server], Awaitable[None]]], None]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def play(request: pytest.FixtureRequest) -> Play:
+    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.SelectorEventLoop
+
+    def on_loop(scenario: Callable[[Server], Awaitable[None]]) -> None:
+        async def main() -> None:
+            problems: list[object] = []
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda _loop, context: problems.append(context))
+            server = Server(RealNetwork(loop))
+            await server.start()
+            try:
+                await scenario(server)
+            finally:
+                server.listener.close()
+                for peer in server.peers:
+                    peer.connection.abort()
+            assert problems == []
+
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(main())
+
+    return on_loop
 
 
 def test_frames_split_at_every_byte_arrive_whole(play: Play) -> None:
