@@ -90,9 +90,8 @@ class ColdReads:
                 reading = loop.run_in_executor(
                     None, wanted.file.bring, wanted.position, wanted.size
                 )
-            except (
-                RuntimeError
-            ):  # the system gives us no thread: then the loop has to wait for the disk
+            except RuntimeError:
+                # The system gives us no thread: then the loop has to wait for the disk.
                 loop.call_soon(self._tell, read)
                 continue
             self._under_way += 1

@@ -343,6 +343,7 @@ class SessionWatch:
         at_least_one: bool,
         now: float,
     ) -> FetchedPartition:
+        self._is_cold = False
         asked = known.fetch
         found = known.replica
         if found is None or found.role is Role.OFFLINE:
@@ -352,7 +353,6 @@ class SessionWatch:
             found = resolved
         max_bytes = asked.max_bytes if asked.max_bytes < remaining else remaining
         handler = self._handler
-        self._is_cold = False
         # Who wants an answer now, and may not ask again, may wait for the disk.
         in_memory = None if fetch.max_wait_ms <= 0 else NOTHING_BROUGHT
         if self._at_hand and (came := self._at_hand.get(known)) is not None:

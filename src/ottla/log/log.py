@@ -21,13 +21,13 @@ from typing import NamedTuple, NoReturn
 from uuid import UUID
 from zlib import crc32
 
-from ottla.log import checkpoints, recovery, times
+from ottla.log import checkpoints, memory, recovery, times
 from ottla.log.aborted import AbortedTransaction
 from ottla.log.config import LogConfig
-from ottla.log.errors import CorruptCheckpoint, CorruptLog, InMemory, LogDirError, NotInMemory
+from ottla.log.errors import CorruptCheckpoint, CorruptLog, InMemory, LogDirError
 from ottla.log.producers import ProducerState
 from ottla.log.rewriting import as_configured, must_rewrite
-from ottla.log.segment import RELATIVE_MAX, SEGMENT_KINDS, SWAP, OpenFiles, Place, Segment
+from ottla.log.segment import RELATIVE_MAX, SEGMENT_KINDS, SWAP, OpenFiles, Segment
 from ottla.log.unflushed import NO_LIMIT, Unflushed
 from ottla.records.batch import (
     Batch,
@@ -43,10 +43,6 @@ from ottla.wire.types import TopicPartition
 
 DELETE_SUFFIX = "-delete"
 NAME_BYTES_MAX = 255
-BROUGHT_BYTES = 1024 * 1024
-"""So much is brought from the disk at a time, or the first batch if that is larger."""
-LOOKING_BYTES = 16 * 1024
-"""And so much more, in which one looks where a batch ends."""
 CALLS_PER_COPIED_BATCH_MAX = 26
 """Budget, counted by test_counted_work: what a follower may call for each batch that it copies."""
 
@@ -562,14 +558,14 @@ class Log:
             if in_memory is not None and segment.is_recent(offset):
                 in_memory = None  # what was appended not long ago is taken to be there
             if in_memory is not None and not in_memory.place:
-                self._check_place(segment, offset)
+                memory.check_place(segment, offset)
             start = segment.locate(offset)
             if start.position < segment.size or number == len(segments) - 1:
                 break
             number += 1  # in a gap at the end of the segment
         limit = max_bytes
         if in_memory is not None:
-            limit = self._check_records(segment, start, max_bytes, in_memory)
+            limit = memory.check_records(segment, start, max_bytes, in_memory)
         end = segment.locate(end_offset)
         if end.position - start.position > limit:
             end = segment.cut_at(start, limit, end)
@@ -580,41 +576,8 @@ class Log:
         if size <= 0:
             return ReadResult(None, offset)
         if in_memory is not None and size > limit:  # a large batch
-            self._check_records(segment, start, size, in_memory, at_least=size)
+            memory.check_records(segment, start, size, in_memory, at_least=size)
         return ReadResult(FileRange(segment.opened(), start.position, size), end.offset)
-
-    @staticmethod
-    def _check_place(segment: Segment, offset: int) -> None:
-        """NotInMemory if one would have to wait to see where the records of this offset begin."""
-        if (rows := segment.index.not_in_memory()) is not None:
-            raise NotInMemory(rows, InMemory())
-        if segment.knows_place(offset):
-            return
-        position = segment.looks_from(offset)
-        size = min(BROUGHT_BYTES, segment.size - position)
-        file = segment.opened()
-        if size > 0 and file.in_memory(position, size) < size:
-            raise NotInMemory(FileRange(file, position, size), InMemory(place=True))
-
-    @staticmethod
-    def _check_records(
-        segment: Segment, start: Place, max_bytes: int, in_memory: InMemory, at_least: int = 0
-    ) -> int:
-        """How many bytes may be read: `max_bytes`, or what was brought. NotInMemory if one would have to wait for
-        them, or for the first `at_least` bytes."""
-        if in_memory.size:
-            if in_memory.size >= at_least:
-                return min(max_bytes, in_memory.size)
-        else:
-            wanted = min(max_bytes + LOOKING_BYTES, segment.size - start.position)
-            if wanted <= 0 or segment.opened().in_memory(start.position, wanted) == wanted:
-                return max_bytes
-        segment.remember(start)
-        size = max(at_least, min(max_bytes, BROUGHT_BYTES))
-        raise NotInMemory(
-            FileRange(segment.opened(), start.position, size + LOOKING_BYTES),
-            InMemory(place=True, size=size),
-        )
 
     def offset_for_timestamp(self, ts_ms: int, end_offset: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record at least as new, below `end_offset`."""
