@@ -20,8 +20,8 @@ from typing import ClassVar, Self
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from ottla.cli.cluster import LocalCluster
 from ottla.client import BlockingClient
+from ottla.local.cluster import LocalCluster
 from support import kafka_jars
 
 READY_TIMEOUT_S = 90.0

@@ -25,8 +25,8 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from ottla.cli.cluster import LocalCluster
 from ottla.client import BlockingClient, Unreachable
+from ottla.local.cluster import LocalCluster
 from ottla.wire.errors import KafkaError as Refused
 
 TOPIC = demo_orders.SOURCE

@@ -20,7 +20,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from rich.console import Console
 from rich.table import Table
 
-from ottla.cli.cluster import LocalCluster
+from ottla.local.cluster import LocalCluster
 
 SOURCE, REVENUE, DEAD_LETTERS = "orders", "revenue", "orders-dead-letters"
 PRODUCTS = ("tea", "ink", "lamp", "paper", "chess")

@@ -1,77 +1,29 @@
 """Style as a test: which package may import which, what the deterministic cores may not touch, dead files.
 
-The table below is the house plan of docs/ARCHITECTURE.md. A new arrow is a decision: draw it there too.
+The plan of the house is in `tests/support/house.py`. A new arrow there is a decision.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src"
-
-ARROWS: dict[str, set[str]] = {
-    "wire": set(),
-    "runtime": set(),
-    "config": set(),
-    "records": {"wire"},
-    "log": {"records", "wire"},
-    "replica": {"log", "records", "wire"},
-    "metadata": {"log", "records", "wire"},
-    "controller": {"metadata", "wire", "config"},
-    "coordinators": {"records", "wire"},
-    "client": {"wire", "records", "runtime"},
-    "broker": {
-        "wire",
-        "records",
-        "log",
-        "replica",
-        "metadata",
-        "controller",
-        "coordinators",
-        "config",
-    },
-    # Its checkers look into every part of a broker.
-    "sim": {
-        "broker",
-        "controller",
-        "coordinators",
-        "replica",
-        "metadata",
-        "log",
-        "records",
-        "wire",
-        "config",
-        "runtime",
-    },
-    "cli": {
-        "wire",
-        "records",
-        "log",
-        "replica",
-        "metadata",
-        "controller",
-        "coordinators",
-        "broker",
-        "client",
-        "config",
-        "runtime",
-        "sim",
-        "spark",
-    },
-    "testing": {"cli", "client"},
-    "spark": {"client", "config", "records", "wire"},
-}
+from support.house import (
+    ARROWS,
+    ROOT,
+    imported_modules,
+    imports,
+    modules,
+    package_of,
+    room_of,
+)
 
 RUNTIME_IMPLEMENTATIONS = {"ottla.runtime.files", "ottla.runtime.real", "ottla.runtime.sockets"}
 
 # What decides must not see the machine: the simulator could not replay it.
-CORES = ("log", "replica", "metadata", "controller", "coordinators")
+CORES = ("log", "replica", "raft", "metadata", "controller", "coordinators")
 BANNED_MODULES = {
     "asyncio",
     "concurrent",
@@ -97,12 +49,12 @@ BANNED_MODULES = {
 BANNED_CALLS_IN_CORES = {"open", "print", "input", "id"}
 
 # Outside the seams, the command line and Spark's processes nobody reads a clock or draws a number by himself.
-SEAMS = ("runtime", "cli", "testing", "spark")
+SEAMS = ("runtime", "local", "cli", "testing", "spark")
 SEAM_MODULES = {
-    "ottla.sim.borrowed_time",  # gives third-party code the simulator's time and chance
+    "ottla.sim.engine.borrowed_time",  # gives third-party code the simulator's time and chance
     "ottla.sim.mutate",  # a command around simulations, which says how many real seconds they took
     "ottla.sim.__main__",  # likewise
-    "ottla.sim.scenario",  # which says how much processor time a run took, beside what happened in it
+    "ottla.sim.run.scenario",  # which says how much processor time a run took, beside what happened in it
 }
 BANNED_ATTRIBUTES = {
     ("time", None),
@@ -116,36 +68,6 @@ BANNED_ATTRIBUTES = {
 }
 
 
-@cache
-def modules() -> dict[str, tuple[Path, ast.Module]]:
-    """Every module of src by dotted name."""
-    found = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        parts = path.relative_to(SOURCE).with_suffix("").parts
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = (path, ast.parse(path.read_text(), str(path)))
-    return found
-
-
-def package_of(module: str) -> str:
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else ""
-
-
-def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of everything imported, with `from a import b` given as a and a.b."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: relative import"
-            assert node.module is not None
-            yield node.lineno, node.module
-            for alias in node.names:
-                yield node.lineno, f"{node.module}.{alias.name}"
-
-
 def place(module: str, line: int) -> str:
     return f"{modules()[module][0].relative_to(ROOT)}:{line}"
 
@@ -155,22 +77,50 @@ def report(faults: list[str]) -> None:
         pytest.fail("\n".join(sorted(set(faults))), pytrace=False)
 
 
-def test_packages_import_only_along_the_arrows() -> None:
+def test_rooms_import_only_along_the_arrows() -> None:
     faults = []
-    for module, (_, tree) in modules().items():
-        package = package_of(module)
-        if not package:
+    for module in modules():
+        room = room_of(module)
+        if not room:
             continue
-        assert package in ARROWS, f"{package} is not in the house plan: add it there and here"
-        for line, name in imports(tree):
-            target = package_of(name)
-            if not name.startswith("ottla.") or target == package or target not in ARROWS:
+        assert room in ARROWS or _is_bare_package(module), (
+            f"{module} is in no room of the plan: add {room} to tests/support/house.py"
+        )
+        for line, name in imported_modules(module):
+            target = room_of(name)
+            if target == room or not target:
                 continue
             if target == "runtime" and name not in RUNTIME_IMPLEMENTATIONS:
                 continue  # the protocols are for everybody
-            if target not in ARROWS[package]:
-                faults.append(f"{place(module, line)}: {package} may not import {name}")
+            if target not in ARROWS[room]:
+                faults.append(f"{place(module, line)}: {room} may not import {name}")
     report(faults)
+
+
+def _is_bare_package(module: str) -> bool:
+    """The `__init__` of a package that has rooms, and imports nothing itself."""
+    path, _ = modules()[module]
+    return path.name == "__init__.py" and not list(imported_modules(module))
+
+
+def test_every_room_of_the_plan_is_lived_in() -> None:
+    rooms = {room_of(module) for module in modules()}
+    report([f"{room}: nobody lives there" for room in ARROWS if room not in rooms])
+
+
+def test_no_two_rooms_depend_on_each_other() -> None:
+    """Also not by way of others: bytes sink through the house, and never rise again."""
+    order: list[str] = []
+
+    def visit(room: str, path: tuple[str, ...]) -> None:
+        assert room not in path, "a circle: " + " -> ".join((*path, room))
+        if room not in order:
+            for below in sorted(ARROWS[room]):
+                visit(below, (*path, room))
+            order.append(room)
+
+    for room in ARROWS:
+        visit(room, ())
 
 
 def test_cores_do_not_see_the_machine() -> None:
@@ -240,7 +190,7 @@ def test_every_module_is_used() -> None:
     used = {
         "ottla",
         "ottla.cli.main",
-        "ottla.cli.node",
+        "ottla.local.node",
         "ottla.testing.plugin",
         "ottla.testing.warden",
     }

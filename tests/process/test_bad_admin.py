@@ -285,7 +285,7 @@ def test_no_metrics_of_clients_are_wanted(cluster: ProcessCluster) -> None:
 
 
 def test_a_level_of_one_logger_is_changed_and_given_back(cluster: ProcessCluster) -> None:
-    node, name = cluster.nodes[1], "ottla.broker.server"
+    node, name = cluster.nodes[1], "ottla.broker.server.connections"
 
     def level() -> str | None:
         fields = {"resources": [{"resource_type": 8, "resource_name": "1"}]}

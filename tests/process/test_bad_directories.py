@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from ottla.cli.ports import free_ports
+from ottla.local.ports import free_ports
 from support.cluster import OTTLA, NodeProcess, ProcessCluster, wait_until
 
 TOPIC = "kept"

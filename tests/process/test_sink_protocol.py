@@ -11,10 +11,10 @@ import pytest
 
 from ottla.client import Client
 from ottla.client.model import Fetched
-from ottla.client.transactions import Transactions
-from ottla.spark.decisions import Commit, Outcome, Refused, committing, driver_id, withdrawing
+from ottla.client.transaction_admin import Transactions
 from ottla.spark.errors import SparkSourceError
-from ottla.spark.sink import DECISION_TOPIC, SinkDriver
+from ottla.spark.write.decisions import Commit, Outcome, Refused, committing, driver_id, withdrawing
+from ottla.spark.write.sink import DECISION_TOPIC, SinkDriver
 from ottla.wire.errors import KafkaError
 from support.cluster import ProcessCluster, wait_until
 from support.sink import Died, Sink, now_ms
@@ -140,8 +140,8 @@ def test_the_proposal_of_another_querys_dead_driver_is_waited_for_before_ones_ow
     """They share a partition. Our own transaction is as long as theirs: begun before, it would be over first."""
     written = sink.write("run")
     dead = Sink(sink.cluster, sink.topic)
-    monkeypatch.setattr("ottla.spark.sink.DECISION_PARTITIONS", 1)
-    monkeypatch.setattr("ottla.spark.sink.LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr("ottla.spark.write.sink.DECISION_PARTITIONS", 1)
+    monkeypatch.setattr("ottla.spark.write.sink.LOOK_EVERY_S", 0.2)
     with pytest.raises(Died):
         dead.commit("run", dead.write("run"), dies_before="Confirm")
 

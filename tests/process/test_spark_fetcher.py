@@ -10,14 +10,14 @@ import pytest
 from confluent_kafka import Producer
 
 from ottla.records.record import records
-from ottla.spark.cluster import Cluster, Found
-from ottla.spark.connection import ConnectionOptions
+from ottla.spark.connect.cluster import Cluster, Found
+from ottla.spark.connect.connection import ConnectionOptions
+from ottla.spark.connect.shared import SharedClusters
 from ottla.spark.errors import SparkSourceError
-from ottla.spark.fetcher import Fetcher
-from ottla.spark.loss import DataLoss
 from ottla.spark.options import EARLIEST, LATEST, Options, ReadOptions
-from ottla.spark.shared import SharedClusters
-from ottla.spark.splits import Range
+from ottla.spark.read.fetcher import Fetcher
+from ottla.spark.read.loss import DataLoss
+from ottla.spark.read.splits import Range
 from support.cluster import ProcessCluster, wait_until
 
 RACKS = {1: "a", 2: "b", 3: "c"}

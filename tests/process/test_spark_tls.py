@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from ottla.spark.command_config import client_of, cluster_options
 from ottla.spark.options import Options
-from ottla.spark.producer import TaskProducer
-from ottla.spark.write_options import WriteOptions
+from ottla.spark.write.producer import TaskProducer
+from ottla.spark.write.write_options import WriteOptions
 from support.spark_engine import Engine
 from support.tls import BehindTls, cluster_behind_tls
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ottla.cli.processes import Process, started_at
+from ottla.local.processes import Process, started_at
 from ottla.testing import CLIENT, Cluster
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import request_frame

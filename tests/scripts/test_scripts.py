@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ottla.sim.mutations import MUTATIONS
-from ottla.sim.script import Block, parse, perform
-from ottla.sim.stage import ScriptError
+from ottla.sim.scripts.script import Block, parse, perform
+from ottla.sim.scripts.script_cluster import ScriptError
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 

@@ -9,12 +9,12 @@ from uuid import UUID
 from ottla.client.client import Client
 from ottla.client.producer import Producer
 from ottla.config import Settings
-from ottla.metadata.format import format_directory
 from ottla.metadata.image import PartitionImage
-from ottla.metadata.voters import QuorumEndpoint, Voter, VoterSet
+from ottla.raft.format import format_directory
+from ottla.raft.voters import QuorumEndpoint, Voter, VoterSet
 from ottla.records.record import Record
-from ottla.sim.cluster import CLUSTER_ID, CONTROLLER_PORT, SimCluster, SimNode
-from ottla.sim.world import World
+from ottla.sim.cluster.nodes import CLUSTER_ID, CONTROLLER_PORT, SimCluster, SimNode
+from ottla.sim.engine.world import World
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition

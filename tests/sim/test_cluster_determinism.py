@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ottla.sim import first_difference
-from ottla.sim.scenario import Options, Verdict, run_seed
+from ottla.sim.run.scenario import Options, Verdict, run_seed
 
 SEED = 42
 TROUBLE_S = 5.0
@@ -18,7 +18,7 @@ SLOW_LINES = 1
 
 DIGEST = f"""
 import logging
-from ottla.sim.scenario import Options, run_seed
+from ottla.sim.run.scenario import Options, run_seed
 logging.disable(logging.CRITICAL)
 print(run_seed({SEED}, options=Options.draw({SEED}, {TROUBLE_S})).digest)
 """

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from ottla.sim.scenario import Options, Outcome, Verdict, run_seed
-from ottla.sim.seeds import Tally, outcomes
+from ottla.sim.run.scenario import Options, Outcome, Verdict, run_seed
+from ottla.sim.run.seeds import Tally, outcomes
 
 SEEDS = range(210)
 VIRTUAL_S_MIN = 60.0

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from disk_cluster import FIRST, METADATA, SECOND, SETTINGS, TOPIC, DiskCluster, key
 
-from ottla.broker.groups import GROUP_TOPIC
-from ottla.client.groups import Groups
+from ottla.broker.apis.groups import GROUP_TOPIC
+from ottla.client.group_admin import Groups
 from ottla.metadata.records import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, NO_LEADER
-from ottla.sim.cluster import SimCluster
-from ottla.sim.world import World
+from ottla.sim.cluster.nodes import SimCluster
+from ottla.sim.engine.world import World
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from disk_cluster import DiskCluster
 
-from ottla.broker import replicas
-from ottla.broker.replicas import ReplicaManager
+from ottla.broker.replication import replica_manager
+from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.metadata.image import TopicImage
 from ottla.replica.partition import Partition
-from ottla.sim.world import World
+from ottla.sim.engine.world import World
 
 PARTITIONS = 10
 AT_ONCE = 3
@@ -26,7 +26,7 @@ def test_replicas_of_a_large_topic_are_made_a_few_in_each_turn(
         make_some(self)
         made.append(len(self.partitions) - before)
 
-    monkeypatch.setattr(replicas, "MADE_IN_A_TURN_MAX", AT_ONCE)
+    monkeypatch.setattr(replica_manager, "MADE_IN_A_TURN_MAX", AT_ONCE)
     monkeypatch.setattr(ReplicaManager, "_make_some", counted)
     with World(5) as world:
         cluster = DiskCluster(world)
@@ -41,7 +41,7 @@ def test_replicas_of_a_large_topic_are_made_a_few_in_each_turn(
 def test_a_broker_that_stops_while_it_makes_them_makes_the_rest_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(replicas, "MADE_IN_A_TURN_MAX", 1)
+    monkeypatch.setattr(replica_manager, "MADE_IN_A_TURN_MAX", 1)
     with World(6) as world:
         cluster = DiskCluster(world)
         cluster.create(*[[1, 2, 3]] * PARTITIONS, wait=False)
@@ -64,7 +64,7 @@ def test_a_replica_that_cannot_be_made_keeps_no_other_from_it(
             raise RuntimeError("cannot be made")
         return host(self, topic, number)
 
-    monkeypatch.setattr(replicas, "MADE_IN_A_TURN_MAX", 1)
+    monkeypatch.setattr(replica_manager, "MADE_IN_A_TURN_MAX", 1)
     monkeypatch.setattr(ReplicaManager, "_host", fail_for_one)
     with World(7) as world:
         cluster = DiskCluster(world)

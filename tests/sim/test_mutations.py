@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.coordinators.groups import GroupShard
-from ottla.sim.coverage import RARE, missing
-from ottla.sim.faults import KINDS
+from ottla.coordinators.groups.group_shard import GroupShard
+from ottla.sim.engine.patches import Patch, patched
+from ottla.sim.faults.nemesis import KINDS
 from ottla.sim.mutate import SEEDS_MAX, Finding, caught_by, hunt, rows_in, table
 from ottla.sim.mutations import MUTATIONS
-from ottla.sim.patches import Patch, patched
-from ottla.sim.scenario import Options, Outcome, Verdict, run_seed
+from ottla.sim.oracle.coverage import RARE, missing
+from ottla.sim.run.scenario import Options, Outcome, Verdict, run_seed
 
 TROUBLE_S = 3.0
 

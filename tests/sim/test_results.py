@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.sim.results import BEGIN, END, Results, line_of, write_summary
-from ottla.sim.scenario import Outcome, Verdict
-from ottla.sim.seeds import Tally
+from ottla.sim.run.results import BEGIN, END, Results, line_of, write_summary
+from ottla.sim.run.scenario import Outcome, Verdict
+from ottla.sim.run.seeds import Tally
 
 
 def outcome(seed: int, verdict: Verdict = Verdict.PASSED, problem: str = "") -> Outcome:

@@ -25,9 +25,9 @@ from ottla.cli import sim
 from ottla.cli.commands import app
 from ottla.cli.errors import USAGE, Failure
 from ottla.sim import __main__ as engine
-from ottla.sim import scenario, seeds
 from ottla.sim.mutations import MUTATIONS
-from ottla.sim.scenario import Options, Outcome, Verdict
+from ottla.sim.run import scenario, seeds
+from ottla.sim.run.scenario import Options, Outcome, Verdict
 
 OTTLA = Path(sys.executable).with_name("ottla")
 

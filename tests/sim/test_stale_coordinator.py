@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from disk_cluster import TOPIC, DiskCluster
 
-from ottla.broker.groups import GROUP_TOPIC
-from ottla.broker.lifecycle import BrokerLifecycle
-from ottla.client.groups import Groups
-from ottla.sim.world import World
+from ottla.broker.apis.groups import GROUP_TOPIC
+from ottla.broker.cluster.lifecycle import BrokerLifecycle
+from ottla.client.group_admin import Groups
+from ottla.sim.engine.world import World
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 

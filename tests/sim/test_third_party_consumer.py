@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.sim import World, borrowed_time
-from ottla.sim.cluster import BROKER_PORT
-from ottla.sim.observers import observed
-from ottla.sim.scenario import Options, Scenario
+from ottla.sim.cluster.nodes import BROKER_PORT
+from ottla.sim.oracle.observers import observed
+from ottla.sim.run.scenario import Options, Scenario
 from ottla.wire.types import TopicPartition
 
 TROUBLE_S = 6.0

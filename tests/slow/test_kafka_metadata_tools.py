@@ -10,28 +10,28 @@ from uuid import UUID
 
 import pytest
 
-from ottla.metadata import control
 from ottla.metadata import records as r
-from ottla.metadata.codec import Message
-from ottla.metadata.conversation import SnapshotId
 from ottla.metadata.features import (
     DEFAULT_LEVELS,
     METADATA_VERSION,
     UNSERVED,
     supported_ranges,
 )
-from ottla.metadata.format import (
+from ottla.metadata.image import MetadataImage
+from ottla.raft import control_records
+from ottla.raft.format import (
     feature_records,
     format_directory,
     load_bootstrap_records,
     load_properties,
 )
-from ottla.metadata.image import MetadataImage
-from ottla.metadata.journal import Journal, metadata_log_config
-from ottla.metadata.snapshots import BOOTSTRAP, SnapshotStore, build_snapshot, voter_controls
-from ottla.metadata.voters import QuorumEndpoint, Voter, VoterSet
+from ottla.raft.journal import Journal, metadata_log_config
+from ottla.raft.messages import SnapshotId
+from ottla.raft.snapshots import BOOTSTRAP, SnapshotStore, build_snapshot, voter_controls
+from ottla.raft.voters import QuorumEndpoint, Voter, VoterSet
 from ottla.records.record import ControlType, Record, build, control_batch
 from ottla.runtime.files import RealDisk
+from ottla.wire.record_codec import Message
 from ottla.wire.types import uuid_to_text
 from support.kafka_dump import DumpedBatch, DumpedRecord, dump, dump_batches
 from support.kafka_jars import STORAGE, metadata_tree, run_tool
@@ -209,10 +209,10 @@ LEGACY: list[list[r.Record]] = [
 ]
 """Read, never written by us, but written here to see that the schemas agree."""
 
-LEADER = control.LeaderChange(
+LEADER = control_records.LeaderChange(
     leader_id=2,
-    voters=tuple(control.VoterId(voter_id=n) for n in (1, 2, 3)),
-    granting_voters=(control.VoterId(voter_id=2), control.VoterId(voter_id=3)),
+    voters=tuple(control_records.VoterId(voter_id=n) for n in (1, 2, 3)),
+    granting_voters=(control_records.VoterId(voter_id=2), control_records.VoterId(voter_id=3)),
 )
 
 
@@ -223,7 +223,7 @@ def write_log(
     config = metadata_log_config(segment_bytes=segment_bytes)
     journal = Journal.open(RealDisk(), str(directory), config=config, now_ms=NOW_MS)
     controls = [
-        (ControlType.LEADER_CHANGE, control.encode_control(LEADER)),
+        (ControlType.LEADER_CHANGE, control_records.encode_control(LEADER)),
         *voter_controls(1, VOTERS),
     ]
     journal.append_as_leader(control_batch(controls, timestamp=NOW_MS), 1, NOW_MS)

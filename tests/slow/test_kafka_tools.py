@@ -317,10 +317,10 @@ def test_kafka_configs_sets_a_groups_session_within_the_brokers_bounds(tool: Too
 
 def test_kafka_configs_changes_the_level_of_a_logger(tool: Tool) -> None:
     broker = ("--entity-type", "broker-loggers", "--entity-name", "2")
-    tool(CONFIGS, "--alter", *broker, "--add-config", "ottla.broker.server=DEBUG")
-    assert "ottla.broker.server=DEBUG" in tool(CONFIGS, "--describe", *broker)
-    tool(CONFIGS, "--alter", *broker, "--delete-config", "ottla.broker.server")
-    assert "ottla.broker.server=INFO" in tool(CONFIGS, "--describe", *broker)
+    tool(CONFIGS, "--alter", *broker, "--add-config", "ottla.broker.server.connections=DEBUG")
+    assert "ottla.broker.server.connections=DEBUG" in tool(CONFIGS, "--describe", *broker)
+    tool(CONFIGS, "--alter", *broker, "--delete-config", "ottla.broker.server.connections")
+    assert "ottla.broker.server.connections=INFO" in tool(CONFIGS, "--describe", *broker)
 
 
 def test_kafka_client_metrics_lists_nothing(tool: Tool) -> None:

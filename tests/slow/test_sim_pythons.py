@@ -18,7 +18,7 @@ SEED = 17
 
 DIGEST = f"""
 import logging
-from ottla.sim.scenario import run_seed
+from ottla.sim.run.scenario import run_seed
 logging.disable(logging.CRITICAL)
 outcome = run_seed({SEED})
 print(outcome.verdict.name, outcome.digest)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ottla.client import Client
-from ottla.client.transactions import Transactions
-from ottla.spark.decisions import Refused, withdrawing
+from ottla.client.transaction_admin import Transactions
+from ottla.spark.write.decisions import Refused, withdrawing
 from ottla.wire.errors import KafkaError
 from support.cluster import ProcessCluster, wait_until
 from support.kafka_server import kafka_instead

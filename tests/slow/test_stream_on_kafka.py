@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")
 
 from confluent_kafka import Producer, TopicPartition
 
-from ottla.spark.loss import DataLoss
+from ottla.spark.read.loss import DataLoss
 from pyspark_ottla import DefaultSource
 from support.cluster import ProcessCluster
 from support.kafka_server import kafka_instead

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")
 
 from ottla.client import BlockingClient
-from ottla.client.transactions import ONGOING, Transactions
+from ottla.client.transaction_admin import ONGOING, Transactions
 from support.cluster import ProcessCluster, wait_until
 from support.transactions import read
 

@@ -16,9 +16,9 @@ pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from ottla.spark.connection import BrokerConnection
+from ottla.spark.connect.connection import BrokerConnection
 from ottla.spark.errors import SparkSourceError
-from ottla.spark.loss import DataLoss
+from ottla.spark.read.loss import DataLoss
 from ottla.wire.apis import ApiKey
 from pyspark_ottla import DefaultSource
 from support.cluster import ProcessCluster

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.cli.processes import started_at
+from ottla.local.processes import started_at
 from ottla.records.batch import CorruptBatch, batches
 from ottla.testing.cluster import Cluster
 from ottla.testing.cluster import Node as NodeProcess

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 import ottla
-from ottla.sim.process import current_process
+from ottla.sim.engine.process import current_process
 
 PRODUCT = f"{ottla.__path__[0]}/"
 SIMULATOR = f"{PRODUCT}sim/"

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID, uuid4
 
 from ottla.client import Client
-from ottla.coordinators.subscription import read_assignment, write_assignment
+from ottla.coordinators.groups.subscription import read_assignment, write_assignment
 from ottla.records.record import Record, build
 from ottla.runtime.sockets import RealNetwork
 from ottla.wire import produce

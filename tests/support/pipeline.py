@@ -25,7 +25,7 @@ from confluent_kafka import (
 )
 
 from ottla.client import BlockingClient, Unreachable
-from ottla.client.groups import Groups
+from ottla.client.group_admin import Groups
 from ottla.wire.errors import KafkaError as KafkaRefusal
 from support.cluster import ProcessCluster, wait_until
 from support.transactions import read

@@ -13,7 +13,7 @@ from ottla.client.pipelined import PipelinedProducer, Section
 from ottla.records.batch import HEADER_BYTES
 from ottla.records.record import Record as LogRecord
 from ottla.records.record import build
-from ottla.spark.decisions import (
+from ottla.spark.write.decisions import (
     Commit,
     ListOpen,
     Outcome,
@@ -23,7 +23,7 @@ from ottla.spark.decisions import (
     committing,
     transactional_id,
 )
-from ottla.spark.sink import SinkDriver
+from ottla.spark.write.sink import SinkDriver
 from support.cluster import ProcessCluster, wait_until
 from support.transactions import read
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.ports import free_ports
+from ottla.local.ports import free_ports
 from support.cluster import ProcessCluster
 
 

@@ -14,49 +14,50 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ottla.broker.admin import AdminHandlers, ProducerIds
-from ottla.broker.assignments import DirectoryAssignments
-from ottla.broker.configs import ConfigHandlers
-from ottla.broker.controller import ControllerService
-from ottla.broker.coordination import Coordination
-from ottla.broker.describe import DescribeHandlers, api_versions_handler
-from ottla.broker.directory import ClusterView
-from ottla.broker.fetch import FetchHandler
-from ottla.broker.find_coordinator import FindCoordinatorHandler
-from ottla.broker.groups import GroupHandlers, group_topic
-from ottla.broker.housekeeping import Housekeeping
-from ottla.broker.isr import IsrProposals
-from ottla.broker.lifecycle import BrokerLifecycle
-from ottla.broker.liveness import LeaderLiveness
-from ottla.broker.loggers import LoggerHandlers
-from ottla.broker.offsets import OffsetHandlers
-from ottla.broker.produce import ProduceHandler
-from ottla.broker.quorum import Quorum
-from ottla.broker.quotas import ClientQuotas, QuotaHandlers
-from ottla.broker.replicas import ReplicaManager
-from ottla.broker.replication import Replication
-from ottla.broker.security import SecurityHandlers
-from ottla.broker.server import Handler, Server
-from ottla.broker.telemetry import TelemetryHandlers
-from ottla.broker.throttle import ReplicationThrottle
-from ottla.broker.to_controller import ToController
-from ottla.broker.transactions import Transactions
-from ottla.broker.txn_offsets import TxnOffsetCommitHandler
+from ottla.broker.apis.admin import AdminHandlers, ProducerIds
+from ottla.broker.apis.broker_loggers import LoggerHandlers
+from ottla.broker.apis.configs import ConfigHandlers
+from ottla.broker.apis.describe import DescribeHandlers, api_versions_handler
+from ottla.broker.apis.fetch import FetchHandler
+from ottla.broker.apis.find_coordinator import FindCoordinatorHandler
+from ottla.broker.apis.groups import GroupHandlers, group_topic
+from ottla.broker.apis.offsets import OffsetHandlers
+from ottla.broker.apis.produce import ProduceHandler
+from ottla.broker.apis.quotas import QuotaHandlers
+from ottla.broker.apis.security import SecurityHandlers
+from ottla.broker.apis.telemetry import TelemetryHandlers
+from ottla.broker.apis.transactions import Transactions
+from ottla.broker.apis.txn_offsets import TxnOffsetCommitHandler
+from ottla.broker.cluster.controller_channel import ToController
+from ottla.broker.cluster.controller_service import ControllerService
+from ottla.broker.cluster.leader_liveness import LeaderLiveness
+from ottla.broker.cluster.lifecycle import BrokerLifecycle
+from ottla.broker.cluster.metadata_cache import ClusterView
+from ottla.broker.cluster.raft_driver import Quorum
+from ottla.broker.coordination.shard_host import Coordination
+from ottla.broker.replication.alter_partition import IsrProposals
+from ottla.broker.replication.directory_assignments import DirectoryAssignments
+from ottla.broker.replication.fetchers import Replication
+from ottla.broker.replication.housekeeping import Housekeeping
+from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.broker.replication.throttle import ReplicationThrottle
+from ottla.broker.server.connections import Handler, Server
+from ottla.broker.server.quotas import ClientQuotas
 from ottla.config.dynamic import current
-from ottla.config.settings import Settings
+from ottla.config.node_settings import Settings
 from ottla.config.values import ConfigError, Listener
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import LogConfig
 from ottla.log.errors import WrongDirectory
 from ottla.log.manager import LOCK, LogManager, make_directory
-from ottla.metadata.format import (
+from ottla.metadata.image import Delta, MetadataImage
+from ottla.metadata.records import BROKER_RESOURCE
+from ottla.raft.format import (
     check_directory,
     format_directory,
     is_formatted,
     load_properties,
 )
-from ottla.metadata.image import Delta, MetadataImage
-from ottla.metadata.records import BROKER_RESOURCE
 from ottla.runtime import File, Runtime
 from ottla.wire.apis import APIS, ApiKey
 
@@ -96,12 +97,13 @@ class Node:
         settings = self.settings
         await self._take_ports()
         cluster_id = self._take_directories()
-        self.quorum = Quorum(settings, self.runtime, cluster_id)
-        self.quorum.on_failure.append(self._quorum_failed)
-        handlers: dict[ApiKey, Handler] = dict(self.quorum.handlers())
+        self.quorum = quorum = Quorum(settings, self.runtime, cluster_id)
+        quorum.on_failure.append(self._quorum_failed)
+        handlers: dict[ApiKey, Handler] = dict(quorum.handlers())
         if settings.is_controller:
-            self.controller = ControllerService(settings, self.runtime, self.quorum)
+            self.controller = ControllerService(settings, self.runtime, quorum)
             handlers.update(self.controller.handlers())
+            handlers.update(ConfigHandlers(settings, lambda: quorum.image).handlers())
         self._serve(settings.controller_listeners, handlers, is_controller=True)
         await self.quorum.start()
         if self.controller is not None:

@@ -37,7 +37,7 @@ def checkpoints(
     still counts. "-": the node has not written it; a log start it only writes where that is not simply
     the beginning of the first file.
     """
-    from ottla.cli.cluster import LocalCluster
+    from ottla.local.cluster import LocalCluster
 
     cluster = LocalCluster.load(directory_of(dir))
     rows = [

@@ -86,9 +86,9 @@ def _require_topic(blocking: BlockingClient, topic: str) -> None:
 
 def addresses(bootstrap: str | None, directory: Path | None) -> Sequence[tuple[str, int]]:
     """Of the named brokers, or of the running nodes of the cluster in the directory."""
-    from ottla.cli.cluster import LocalCluster
     from ottla.cli.local import directory_of
     from ottla.config import split_address
+    from ottla.local.cluster import LocalCluster
 
     text = bootstrap or (os.environ.get("OTTLA_BOOTSTRAP") if directory is None else None)
     if text is None:

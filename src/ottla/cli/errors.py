@@ -1,25 +1,20 @@
-"""How commands fail: one line on stderr and an exit code that scripts can rely on.
-
-| code | meaning |
-|---|---|
-| 0 | done |
-| 1 | tried and failed |
-| 2 | wrong usage or wrong settings; nothing was done |
-| 3 | what was named does not exist |
-| 4 | nobody answers at that address |
-| 5 | conflict: it exists already, is in use, or belongs to another |
-"""
+"""How commands fail: one line on stderr and an exit code (`local.exit_codes`)."""
 
 from __future__ import annotations
 
-from typing import Final
+from ottla.local.errors import Conflict, InvalidUse, LocalClusterError, NotFound
+from ottla.local.exit_codes import CONFLICT, FAILED, NOT_FOUND, OK, UNREACHABLE, USAGE
 
-OK: Final = 0
-FAILED: Final = 1
-USAGE: Final = 2
-NOT_FOUND: Final = 3
-UNREACHABLE: Final = 4
-CONFLICT: Final = 5
+__all__ = [
+    "CONFLICT",
+    "FAILED",
+    "NOT_FOUND",
+    "OK",
+    "UNREACHABLE",
+    "USAGE",
+    "Failure",
+    "exit_code_of",
+]
 
 
 class Failure(Exception):
@@ -28,3 +23,14 @@ class Failure(Exception):
     def __init__(self, message: str, code: int = FAILED) -> None:
         super().__init__(message)
         self.code = code
+
+
+def exit_code_of(error: LocalClusterError) -> int:
+    match error:
+        case InvalidUse():
+            return USAGE
+        case NotFound():
+            return NOT_FOUND
+        case Conflict():
+            return CONFLICT
+    return FAILED

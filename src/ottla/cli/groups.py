@@ -22,7 +22,7 @@ from ottla.cli.output import (
 
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
-    from ottla.client.groups import GroupDescription, GroupMember, Groups, PartitionLag, Place
+    from ottla.client.group_admin import GroupDescription, GroupMember, Groups, PartitionLag, Place
 
 app = typer.Typer(
     help="List, describe, explain, reset or delete consumer groups.",
@@ -41,7 +41,7 @@ def list_groups(
     format: FormatOption = Format.table,
 ) -> None:
     """List the groups of all brokers."""
-    from ottla.client.groups import Groups
+    from ottla.client.group_admin import Groups
 
     with connect(bootstrap, dir, timeout) as blocking:
         found, silent = blocking.run(Groups(blocking.client).all())
@@ -67,7 +67,7 @@ def describe(
 
     The seconds are the age of the next record that the group will read, by its own timestamp.
     """
-    from ottla.client.groups import Groups
+    from ottla.client.group_admin import Groups
 
     with connect(bootstrap, dir, timeout) as blocking:
         groups = Groups(blocking.client)
@@ -173,7 +173,7 @@ def explain(
     format: FormatOption = Format.table,
 ) -> None:
     """Say in words how a group is: what a rebalance waits for and since when, who is idle, who is behind."""
-    from ottla.client.groups import Groups
+    from ottla.client.group_admin import Groups
 
     with connect(bootstrap, dir, timeout) as blocking:
         groups = Groups(blocking.client)
@@ -282,7 +282,7 @@ def reset_offsets(
     format: FormatOption = Format.table,
 ) -> None:
     """Set where a group without members will read on."""
-    from ottla.client.groups import Groups
+    from ottla.client.group_admin import Groups
     from ottla.wire.errors import ErrorCode, KafkaError
 
     with connect(bootstrap, dir, timeout) as blocking:
@@ -373,7 +373,7 @@ def delete(
     format: FormatOption = Format.table,
 ) -> None:
     """Delete a group without members, and its offsets."""
-    from ottla.client.groups import Groups
+    from ottla.client.group_admin import Groups
     from ottla.wire.errors import ErrorCode, KafkaError
 
     with connect(bootstrap, dir, timeout) as blocking:

@@ -16,7 +16,7 @@ from ottla.cli.output import Format, FormatOption, count_of, print_json, print_t
 from ottla.cli.settings import parse_configs
 
 if TYPE_CHECKING:
-    from ottla.cli.cluster import LocalCluster, Node
+    from ottla.local.cluster import LocalCluster, Node
 
 DirOption = Annotated[
     Path | None,
@@ -42,7 +42,7 @@ GLANCE_S = 2.0
 
 
 def directory_of(given: Path | None) -> Path:
-    from ottla.cli.cluster import default_directory
+    from ottla.local.cluster import default_directory
 
     return (given or default_directory()).absolute()
 
@@ -75,7 +75,7 @@ def up(
     Without --detach it runs until Ctrl-C. A directory that holds a cluster is started again as it
     was: all of its nodes that do not run.
     """
-    from ottla.cli.cluster import LocalCluster, locked
+    from ottla.local.cluster import LocalCluster, locked
 
     signal.signal(signal.SIGTERM, _interrupt)  # also while it starts: no node is left behind
     directory = directory_of(dir)
@@ -181,7 +181,7 @@ def _interrupt(*_: object) -> NoReturn:
 
 def _attend(directory: Path, exit_codes: dict[int, Callable[[], int | None]]) -> NoReturn:
     """Stay until interrupted, saying when a node ends that nobody stopped."""
-    from ottla.cli.cluster import LocalCluster
+    from ottla.local.cluster import LocalCluster
 
     while True:
         time.sleep(0.2)
@@ -205,7 +205,7 @@ def down(
     dir: DirOption = None, timeout: StopOption = 60.0, format: FormatOption = Format.table
 ) -> None:
     """Stop every node in good order. The data stays; `up` continues it."""
-    from ottla.cli.cluster import LocalCluster, locked
+    from ottla.local.cluster import LocalCluster, locked
 
     directory = directory_of(dir)
     LocalCluster.load(directory)  # says so if there is none, before a lock file is made
@@ -236,7 +236,7 @@ def purge(dir: DirOption = None, format: FormatOption = Format.table) -> None:
 
     The cluster's directory goes with everything in it; nothing asks whether that is meant.
     """
-    from ottla.cli.cluster import LocalCluster, locked
+    from ottla.local.cluster import LocalCluster, locked
 
     directory = directory_of(dir)
     LocalCluster.load(directory)
@@ -254,7 +254,7 @@ def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
     A node is running, fenced (alive, but not yet or no longer part of the cluster), not answering, or
     stopped. The active controller decides; the standby ones would follow it.
     """
-    from ottla.cli.cluster import LocalCluster
+    from ottla.local.cluster import LocalCluster
 
     cluster = LocalCluster.load(directory_of(dir))
     lack = cluster.lack_of_controllers
@@ -299,8 +299,8 @@ def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
 
 def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
     """What the cluster itself knows of each node."""
-    from ottla.cli.cluster import HOST
     from ottla.client import BlockingClient, Unreachable
+    from ottla.local.cluster import HOST
     from ottla.wire.errors import KafkaError
 
     addresses = [(HOST, node.port) for node in cluster.running]
@@ -349,7 +349,7 @@ def nodes_start(
     While too few controllers run for that, it says so and leaves the node waiting for the others,
     which it does for a minute (initial.broker.registration.timeout.ms).
     """
-    from ottla.cli.cluster import LocalCluster, locked
+    from ottla.local.cluster import LocalCluster, locked
 
     directory = directory_of(dir)
     LocalCluster.load(directory)
@@ -409,7 +409,7 @@ def _as_json(cluster: LocalCluster, id: int) -> dict[str, Any]:
 
 
 def _end(id: int, dir: Path | None, how: Callable[[LocalCluster], object]) -> LocalCluster:
-    from ottla.cli.cluster import LocalCluster, locked
+    from ottla.local.cluster import LocalCluster, locked
 
     directory = directory_of(dir)
     LocalCluster.load(directory)
@@ -429,7 +429,7 @@ def node(
     check: Annotated[bool, typer.Option("--check", help="Only check the settings.")] = False,
 ) -> None:
     """Run one node in the foreground."""
-    from ottla.cli.node import main
+    from ottla.local.node import main
 
     words = [] if config is None else ["--config", str(config)]
     raise typer.Exit(main([*words, "--check"] if check else words))

@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import sys
 
-from ottla.cli.errors import CONFLICT, FAILED, NOT_FOUND, UNREACHABLE, USAGE, Failure
+from ottla.cli.errors import (
+    CONFLICT,
+    FAILED,
+    NOT_FOUND,
+    UNREACHABLE,
+    USAGE,
+    Failure,
+    exit_code_of,
+)
+from ottla.local.errors import LocalClusterError
 
 
 def main() -> None:
     if sys.argv[1:2] == ["node"]:
-        from ottla.cli.node import main as run_node
+        from ottla.local.node import main as run_node
 
         sys.exit(run_node(sys.argv[2:]))
 
     if sys.argv[1:2] == ["up"] and not {"-h", "--help"} & set(sys.argv):
-        from ottla.cli.processes import Launcher
+        from ottla.local.processes import Launcher
 
         Launcher.get()  # it imports what nodes need while we import what commands need
 
@@ -27,6 +36,8 @@ def main() -> None:
         app()
     except Failure as failure:
         code, message = failure.code, str(failure)
+    except LocalClusterError as error:
+        code, message = exit_code_of(error), str(error)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:

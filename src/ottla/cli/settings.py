@@ -31,7 +31,7 @@ def settings(
     Their names are Kafka's; those that begin with ottla are our own. They go into a properties file
     (ottla node --config), into the environment (KAFKA_NODE_ID is node.id), or after ottla up -c.
     """
-    from ottla.config.settings import TABLE, Settings
+    from ottla.config.node_settings import TABLE, Settings
 
     defaults = Settings.defaults()
     rows = [(row.name, defaults[row.name], row.doc) for row in TABLE if part in row.name]

@@ -23,8 +23,8 @@ from ottla.cli.errors import USAGE, Failure
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from ottla.sim.scenario import Options, Outcome
-    from ottla.sim.seeds import Tally
+    from ottla.sim.run.scenario import Options, Outcome
+    from ottla.sim.run.seeds import Tally
 
 INTERRUPTED = 130
 UNLIMITED = str(2**63 - 1)
@@ -112,8 +112,8 @@ def _refuse(wish: str, options: dict[str, object]) -> None:
 
 
 def _check_names(profile: str | None, kind: str | None) -> None:
-    from ottla.sim.faults import KINDS
-    from ottla.sim.profiles import NAMES
+    from ottla.sim.faults.nemesis import KINDS
+    from ottla.sim.run.profiles import NAMES
 
     for option, name, names in (("--profile", profile, NAMES), ("--with-fault", kind, KINDS)):
         if name is not None and name not in names:
@@ -122,7 +122,7 @@ def _check_names(profile: str | None, kind: str | None) -> None:
 
 def _fix_hashes() -> None:
     """Begin again in a process in which sets of strings have the same order every time."""
-    from ottla.sim.seeds import HASH_SEED
+    from ottla.sim.run.seeds import HASH_SEED
 
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         sys.stdout.flush()
@@ -157,7 +157,7 @@ def replay_command(
 
 
 def _options(seed: int, trouble: float | None, faults: frozenset[int] | None) -> Options:
-    from ottla.sim.scenario import Options
+    from ottla.sim.run.scenario import Options
 
     return Options.draw(seed, trouble).with_faults(faults)
 
@@ -172,7 +172,7 @@ def minimize_command(seed: int, trouble: float | None) -> str:
 def _one(
     seed: int, trouble: float | None, faults: frozenset[int] | None, trace: Path | None
 ) -> int:
-    from ottla.sim.scenario import Verdict, run_seed
+    from ottla.sim.run.scenario import Verdict, run_seed
 
     options = _options(seed, trouble, faults)
     with nullcontext() if trace is None else _opened(trace) as file:
@@ -211,7 +211,7 @@ def _print_options(options: Options) -> None:
 
 
 def _print_outcome(outcome: Outcome, seconds: float) -> None:
-    from ottla.sim.seeds import speed_text
+    from ottla.sim.run.seeds import speed_text
 
     print(f"faults: {_counts(outcome.faults) or 'none'}")
     print(
@@ -241,7 +241,7 @@ def _many(
     stop_at_first: bool = False,
 ) -> int:
     """A bar and the failures for a terminal, a line for each seed elsewhere."""
-    from ottla.sim.seeds import Tally, outcomes
+    from ottla.sim.run.seeds import Tally, outcomes
 
     runs = [_options(seed, trouble, None) for seed in seeds]
     runs = [each for each in runs if all(map(each.is_likely_to_meet, likely))]
@@ -307,7 +307,7 @@ def _report(
 
 
 def _rates(tally: Tally, seconds: float) -> str:
-    from ottla.sim.seeds import speed_text
+    from ottla.sim.run.seeds import speed_text
 
     seconds = max(seconds, 1e-6)
     return (
@@ -349,8 +349,8 @@ def _bar() -> Progress:
 
 
 def _minimize(seed: int, trouble: float | None, jobs: int = 1) -> int:
-    from ottla.sim.scenario import Verdict
-    from ottla.sim.seeds import minimize, run
+    from ottla.sim.run.scenario import Verdict
+    from ottla.sim.run.seeds import minimize, run
 
     options = _options(seed, trouble, None)
     _print_options(options)

@@ -28,7 +28,7 @@ from ottla.cli.output import Format, FormatOption, print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ottla.spark.connection import ConnectionOptions
+    from ottla.spark.connect.connection import ConnectionOptions
 
 app = typer.Typer(
     help="Run pipelines on Spark, or find out what keeps them from it.",
@@ -181,7 +181,8 @@ def warm() -> None:
     Once in each environment and machine (or image) that runs tasks, and again after PySpark was installed anew.
     It adds bytecode to the archives of the PySpark that is installed, and makes this machine's decoder.
     """
-    from ottla.spark import archive, native
+    from ottla.spark import archive
+    from ottla.spark.read import native
 
     found = archive.archives()
     if not found:
@@ -290,16 +291,17 @@ def _brokers(
 ) -> tuple[list[str], Finding]:
     """The addresses that the cluster names to its clients: these must be reachable, not only --bootstrap."""
     from ottla.client import BlockingClient, Unreachable
+    from ottla.local.errors import LocalClusterError
+    from ottla.spark.connect.secured import client_for
     from ottla.spark.errors import SparkSourceError
     from ottla.spark.reach import obstacle
-    from ottla.spark.secured import client_for
 
     try:
         known = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap, directory))
         options = _client_options(known, command_config)._replace(request_timeout_s=timeout_s)
         with client_for(BlockingClient, options) as blocking:
             told = blocking.run(blocking.client.metadata())
-    except (Unreachable, TimeoutError, Failure, SparkSourceError) as error:
+    except (Unreachable, TimeoutError, Failure, LocalClusterError, SparkSourceError) as error:
         return [], Finding(False, "brokers", str(error), "ottla status; --bootstrap")
     named = [f"{broker.host}:{broker.port}" for broker in told.brokers]
     return named, _reached("brokers from here", {each: obstacle(each) for each in named})
@@ -308,7 +310,7 @@ def _brokers(
 def _client_options(brokers: str, command_config: Path | None) -> ConnectionOptions:
     from ottla.config import ConfigError
     from ottla.spark.command_config import cluster_options
-    from ottla.spark.connection import ConnectionOptions
+    from ottla.spark.connect.connection import ConnectionOptions
     from ottla.spark.errors import OptionError
     from ottla.spark.options import Options
 

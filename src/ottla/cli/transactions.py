@@ -14,7 +14,7 @@ from ottla.cli.output import Format, FormatOption, print_json, print_table, warn
 
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
-    from ottla.client.transactions import OpenTransaction, TransactionDescription, Transactions
+    from ottla.client.transaction_admin import OpenTransaction, TransactionDescription, Transactions
 
 app = typer.Typer(
     help="List, describe or abort transactions.", no_args_is_help=True, rich_markup_mode=None
@@ -42,7 +42,7 @@ def list_transactions(
     format: FormatOption = Format.table,
 ) -> None:
     """List the transactional ids of all brokers."""
-    from ottla.client.transactions import Transactions
+    from ottla.client.transaction_admin import Transactions
 
     states = tuple(_state(name) for name in state or ())
     _require_pattern(pattern)
@@ -66,7 +66,7 @@ def list_transactions(
 
 def _state(name: str) -> str:
     """As Kafka writes it, from any case."""
-    from ottla.coordinators.transaction_records import State
+    from ottla.coordinators.transactions.transaction_records import State
 
     labels = [state.label for state in State]
     for label in labels:
@@ -77,7 +77,7 @@ def _state(name: str) -> str:
 
 def _require_pattern(pattern: str | None) -> None:
     """Brokers refuse a wrong one without saying why."""
-    from ottla.coordinators.patterns import BadPattern, compiled
+    from ottla.coordinators.groups.patterns import BadPattern, compiled
 
     if pattern is None:
         return
@@ -96,7 +96,7 @@ def describe(
     format: FormatOption = Format.table,
 ) -> None:
     """Show a transactional id's producer, its transaction's state, age and partitions."""
-    from ottla.client.transactions import Transactions
+    from ottla.client.transaction_admin import Transactions
 
     with connect(bootstrap, dir, timeout) as blocking:
         found = _described(blocking, Transactions(blocking.client), id)
@@ -140,7 +140,7 @@ def abort(
 ) -> None:
     """Abort what is open: by its transactional id, which fences its producer, or, where no coordinator
     knows of it any more, in the partition in which it hangs."""
-    from ottla.client.transactions import Transactions
+    from ottla.client.transaction_admin import Transactions
 
     if (id is None) == (topic is None):
         raise Failure("give either a transactional id or --topic", USAGE)
@@ -167,7 +167,7 @@ def abort(
 
 
 def _abort_by_id(blocking: BlockingClient, transactions: Transactions, id: str) -> None:
-    from ottla.client.transactions import ONGOING
+    from ottla.client.transaction_admin import ONGOING
 
     found = _described(blocking, transactions, id)
     if found.state != ONGOING:
@@ -204,7 +204,7 @@ def _require_nobodys(
     hanging: OpenTransaction,
 ) -> None:
     """A marker behind a coordinator's back could cut a transaction in two: aborted here, committed elsewhere."""
-    from ottla.client.transactions import ONGOING
+    from ottla.client.transaction_admin import ONGOING
 
     where = f"the transaction at offset {hanging.start_offset} of {topic}-{partition}"
     found, silent = blocking.run(transactions.cared_for(topic, partition, hanging.producer_id))
@@ -242,7 +242,7 @@ def _described(
 
 
 def _open_for_s(found: TransactionDescription) -> float | None:
-    from ottla.client.transactions import ONGOING
+    from ottla.client.transaction_admin import ONGOING
 
     if found.state != ONGOING or found.started is None:
         return None

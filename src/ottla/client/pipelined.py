@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from ottla.client.client import Client
 from ottla.client.connections import RETRY_PAUSE_S, Unreachable, check, error_of
 from ottla.client.producer import ACKS_ALL, PRODUCE_BY_TOPIC_ID_FROM, SEQUENCE_COUNT
-from ottla.client.transactions import EPOCH_PER_TRANSACTION, ProducerIdentity, Transactions
+from ottla.client.transaction_admin import EPOCH_PER_TRANSACTION, ProducerIdentity, Transactions
 from ottla.records.batch import (
     CRC_START,
     HEADER,

@@ -1,8 +1,8 @@
 """Settings of a node and of a topic: see `settings` for the table."""
 
-from ottla.config.groups import GROUP_SETTINGS, GroupSetting, validate_group_config
-from ottla.config.settings import NAMES, TABLE, Setting, Settings
-from ottla.config.topics import TOPIC_SETTINGS, TopicSetting, validate_topic_config
+from ottla.config.group_settings import GROUP_SETTINGS, GroupSetting, validate_group_config
+from ottla.config.node_settings import NAMES, TABLE, Setting, Settings
+from ottla.config.topic_settings import TOPIC_SETTINGS, TopicSetting, validate_topic_config
 from ottla.config.values import (
     Address,
     ConfigError,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.config.settings import TABLE, Setting, Settings
-from ottla.config.topics import TOPIC_SETTINGS
+from ottla.config.node_settings import TABLE, Setting, Settings
+from ottla.config.topic_settings import TOPIC_SETTINGS
 
 ROWS: Mapping[str, Setting] = {row.name: row for row in TABLE}
 

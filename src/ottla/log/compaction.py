@@ -27,12 +27,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
-from ottla.log.aborted import AbortedTransaction
 from ottla.log.config import LogConfig
-from ottla.log.opening import unpacked_within_limits
-from ottla.log.producers import Marker
+from ottla.log.producer_state import Marker
 from ottla.log.recovery import read_marker
 from ottla.log.segment import CLEANED, INDEX_KINDS, RELATIVE_MAX, SWAP, OpenFiles, Segment
+from ottla.log.transaction_index import AbortedTransaction
+from ottla.log.unpacking import unpacked_within_limits
 from ottla.records.batch import (
     HEADER_BYTES,
     Batch,
@@ -40,7 +40,7 @@ from ottla.records.batch import (
     check_crc,
     read_batch,
 )
-from ottla.records.sifting import Outline, emptied, outlines, with_only
+from ottla.records.filtering import Outline, emptied, outlines, with_only
 from ottla.runtime.seams import Buffer, Disk, File
 
 READ_BYTES = 128 << 10

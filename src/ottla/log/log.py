@@ -21,13 +21,13 @@ from typing import NamedTuple, NoReturn
 from uuid import UUID
 from zlib import crc32
 
-from ottla.log import checkpoints, memory, recovery, times
-from ottla.log.aborted import AbortedTransaction
+from ottla.log import checkpoints, page_cache, recovery, timestamp_lookup
 from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, InMemory, LogDirError
-from ottla.log.producers import ProducerState
+from ottla.log.producer_state import ProducerState
 from ottla.log.rewriting import as_configured, must_rewrite
 from ottla.log.segment import RELATIVE_MAX, SEGMENT_KINDS, SWAP, OpenFiles, Segment
+from ottla.log.transaction_index import AbortedTransaction
 from ottla.log.unflushed import NO_LIMIT, Unflushed
 from ottla.records.batch import (
     Batch,
@@ -558,14 +558,14 @@ class Log:
             if in_memory is not None and segment.is_recent(offset):
                 in_memory = None  # what was appended not long ago is taken to be there
             if in_memory is not None and not in_memory.place:
-                memory.check_place(segment, offset)
+                page_cache.check_place(segment, offset)
             start = segment.locate(offset)
             if start.position < segment.size or number == len(segments) - 1:
                 break
             number += 1  # in a gap at the end of the segment
         limit = max_bytes
         if in_memory is not None:
-            limit = memory.check_records(segment, start, max_bytes, in_memory)
+            limit = page_cache.check_records(segment, start, max_bytes, in_memory)
         end = segment.locate(end_offset)
         if end.position - start.position > limit:
             end = segment.cut_at(start, limit, end)
@@ -576,20 +576,22 @@ class Log:
         if size <= 0:
             return ReadResult(None, offset)
         if in_memory is not None and size > limit:  # a large batch
-            memory.check_records(segment, start, size, in_memory, at_least=size)
+            page_cache.check_records(segment, start, size, in_memory, at_least=size)
         return ReadResult(FileRange(segment.opened(), start.position, size), end.offset)
 
     def offset_for_timestamp(self, ts_ms: int, end_offset: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record at least as new, below `end_offset`."""
         try:
-            return times.first_at_least(self._segments, self.log_start, ts_ms, end_offset)
+            return timestamp_lookup.first_at_least(
+                self._segments, self.log_start, ts_ms, end_offset
+            )
         except OSError as error:
             self._fail(error)
 
     def max_timestamp_offset(self, end_offset: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record with the largest timestamp below `end_offset`."""
         try:
-            return times.first_with_largest(self._segments, self.log_start, end_offset)
+            return timestamp_lookup.first_with_largest(self._segments, self.log_start, end_offset)
         except OSError as error:
             self._fail(error)
 

@@ -17,12 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ottla.log import checkpoints
-from ottla.log.aborted import AbortedTransaction, AbortIndex
 from ottla.log.config import LogConfig
-from ottla.log.epochs import EpochCache
 from ottla.log.errors import CorruptLog
-from ottla.log.producers import Marker, ProducerState, Snapshots
+from ottla.log.leader_epochs import EpochCache
+from ottla.log.producer_state import Marker, ProducerState, Snapshots
 from ottla.log.segment import CLEANED, SEGMENT_KINDS, SWAP, OpenFiles, Segment
+from ottla.log.transaction_index import AbortedTransaction, AbortIndex
 from ottla.records.batch import CRC_START, HEADER_BYTES, Batch, CorruptBatch, read_batch
 from ottla.records.crc import crc32c
 from ottla.records.record import records

@@ -4,10 +4,10 @@ with the topic's own codec, or refused because a compacted topic needs a key in 
 from __future__ import annotations
 
 from ottla.log.config import LogConfig
-from ottla.log.opening import opened, unpacked_within_limits
+from ottla.log.unpacking import opened, unpacked_within_limits
 from ottla.records.batch import Batch, read_batch, set_max_timestamp
+from ottla.records.filtering import outlines
 from ottla.records.record import build
-from ottla.records.sifting import outlines
 from ottla.wire.errors import RecordsRefused
 
 RECORD_ERRORS_MAX = 100

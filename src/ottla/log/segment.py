@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from ottla.log.aborted import AbortIndex
 from ottla.log.config import LogConfig
 from ottla.log.index import OFFSET_ROW, TIME_ROW, Index
+from ottla.log.transaction_index import AbortIndex
 from ottla.records.batch import (
     HEADER_BYTES,
     LENGTH_END,

@@ -1,5 +1,4 @@
-"""The cluster's metadata: records, the image they add up to, and the quorum that agrees on them.
+"""The cluster's metadata: its records, the features they depend on, and the immutable image that they add up to.
 
-Read `records` and `image` for what the metadata is, `raft` (with `roles` and `journal`) for how a majority of
-controllers agrees on it, `snapshots` and `format` for the files.
+How the nodes agree on these records is `raft`; what a controller decides to write is `controller`.
 """

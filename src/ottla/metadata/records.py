@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import ClassVar
 from uuid import UUID
 
-from ottla.metadata.codec import (
+from ottla.wire.record_codec import (
     BOOL,
     BYTES,
     FLOAT64,

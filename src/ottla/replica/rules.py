@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from ottla.log.epochs import EpochCache
+from ottla.log.leader_epochs import EpochCache
 
 CommitRule: TypeAlias = Callable[[int, Iterable[int]], int]
 TruncationRule: TypeAlias = Callable[[EpochCache, int, tuple[int, int]], int]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
-from ottla.runtime import near
+from ottla.runtime import unix_sockets
 from ottla.runtime.seams import (
     CLOSE_PATIENCE_S,
     QUEUED_BYTES_MAX,
@@ -678,7 +678,7 @@ class RealNetwork:
                 continue
             doors = [listening]
             if self._near:
-                second = near.listen(listening, BACKLOG)
+                second = unix_sockets.listen(listening, BACKLOG)
                 doors += [second] if second is not None else []
             return SocketListener(self, doors, accept, frame_bytes_max)
         raise _with_place(problems, "listen on", host, port)
@@ -693,7 +693,7 @@ class RealNetwork:
     ) -> SocketConnection:
         problems: list[OSError] = []
         for family, address in await self._resolve(host, port, passive=False):
-            found = near.connect(address[0], address[1]) if self._near else None
+            found = unix_sockets.connect(address[0], address[1]) if self._near else None
             connecting = found or socket.socket(family, socket.SOCK_STREAM)
             try:
                 _prepare(connecting)
@@ -752,7 +752,7 @@ def _read_whole(chunk: FileRange) -> bytes:
 def _prepare(connected: socket.socket) -> None:
     connected.setblocking(False)
     if connected.family == socket.AF_UNIX:
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, near.SEND_BUFFER_BYTES)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, unix_sockets.SEND_BUFFER_BYTES)
     else:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -760,7 +760,7 @@ def _prepare(connected: socket.socket) -> None:
 
 def _address(address: Any) -> tuple[str, int]:
     if isinstance(address, (str, bytes)):
-        return near.address_of(address)
+        return unix_sockets.address_of(address)
     return str(address[0]).removeprefix("::ffff:"), int(address[1])
 
 

@@ -3,13 +3,13 @@
 The broker that runs here is the one that runs on real sockets and files.
 """
 
-from ottla.sim.borrowed_time import borrowed_time
-from ottla.sim.disk import SimDisk
-from ottla.sim.loop import Deadlock, Livelock, SimLoop
-from ottla.sim.network import SimNetwork
-from ottla.sim.tcp import NetworkConditions
-from ottla.sim.trace import first_difference
-from ottla.sim.world import SimHost, World
+from ottla.sim.engine.borrowed_time import borrowed_time
+from ottla.sim.engine.disk import SimDisk
+from ottla.sim.engine.loop import Deadlock, Livelock, SimLoop
+from ottla.sim.engine.network import SimNetwork
+from ottla.sim.engine.tcp import NetworkConditions
+from ottla.sim.engine.trace import first_difference
+from ottla.sim.engine.world import SimHost, World
 
 __all__ = [
     "Deadlock",

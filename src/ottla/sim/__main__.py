@@ -22,10 +22,10 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import IO
 
-from ottla.sim.coverage import RARE
-from ottla.sim.results import line_of, write_summary
-from ottla.sim.scenario import Options, Outcome, Verdict, run_seed
-from ottla.sim.seeds import HASH_SEED, Tally, outcomes, speed_text
+from ottla.sim.oracle.coverage import RARE
+from ottla.sim.run.results import line_of, write_summary
+from ottla.sim.run.scenario import Options, Outcome, Verdict, run_seed
+from ottla.sim.run.seeds import HASH_SEED, Tally, outcomes, speed_text
 
 NOT_COVERED = 40
 INTERRUPTED = 130

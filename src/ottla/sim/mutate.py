@@ -26,8 +26,8 @@ from functools import cache
 from pathlib import Path
 
 from ottla.sim.mutations import MUTATIONS
-from ottla.sim.scenario import Options, Outcome, Verdict, run_seed
-from ottla.sim.seeds import HASH_SEED, workers
+from ottla.sim.run.scenario import Options, Outcome, Verdict, run_seed
+from ottla.sim.run.seeds import HASH_SEED, workers
 
 SEEDS_MAX = 200
 NOT_CAUGHT = "**not caught**"
@@ -140,7 +140,7 @@ def table(found: Sequence[Finding], seeds_max: int) -> str:
         "because the healed cluster does not come to rest. A seed that fails without the bug does not count.",
         "",
         "Seeds 0, 1, 2, … in turn, where *any* is said. Else only those that drew that profile, or that kind of fault, in",
-        "the same order: a profile makes a state of the protocol likely (`ottla.sim.profiles`) and knows nothing of bugs.",
+        "the same order: a profile makes a state of the protocol likely (`ottla.sim.run.profiles`) and knows nothing of bugs.",
         "*seeds* is how many ran, *seed* the one that noticed. Rows may come from several runs (`--only`); the seconds are those of",
         "whatever else the machine had to do.",
         "",

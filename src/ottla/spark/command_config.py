@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from ottla.client import BlockingClient
 from ottla.config.sources import read_properties
-from ottla.spark.connection import ConnectionOptions
+from ottla.spark.connect.connection import ConnectionOptions
+from ottla.spark.connect.secured import client_for
 from ottla.spark.options import KAFKA, Options
-from ottla.spark.secured import client_for
 
 
 def cluster_options(bootstrap: str, command_config: str | None = None) -> dict[str, str]:

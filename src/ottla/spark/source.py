@@ -36,7 +36,7 @@ class OttlaDataSource(DataSource):
             return columns(self._options.flag("includeHeaders", False))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from ottla.spark.reader import FilteringBatchReader, OttlaBatchReader
+        from ottla.spark.read.reader import FilteringBatchReader, OttlaBatchReader
 
         with told_in_one_line():
             kind = FilteringBatchReader if FilteringBatchReader.is_wanted() else OttlaBatchReader
@@ -44,7 +44,7 @@ class OttlaDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Never raises: PySpark then stumbles over the reader that it did not get, and tells only of that."""
-        from ottla.spark.stream_reader import OttlaStreamReader, RefusedStreamReader
+        from ottla.spark.read.stream_reader import OttlaStreamReader, RefusedStreamReader
 
         try:
             with told_in_one_line():
@@ -53,7 +53,7 @@ class OttlaDataSource(DataSource):
             return RefusedStreamReader(refusal)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from ottla.spark.writer import OttlaBatchWriter
+        from ottla.spark.write.writer import OttlaBatchWriter
 
         with told_in_one_line():
             if overwrite:
@@ -62,7 +62,7 @@ class OttlaDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """With output mode complete every batch is written in addition to those before, as Spark's connector does."""
-        from ottla.spark.writer import OttlaStreamWriter
+        from ottla.spark.write.writer import OttlaStreamWriter
 
         with told_in_one_line():
             return OttlaStreamWriter(schema, self._options)

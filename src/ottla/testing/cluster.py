@@ -20,9 +20,9 @@ from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from ottla.cli.cluster import HOST, READY_TIMEOUT_S, STOP_PATIENCE_S, LocalCluster
-from ottla.cli.ports import free_ports
-from ottla.cli.processes import Starting
+from ottla.local.cluster import HOST, READY_TIMEOUT_S, STOP_PATIENCE_S, LocalCluster
+from ottla.local.ports import free_ports
+from ottla.local.processes import Starting
 from ottla.testing.network import CLIENT, End, Network
 
 if TYPE_CHECKING:
@@ -378,7 +378,7 @@ class Cluster:
         what: str,
         timeout: float = ASK_TIMEOUT_S,
     ) -> list[Partition]:
-        from ottla.client.everybody import newest_view
+        from ottla.client.all_brokers import newest_view
 
         deadline = time.monotonic() + timeout
 

@@ -1,6 +1,6 @@
 """A process that outlives a test process for a moment, to remove what it left behind.
 
-A test process that is killed cleans up nothing. Its nodes die with it (`ottla.cli.launcher`); its warden notices that
+A test process that is killed cleans up nothing. Its nodes die with it (`ottla.local.launcher`); its warden notices that
 it has another parent, makes sure of the nodes (each known by pid and start time, so that nobody else is hit) and
 removes their directory.
 """
@@ -14,8 +14,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from ottla.cli.cluster import LocalCluster
-from ottla.cli.errors import Failure
+from ottla.local.cluster import LocalCluster
+from ottla.local.errors import LocalClusterError
 
 LOOK_EVERY_S = 0.2
 
@@ -23,7 +23,7 @@ LOOK_EVERY_S = 0.2
 def main(parent: int, directory: Path) -> None:
     while os.getppid() == parent:
         time.sleep(LOOK_EVERY_S)
-    with suppress(Failure):  # it never came to be
+    with suppress(LocalClusterError):  # it never came to be
         LocalCluster.load(directory).kill()
     shutil.rmtree(directory, ignore_errors=True)
 

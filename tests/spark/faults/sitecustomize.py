@@ -40,8 +40,8 @@ def around(owner: Any, name: str, before: str, after: str) -> None:
 
 
 def install() -> None:
-    from ottla.spark.producer import TaskProducer
-    from ottla.spark.sink import SinkDriver
+    from ottla.spark.write.producer import TaskProducer
+    from ottla.spark.write.sink import SinkDriver
 
     around(TaskProducer, "_started", "task:begins", "task:has-begun")
     around(TaskProducer, "_seal", "task:sends", "task:has-sent")

@@ -8,13 +8,13 @@ from typing import Any
 
 
 def record_requests(directory: str) -> None:
-    from ottla.broker import server
+    from ottla.broker.server import connections
     from ottla.wire.apis import ApiKey
     from ottla.wire.errors import InvalidFrame
     from ottla.wire.headers import read_request_header
     from ottla.wire.messages import read_request
 
-    received = server.ServerConnection.frame_received
+    received = connections.ServerConnection.frame_received
     software: dict[Any, tuple[str, str]] = {}
     seen: set[tuple[str, str, str, str, int]] = set()
 
@@ -40,4 +40,4 @@ def record_requests(directory: str) -> None:
         note(self, frame)
         received(self, frame)
 
-    server.ServerConnection.frame_received = frame_received  # type: ignore[method-assign]
+    connections.ServerConnection.frame_received = frame_received  # type: ignore[method-assign]

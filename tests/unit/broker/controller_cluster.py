@@ -12,15 +12,15 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from ottla.broker.controller import ControllerService
-from ottla.broker.describe import api_versions_handler
-from ottla.broker.lifecycle import BrokerLifecycle
-from ottla.broker.server import Server
-from ottla.broker.to_controller import ToController
+from ottla.broker.apis.describe import api_versions_handler
+from ottla.broker.cluster.controller_channel import ToController
+from ottla.broker.cluster.controller_service import ControllerService
+from ottla.broker.cluster.lifecycle import BrokerLifecycle
+from ottla.broker.server.connections import Server
 from ottla.config import Listener, Settings
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import NoOpRecord, Record
-from ottla.sim.world import SimHost, World
+from ottla.sim.engine.world import SimHost, World
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 

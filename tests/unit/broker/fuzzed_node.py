@@ -14,13 +14,13 @@ from random import Random
 from typing import Any, Self
 from uuid import UUID
 
-from ottla.broker.server import ServerConnection
-from ottla.metadata.journal import TOPIC as METADATA_TOPIC
-from ottla.metadata.journal import TOPIC_ID as METADATA_TOPIC_ID
+from ottla.broker.server.connections import ServerConnection
+from ottla.raft.journal import TOPIC as METADATA_TOPIC
+from ottla.raft.journal import TOPIC_ID as METADATA_TOPIC_ID
 from ottla.records.record import Record, build
 from ottla.runtime import Chunk, FileRange
-from ottla.sim.cluster import CLUSTER_ID, SimCluster
-from ottla.sim.world import World
+from ottla.sim.cluster.nodes import CLUSTER_ID, SimCluster
+from ottla.sim.engine.world import World
 from ottla.wire import messages, schema
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import read_response_header, request_frame

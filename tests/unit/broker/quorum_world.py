@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.broker.describe import api_versions_handler
-from ottla.broker.quorum import Quorum
-from ottla.broker.server import Server
+from ottla.broker.apis.describe import api_versions_handler
+from ottla.broker.cluster.raft_driver import Quorum
+from ottla.broker.server.connections import Server
 from ottla.config import Settings
-from ottla.metadata.format import format_directory, is_formatted
-from ottla.metadata.voters import QuorumEndpoint, Voter, VoterSet
-from ottla.sim.world import SimHost, World
+from ottla.raft.format import format_directory, is_formatted
+from ottla.raft.voters import QuorumEndpoint, Voter, VoterSet
+from ottla.sim.engine.world import SimHost, World
 from ottla.wire.apis import ApiKey
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.replicas import News, ReplicaManager
+from ottla.broker.replication.replica_manager import News, ReplicaManager
 from ottla.config import Settings
 from ottla.replica.partition import Partition
 from ottla.wire.errors import ErrorCode

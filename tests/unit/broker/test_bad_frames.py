@@ -16,8 +16,8 @@ from fuzzed_node import TOPIC, FuzzedNode, RandomRequests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.metadata.journal import TOPIC as METADATA_TOPIC
-from ottla.sim.cluster import CLUSTER_ID
+from ottla.raft.journal import TOPIC as METADATA_TOPIC
+from ottla.sim.cluster.nodes import CLUSTER_ID
 from ottla.wire import fetch as fetch_codec
 from ottla.wire import messages
 from ottla.wire import produce as produce_codec
@@ -560,7 +560,7 @@ def test_a_fetch_that_would_wait_for_weeks_is_forgotten_with_its_connection() ->
 
 
 def test_sessions_that_name_too_much_live_for_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.broker.fetch.SESSION_PARTITIONS_MAX", 100)
+    monkeypatch.setattr("ottla.broker.apis.fetch.SESSION_PARTITIONS_MAX", 100)
     with FuzzedNode() as node:
         handler = node.node.servers[BROKER].handlers[ApiKey.FETCH]
         assert _fetch(node, session_epoch=0, partitions=[_asked(i) for i in range(100)]).session_id

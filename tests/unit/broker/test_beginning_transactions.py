@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.produce import ProduceHandler
-from ottla.broker.verification import Verdicts
+from ottla.broker.apis.produce import ProduceHandler
+from ottla.broker.coordination.verification import Verdicts
 from ottla.records.record import Record, build
 from ottla.wire import produce
 from ottla.wire.errors import ErrorCode

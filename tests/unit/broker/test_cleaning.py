@@ -13,14 +13,14 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.cleaning import Cleaning
+from ottla.broker.replication.log_cleaner import Cleaning
 from ottla.config.values import FLOAT_MAX
 from ottla.log.config import LogConfig
 from ottla.log.errors import LogDirError
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.records.record import Record, build
-from ottla.sim.disk import SimDisk
+from ottla.sim.engine.disk import SimDisk
 from ottla.wire.types import TopicPartition
 
 COMPACT = LogConfig(
@@ -127,6 +127,6 @@ def test_rounds_wait_where_they_are_faster_than_allowed(monkeypatch: pytest.Monk
     async def sleep(seconds: float) -> None:
         broker.time += seconds
 
-    monkeypatch.setattr("ottla.broker.cleaning.asyncio.sleep", sleep)
+    monkeypatch.setattr("ottla.broker.replication.log_cleaner.asyncio.sleep", sleep)
     broker.clean()
     assert 2 * before / 100_000 <= broker.time < 4 * before / 100_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.quotas import ANONYMOUS, Bucket, ClientQuotas, Meter, Window
+from ottla.broker.server.quotas import ANONYMOUS, Bucket, ClientQuotas, Meter, Window
 from ottla.config import Settings
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from one_node import create
 
-from ottla.broker.cold import AT_ONCE_MAX, PER_OWNER_MAX, ColdReads
+from ottla.broker.replication.cold_reads import AT_ONCE_MAX, PER_OWNER_MAX, ColdReads
 from ottla.records.batch import batches
 from ottla.records.record import Record, build
 from ottla.replica.sessions import INITIAL_EPOCH
 from ottla.runtime import FileRange
-from ottla.sim.cluster import BROKER_PORT, SimCluster
-from ottla.sim.disk import SimFile
-from ottla.sim.world import WALL_START_MS, World
+from ottla.sim.cluster.nodes import BROKER_PORT, SimCluster
+from ottla.sim.engine.disk import SimFile
+from ottla.sim.engine.world import WALL_START_MS, World
 from ottla.wire import fetch, produce
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel

@@ -6,7 +6,7 @@ from typing import Any
 
 from controller_cluster import BROKER_PORT, CONTROLLER_PORT, BrokerNode, Cluster
 
-from ottla.broker.lifecycle import BrokerState, RegistrationRefused
+from ottla.broker.cluster.lifecycle import BrokerState, RegistrationRefused
 from ottla.metadata.records import BROKER_RESOURCE
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode

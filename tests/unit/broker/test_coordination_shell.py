@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.coordination import InternalTopic, LiveShard
-from ottla.broker.replicas import News
+from ottla.broker.coordination.shard_host import InternalTopic, LiveShard
+from ottla.broker.replication.replica_manager import News
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp
 from ottla.log.errors import LogDirError
 from ottla.records.batch import batches
@@ -291,7 +291,7 @@ def test_what_a_shard_writes_is_one_batch_that_can_be_read_again() -> None:
 def test_a_shard_that_cannot_be_loaded_sends_its_clients_away_and_tries_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ottla.broker.coordination.RELOAD_PAUSE_S", 0.0)
+    monkeypatch.setattr("ottla.broker.coordination.shard_host.RELOAD_PAUSE_S", 0.0)
 
     async def run() -> None:
         shell = Shell()

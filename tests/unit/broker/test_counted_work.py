@@ -18,15 +18,15 @@ from uuid import UUID
 import pytest
 from one_node import alone, create
 
-from ottla.broker import fetch as fetch_handler
-from ottla.broker import housekeeping, replication
-from ottla.broker import produce as produce_handler
+from ottla.broker.apis import fetch as fetch_handler
+from ottla.broker.apis import produce as produce_handler
+from ottla.broker.replication import fetchers, housekeeping
 from ottla.log.config import LogConfig
 from ottla.log.log import CALLS_PER_COPIED_BATCH_MAX, Log
 from ottla.records.record import Record, build
 from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH
-from ottla.sim.cluster import BROKER_PORT, SimCluster
-from ottla.sim.world import WALL_START_MS, World
+from ottla.sim.cluster.nodes import BROKER_PORT, SimCluster
+from ottla.sim.engine.world import WALL_START_MS, World
 from ottla.wire import fetch, produce
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
@@ -170,7 +170,7 @@ def test_an_acknowledged_request_costs_the_same_however_many_records_are_in_it(
     calls = rig.calls_of(work())
     assert_within(calls, LEADER, ROUNDS, produce_handler.CALLS_MAX)
     for follower in FOLLOWERS:
-        assert_within(calls, follower, ROUNDS, replication.CALLS_MAX)
+        assert_within(calls, follower, ROUNDS, fetchers.CALLS_MAX)
 
 
 def test_a_fetch_costs_the_same_however_many_batches_it_brings(rig: Rig) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ottla.broker.fetch import FetchHandler
+from ottla.broker.apis.fetch import FetchHandler
 from ottla.config import Settings
 from ottla.replica.sessions import INITIAL_EPOCH, NO_SESSION
-from ottla.sim.world import World
+from ottla.sim.engine.world import World
 from ottla.wire.fetch_messages import FetchRequest
 
 ONE_SLOT = Settings.of(

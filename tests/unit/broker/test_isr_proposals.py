@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.isr import IsrProposals
+from ottla.broker.replication.alter_partition import IsrProposals
 from ottla.replica.partition import Proposal
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode

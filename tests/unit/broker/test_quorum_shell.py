@@ -12,7 +12,7 @@ import pytest
 from quorum_world import CLUSTER, PORT, QuorumNode, QuorumWorld
 
 from ottla.metadata import records as r
-from ottla.metadata.journal import TOPIC, TOPIC_ID
+from ottla.raft.journal import TOPIC, TOPIC_ID
 from ottla.wire import fetch as fetch_codec
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.throttle import ReplicationThrottle
+from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.config import ConfigError, Settings, validate_topic_config
 
 SETTINGS = Settings.of(

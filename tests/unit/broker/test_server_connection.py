@@ -6,7 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from socket import SO_RCVBUF, SOL_SOCKET, socket
 
-from ottla.broker.server import EARLY_BYTES_MAX, UNANSWERED_MAX, Request, Server, ServerConnection
+from ottla.broker.server.connections import (
+    EARLY_BYTES_MAX,
+    UNANSWERED_MAX,
+    Request,
+    Server,
+    ServerConnection,
+)
 from ottla.runtime import QUEUED_BYTES_MAX, Chunk
 from ottla.runtime.sockets import RealNetwork
 from ottla.wire.apis import ApiKey

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.txn_offsets import TxnOffsetCommitHandler
+from ottla.broker.apis.txn_offsets import TxnOffsetCommitHandler
 from ottla.wire.errors import ErrorCode
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.waiting import LINES_KEPT, RESOLUTION_S, Deadlines, Line
-from ottla.sim.world import SimHost, World
+from ottla.broker.server.deadlines import LINES_KEPT, RESOLUTION_S, Deadlines, Line
+from ottla.sim.engine.world import SimHost, World
 
 
 class Waiting:

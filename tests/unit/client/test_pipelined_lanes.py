@@ -10,7 +10,7 @@ import pytest
 
 from ottla.client.client import Client
 from ottla.client.pipelined import PipelinedProducer, Section
-from ottla.client.transactions import ProducerIdentity
+from ottla.client.transaction_admin import ProducerIdentity
 from ottla.wire import produce
 from ottla.wire.errors import ErrorCode, KafkaError
 

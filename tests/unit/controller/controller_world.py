@@ -12,9 +12,9 @@ from ottla.controller.controller import Controller
 from ottla.controller.draft import ControllerConfig, Decision
 from ottla.controller.partitions import IsrProposal
 from ottla.controller.topics import NewTopic
-from ottla.metadata.format import feature_records
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import Endpoint, FeatureRange
+from ottla.raft.format import feature_records
 from ottla.wire.errors import ErrorCode, KafkaError
 
 CLUSTER = "a-cluster-of-tests-000"

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from ottla.coordinators.group_base import Asked, GroupConfig
-from ottla.coordinators.groups import GroupShard
+from ottla.coordinators.groups.context import Asked, GroupConfig
+from ottla.coordinators.groups.group_shard import GroupShard
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.coordinators.assignors import (
+from ottla.coordinators.groups.assignors import (
     ASSIGNORS,
     Assignment,
     Subscriber,

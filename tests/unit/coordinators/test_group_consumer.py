@@ -10,7 +10,7 @@ from group_world import FakeTopics, GroupWorld, Member
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.coordinators.consumer import ConsumerGroup, MemberState
+from ottla.coordinators.groups.consumer_group import ConsumerGroup, MemberState
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from group_world import FakeTopics, GroupWorld, Member, protocols
 
-from ottla.coordinators.classic import ClassicGroup
-from ottla.coordinators.consumer import ConsumerGroup
-from ottla.coordinators.subscription import (
+from ottla.coordinators.groups.classic_group import ClassicGroup
+from ottla.coordinators.groups.consumer_group import ConsumerGroup
+from ottla.coordinators.groups.subscription import (
     read_assignment,
     read_subscription,
     subscribed_topics,

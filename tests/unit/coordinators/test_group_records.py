@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from ottla.coordinators.codec import Key, MalformedRecord, Value, read_value, write_value
-from ottla.coordinators.group_records import (
+from ottla.coordinators.groups.group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from group_world import FakeTopics, GroupWorld, Member, protocols, subscription
 
-from ottla.coordinators.classic import ClassicGroup
-from ottla.coordinators.consumer import ConsumerGroup
-from ottla.coordinators.consumer_protocol import ConsumerProtocol
-from ottla.coordinators.group_records import (
+from ottla.coordinators.groups.classic_group import ClassicGroup
+from ottla.coordinators.groups.consumer_group import ConsumerGroup
+from ottla.coordinators.groups.consumer_protocol import ConsumerProtocol
+from ottla.coordinators.groups.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     GroupMetadataKey,

@@ -11,14 +11,14 @@ from transaction_world import CONFIG, ID, A, B, Coordinator
 
 from ottla.coordinators.codec import MalformedRecord
 from ottla.coordinators.shard import CoordinatorRecord
-from ottla.coordinators.transaction_records import (
+from ottla.coordinators.transactions.transaction_records import (
     State,
     Transaction,
     read_transaction,
     tombstone,
     transaction_record,
 )
-from ottla.coordinators.transactions import (
+from ottla.coordinators.transactions.transaction_shard import (
     EPOCH_MAX,
     PATIENCE_S,
     AddPartitions,

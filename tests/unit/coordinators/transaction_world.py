@@ -7,8 +7,8 @@ from itertools import count
 from typing import Any
 
 from ottla.coordinators.shard import CoordinatorRecord, Effects
-from ottla.coordinators.transaction_records import State, Transaction
-from ottla.coordinators.transactions import (
+from ottla.coordinators.transactions.transaction_records import State, Transaction
+from ottla.coordinators.transactions.transaction_shard import (
     PATIENCE_S,
     AddPartitions,
     Command,

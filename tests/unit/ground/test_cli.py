@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from ottla.cli import errors
-from ottla.cli.cluster import LocalCluster, default_directory, locked
 from ottla.cli.output import print_table
-from ottla.cli.processes import Process, Starting, started_at
 from ottla.config import Settings
+from ottla.local.cluster import LocalCluster, default_directory, locked
+from ottla.local.errors import LocalClusterError
+from ottla.local.processes import Process, Starting, started_at
 
 OTTLA = Path(sys.executable).with_name("ottla")
 
@@ -62,7 +63,7 @@ def test_help_answers_within_three_tenths_of_a_second() -> None:
 
 
 def test_a_node_process_imports_no_command_line_library() -> None:
-    code = "import sys, ottla.cli.node; print(*sys.modules)"
+    code = "import sys, ottla.local.node; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
     for name in ("typer", "rich", "kio", "ottla.client", "json", "uvloop"):
@@ -194,10 +195,10 @@ def test_a_node_that_is_not_ready_in_time_is_stopped_again(tmp_path: Path) -> No
 def test_whoever_waits_for_a_slow_node_hears_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.cli.cluster.NEWS_EVERY_S", 0.02)
+    monkeypatch.setattr("ottla.local.cluster.NEWS_EVERY_S", 0.02)
     cluster = LocalCluster.create(tmp_path / "c", 1, 0)
     news: list[str] = []
-    with pytest.raises(errors.Failure, match=r"was not ready after 0\.1 s"):
+    with pytest.raises(LocalClusterError, match=r"was not ready after 0\.1 s"):
         cluster.wait_ready({1: SlowNode(cluster)}, 0.1, news.append)
     assert news
     assert all("node 1 is not ready after 0 s: recovering" in line for line in news)
@@ -239,7 +240,7 @@ def test_a_node_takes_its_settings_from_the_environment_too(tmp_path: Path) -> N
 
 
 def test_a_node_refuses_to_run_without_assertions() -> None:
-    command = [sys.executable, "-O", "-m", "ottla.cli.node"]
+    command = [sys.executable, "-O", "-m", "ottla.local.node"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == errors.USAGE
     assert "python -O" in done.stderr
@@ -298,7 +299,7 @@ def test_tables_align_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -
 
 def test_the_launcher_takes_news_of_a_child_that_was_seen_to_already() -> None:
     """Its handler of signals may run within itself, when several nodes end at once."""
-    from ottla.cli.launcher import _Child, _report_ended
+    from ottla.local.launcher import _Child, _report_ended
 
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()

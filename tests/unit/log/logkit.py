@@ -10,7 +10,7 @@ from ottla.log.config import LogConfig
 from ottla.log.log import Log
 from ottla.records.batch import Batch, batches
 from ottla.records.record import Record, build
-from ottla.sim.disk import SimDisk
+from ottla.sim.engine.disk import SimDisk
 
 DIRECTORY = "/data"
 TOPIC_ID = UUID(int=77)

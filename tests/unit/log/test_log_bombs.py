@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 from logkit import SMALL, batch_of, new_log, sim_disk
 
-from ottla.log import opening
+from ottla.log import unpacking
 from ottla.log.config import LogConfig
 from ottla.records.batch import CRC_START, HEADER, HEADER_BYTES, LENGTH_END, MAGIC
 from ottla.records.compression import compress
@@ -41,7 +41,7 @@ def bomb(codec: int, unpacked: bytes, count: int, newest: int = 1000) -> memoryv
 def test_a_batch_that_unpacks_to_too_much_is_too_large_where_it_must_be_opened(
     codec: int, config: LogConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(unpacking, "BYTES_MAX", 1 << 20)
     log = new_log(sim_disk(), config)
     with pytest.raises(KafkaError) as refused:
         log.append_as_leader(bomb(codec, bytes(2 << 20), 1), 0, 1000)
@@ -52,14 +52,14 @@ def test_a_batch_that_unpacks_to_too_much_is_too_large_where_it_must_be_opened(
 def test_a_batch_of_too_many_records_is_too_large_where_it_must_be_opened() -> None:
     log = new_log(sim_disk(), replace(BIG, cleanup_policy=("compact",)))
     with pytest.raises(KafkaError) as refused:
-        log.append_as_leader(bomb(4, bytes(8 << 20), opening.RECORDS_MAX + 1), 0, 1000)
+        log.append_as_leader(bomb(4, bytes(8 << 20), unpacking.RECORDS_MAX + 1), 0, 1000)
     assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_an_ordinary_topic_stores_it_and_a_search_by_time_does_not_open_it() -> None:
     log = new_log(sim_disk(), BIG)
     log.append_as_leader(batch_of(3, timestamp=500), 0, 1000)
-    log.append_as_leader(bomb(4, bytes(8 << 20), opening.RECORDS_MAX + 1, newest=900), 0, 1000)
+    log.append_as_leader(bomb(4, bytes(8 << 20), unpacking.RECORDS_MAX + 1, newest=900), 0, 1000)
     log.advance_high_watermark(log.log_end)
     assert log.offset_for_timestamp(500, log.log_end) == (500, 0)
     assert log.offset_for_timestamp(800, log.log_end) == (900, 3), "its first offset, at the latest"

@@ -13,8 +13,8 @@ from logkit import sim_disk
 from ottla.log import checkpoints
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import SETTINGS, InvalidSetting, LogConfig
-from ottla.log.epochs import EpochCache
 from ottla.log.errors import CorruptCheckpoint
+from ottla.log.leader_epochs import EpochCache
 from ottla.wire.types import TopicPartition
 
 PATH = "/data/file"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from logkit import append, new_log, sim_disk
 
-from ottla.log import memory as memory_module
+from ottla.log import page_cache as memory_module
 from ottla.log.config import LogConfig
 from ottla.log.errors import InMemory, NotInMemory
 from ottla.log.log import Log
-from ottla.sim.disk import SimDisk, SimFile
+from ottla.sim.engine.disk import SimDisk, SimFile
 
 SIZE = 2000
 COUNT = 300

@@ -402,7 +402,7 @@ def test_a_follower_takes_a_log_with_gaps_and_opens_it_again_whatever_its_settin
 def test_a_batch_too_large_to_open_is_an_error_of_its_log(disk, log, monkeypatch):
     write(log, ("a", "1"), ("b", "1"))
     commit(log)
-    monkeypatch.setattr("ottla.log.opening.RECORDS_MAX", 1)
+    monkeypatch.setattr("ottla.log.unpacking.RECORDS_MAX", 1)
     with pytest.raises(KafkaError, match="is not opened"):
         clean(disk, log)
 

@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from logkit import batches_in, new_log, producers_of, reopen, sim_disk
 
 from ottla.log.log import Log
-from ottla.sim.disk import SimDisk
+from ottla.sim.engine.disk import SimDisk
 
 KEYS = ("a", "b", "c", "a key of more than sixteen bytes", "another of more than sixteen bytes")
 PAIRS = st.lists(

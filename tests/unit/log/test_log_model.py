@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from logkit import COMPACTED, batch_of, content, new_log, reopen, sim_disk
 
 from ottla.log.log import Log
-from ottla.log.producers import BATCHES_REMEMBERED
+from ottla.log.producer_state import BATCHES_REMEMBERED
 from ottla.records.batch import Batch, assign, batches, read_batch
 
 PRODUCERS = (7, 8)

@@ -9,8 +9,8 @@ import pytest
 from crc32c import crc32c
 from logkit import SMALL, append, batch_of, new_log, producers_of, reopen, sim_disk
 
-from ottla.log import producers as producers_module
-from ottla.log.producers import CorruptSnapshot, ProducerState
+from ottla.log import producer_state as producers_module
+from ottla.log.producer_state import CorruptSnapshot, ProducerState
 from ottla.records.batch import read_batch
 from ottla.records.record import ControlType, Record, build, control_batch
 from ottla.wire.errors import ErrorCode, KafkaError

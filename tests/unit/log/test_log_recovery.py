@@ -24,7 +24,7 @@ from logkit import (
 from ottla.log import checkpoints, recovery
 from ottla.log.errors import CorruptLog
 from ottla.records.batch import CorruptBatch, assign, read_batch
-from ottla.sim.disk import SimDisk
+from ottla.sim.engine.disk import SimDisk
 from ottla.wire.errors import KafkaError
 
 PATH = f"{DIRECTORY}/t-0"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logkit import DIRECTORY, SMALL, batch_of, batches_in, new_log, reopen, sim_disk
 
-from ottla.log.aborted import AbortedTransaction
 from ottla.log.log import Log
+from ottla.log.transaction_index import AbortedTransaction
 from ottla.records.batch import read_batch
 from ottla.records.record import ControlType, control_batch, records
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from ottla.metadata.conversation import (
+from ottla.metadata.records import Record
+from ottla.raft.format import format_directory
+from ottla.raft.journal import Journal
+from ottla.raft.messages import (
     BeginQuorumEpoch,
     EndQuorumEpoch,
     Fetch,
@@ -23,12 +26,9 @@ from ottla.metadata.conversation import (
     QuorumRequest,
     Vote,
 )
-from ottla.metadata.format import format_directory
-from ottla.metadata.journal import Journal
-from ottla.metadata.quorum_state import QuorumStateFile
-from ottla.metadata.raft import Raft
-from ottla.metadata.records import Record
-from ottla.metadata.roles import (
+from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.raft import Raft
+from ottla.raft.roles import (
     BecameLeader,
     Event,
     HighWatermarkAdvanced,
@@ -37,11 +37,11 @@ from ottla.metadata.roles import (
     SnapshotInstalled,
     Timing,
 )
-from ottla.metadata.snapshots import build_snapshot
-from ottla.metadata.voters import QuorumEndpoint, ReplicaKey, Voter, VoterSet
+from ottla.raft.snapshots import build_snapshot
+from ottla.raft.voters import QuorumEndpoint, ReplicaKey, Voter, VoterSet
 from ottla.records.batch import batches
 from ottla.runtime.seams import FileRange
-from ottla.sim.disk import SimDisk
+from ottla.sim.engine.disk import SimDisk
 
 ROOT = "/data"
 
@@ -444,7 +444,7 @@ class World:
 
     def snapshot(self, host: Host, records: list[Record]) -> None:
         """As a shell does: at the high watermark, then trim what it replaces."""
-        from ottla.metadata.conversation import SnapshotId
+        from ottla.raft.messages import SnapshotId
 
         journal = host.running.journal
         end = journal.high_watermark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raft_world import World
 
-from ottla.metadata.conversation import SnapshotId
+from ottla.raft.messages import SnapshotId
 
 
 def test_a_checkpoint_that_is_older_than_the_log_says_nothing_about_others() -> None:

@@ -8,24 +8,24 @@ from uuid import UUID
 
 import pytest
 
-from ottla.metadata import control
 from ottla.metadata import records as r
-from ottla.metadata.conversation import SnapshotId
 from ottla.metadata.features import DEFAULT_LEVELS, UNSERVED
-from ottla.metadata.format import (
+from ottla.raft import control_records
+from ottla.raft.format import (
     format_directory,
     is_formatted,
     load_bootstrap_records,
     load_properties,
 )
-from ottla.metadata.quorum_state import (
+from ottla.raft.messages import SnapshotId
+from ottla.raft.quorum_state import (
     CorruptQuorumState,
     QuorumState,
     QuorumStateFile,
     decode_state,
     encode_state,
 )
-from ottla.metadata.snapshots import (
+from ottla.raft.snapshots import (
     BOOTSTRAP,
     CorruptSnapshot,
     Download,
@@ -33,7 +33,7 @@ from ottla.metadata.snapshots import (
     build_snapshot,
     read_snapshot,
 )
-from ottla.metadata.voters import QuorumEndpoint, ReplicaKey, Voter, VoterSet
+from ottla.raft.voters import QuorumEndpoint, ReplicaKey, Voter, VoterSet
 from ottla.records.batch import batches
 from ottla.runtime.files import RealDisk
 from ottla.wire.types import uuid_from_text
@@ -78,10 +78,10 @@ def test_control_records_are_the_bytes_kio_writes() -> None:
     from kio.serial import entity_writer
     from kio.static.primitive import i16, i32, u16
 
-    change = control.LeaderChange(
+    change = control_records.LeaderChange(
         leader_id=1,
-        voters=(control.VoterId(voter_id=1), control.VoterId(voter_id=2)),
-        granting_voters=(control.VoterId(voter_id=2),),
+        voters=(control_records.VoterId(voter_id=1), control_records.VoterId(voter_id=2)),
+        granting_voters=(control_records.VoterId(voter_id=2),),
     )
     theirs = LeaderChangeMessage(
         version=i16(0),
@@ -91,7 +91,7 @@ def test_control_records_are_the_bytes_kio_writes() -> None:
     )
     out = io.BytesIO()
     entity_writer(LeaderChangeMessage)(out, theirs)
-    assert control.encode_control(change) == out.getvalue()
+    assert control_records.encode_control(change) == out.getvalue()
 
     range_ = KRaftVersionFeature(min_supported_version=i16(0), max_supported_version=i16(1))
     record = VotersRecord(
@@ -110,7 +110,7 @@ def test_control_records_are_the_bytes_kio_writes() -> None:
     )
     out = io.BytesIO()
     entity_writer(VotersRecord)(out, record)
-    assert control.encode_control(VOTERS.record()) == out.getvalue()
+    assert control_records.encode_control(VOTERS.record()) == out.getvalue()
     assert VoterSet.from_record(VOTERS.record()) == VOTERS
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.metadata import records as r
-from ottla.metadata.codec import MalformedRecord, Reader, write_message, write_uvarint
+from ottla.wire.record_codec import MalformedRecord, Reader, write_message, write_uvarint
 
 TOPIC = UUID(int=77)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
-from ottla.metadata.conversation import FetchAnswer
-from ottla.metadata.journal import Journal
-from ottla.metadata.pulling import Puller
-from ottla.metadata.roles import BadRecords
-from ottla.metadata.voters import ReplicaKey
+from ottla.raft.follower import Puller
+from ottla.raft.journal import Journal
+from ottla.raft.messages import FetchAnswer
+from ottla.raft.roles import BadRecords
+from ottla.raft.voters import ReplicaKey
 from ottla.records.record import Record, build
 from ottla.runtime.files import RealDisk
 from ottla.wire.errors import ErrorCode

@@ -7,14 +7,14 @@ import errno
 import pytest
 from raft_world import ROOT, Host, World, directory_of
 
-from ottla.metadata.conversation import (
+from ottla.raft.messages import (
     BeginQuorumEpoch,
     EndQuorumEpoch,
     LogPosition,
     Vote,
 )
-from ottla.metadata.roles import BecameLeader, Role
-from ottla.metadata.voters import ReplicaKey
+from ottla.raft.roles import BecameLeader, Role
+from ottla.raft.voters import ReplicaKey
 from ottla.wire.errors import ErrorCode
 
 

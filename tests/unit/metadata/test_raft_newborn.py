@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from raft_world import ROOT, World
 
-from ottla.metadata.conversation import LogPosition, Vote
-from ottla.metadata.quorum_state import QuorumStateFile
-from ottla.metadata.voters import ReplicaKey
+from ottla.raft.messages import LogPosition, Vote
+from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.voters import ReplicaKey
 
 
 def start(world: World) -> None:

@@ -9,7 +9,7 @@ import pytest
 from raft_world import Host, World
 
 from ottla.metadata.records import NoOpRecord
-from ottla.metadata.roles import Timing
+from ottla.raft.roles import Timing
 
 SEEDS_PER_TEST = 40
 TIMING = Timing(

@@ -6,7 +6,8 @@ import pytest
 from raft_world import ROOT, Host, World, directory_of
 
 from ottla.log.errors import CorruptLog
-from ottla.metadata.conversation import (
+from ottla.metadata.records import NoOpRecord
+from ottla.raft.messages import (
     Fetch,
     FetchAnswer,
     FetchSnapshot,
@@ -14,9 +15,8 @@ from ottla.metadata.conversation import (
     Park,
     SnapshotId,
 )
-from ottla.metadata.records import NoOpRecord
-from ottla.metadata.roles import BadRecords, Role, SnapshotInstalled, Truncated
-from ottla.metadata.voters import ReplicaKey
+from ottla.raft.roles import BadRecords, Role, SnapshotInstalled, Truncated
+from ottla.raft.voters import ReplicaKey
 from ottla.runtime.seams import FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
 

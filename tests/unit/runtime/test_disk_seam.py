@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.runtime import Disk, FileRange
 from ottla.runtime.files import RealDisk
-from ottla.sim.disk import SimDisk
+from ottla.sim.engine.disk import SimDisk
 
 
 @dataclass

@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvloop
 
-from ottla.cli.ports import free_ports
-from ottla.runtime import near
+from ottla.local.ports import free_ports
+from ottla.runtime import unix_sockets
 from ottla.runtime.seams import AcceptedConnection, Connection
 from ottla.runtime.sockets import RealNetwork, SocketConnection
 
-pytestmark = pytest.mark.skipif(not near.IS_SERVED, reason="only Linux has abstract names")
+pytestmark = pytest.mark.skipif(not unix_sockets.IS_SERVED, reason="only Linux has abstract names")
 
 
 class Ears:
@@ -53,7 +53,7 @@ class Meeting:
 
 
 def is_near(connection: Connection) -> bool:
-    return connection.local == near.UNNAMED
+    return connection.local == unix_sockets.UNNAMED
 
 
 def meet(scenario: Callable[[Meeting], Awaitable[None]]) -> None:
@@ -156,7 +156,7 @@ def test_a_name_that_somebody_took_before_costs_only_the_shortcut() -> None:
 
     async def scenario(meeting: Meeting) -> None:
         with socket.socket(socket.AF_UNIX) as taken:
-            taken.bind(f"{near.PREFIX}127.0.0.1:{port}")
+            taken.bind(f"{unix_sockets.PREFIX}127.0.0.1:{port}")
             listener = await meeting.node.listen(
                 "127.0.0.1", port, meeting.accept, frame_bytes_max=100
             )
@@ -181,7 +181,7 @@ sys.stdin.read()
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as somebody else")
 def test_a_name_that_another_user_holds_leads_nobody_astray() -> None:
     (port,) = free_ports(1)
-    name = f"{near.PREFIX}127.0.0.1:{port}"[1:]
+    name = f"{unix_sockets.PREFIX}127.0.0.1:{port}"[1:]
 
     async def scenario(meeting: Meeting) -> None:
         listener = await meeting.node.listen("127.0.0.1", port, meeting.accept, frame_bytes_max=100)

@@ -27,7 +27,7 @@ from ottla.runtime import sockets as sockets_module
 from ottla.runtime.files import RealDisk
 from ottla.runtime.sockets import RealNetwork
 from ottla.sim import World
-from ottla.sim import network as sim_network_module
+from ottla.sim.engine import network as sim_network_module
 
 FRAME_MAX = 64 << 20
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.sim.group_oracle import OFFSETS, TRANSACTIONS, GroupOracle, Register
-from ottla.sim.oracle import Loss
+from ottla.sim.oracle.group_oracle import OFFSETS, TRANSACTIONS, GroupOracle, Register
+from ottla.sim.oracle.ledger import Loss
 from ottla.wire.types import TopicPartition
 
 IN, OUT = TopicPartition("in", 0), TopicPartition("out", 0)

@@ -11,8 +11,8 @@ import pytest
 
 from ottla.runtime import Connection
 from ottla.sim import SimHost, World
-from ottla.sim.disk import CHANGES
-from ottla.sim.process import Died
+from ottla.sim.engine.disk import CHANGES
+from ottla.sim.engine.process import Died
 
 PORT = 9092
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
+from ottla.broker.apis.offsets import HIGH_WATERMARK
 from ottla.metadata.image import (
     BrokerImage,
     Delta,
@@ -13,10 +14,9 @@ from ottla.metadata.image import (
     TopicImage,
 )
 from ottla.metadata.records import NO_LEADER, RECOVERED, TOPIC_RESOURCE
-from ottla.sim.claims import Claims
-from ottla.sim.expiry import LATE_S, Expiry
-from ottla.sim.operator import HIGH_WATERMARK
-from ottla.sim.oracle import Copy, Ledger, Seen
+from ottla.sim.oracle.eligibility import Claims
+from ottla.sim.oracle.expiry import LATE_S, Expiry
+from ottla.sim.oracle.ledger import Copy, Ledger, Seen
 from ottla.wire.types import TopicPartition
 
 KEY = TopicPartition("t", 0)

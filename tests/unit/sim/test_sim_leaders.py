@@ -15,8 +15,8 @@ from ottla.metadata.records import (
     Record,
     TopicRecord,
 )
-from ottla.sim.leaders import Leaders
-from ottla.sim.workload import Batch, Refusal
+from ottla.sim.oracle.history import Batch, Refusal
+from ottla.sim.oracle.leader_history import Leaders
 from ottla.wire.types import TopicPartition
 
 TOPIC = UUID(int=1)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ottla.sim import Deadlock, Livelock, SimLoop, World
-from ottla.sim import loop as loop_module
+from ottla.sim.engine import loop as loop_module
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from ottla.log.config import LogConfig
 from ottla.log.log import Log
 from ottla.records.batch import assign, batches
 from ottla.records.record import Record, build
-from ottla.sim.disk import SimDisk
-from ottla.sim.oracle import Copy, Ledger, Seen
+from ottla.sim.engine.disk import SimDisk
+from ottla.sim.oracle.ledger import Copy, Ledger, Seen
 from ottla.wire.types import TopicPartition
 
 

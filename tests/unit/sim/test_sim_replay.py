@@ -10,7 +10,7 @@ import pytest
 from ottla.metadata import records as r
 from ottla.metadata.image import ELR_FEATURE, MetadataImage
 from ottla.metadata.records import Record
-from ottla.sim.replay import Replay
+from ottla.sim.oracle.metadata_replay import Replay
 
 TOPIC = UUID(int=1)
 

@@ -10,11 +10,12 @@ import pytest
 from ottla.log.config import LogConfig
 from ottla.log.log import Log
 from ottla.records.record import build
-from ottla.sim.disk import SimDisk
-from ottla.sim.leaders import Leaders
-from ottla.sim.oracle import Violation
-from ottla.sim.tables import PARTITION, Loss, Table
-from ottla.sim.workload import Ack, Batch, is_tombstone, record_of
+from ottla.sim.clients.compacted_table import PARTITION, Loss, Table
+from ottla.sim.clients.workload import is_tombstone, record_of
+from ottla.sim.engine.disk import SimDisk
+from ottla.sim.oracle.history import Ack, Batch
+from ottla.sim.oracle.leader_history import Leaders
+from ottla.sim.oracle.ledger import Violation
 
 LOSS_AT = 10.0
 VALUE, TOMBSTONE = b"x:44", b"over:44"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.records.record import Record, build
-from ottla.sim.scenario import Options, Verdict, run_seed
-from ottla.sim.vandal import VandalPlan, _may_be_repeated
+from ottla.sim.clients.hostile import VandalPlan, _may_be_repeated
+from ottla.sim.run.scenario import Options, Verdict, run_seed
 from ottla.wire import produce
 from ottla.wire.apis import ApiKey
 from ottla.wire.types import TopicPartition

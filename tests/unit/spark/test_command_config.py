@@ -8,7 +8,7 @@ import pytest
 
 from ottla.config import ConfigError
 from ottla.spark.command_config import cluster_options
-from ottla.spark.connection import ConnectionOptions
+from ottla.spark.connect.connection import ConnectionOptions
 from ottla.spark.options import Options
 
 LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="a\\\\b";'

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from ottla.client.transactions import ProducerIdentity
-from ottla.spark.decisions import (
+from ottla.client.transaction_admin import ProducerIdentity
+from ottla.spark.errors import SparkSourceError
+from ottla.spark.write.decisions import (
     Abort,
     CheckOpen,
     Commit,
@@ -32,7 +33,6 @@ from ottla.spark.decisions import (
     transactional_id,
     withdrawing,
 )
-from ottla.spark.errors import SparkSourceError
 
 ROWS = {0: ["a", "b"], 1: ["c"], 2: ["d", "e", "f"]}
 """Of each task of batch 0."""

@@ -10,7 +10,7 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="needs what Spark needs: scripts/setup --spark")
 np = pytest.importorskip("numpy", reason="needs what Spark needs: scripts/setup --spark")
 encode_numba = pytest.importorskip(
-    "ottla.spark.encode_numba", reason="needs numba: scripts/setup --spark"
+    "ottla.spark.write.encode_numba", reason="needs numba: scripts/setup --spark"
 )
 
 from hypothesis import HealthCheck, given, settings  # noqa: E402
@@ -19,9 +19,9 @@ from hypothesis import strategies as st  # noqa: E402
 from ottla.client.partitioner import partition_for  # noqa: E402
 from ottla.records.batch import HEADER_BYTES, read_batch  # noqa: E402
 from ottla.records.record import Record, build, records  # noqa: E402
-from ottla.spark import encode as encode_python  # noqa: E402
-from ottla.spark.encode import STICKY, Columns, columns_of  # noqa: E402
 from ottla.spark.errors import SparkSourceError  # noqa: E402
+from ottla.spark.write import encode as encode_python  # noqa: E402
+from ottla.spark.write.encode import STICKY, Columns, columns_of  # noqa: E402
 
 ENCODERS = [encode_python, encode_numba]
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ottla.spark import cluster
-from ottla.spark.cluster import Cluster, Found
-from ottla.spark.connection import ConnectionOptions
+from ottla.spark.connect import cluster
+from ottla.spark.connect.cluster import Cluster, Found
+from ottla.spark.connect.connection import ConnectionOptions
 from ottla.spark.options import Options
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError

@@ -11,16 +11,16 @@ import pytest
 from ottla.client.client import Client
 from ottla.client.connections import Connections, Unreachable
 from ottla.client.model import Fetched, Marker
-from ottla.client.transactions import ProducerIdentity
+from ottla.client.transaction_admin import ProducerIdentity
 from ottla.records.batch import Batch, batches
 from ottla.records.record import Record, build
-from ottla.spark import sink
-from ottla.spark.decisions import Abort, Commit, Outcome, Written
 from ottla.spark.errors import SparkSourceError, told_in_one_line
-from ottla.spark.fetcher import Fetcher
 from ottla.spark.options import Options, ReadOptions
-from ottla.spark.sink import SinkDriver
-from ottla.spark.splits import Range
+from ottla.spark.read.fetcher import Fetcher
+from ottla.spark.read.splits import Range
+from ottla.spark.write import sink
+from ottla.spark.write.decisions import Abort, Commit, Outcome, Written
+from ottla.spark.write.sink import SinkDriver
 from ottla.wire.errors import ErrorCode, KafkaError
 
 PRODUCER, EPOCH, FIRST, END = 7, 3, 10, 100

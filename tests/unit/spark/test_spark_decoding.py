@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from ottla.records.batch import Batch, CorruptBatch, batches
 from ottla.records.record import ControlType, Record, build, control_batch
-from ottla.spark import native, rows
 from ottla.spark.errors import SparkSourceError
-from ottla.spark.native import Decoder
-from ottla.spark.rows import Bytes, Rows, Wanted, grouped
-from ottla.spark.visible import visible
+from ottla.spark.read import native, rows
+from ottla.spark.read.native import Decoder
+from ottla.spark.read.rows import Bytes, Rows, Wanted, grouped
+from ottla.spark.read.visible import visible
 
 ALL = Wanted(0, 1 << 62, key=True, value=True, headers=True)
 
@@ -122,7 +122,7 @@ def test_rows_are_what_was_written(
 @pytest.fixture(scope="module")
 def fast(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
     pytest.importorskip("numba", reason="needs numba: scripts/setup --spark")
-    from ottla.spark.kernels import machine_code
+    from ottla.spark.read.kernels import machine_code
 
     code: Path = tmp_path_factory.mktemp("code") / "code.o"
     code.write_bytes(machine_code())

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ottla.spark.filters import Narrowing
-from ottla.spark.splits import Range
+from ottla.spark.read.filters import Narrowing
+from ottla.spark.read.splits import Range
 
 RANGES = [Range("a", None, 0, 0, 100), Range("a", None, 1, 50, 60), Range("b", None, 0, 0, 5)]
 

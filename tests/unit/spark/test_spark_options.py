@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.spark.connection import ConnectionOptions
+from ottla.spark.connect.connection import ConnectionOptions
 from ottla.spark.errors import OptionError
 from ottla.spark.kafka_names import FOLLOWED, OF_KAFKAS_CLIENTS
 from ottla.spark.options import (
@@ -204,7 +204,7 @@ def test_every_kafka_option_that_is_asked_for_is_on_the_list() -> None:
     asked = {name for name in reading.asked if name.startswith("kafka.")}
     assert asked <= {f"kafka.{name}" for name in FOLLOWED}
     pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")
-    from ottla.spark.write_options import WriteOptions
+    from ottla.spark.write.write_options import WriteOptions
 
     WriteOptions.of(writing)
     asked |= {name for name in writing.asked if name.startswith("kafka.")}

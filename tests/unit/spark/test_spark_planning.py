@@ -9,13 +9,13 @@ from uuid import UUID
 import pytest
 
 from ottla.client.model import Metadata, Partition, Topic
-from ottla.spark.cluster import EpochEnd, Found
+from ottla.spark.connect.cluster import EpochEnd, Found
 from ottla.spark.errors import OptionError, SparkSourceError
-from ottla.spark.loss import DataLoss
-from ottla.spark.offsets import Mark, StreamOffset, rate_limited
 from ottla.spark.options import EARLIEST, LATEST, AtOffsets, Options, Place, ReadOptions
-from ottla.spark.planner import Planner
-from ottla.spark.stream_planner import StreamPlanner
+from ottla.spark.read.loss import DataLoss
+from ottla.spark.read.offsets import Mark, StreamOffset, rate_limited
+from ottla.spark.read.planner import Planner
+from ottla.spark.read.stream_planner import StreamPlanner
 from ottla.wire.errors import KafkaError
 
 ID, OTHER_ID = UUID(int=1), UUID(int=2)

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from ottla.client import BlockingClient
-from ottla.spark.connection import BrokerConnection, ConnectionOptions
+from ottla.spark.connect.connection import BrokerConnection, ConnectionOptions
+from ottla.spark.connect.secured import client_for
+from ottla.spark.connect.security import Security, scram
 from ottla.spark.errors import OptionError, SparkSourceError
 from ottla.spark.options import Options
-from ottla.spark.secured import client_for
-from ottla.spark.security import Security, scram
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import read_request_header
 from ottla.wire.messages import write_response

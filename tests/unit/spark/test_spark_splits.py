@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.spark.splits import Range, split
+from ottla.spark.read.splits import Range, split
 
 
 def ranges(*sizes: int) -> list[Range]:

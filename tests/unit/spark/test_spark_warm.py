@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from ottla.cli import spark
 from ottla.cli.errors import Failure
-from ottla.spark import archive, native
+from ottla.spark import archive
+from ottla.spark.read import native
 
 
 @pytest.fixture

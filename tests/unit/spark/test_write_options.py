@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 from ottla.records.compression import Codec
 from ottla.spark.errors import OptionError, SparkSourceError
 from ottla.spark.options import Options
-from ottla.spark.write_options import (
+from ottla.spark.write.write_options import (
     BATCH_BYTES,
     TRANSACTION_TIMEOUT_MS,
     WriteOptions,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from ottla.sim.patches import Patch, patched
+from ottla.sim.engine.patches import Patch, patched
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ottla.broker.lifecycle import BrokerLifecycle
+from ottla.broker.cluster.lifecycle import BrokerLifecycle
 from ottla.controller import brokers, draft, elections, partitions
 from ottla.controller.brokers import Registration
 from ottla.controller.draft import Draft
 from ottla.controller.elections import Rules
 from ottla.metadata.image import BrokerImage, PartitionImage
 from ottla.metadata.records import PartitionChangeRecord
+from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
-from ottla.sim.patches import Patch
-from ottla.sim.profiles import AMBUSH
+from ottla.sim.run.profiles import AMBUSH
 
 
 @mutation("S4 (KIP-966)")

@@ -8,24 +8,24 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from ottla.broker.coordination import LOAD_BYTES, Coordination, LiveShard
-from ottla.broker.markers import Ending, MarkerSender
-from ottla.coordinators import consumer_protocol, offsets
-from ottla.coordinators.classic import ClassicGroup
-from ottla.coordinators.consumer import ConsumerGroup, ConsumerMember, reconcile
-from ottla.coordinators.group_base import Topics
-from ottla.coordinators.group_records import OffsetCommitKey, OffsetCommitValue
-from ottla.coordinators.groups import GroupShard
-from ottla.coordinators.offsets import Offsets, Place
+from ottla.broker.coordination.markers import Ending, MarkerSender
+from ottla.broker.coordination.shard_host import LOAD_BYTES, Coordination, LiveShard
+from ottla.coordinators.groups import consumer_protocol, offsets
+from ottla.coordinators.groups.classic_group import ClassicGroup
+from ottla.coordinators.groups.consumer_group import ConsumerGroup, ConsumerMember, reconcile
+from ottla.coordinators.groups.context import Topics
+from ottla.coordinators.groups.group_records import OffsetCommitKey, OffsetCommitValue
+from ottla.coordinators.groups.group_shard import GroupShard
+from ottla.coordinators.groups.offsets import Offsets, Place
 from ottla.coordinators.shard import Effects, ProducerStamp, Token
-from ottla.coordinators.transaction_records import State, Transaction
-from ottla.coordinators.transactions import EndTransaction, TransactionShard
-from ottla.log.aborted import AbortedTransaction
+from ottla.coordinators.transactions.transaction_records import State, Transaction
+from ottla.coordinators.transactions.transaction_shard import EndTransaction, TransactionShard
 from ottla.log.log import Log
+from ottla.log.transaction_index import AbortedTransaction
 from ottla.replica.partition import Partition
+from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
-from ottla.sim.patches import Patch
-from ottla.sim.profiles import GROUPS
+from ottla.sim.run.profiles import GROUPS
 from ottla.wire.types import TopicPartition
 
 # Coordinators of both kinds

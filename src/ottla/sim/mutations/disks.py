@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ottla.metadata.quorum_state import QuorumState, QuorumStateFile
+from ottla.raft.quorum_state import QuorumState, QuorumStateFile
 from ottla.replica.partition import Partition
+from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
-from ottla.sim.patches import Patch
 
 
 @mutation("own", likely="die_midway")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from ottla.metadata.image import PartitionImage, _Edit
 from ottla.metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
-from ottla.sim.patches import Patch
 
 
 @mutation("own")

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ottla.broker.offsets import HIGH_WATERMARK, OffsetHandlers
+from ottla.broker.apis.offsets import HIGH_WATERMARK, OffsetHandlers
 from ottla.log import checkpoints, recovery
 from ottla.log.compaction import NewestOffsets
-from ottla.log.epochs import EpochCache
 from ottla.log.errors import LogDirError
+from ottla.log.leader_epochs import EpochCache
 from ottla.log.log import Log
-from ottla.log.producers import ProducerState, Written
+from ottla.log.producer_state import ProducerState, Written
 from ottla.log.segment import Segment
 from ottla.records.batch import Batch, CorruptBatch, read_batch
 from ottla.replica.partition import Partition
 from ottla.runtime.seams import Disk, File
-from ottla.sim.cluster import DATA
+from ottla.sim.cluster.nodes import DATA
+from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
-from ottla.sim.patches import Patch
-from ottla.sim.profiles import TABLE, TUG
+from ottla.sim.run.profiles import TABLE, TUG
 from ottla.wire.types import TopicPartition
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.broker.quorum import Quorum
-from ottla.metadata.conversation import Vote
-from ottla.metadata.journal import Diverges, Journal
-from ottla.metadata.quorum_state import QuorumState, QuorumStateFile, encode_state
-from ottla.metadata.raft import Raft
-from ottla.metadata.roles import Role
+from ottla.broker.cluster.raft_driver import Quorum
+from ottla.raft.journal import Diverges, Journal
+from ottla.raft.messages import Vote
+from ottla.raft.quorum_state import QuorumState, QuorumStateFile, encode_state
+from ottla.raft.raft import Raft
+from ottla.raft.roles import Role
+from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
-from ottla.sim.patches import Patch
 
 
 @mutation("KAFKA-12460")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.fetch import SessionWatch
-from ottla.broker.produce import ParkedProduce
-from ottla.broker.replicas import News, ReplicaManager, Sleeper
-from ottla.broker.waiting import Deadlines
+from ottla.broker.apis.fetch import SessionWatch
+from ottla.broker.apis.produce import ParkedProduce
+from ottla.broker.replication.replica_manager import News, ReplicaManager, Sleeper
+from ottla.broker.server.deadlines import Deadlines
 from ottla.log.log import ReadResult
 from ottla.replica.followers import Follower
 from ottla.replica.partition import Decision, Partition, Role
+from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
-from ottla.sim.patches import Patch
-from ottla.sim.profiles import AMBUSH, MANY_PARTITIONS, TUG
+from ottla.sim.run.profiles import AMBUSH, MANY_PARTITIONS, TUG
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition
 

@@ -1,0 +1,57 @@
+"""DescribeProducers 0: who has written to a partition, and whose transaction is open there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.broker.server.connections import Request
+from ottla.wire.errors import ErrorCode, KafkaError
+
+NO_TRANSACTION = -1
+
+
+class DescribeProducersHandler:
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+
+    def __call__(self, request: Request) -> None:
+        topics = [
+            {
+                "name": topic.name,
+                "partitions": [
+                    self._partition(topic.name, number) for number in topic.partition_indexes
+                ],
+            }
+            for topic in request.message().topics
+        ]
+        request.respond({"topics": topics})
+
+    def _partition(self, topic: str, number: int) -> dict[str, Any]:
+        try:
+            partition = self._replicas.get(topic, number)
+        except KafkaError as error:
+            return {
+                "partition_index": number,
+                "error_code": error.code,
+                "error_message": error.message or None,
+                "active_producers": (),
+            }
+        return {
+            "partition_index": number,
+            "error_code": ErrorCode.NONE,
+            "error_message": None,
+            "active_producers": [
+                {
+                    "producer_id": producer_id,
+                    "producer_epoch": producer.epoch,
+                    "last_sequence": producer.last_sequence,
+                    "last_timestamp": producer.last_timestamp,
+                    "coordinator_epoch": producer.coordinator_epoch,
+                    "current_txn_start_offset": NO_TRANSACTION
+                    if producer.txn_first_offset is None
+                    else producer.txn_first_offset,
+                }
+                for producer_id, producer in partition.log.producers.producers.items()
+            ],
+        }

@@ -1,0 +1,506 @@
+"""Fetch: what consumers read and followers copy; long polls, and sessions that name only what changed.
+
+Every fetch works on a session, also one that lives for a single request. A session hears of its
+partitions' news and remembers them as hot; an answer looks at the hot ones only. A request with nothing to
+say is parked until news comes that it waits for: a follower waits for records, a consumer for committed
+ones.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from ottla.broker.cluster.metadata_cache import ClusterView
+from ottla.broker.replication.cold_reads import ColdReads
+from ottla.broker.replication.replica_manager import News, ReplicaManager, Sleeper
+from ottla.broker.replication.throttle import ReplicationThrottle
+from ottla.broker.server.connections import Request, ServerConnection
+from ottla.broker.server.deadlines import Deadlines, Line
+from ottla.broker.server.quotas import ClientQuotas
+from ottla.config.node_settings import Settings
+from ottla.log.errors import InMemory, LogDirError, NotInMemory
+from ottla.replica.partition import Partition, Role
+from ottla.replica.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    SessionCache,
+    SessionPartition,
+)
+from ottla.runtime import FileRange, Runtime
+from ottla.wire import fetch as codec
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.fetch_messages import FetchedPartition, FetchRequest
+
+CALLS_MAX = 220
+"""Budget, counted by test_counted_work: what one fetch of one partition may call, however many batches it brings
+and however many partitions its session has."""
+IDLE_CALLS_MAX = 108
+"""Budget: the same for a fetch that has nothing to tell when its time is up."""
+
+FROM_FOLLOWER_SINCE = 11
+"""Clients of this version on know that a follower may answer (KIP-392)."""
+LEADER_HINTS_SINCE = 12
+NODE_ENDPOINTS_SINCE = 16
+
+SESSION_PARTITIONS_MAX = 1_000_000
+"""Partitions that all sessions together may name; each takes half a kilobyte, whether it exists or not."""
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+Answer: TypeAlias = tuple[SessionPartition, FetchedPartition, bool]
+"""With whether it says all: nothing more is to be said of it until it changes or the client asks for another offset."""
+
+
+NOTHING_BROUGHT = InMemory()
+
+
+class FetchHandler:
+    def __init__(
+        self,
+        settings: Settings,
+        runtime: Runtime,
+        replicas: ReplicaManager,
+        cluster: ClusterView,
+        quotas: ClientQuotas,
+        throttle: ReplicationThrottle,
+    ) -> None:
+        self.quotas = quotas
+        self.throttle = throttle
+        self.replicas = replicas
+        self.cluster = cluster
+        self.clock = runtime.clock
+        self.deadlines = Deadlines(runtime.clock)
+        self.cold_reads = ColdReads()
+        self._bytes_max = settings.fetch_max_bytes
+        self.is_rack_aware = settings.replica_selector_class == RACK_AWARE
+        self._cache = SessionCache(
+            settings.max_incremental_fetch_session_cache_slots,
+            lambda: runtime.random.getrandbits(31),
+        )
+        self._live: dict[int, SessionWatch] = {}
+        self._of_connection: dict[ServerConnection, int] = {}
+
+    def __call__(self, request: Request) -> None:
+        fetch = codec.read_request(request.version, request.frame, request.header.body)
+        # A client that asks again no longer waits for its last answer: let that one go first. So a
+        # follower that has a new partition to fetch need not wait out its own long poll.
+        if (previous := request.connection.parked_fetch) is not None:
+            previous.complete()
+        now = self.clock.monotonic()
+        try:
+            watch = self._session(request, fetch, now)
+        except KafkaError as error:
+            request.respond_chunks(codec.write_response(request.version, error.code, 0, []))
+            return
+        watch.serve(request, fetch, now)
+
+    def _session(self, request: Request, fetch: FetchRequest, now: float) -> SessionWatch:
+        is_follower = fetch.replica_id >= 0
+        request.connection.is_follower = is_follower
+        if fetch.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if fetch.session_id != NO_SESSION:
+                self._end(self._cache.close(fetch.session_id))
+            if fetch.session_epoch == FINAL_EPOCH:
+                return SessionWatch(self, FetchSession(NO_SESSION, is_follower, now))
+            # One that begins anew has left its last session, also if it gets no other: else it would go on
+            # with the last, which does not know what is named only now.
+            self._end(self._cache.close(self._of_connection.get(request.connection, NO_SESSION)))
+            session, evicted = self._cache.create(is_follower, now)
+            self._end(evicted)
+            watch = SessionWatch(self, session)
+            if session.id != NO_SESSION:
+                self._live[session.id] = watch
+                self._belongs_to(request.connection, session)
+            return watch
+        return self._live[self._cache.resume(fetch, now).id]
+
+    def _belongs_to(self, connection: ServerConnection, session: FetchSession) -> None:
+        """A fetcher that lost its connection begins anew, so its session goes with it: what nobody fetches
+        must not be kept informed."""
+        if connection not in self._of_connection:
+            connection.on_close.append(lambda: self._end_of(connection))
+        self._of_connection[connection] = session.id
+
+    def _end_of(self, connection: ServerConnection) -> None:
+        self._end(self._cache.close(self._of_connection.pop(connection)))
+
+    def _end(self, session: FetchSession | None) -> None:
+        if session is not None:
+            self._live.pop(session.id).close()
+
+    def bytes_max(self, request: Request, fetch: FetchRequest) -> int:
+        """The most that one answer holds. Its quota bounds it for a consumer, or a single answer could
+        silence it for minutes."""
+        limit = min(fetch.max_bytes, self._bytes_max)
+        if self.quotas.active and fetch.replica_id < 0:
+            allowed = self.quotas.consumable_bytes(request.client_id)
+            if allowed is not None:
+                return min(limit, allowed)
+        return limit
+
+    def keep_within_limit(self, session: FetchSession) -> None:
+        """A session that would have the broker remember too much lives for this request only: the client
+        is told so by the id 0 in its answer."""
+        if session.id != NO_SESSION and self._cache.partitions > SESSION_PARTITIONS_MAX:
+            self._cache.close(session.id)
+            del self._live[session.id]
+            session.id = NO_SESSION
+
+
+class ColdPartition:
+    """What a session wants of one partition is on its way from the disk."""
+
+    __slots__ = ("_known", "_watch", "connection", "is_superseded", "offset", "then")
+
+    def __init__(
+        self,
+        watch: SessionWatch,
+        known: SessionPartition,
+        then: InMemory,
+        connection: ServerConnection,
+    ) -> None:
+        self._watch = watch
+        self._known = known
+        self.connection = connection
+        self.offset = known.fetch.fetch_offset
+        self.then = then
+        self.is_superseded = False
+
+    @property
+    def is_wanted(self) -> bool:
+        """Also if the request that asked for it was answered meanwhile, without it: its sender will ask again."""
+        return not (self.is_superseded or self.connection.closed)
+
+    def brought(self) -> None:
+        self._watch.brought(self._known, self)
+
+    def supersede(self) -> None:
+        self.is_superseded = True
+
+
+class SessionWatch:
+    """A session at work: hears of news, holds the parked request."""
+
+    def __init__(self, handler: FetchHandler, session: FetchSession) -> None:
+        self._handler = handler
+        self._session = session
+        self._watched: dict[Partition, SessionPartition] = {}
+        self._parked: ParkedFetch | None = None
+        self._coming: dict[SessionPartition, ColdPartition] = {}
+        self._at_hand: dict[SessionPartition, ColdPartition] = {}
+        """What came from the disk and was not sent yet."""
+        self._is_cold = False
+        """What was read last has to come from the disk."""
+        self._waits_for = News.ROLE | (News.LOG_END if session.is_follower else News.HIGH_WATERMARK)
+        # Consumers read from followers: these must learn of commits at once (KAFKA-9731). Without a session
+        # nobody remembers what the follower knows, and every fetch would be answered at once.
+        self._tells_commits = (
+            session.is_follower and handler.is_rack_aware and session.id != NO_SESSION
+        )
+        if self._tells_commits:
+            self._waits_for |= News.HIGH_WATERMARK
+
+    # -- news ----------------------------------------------------------------------------------------
+
+    def partition_changed(self, partition: Partition, news: int) -> Sleeper | None:
+        known = self._watched.get(partition)
+        if known is None:
+            return None
+        self._session.hot[known] = None
+        if partition.role is Role.OFFLINE:
+            self._forget(partition)
+        return self if self._parked is not None and news & self._waits_for else None
+
+    def wake(self, now: float) -> None:
+        if self._parked is not None:
+            self._parked.look_again(now)
+
+    def _bring(self, known: SessionPartition, missing: NotInMemory, request: Request) -> None:
+        coming = self._coming.get(known)
+        if coming is not None:
+            if coming.offset == known.fetch.fetch_offset and coming.is_wanted:
+                return
+            coming.supersede()
+            del self._coming[known]
+        coming = ColdPartition(self, known, missing.then, request.connection)
+        if self._handler.cold_reads.bring(missing.range, coming, request.connection):
+            self._coming[known] = coming
+
+    def brought(self, known: SessionPartition, coming: ColdPartition) -> None:
+        if self._coming.get(known) is coming:
+            del self._coming[known]
+            self._at_hand[known] = coming
+            self.wake(self.now())
+
+    def _resolve(self, known: SessionPartition) -> Partition | ErrorCode:
+        asked = known.fetch
+        found = self._handler.replicas.find(asked.topic, asked.topic_id, asked.partition)
+        if isinstance(found, Partition):
+            known.replica = found
+            if found not in self._watched:
+                self._watched[found] = known
+                self._handler.replicas.watch(found, self)
+        return found
+
+    def _forget(self, partition: Partition) -> None:
+        del self._watched[partition]
+        self._handler.replicas.unwatch(partition, self)
+
+    def close(self) -> None:
+        if self._parked is not None:
+            self._parked.complete()  # while the session still knows what was asked for
+        for partition in list(self._watched):
+            self._forget(partition)
+        self._session.partitions.clear()
+        self._session.hot.clear()
+        self._coming.clear()
+        self._at_hand.clear()
+
+    # -- one request ---------------------------------------------------------------------------------
+
+    def serve(self, request: Request, fetch: FetchRequest, now: float) -> None:
+        added, removed = self._session.update(fetch)
+        if added:
+            self._handler.keep_within_limit(self._session)
+        if removed:
+            gone = set(removed)
+            for known in gone:
+                self._at_hand.pop(known, None)
+                if (coming := self._coming.pop(known, None)) is not None:
+                    coming.supersede()
+            for partition in [p for p, known in self._watched.items() if known in gone]:
+                self._forget(partition)
+        parked = ParkedFetch(self, request, fetch, self._handler.bytes_max(request, fetch))
+        if not parked.try_complete(now):
+            self._parked = parked
+            parked.park(self._handler.deadlines, now)
+
+    def now(self) -> float:
+        return self._handler.clock.monotonic()
+
+    def finished(self, parked: ParkedFetch) -> None:
+        if self._parked is parked:
+            self._parked = None
+        if self._session.id == NO_SESSION:
+            self.close()
+
+    def collect(
+        self, request: Request, fetch: FetchRequest, bytes_max: int, now: float
+    ) -> tuple[list[Answer], int, bool]:
+        """(answers that are news, bytes in them, whether they must go out at once)."""
+        session = self._session
+        is_full = fetch.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+        limits_leader = session.is_follower and self._handler.throttle.limits_leaders
+        total = 0
+        is_urgent = False
+        answers: list[Answer] = []
+        for known in list(session.hot):
+            held_back = limits_leader and self._is_held_back(known, fetch.replica_id)
+            # Before anything else takes of the limit, no records means that there are none.
+            says_all = total == 0 and not held_back
+            allowed = 0 if held_back else bytes_max - total
+            answer = self._read(request, fetch, known, allowed, says_all, now)
+            if self._is_cold:
+                says_all = False
+            size = 0 if answer.records is None else _size(answer)
+            if limits_leader and size:
+                self._note_sent(known, fetch.replica_id, size)
+            total += size
+            if is_full or known.is_news(answer):
+                answers.append((known, answer, says_all or size > 0))
+            elif says_all:
+                del session.hot[known]
+            if answer.error or answer.diverging or answer.preferred_read_replica != -1:
+                is_urgent = True
+            if size and known in self._at_hand:
+                is_urgent = True  # there may be enough in all, but not in memory
+            if self._tells_commits and answer.high_watermark > known.told_high_watermark:
+                is_urgent = True
+        return answers, total, is_urgent
+
+    def _is_held_back(self, known: SessionPartition, replica: int) -> bool:
+        partition = self._resolve(known)
+        now = self._handler.clock.monotonic()
+        return isinstance(partition, Partition) and self._handler.throttle.holds_back(
+            partition, replica, now
+        )
+
+    def _note_sent(self, known: SessionPartition, replica: int, size: int) -> None:
+        partition = self._resolve(known)
+        if isinstance(partition, Partition):
+            now = self._handler.clock.monotonic()
+            self._handler.throttle.sent(partition, replica, size, now)
+
+    def _read(
+        self,
+        request: Request,
+        fetch: FetchRequest,
+        known: SessionPartition,
+        remaining: int,
+        at_least_one: bool,
+        now: float,
+    ) -> FetchedPartition:
+        self._is_cold = False
+        asked = known.fetch
+        found = known.replica
+        if found is None or found.role is Role.OFFLINE:
+            resolved = self._resolve(known)
+            if isinstance(resolved, ErrorCode):
+                return FetchedPartition(asked.topic, asked.topic_id, asked.partition, resolved)
+            found = resolved
+        max_bytes = asked.max_bytes if asked.max_bytes < remaining else remaining
+        handler = self._handler
+        # Who wants an answer now, and may not ask again, may wait for the disk.
+        in_memory = None if fetch.max_wait_ms <= 0 else NOTHING_BROUGHT
+        if self._at_hand and (came := self._at_hand.get(known)) is not None:
+            if came.offset == asked.fetch_offset:
+                in_memory = came.then
+            else:
+                del self._at_hand[known]
+        try:
+            if fetch.replica_id >= 0:
+                return found.serve_follower(
+                    asked,
+                    fetch.replica_id,
+                    fetch.replica_epoch,
+                    max_bytes,
+                    at_least_one,
+                    now,
+                    in_memory,
+                )
+            if handler.is_rack_aware and fetch.rack_id:
+                near = found.nearest_replica(fetch.rack_id, asked.fetch_offset, self._rack_of)
+                if near is not None:
+                    return found.redirect(near)
+            return found.serve_consumer(
+                asked,
+                fetch.isolation_level == 1,
+                max_bytes,
+                at_least_one,
+                from_follower=request.version >= FROM_FOLLOWER_SINCE,
+                in_memory=in_memory,
+            )
+        except NotInMemory as missing:
+            self._is_cold = True
+            self._bring(known, missing, request)
+            return found.without_records()
+        except LogDirError as error:
+            handler.replicas.directory_failed(error)
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+        except KafkaError as error:
+            code = error.code
+        return FetchedPartition(asked.topic, asked.topic_id, asked.partition, code)
+
+    def _rack_of(self, broker_id: int) -> str | None:
+        broker = self._handler.cluster.image.brokers.get(broker_id)
+        return None if broker is None else broker.rack
+
+    def answer(self, request: Request, answers: list[Answer]) -> None:
+        session = self._session
+        has_errors = False
+        for known, answer, says_all in answers:
+            known.told(answer)
+            if self._at_hand and answer.records is not None:
+                self._at_hand.pop(known, None)
+            if answer.error:
+                # It stays hot: the client hears of it until it asks for something else.
+                has_errors = True
+            elif says_all:
+                del session.hot[known]
+                if answer.records is not None:
+                    # A fetcher that dropped these records asks again without naming the partition: its
+                    # position is what it was. Behind the others, which have not had their turn.
+                    session.hot[known] = None
+        partitions = [answer for _, answer, _ in answers]
+        endpoints: tuple[tuple[int, str, int, str | None], ...] = ()
+        if has_errors and request.version >= LEADER_HINTS_SINCE:
+            endpoints = self._leader_hints(request, partitions)
+        quotas = self._handler.quotas
+        if quotas.active and not session.is_follower:
+            quotas.consumed(request, sum(_size(partition) for partition in partitions))
+        request.respond_chunks(
+            codec.write_response(
+                request.version,
+                ErrorCode.NONE,
+                session.id,
+                partitions,
+                endpoints,
+                request.throttle_ms,
+            )
+        )
+
+    def _leader_hints(
+        self, request: Request, partitions: list[FetchedPartition]
+    ) -> tuple[tuple[int, str, int, str | None], ...]:
+        cluster = self._handler.cluster
+        leaders: dict[int, None] = {}
+        for index, answer in enumerate(partitions):
+            if answer.error in (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                ErrorCode.FENCED_LEADER_EPOCH,
+            ):
+                leader = cluster.leader_of(answer.topic, answer.topic_id, answer.partition)
+                if leader is not None:
+                    partitions[index] = answer._replace(current_leader=leader)
+                    leaders[leader[0]] = None
+        if not leaders or request.version < NODE_ENDPOINTS_SINCE:
+            return ()
+        return cluster.endpoints(leaders, request.connection.listener)
+
+
+class ParkedFetch:
+    """A fetch that is answered when there is enough to say, or when its time is up."""
+
+    __slots__ = ("_bytes_max", "_bytes_min", "_fetch", "_line", "_request", "_watch")
+
+    def __init__(
+        self, watch: SessionWatch, request: Request, fetch: FetchRequest, bytes_max: int
+    ) -> None:
+        self._watch = watch
+        self._request = request
+        self._fetch = fetch
+        self._bytes_max = bytes_max
+        self._bytes_min = min(fetch.min_bytes, bytes_max) if fetch.max_wait_ms > 0 else 0
+        self._line: Line | None = None
+
+    def try_complete(self, now: float) -> bool:
+        """Answer if there is enough."""
+        answers, size, is_urgent = self._watch.collect(
+            self._request, self._fetch, self._bytes_max, now
+        )
+        if size < self._bytes_min and not is_urgent:
+            return False
+        self._watch.answer(self._request, answers)
+        self.drop()
+        return True
+
+    def park(self, deadlines: Deadlines, now: float) -> None:
+        self._request.connection.parked_fetch = self
+        self._line = deadlines.add(self, now, self._fetch.max_wait_ms)
+
+    def look_again(self, now: float) -> None:
+        if self._request.connection.closed:
+            self.drop()  # else what it asked long ago would be taken for where its fetcher is
+        else:
+            self.try_complete(now)
+
+    def complete(self) -> None:
+        self._bytes_min = 0
+        self.look_again(self._watch.now())
+
+    def time_is_up(self) -> None:
+        self.complete()
+
+    def drop(self) -> None:
+        if self._line is not None:
+            self._line.pop(self, None)
+            self._request.connection.parked_fetch = None
+        self._watch.finished(self)
+
+
+def _size(answer: FetchedPartition) -> int:
+    records = answer.records
+    return records.size if isinstance(records, FileRange) else 0

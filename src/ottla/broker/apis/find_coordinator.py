@@ -1,0 +1,72 @@
+"""FindCoordinator: which broker coordinates a group or a transactional id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ottla.broker.cluster.metadata_cache import ClusterView
+from ottla.broker.coordination.shard_host import Coordination
+from ottla.broker.server.connections import Request
+from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+
+KEYS_MAX = 10_000
+
+TOPIC_OF_KEY_TYPE: Mapping[int, str] = {0: "__consumer_offsets", 1: "__transaction_state"}
+"""Key type 2, share groups, is not served."""
+
+
+class FindCoordinatorHandler:
+    """FindCoordinator 0-6: one key up to v3, a list from v4 (KIP-699)."""
+
+    def __init__(self, coordination: Coordination, cluster: ClusterView) -> None:
+        self._coordination = coordination
+        self._cluster = cluster
+
+    def __call__(self, request: Request) -> None:
+        message = request.message()
+        version = request.version
+        keys: Sequence[str] = message.coordinator_keys if version >= 4 else (message.key,)
+        key_type = int(message.key_type) if version >= 1 else 0
+        if len(keys) > KEYS_MAX:
+            raise InvalidFrame("more coordinators than there are groups")
+        request.run(self._answer(version, key_type, keys, request.connection.listener))
+
+    async def _answer(
+        self, version: int, key_type: int, keys: Sequence[str], listener: str
+    ) -> Mapping[str, Any]:
+        found = [await self._find(key_type, key, listener) for key in keys]
+        if version >= 4:
+            return {
+                "coordinators": [
+                    {"key": key, **each} for key, each in zip(keys, found, strict=True)
+                ]
+            }
+        return found[0]
+
+    async def _find(self, key_type: int, key: str, listener: str) -> dict[str, Any]:
+        topic = TOPIC_OF_KEY_TYPE.get(key_type)
+        if topic is None:
+            return _failure(ErrorCode.INVALID_REQUEST, f"key type {key_type} is not served")
+        if not self._coordination.serves(topic):
+            return _failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} is not served")
+        if not key and key_type == 1:
+            return _failure(ErrorCode.INVALID_REQUEST, "a transactional id is not empty")
+        try:
+            leader = await self._coordination.coordinator_of(topic, key)
+        except KafkaError as error:
+            return _failure(error.code, error.message)
+        address = self._cluster.address(leader, listener)
+        if address is None:
+            return _failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {leader} is not here")
+        return {
+            "error_code": ErrorCode.NONE,
+            "error_message": None,
+            "node_id": address.id,
+            "host": address.host,
+            "port": address.port,
+        }
+
+
+def _failure(error: ErrorCode, why: str) -> dict[str, Any]:
+    return {"error_code": error, "error_message": why, "node_id": -1, "host": "", "port": -1}

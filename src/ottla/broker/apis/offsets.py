@@ -1,0 +1,246 @@
+"""Where things are in a partition's log: ListOffsets, OffsetForLeaderEpoch; and cutting its head:
+DeleteRecords."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.broker.server.connections import Handler, Request
+from ottla.log.errors import LogDirError
+from ottla.replica.partition import ANY_EPOCH, Partition, Role
+from ottla.wire import messages
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+
+LATEST = -1
+CONSUMER = -1
+DEBUGGING_REPLICA = -2
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+NO_TIMESTAMP = -1
+NO_OFFSET = -1
+HIGH_WATERMARK = -1
+"""In DeleteRecords: everything that is committed."""
+
+SPECIAL_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+OFFSET_NOT_AVAILABLE_SINCE = 5
+
+
+class OffsetHandlers:
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        return {
+            ApiKey.LIST_OFFSETS: self.list_offsets,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: self.offset_for_leader_epoch,
+            ApiKey.DELETE_RECORDS: self.delete_records,
+        }
+
+    # -- ListOffsets ---------------------------------------------------------------------------------
+
+    def list_offsets(self, request: Request) -> None:
+        """ListOffsets 1-11: by time, and the special times -1 to -6."""
+        message = request.message()
+        read_committed = int(messages.field(message, "isolation_level", 0)) == 1
+        replica_id = int(message.replica_id)
+        counts = Counter(
+            (topic.name, asked.partition_index)
+            for topic in message.topics
+            for asked in topic.partitions
+        )
+        topics = []
+        for topic in message.topics:
+            partitions = []
+            for asked in topic.partitions:
+                try:
+                    if counts[topic.name, asked.partition_index] > 1:
+                        raise KafkaError(ErrorCode.INVALID_REQUEST)
+                    timestamp, offset, epoch = self._offset(
+                        request.version,
+                        self._replicas.get(topic.name, asked.partition_index),
+                        messages.field(asked, "current_leader_epoch", ANY_EPOCH),
+                        _timestamp(asked.timestamp),
+                        read_committed,
+                        replica_id,
+                    )
+                    error = ErrorCode.NONE
+                except KafkaError as failure:
+                    timestamp, offset, epoch = NO_TIMESTAMP, NO_OFFSET, -1
+                    error = failure.code
+                    if (
+                        error == ErrorCode.OFFSET_NOT_AVAILABLE
+                        and request.version < OFFSET_NOT_AVAILABLE_SINCE
+                    ):
+                        error = ErrorCode.LEADER_NOT_AVAILABLE
+                partitions.append(
+                    {
+                        "partition_index": asked.partition_index,
+                        "error_code": error,
+                        "timestamp": timestamp,
+                        "offset": offset,
+                        "leader_epoch": epoch,
+                    }
+                )
+            topics.append({"name": topic.name, "partitions": partitions})
+        request.respond({"topics": topics})
+
+    def _offset(
+        self,
+        version: int,
+        partition: Partition,
+        named_epoch: int,
+        timestamp: int,
+        read_committed: bool,
+        replica_id: int,
+    ) -> tuple[int, int, int]:
+        """(timestamp, offset, leader epoch of that offset). The debugging id asks for this replica's own
+        offsets, whoever leads."""
+        if replica_id != DEBUGGING_REPLICA:
+            partition.check_leader(named_epoch)
+        log = partition.log
+        if version < SPECIAL_SINCE.get(timestamp, 0):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return NO_TIMESTAMP, log.log_start, self._epoch(partition, log.log_start)
+        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            return NO_TIMESTAMP, NO_OFFSET, -1  # nothing is tiered
+        if timestamp == LATEST:
+            end = log.log_end if replica_id != CONSUMER else partition.latest_offset(read_committed)
+            return NO_TIMESTAMP, end, partition.leader_epoch
+        if timestamp < 0 and timestamp != MAX_TIMESTAMP:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        end = partition.latest_offset(read_committed)
+        try:
+            if timestamp == MAX_TIMESTAMP:
+                found = log.max_timestamp_offset(end)
+            else:
+                found = log.offset_for_timestamp(timestamp, end)
+        except LogDirError as error:
+            self._replicas.directory_failed(error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+        if found is None:
+            return NO_TIMESTAMP, NO_OFFSET, -1
+        found_timestamp, offset = found
+        return found_timestamp, offset, self._epoch(partition, offset)
+
+    @staticmethod
+    def _epoch(partition: Partition, offset: int) -> int:
+        epoch = partition.log.epochs.epoch_for_offset(offset)
+        return -1 if epoch is None else epoch
+
+    # -- OffsetForLeaderEpoch ------------------------------------------------------------------------
+
+    def offset_for_leader_epoch(self, request: Request) -> None:
+        """OffsetForLeaderEpoch 2-4: where an epoch ended, for consumers that check for truncation."""
+        message = request.message()
+        topics = []
+        for topic in message.topics:
+            partitions = []
+            for asked in topic.partitions:
+                epoch, end, error = -1, NO_OFFSET, ErrorCode.NONE
+                try:
+                    partition = self._replicas.get(topic.topic, asked.partition)
+                    partition.check_leader(asked.current_leader_epoch)
+                    epoch, end = partition.log.epochs.end_offset_for(
+                        asked.leader_epoch, partition.log.log_end
+                    )
+                except KafkaError as failure:
+                    error = failure.code
+                partitions.append(
+                    {
+                        "error_code": error,
+                        "partition": asked.partition,
+                        "leader_epoch": epoch,
+                        "end_offset": end,
+                    }
+                )
+            topics.append({"topic": topic.topic, "partitions": partitions})
+        request.respond({"topics": topics})
+
+    # -- DeleteRecords ---------------------------------------------------------------------------------
+
+    def delete_records(self, request: Request) -> None:
+        """DeleteRecords 0-2: done once every live replica's log begins at or after the offset."""
+        message = request.message()
+        timeout_s = message.timeout.total_seconds()
+        # The last wish for a partition counts, as in Kafka.
+        wishes = {
+            (topic.name, asked.partition_index): asked.offset
+            for topic in message.topics
+            for asked in topic.partitions
+        }
+        results: dict[tuple[str, int], tuple[int, ErrorCode]] = {}
+        begun: dict[tuple[str, int], tuple[Partition, int]] = {}
+        for key, offset in wishes.items():
+            try:
+                begun[key] = self._begin_deleting(*key, offset)
+            except KafkaError as error:
+                results[key] = NO_OFFSET, error.code
+            except LogDirError as error:
+                self._replicas.directory_failed(error)
+                results[key] = NO_OFFSET, ErrorCode.KAFKA_STORAGE_ERROR
+        request.run(self._delete_records(results, begun, timeout_s))
+
+    def _begin_deleting(self, topic: str, number: int, offset: int) -> tuple[Partition, int]:
+        """Delete here; the partition, and where its other replicas must follow to."""
+        partition = self._replicas.get(topic, number)
+        partition.check_leader()
+        if "delete" not in partition.log.config.cleanup_policy:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
+        target = partition.log.high_watermark if offset == HIGH_WATERMARK else offset
+        if not 0 <= target <= partition.log.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if target > partition.log.log_start:
+            partition.log.advance_log_start(target)
+            self._replicas.log_start_advanced(partition)
+        return partition, target
+
+    async def _delete_records(
+        self,
+        results: dict[tuple[str, int], tuple[int, ErrorCode]],
+        begun: dict[tuple[str, int], tuple[Partition, int]],
+        timeout_s: float,
+    ) -> Mapping[str, Any]:
+        waited = await asyncio.gather(
+            *(self._deleted(partition, target, timeout_s) for partition, target in begun.values())
+        )
+        results.update(zip(begun, waited, strict=True))
+        topics: dict[str, list[Mapping[str, Any]]] = {}
+        for (topic, number), (low_watermark, error) in results.items():
+            topics.setdefault(topic, []).append(
+                {"partition_index": number, "low_watermark": low_watermark, "error_code": error}
+            )
+        return {"topics": [{"name": name, "partitions": parts} for name, parts in topics.items()]}
+
+    async def _deleted(
+        self, partition: Partition, target: int, timeout_s: float
+    ) -> tuple[int, ErrorCode]:
+        """(low watermark, error) once every live replica has deleted, or the time is over."""
+        try:
+            await asyncio.wait_for(
+                self._replicas.until(
+                    partition,
+                    lambda: partition.role is not Role.LEADER or partition.low_watermark >= target,
+                ),
+                timeout_s,
+            )
+            partition.check_leader()
+        except KafkaError as error:
+            return NO_OFFSET, error.code
+        except TimeoutError:
+            return NO_OFFSET, ErrorCode.REQUEST_TIMED_OUT
+        return partition.low_watermark, ErrorCode.NONE
+
+
+def _timestamp(value: Any) -> int:
+    """Special times are negative and stay ints."""
+    return int(value)

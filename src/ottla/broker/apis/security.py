@@ -1,0 +1,63 @@
+"""What is asked about security on a node that has none: that it is switched off, in each API's shape.
+
+ACLs are refused as an Apache Kafka broker without an authorizer refuses them. SCRAM credentials can be
+described, because `kafka-configs` asks for them beside a user's quotas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.broker.server.connections import Handler, Request
+from ottla.metadata.image import MetadataImage
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode
+
+REFUSAL = {
+    "error_code": ErrorCode.SECURITY_DISABLED,
+    "error_message": "No Authorizer is configured.",
+}
+
+
+class SecurityHandlers:
+    def __init__(self, image: Callable[[], MetadataImage]) -> None:
+        self._image = image
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        return {
+            ApiKey.DESCRIBE_ACLS: lambda request: request.respond({**REFUSAL, "resources": ()}),
+            ApiKey.CREATE_ACLS: lambda request: request.respond(
+                {"results": [REFUSAL for _ in request.message().creations]}
+            ),
+            ApiKey.DELETE_ACLS: lambda request: request.respond(
+                {"filter_results": [REFUSAL for _ in request.message().filters]}
+            ),
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: self.describe_scram,
+        }
+
+    def describe_scram(self, request: Request) -> None:
+        """DescribeUserScramCredentials 0: mechanism and iterations, never the credential. No list of users
+        means all of them."""
+        known: dict[str, list[dict[str, int]]] = {}
+        for (user, mechanism), credential in sorted(self._image().scram.items()):
+            info = {"mechanism": mechanism, "iterations": credential.iterations}
+            known.setdefault(user, []).append(info)
+        named = [user.name for user in request.message().users or ()]
+        results = []
+        for user in dict.fromkeys(named or known):
+            error, message = ErrorCode.NONE, None
+            if named.count(user) > 1:
+                error = ErrorCode.DUPLICATE_RESOURCE
+                message = f"Cannot describe SCRAM credentials for the same user twice: {user}"
+            elif user not in known:
+                error = ErrorCode.RESOURCE_NOT_FOUND
+                message = f"Attempt to describe a user credential that does not exist: {user}"
+            results.append(
+                {
+                    "user": user,
+                    "error_code": error,
+                    "error_message": message,
+                    "credential_infos": () if error else known[user],
+                }
+            )
+        request.respond({"error_code": ErrorCode.NONE, "error_message": None, "results": results})

@@ -1,0 +1,452 @@
+"""Transactions on the wire: each request to the shard that coordinates its transactional id, and the answers in
+its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from ottla.broker.apis.admin import ProducerIds
+from ottla.broker.apis.describe_producers import DescribeProducersHandler
+from ottla.broker.cluster.broker_channels import Peers
+from ottla.broker.cluster.metadata_cache import ClusterView
+from ottla.broker.coordination.markers import MarkerHandler, MarkerSender
+from ottla.broker.coordination.shard_host import (
+    Coordination,
+    Gathered,
+    InternalTopic,
+    LiveShard,
+    Reply,
+    reply_to,
+)
+from ottla.broker.coordination.verification import TRANSACTION_TOPIC, Verifier
+from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.broker.server.connections import Handler, Request
+from ottla.config.node_settings import Settings
+from ottla.coordinators.groups.patterns import BadPattern, compiled
+from ottla.coordinators.shard import partition_of
+from ottla.coordinators.transactions.transaction_records import State, Transaction
+from ottla.coordinators.transactions.transaction_shard import (
+    AddPartitions,
+    Command,
+    Describe,
+    EndTransaction,
+    InitProducerId,
+    ListAll,
+    TransactionConfig,
+    TransactionShard,
+    refusal,
+)
+from ottla.metadata.image import MetadataImage
+from ottla.runtime import Runtime
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+from ottla.wire.messages import field
+from ottla.wire.types import TopicPartition
+
+GROUP_TOPIC = "__consumer_offsets"
+IDS_MAX = 10_000
+"""Transactional ids that one request may name."""
+BATCHED_FROM = 4
+"""AddPartitionsToTxn of this version on comes from brokers, for several transactions."""
+EPOCH_BUMPS_FROM = 5
+"""EndTxn of this version on comes from producers of transaction.version 2."""
+FENCED_SINCE = {
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 2,
+    ApiKey.ADD_OFFSETS_TO_TXN: 2,
+    ApiKey.END_TXN: 2,
+}
+"""The versions that know PRODUCER_FENCED; older ones are told INVALID_PRODUCER_EPOCH."""
+TRANSACTION_VERSION = "transaction.version"
+
+
+def transaction_topic(
+    settings: Settings, cluster: ClusterView, producer_ids: ProducerIds, sender: MarkerSender
+) -> InternalTopic:
+    """`__transaction_state`, as Kafka makes it."""
+    config = TransactionConfig(
+        timeout_ms_max=settings.transaction_max_timeout_ms,
+        id_expiration_ms=settings.transactional_id_expiration_ms,
+        abort_check_s=settings.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000,
+        expiration_check_s=settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        / 1000,
+    )
+
+    def server_version() -> int:
+        return cluster.image.features.get(TRANSACTION_VERSION, 0)
+
+    return InternalTopic(
+        TRANSACTION_TOPIC,
+        settings.transaction_state_log_num_partitions,
+        settings.transaction_state_log_replication_factor,
+        {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(settings.transaction_state_log_min_isr),
+            "unclean.leader.election.enable": "false",
+        },
+        lambda _: TransactionShard(config, producer_ids.take_now, server_version),
+        lambda api_key, version, asked, error: refusal(error),
+        write_timeout_s=settings.request_timeout_ms / 1000,
+        perform=sender.send,
+    )
+
+
+class Transactions:
+    """All that a broker does for transactions, wired: as coordinator, and as leader of partitions."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        runtime: Runtime,
+        cluster: ClusterView,
+        replicas: ReplicaManager,
+        producer_ids: ProducerIds,
+    ) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._replicas = replicas
+        self._producer_ids = producer_ids
+        self._timeout_s = settings.request_timeout_ms / 1000
+        listener, id = settings.inter_broker_listener_name or "", settings.node_id
+        # Two connections to each broker: an answer about markers waits for their commit.
+        self._leaders = Peers(runtime.network, cluster, listener, f"broker-{id}-txn-marker-sender")
+        self._coordinators = Peers(
+            runtime.network, cluster, listener, f"AddPartitionsManager-client-{id}"
+        )
+        self._sender = MarkerSender(cluster, self._leaders, self._timeout_s)
+        self.verifier = Verifier(runtime.clock, cluster, self._coordinators, self._timeout_s)
+        self.topic = transaction_topic(settings, cluster, producer_ids, self._sender)
+
+    def handlers(
+        self, coordination: Coordination, init_idempotent: Handler
+    ) -> dict[ApiKey, Handler]:
+        return {
+            ApiKey.WRITE_TXN_MARKERS: MarkerHandler(self._replicas, coordination, self._timeout_s),
+            ApiKey.DESCRIBE_PRODUCERS: DescribeProducersHandler(self._replicas),
+            **TransactionHandlers(
+                self._settings, coordination, self._cluster, self._producer_ids, init_idempotent
+            ).handlers(),
+        }
+
+    def brokers_changed(self, image: MetadataImage) -> None:
+        self._leaders.brokers_changed(image)
+        self._coordinators.brokers_changed(image)
+
+    def stop(self) -> None:
+        self._sender.stop()
+        self._leaders.stop()
+        self._coordinators.stop()
+
+
+class TransactionHandlers:
+    def __init__(
+        self,
+        settings: Settings,
+        coordination: Coordination,
+        cluster: ClusterView,
+        producer_ids: ProducerIds,
+        init_idempotent: Handler,
+    ) -> None:
+        """`init_idempotent` serves producers without a transactional id."""
+        self._settings = settings
+        self._coordination = coordination
+        self._cluster = cluster
+        self._producer_ids = producer_ids
+        self._init_idempotent = init_idempotent
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        return {
+            ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
+            ApiKey.ADD_PARTITIONS_TO_TXN: self.add_partitions,
+            ApiKey.ADD_OFFSETS_TO_TXN: self.add_offsets,
+            ApiKey.END_TXN: self.end,
+            ApiKey.DESCRIBE_TRANSACTIONS: self.describe,
+            ApiKey.LIST_TRANSACTIONS: self.list,
+        }
+
+    def _ask(self, api_key: ApiKey, version: int, command: Any, reply: Reply) -> None:
+        try:
+            live = self._coordination.shard(TRANSACTION_TOPIC, command.transactional_id)
+        except KafkaError as error:
+            reply(refusal(error.code))
+            return
+        live.ask(api_key, version, command, reply)
+
+    def _asked(self, request: Request, command: Command) -> None:
+        """Ask, and answer with the error and whatever else the shard has to say."""
+        api_key, version = ApiKey(request.header.api_key), request.version
+        respond = reply_to(request)
+
+        def reply(fields: Mapping[str, Any]) -> None:
+            error = _as_known(api_key, version, fields["error"])
+            respond({"error_code": error, **{k: v for k, v in fields.items() if k != "error"}})
+
+        self._ask(api_key, version, command, reply)
+
+    # -- InitProducerId ------------------------------------------------------------------------------
+
+    def init_producer_id(self, request: Request) -> None:
+        """InitProducerId 0-5. v3: a producer may say who it was (KIP-360). v6, of KIP-939, is not served."""
+        message = request.message()
+        if message.transactional_id is None:
+            self._init_idempotent(request)
+            return
+        expected = (field(message, "producer_id", -1), field(message, "producer_epoch", -1))
+        if not message.transactional_id or (-1 in expected and expected != (-1, -1)):
+            request.respond(
+                {"error_code": ErrorCode.INVALID_REQUEST, "producer_id": -1, "producer_epoch": -1}
+            )
+            return
+        command = InitProducerId(
+            message.transactional_id,
+            _milliseconds(message.transaction_timeout),
+            None if expected == (-1, -1) else expected,
+        )
+        request.connection.server.spawn(self._init_with_id_at_hand(request, command))
+
+    async def _init_with_id_at_hand(self, request: Request, command: InitProducerId) -> None:
+        """A coordinator takes ids at once or not at all, so there must be one before it is asked."""
+        respond = reply_to(request)
+
+        def reply(fields: Mapping[str, Any]) -> None:
+            error = _as_known(ApiKey.INIT_PRODUCER_ID, request.version, fields["error"])
+            respond(
+                {
+                    "error_code": error,
+                    "producer_id": fields.get("producer_id", -1),
+                    "producer_epoch": fields.get("producer_epoch", -1),
+                }
+            )
+
+        try:
+            await self._producer_ids.fill()
+        except (OSError, KafkaError):
+            reply(refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            return
+        try:
+            self._ask(ApiKey.INIT_PRODUCER_ID, request.version, command, reply)
+        except Exception:
+            request.connection.fail(request)
+
+    # -- adding, ending ------------------------------------------------------------------------------
+
+    def add_partitions(self, request: Request) -> None:
+        """AddPartitionsToTxn 0-5. From v4 on it is for brokers: several transactions, whose partitions are
+        verified or, since v5 for producers of transaction.version 2, added."""
+        message = request.message()
+        version = request.version
+        respond = reply_to(request)
+        if version >= BATCHED_FROM:
+            if len(message.transactions) > IDS_MAX:
+                raise InvalidFrame(f"{len(message.transactions)} transactions in one request")
+            gathered = Gathered(
+                len(message.transactions),
+                lambda results: respond({"error_code": 0, "results_by_transaction": results}),
+            )
+            for index, each in enumerate(message.transactions):
+                command = AddPartitions(
+                    each.transactional_id,
+                    each.producer_id,
+                    each.producer_epoch,
+                    _partitions(each.topics),
+                    each.verify_only,
+                    client_version=0 if each.verify_only else 2,
+                )
+                reply = gathered.reply(index)
+                self._add(
+                    version,
+                    command,
+                    lambda topics, id=each.transactional_id, reply=reply: reply(  # type: ignore[misc]
+                        {"transactional_id": id, "topic_results": topics}
+                    ),
+                )
+            return
+        command = AddPartitions(
+            message.v3_and_below_transactional_id,
+            message.v3_and_below_producer_id,
+            message.v3_and_below_producer_epoch,
+            _partitions(message.v3_and_below_topics),
+        )
+        self._add(
+            version, command, lambda topics: respond({"results_by_topic_v3_and_below": topics})
+        )
+
+    def _add(
+        self,
+        version: int,
+        command: AddPartitions,
+        done: Callable[[Sequence[Mapping[str, Any]]], None],
+    ) -> None:
+        unknown = {
+            key
+            for key in command.partitions
+            if self._cluster.partition(key.topic, None, key.partition) is None
+        }
+        if unknown:
+            errors = dict.fromkeys(command.partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            errors.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            done(_results(errors))
+            return
+
+        def reply(fields: Mapping[str, Any]) -> None:
+            error = _as_known(ApiKey.ADD_PARTITIONS_TO_TXN, version, fields["error"])
+            errors = dict.fromkeys(command.partitions, error)
+            errors.update(dict.fromkeys(fields.get("missing", ()), ErrorCode.TRANSACTION_ABORTABLE))
+            done(_results(errors))
+
+        self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, version, command, reply)
+
+    def add_offsets(self, request: Request) -> None:
+        """AddOffsetsToTxn 0-4: the partition that keeps the group's offsets takes part."""
+        message = request.message()
+        topic = self._cluster.image.topics.get(GROUP_TOPIC)
+        partitions = (
+            self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+        )
+        key = TopicPartition(GROUP_TOPIC, partition_of(message.group_id, partitions))
+        self._asked(
+            request,
+            AddPartitions(
+                message.transactional_id,
+                message.producer_id,
+                message.producer_epoch,
+                frozenset({key}),
+            ),
+        )
+
+    def end(self, request: Request) -> None:
+        """EndTxn 0-5. From v5 on it raises the producer's epoch, and the answer tells the new one."""
+        message = request.message()
+        self._asked(
+            request,
+            EndTransaction(
+                message.transactional_id,
+                message.producer_id,
+                message.producer_epoch,
+                message.committed,
+                client_version=2 if request.version >= EPOCH_BUMPS_FROM else 0,
+            ),
+        )
+
+    # -- showing -------------------------------------------------------------------------------------
+
+    def describe(self, request: Request) -> None:
+        """DescribeTransactions 0."""
+        ids = request.message().transactional_ids
+        if len(ids) > IDS_MAX:
+            raise InvalidFrame(f"{len(ids)} transactional ids in one request")
+        respond = reply_to(request)
+        gathered = Gathered(
+            len(ids),
+            lambda replies: respond(
+                {
+                    "transaction_states": [
+                        _described(id, fields) for id, fields in zip(ids, replies, strict=True)
+                    ]
+                }
+            ),
+        )
+        for index, id in enumerate(ids):
+            reply = gathered.reply(index)
+            if id:
+                self._ask(ApiKey.DESCRIBE_TRANSACTIONS, request.version, Describe(id), reply)
+            else:
+                reply(refusal(ErrorCode.INVALID_REQUEST))
+
+    def list(self, request: Request) -> None:
+        """ListTransactions 0-2: those coordinated here. v1: open for so long. v2: by a pattern."""
+        message = request.message()
+        respond = reply_to(request)
+        by_label = {state.label: state for state in State}
+        unknown = [label for label in message.state_filters if label not in by_label]
+        states = frozenset(by_label[label] for label in message.state_filters if label in by_label)
+        shards: list[LiveShard] = self._coordination.shards(TRANSACTION_TOPIC)
+        command = ListAll(
+            states,
+            frozenset(message.producer_id_filters),
+            field(message, "duration_filter", -1),
+        )
+        pattern = field(message, "transactional_id_pattern", None)
+        if unknown and not states:
+            shards = []  # nothing is in a state that there is not
+
+        def done(replies: list[Mapping[str, Any]]) -> None:
+            is_loading = any(
+                fields["error"] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS for fields in replies
+            )
+            listed = dict(each for fields in replies for each in fields.get("transactions", ()))
+            try:
+                ids = compiled(pattern).select(listed) if pattern else tuple(listed)
+            except BadPattern:
+                respond({"error_code": ErrorCode.INVALID_REGULAR_EXPRESSION})
+                return
+            respond(
+                {
+                    "error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else 0,
+                    "unknown_state_filters": unknown,
+                    "transaction_states": [
+                        {
+                            "transactional_id": id,
+                            "producer_id": listed[id].producer_id,
+                            "transaction_state": listed[id].state.label,
+                        }
+                        for id in ids
+                    ],
+                }
+            )
+
+        gathered = Gathered(len(shards), done)
+        for index, live in enumerate(shards):
+            live.ask(ApiKey.LIST_TRANSACTIONS, request.version, command, gathered.reply(index))
+
+
+def _described(transactional_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    transaction: Transaction | None = fields.get("transaction")
+    if transaction is None:
+        return {
+            "error_code": fields["error"],
+            "transactional_id": transactional_id,
+            "transaction_start_time": -1,
+        }
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(transaction.partitions):
+        topics.setdefault(topic, []).append(number)
+    return {
+        "error_code": ErrorCode.NONE,
+        "transactional_id": transactional_id,
+        "transaction_state": transaction.state.label,
+        "transaction_timeout": transaction.timeout_ms,
+        "transaction_start_time": transaction.start_ms,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "topics": [{"topic": name, "partitions": numbers} for name, numbers in topics.items()],
+    }
+
+
+def _as_known(api_key: ApiKey, version: int, error: ErrorCode) -> ErrorCode:
+    if error is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE.get(api_key, 0):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def _partitions(topics: Sequence[Any]) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(topic.name, number) for topic in topics for number in topic.partitions
+    )
+
+
+def _results(errors: Mapping[TopicPartition, ErrorCode]) -> list[Mapping[str, Any]]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for key in sorted(errors):
+        topics.setdefault(key.topic, []).append(
+            {"partition_index": key.partition, "partition_error_code": errors[key]}
+        )
+    return [{"name": name, "results_by_partition": results} for name, results in topics.items()]
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return round(duration.total_seconds() * 1000)

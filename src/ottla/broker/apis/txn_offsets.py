@@ -1,0 +1,76 @@
+"""TxnOffsetCommit 0-5: a group's offsets as part of a producer's transaction.
+
+The partition of `__consumer_offsets` takes part like any other: before the first offsets of a transaction are
+written there, the transaction's coordinator is asked. From v5 on it is told so with the same question.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.broker.apis.groups import GROUP_TOPIC, GroupHandlers
+from ottla.broker.coordination.shard_host import Coordination
+from ottla.broker.coordination.verification import Beginning, Verifier, told_to_clients
+from ottla.broker.server.connections import Request
+from ottla.replica.partition import Verified
+from ottla.runtime import Clock
+from ottla.wire.errors import ErrorCode, KafkaError
+
+ABORTABLE_FROM = 4
+IMPLICIT_ADD_FROM = 5
+NO_SEQUENCE = 0
+"""Offsets have none; they are never too early for each other."""
+
+
+class TxnOffsetCommitHandler:
+    def __init__(
+        self, clock: Clock, groups: GroupHandlers, coordination: Coordination, verifier: Verifier
+    ) -> None:
+        self._clock = clock
+        self._groups = groups
+        self._coordination = coordination
+        self._verifier = verifier
+
+    def __call__(self, request: Request) -> None:
+        message = request.message()
+        if message.producer_id < 0 or message.producer_epoch < 0:
+            # Nobody's transaction, which nothing would ever end.
+            self._groups.refuse(request, message, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return
+        beginning = self._beginning(message)
+        if beginning is None:
+            self._groups.ask(request, message)
+            return
+        request.connection.hold()
+        request.connection.server.spawn(self._verify(request, message, beginning))
+
+    def _beginning(self, message: Any) -> Beginning | None:
+        try:
+            live = self._coordination.shard(GROUP_TOPIC, message.group_id)
+        except KafkaError:
+            return None  # the groups say so
+        verified: Verified | None = live.partition.begin_verification_of(
+            message.producer_id, message.producer_epoch, NO_SEQUENCE, self._clock.wall_ms()
+        )
+        return None if verified is None else Beginning(live.partition, verified)
+
+    async def _verify(self, request: Request, message: Any, beginning: Beginning) -> None:
+        try:
+            verdicts = await self._verifier.verify(
+                message.transactional_id, {0: beginning}, add=request.version >= IMPLICIT_ADD_FROM
+            )
+            if request.connection.closed:
+                return
+            if verdicts.refused:
+                error = told_to_clients(
+                    verdicts.refused[0],
+                    knows_abortable=request.version >= ABORTABLE_FROM,
+                    try_again=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                )
+                self._groups.refuse(request, message, error.code)
+            else:
+                self._groups.ask(request, message)
+        except Exception:
+            request.connection.fail(request)
+        finally:
+            request.connection.release()

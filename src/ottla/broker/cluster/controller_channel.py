@@ -1,0 +1,182 @@
+"""A broker's way to the active controller, wherever that is at the moment.
+
+One connection, opened on first need, that follows the quorum's leader. A request is tried again on
+NOT_CONTROLLER and on a lost connection until its time is over; what the controller does twice because an
+answer was lost, it refuses the second time (partition epochs, names that exist already).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ottla.broker.cluster.controller_commands import refusal
+from ottla.broker.server.connections import Request
+from ottla.broker.server.deadlines import is_set_within
+from ottla.config import Settings
+from ottla.runtime import Runtime
+from ottla.wire import messages
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.channel import Channel
+from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+from ottla.wire.headers import read_response_header
+
+logger = logging.getLogger(__name__)
+
+MUTATING = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
+"""What the controller has quotas for; their answers begin with the time to wait."""
+RETRY_S = 0.02
+RETRY_DOUBLINGS = 3
+NO_LEADER_S = 1.0
+FORWARD_TIMEOUT_S = 30.0
+
+# Kafka's DefaultPrincipalData, version 0, of "User:ANONYMOUS".
+ANONYMOUS = b"\x00\x00\x05User\x0aANONYMOUS\x00\x00"
+
+
+class LeaderInfo(Protocol):
+    """What of the quorum one must know to find its leader."""
+
+    on_leader: list[Callable[[int | None, int], None]]
+
+    def leader_endpoint(self) -> tuple[str, int] | None: ...
+
+
+class ToController:
+    def __init__(self, settings: Settings, runtime: Runtime, quorum: LeaderInfo) -> None:
+        self._clock = runtime.clock
+        self._network = runtime.network
+        self._quorum = quorum
+        self._client_id = str(settings.node_id)
+        self._channel: Channel | None = None
+        self._connected_to: tuple[str, int] | None = None
+        self._opening = asyncio.Lock()
+        self._leader_changed = asyncio.Event()
+        self.on_lost: list[Callable[[], None]] = []
+        """Called when the connection is lost or the leader is another one."""
+        quorum.on_leader.append(self._leader_moved)
+
+    async def stop(self) -> None:
+        if self._leader_moved in self._quorum.on_leader:
+            self._quorum.on_leader.remove(self._leader_moved)
+        if self._channel is not None:
+            self._channel.close()
+
+    async def request(
+        self,
+        api_key: ApiKey,
+        fields: Mapping[str, Any],
+        *,
+        version: int | None = None,
+        timeout_s: float,
+    ) -> Any:
+        """The answer of an active controller. TimeoutError when none could be had in time."""
+        end = self._clock.monotonic() + timeout_s
+        tries = 0
+        while (remaining := end - self._clock.monotonic()) > 0:
+            self._leader_changed.clear()
+            try:
+                channel = await self._open_channel(remaining)
+                remaining = max(0.001, end - self._clock.monotonic())
+                answer = await channel.request(
+                    api_key, fields, version=version, timeout_s=remaining
+                )
+            except (OSError, InvalidFrame) as error:  # after a TimeoutError the loop ends
+                logger.debug("%s to the controller: %s; trying again", api_key.name, error)
+            else:
+                if not _says_not_controller(answer):
+                    return answer
+            await self._pause(tries, end)
+            tries += 1
+        raise TimeoutError(f"no active controller answered {api_key.name} in {timeout_s} s")
+
+    def forward(self, request: Request) -> None:
+        """Answer a client's request with what the active controller makes of it (Envelope 0)."""
+        assert APIS[ApiKey(request.header.api_key)].forwarded
+        fields = {
+            "request_data": bytes(request.frame),
+            "request_principal": ANONYMOUS,
+            "client_host_address": _address_bytes(request.connection.peer_host),
+        }
+        message = request.message()
+        request.connection.server.spawn(self._forward(request, message, fields))
+
+    async def _forward(self, request: Request, message: Any, fields: Mapping[str, Any]) -> None:
+        header = request.header
+        try:
+            answer = await self.request(ApiKey.ENVELOPE, fields, timeout_s=FORWARD_TIMEOUT_S)
+            if answer.error_code != ErrorCode.NONE or answer.response_data is None:
+                raise KafkaError(ErrorCode(int(answer.error_code)), "the controller refused it")
+            inner = memoryview(answer.response_data)
+            _, body = read_response_header(header.api_key, header.api_version, inner)
+            if header.api_key in MUTATING:
+                request.throttle(int.from_bytes(inner[body : body + 4]) / 1000)
+        except (TimeoutError, InvalidFrame) as error:
+            late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error))
+            request.respond(refusal(ApiKey(header.api_key), message, late))
+        except KafkaError as error:
+            request.respond(refusal(ApiKey(header.api_key), message, error))
+        except Exception:
+            request.connection.fail(request)
+        else:
+            request.respond_chunks([inner[body:]])
+
+    async def _open_channel(self, timeout_s: float) -> Channel:
+        async with self._opening:
+            target = self._quorum.leader_endpoint()
+            if target is None:
+                raise ConnectionError("the quorum has no leader now")
+            if self._channel is not None and not self._channel.closed:
+                if target == self._connected_to:
+                    return self._channel
+                self._channel.abort("the leader is another one now")
+            async with asyncio.timeout(timeout_s):
+                channel = await Channel.open(self._network, *target, self._client_id)
+                channel.on_close.append(lambda reason: self._lost(channel))
+                self._channel, self._connected_to = channel, target
+                await channel.negotiate(timeout_s)
+            return channel
+
+    def _lost(self, channel: Channel) -> None:
+        if channel is self._channel:
+            self._channel = None
+            for callback in list(self.on_lost):
+                callback()
+
+    def _leader_moved(self, leader: int | None, epoch: int) -> None:
+        """Requests at a former leader, which may hang for ever if it is paused, begin again at the new."""
+        self._leader_changed.set()
+        target = self._quorum.leader_endpoint()
+        if self._channel is not None and target is not None and target != self._connected_to:
+            self._channel.abort("the leader is another one now")
+
+    async def _pause(self, tries: int, end: float) -> None:
+        """A short while, ever longer, or until there is another leader to try; with nobody to ask, the
+        quorum tells when there is."""
+        wait = RETRY_S * 2 ** min(tries, RETRY_DOUBLINGS)
+        if self._quorum.leader_endpoint() is None:
+            wait = NO_LEADER_S
+        await is_set_within(
+            self._leader_changed, min(wait, max(0.0, end - self._clock.monotonic()))
+        )
+
+
+def _says_not_controller(answer: Any) -> bool:
+    if messages.field(answer, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER:
+        return True
+    topics = messages.field(answer, "topics", ())
+    return any(
+        messages.field(topic, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER
+        for topic in topics
+    )
+
+
+def _address_bytes(host: str) -> bytes:
+    """4 or 16 raw bytes; a host that is no address (a simulated one) counts as unspecified."""
+    try:
+        return ipaddress.ip_address(host).packed
+    except ValueError:
+        return bytes(4)

@@ -1,0 +1,476 @@
+"""The controller on its node: asyncio around the pure `Controller`.
+
+Commands run on the loop one at a time, are appended to the metadata log at once and answered when they are
+committed and applied. An answer that needed no record still waits until everything that was decided before
+it is committed, for it may rest on that.
+
+A dead broker is noticed at once (DESIGN 6). Each broker keeps one connection for its heartbeats. When that
+closes, the broker's listener is tried: refused means that its process is gone, and it is fenced at once;
+anything else leaves it a short grace to send a heartbeat over a new connection. A new active controller
+tries every unfenced broker that it has not heard from yet in the same way, but leaves those that cannot be
+judged their ordinary session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+from ottla.broker.cluster.controller_channel import LeaderInfo, ToController
+from ottla.broker.cluster.controller_commands import CONTROLLER_APIS, Fields
+from ottla.broker.server.connections import Handler, Request, ServerConnection
+from ottla.broker.server.quotas import ClientQuotas, Mutations
+from ottla.config import (
+    TOPIC_SETTINGS,
+    ConfigError,
+    Settings,
+    validate_group_config,
+    validate_topic_config,
+)
+from ottla.config.dynamic import DYNAMIC, ROWS
+from ottla.controller.controller import Controller
+from ottla.controller.draft import ControllerConfig, Decision
+from ottla.metadata.features import supported_ranges
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import Record
+from ottla.raft.format import load_bootstrap_records
+from ottla.runtime import Connection, Runtime
+from ottla.wire import messages
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+from ottla.wire.headers import RequestHeader, read_request_header, response_header
+
+logger = logging.getLogger(__name__)
+
+PROBE_PAUSE_S = 0.01
+FAILED_TICK_S = 1.0
+REGISTRATION_TIMEOUT_S = 5.0
+ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS = 1, 2
+
+
+class MetadataLog(LeaderInfo, Protocol):
+    """What a controller asks of its quorum (`broker.quorum.Quorum`)."""
+
+    on_leadership: list[Callable[[bool, int], None]]
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def leader_id(self) -> int | None: ...
+
+    @property
+    def next_offset(self) -> int: ...
+
+    def append(self, records: Sequence[Record]) -> tuple[int, asyncio.Future[int]]: ...
+
+    def describe(self) -> Mapping[str, Any]: ...
+
+
+class ControllerService:
+    def __init__(self, settings: Settings, runtime: Runtime, quorum: MetadataLog) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._quorum = quorum
+        self._controller = Controller(
+            controller_config(settings, quorum.cluster_id), runtime.random
+        )
+        self._quotas = ClientQuotas(settings, runtime.clock.monotonic, lambda: quorum.image)
+        self._last_append: asyncio.Future[int] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._heartbeats: dict[int, ServerConnection] = {}
+        """The connection of each broker's last heartbeat."""
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._incarnation = UUID(int=runtime.random.getrandbits(128), version=4)
+        self._to_controller: ToController | None = None
+        # At once, since a lone voter may lead before anybody calls `start`.
+        quorum.on_leadership.append(self._leadership)
+
+    async def start(self) -> None:
+        self._to_controller = ToController(self._settings, self._runtime, self._quorum)
+        self._spawn(self._register(self._to_controller))
+
+    async def stop(self) -> None:
+        self._quorum.on_leadership.remove(self._leadership)
+        self._deactivate()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        if self._to_controller is not None:
+            await self._to_controller.stop()
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        return {
+            **dict.fromkeys(CONTROLLER_APIS, self._handle),
+            ApiKey.ENVELOPE: self._handle_envelope,
+            ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
+        }
+
+    # Being the active controller, and no longer
+
+    def _leadership(self, active: bool, epoch: int) -> None:
+        self._deactivate()
+        if not active:
+            return
+        self._controller.activate(self._quorum.image, epoch, self._now())
+        logger.info("active controller of epoch %d", epoch)
+        if not self._quorum.image.features:
+            directory = self._settings.metadata_log_dir
+            features = load_bootstrap_records(self._runtime.disk, directory)
+            self._run(lambda: self._controller.bootstrap(features))
+        for broker_id in self._controller.silent_brokers():
+            self._spawn(self._probe(broker_id, self._controller.image.brokers[broker_id].epoch))
+        self._set_timer()
+
+    def _deactivate(self) -> None:
+        self._controller.deactivate()
+        self._heartbeats.clear()
+        self._last_append = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Commands
+
+    def _run(self, command: Callable[[], Decision]) -> Decision:
+        """Decide and append. A controller whose records the quorum does not take is one no longer."""
+        if self._controller.active:
+            self._controller.next_offset = self._quorum.next_offset
+        decision = command()
+        if decision.records:
+            expected = self._controller.next_offset - len(decision.records)
+            try:
+                offset, self._last_append = self._quorum.append(decision.records)
+            except KafkaError:
+                self._deactivate()
+                raise
+            assert offset == expected, f"appended at {offset}, decided for {expected}"
+            self._last_append.add_done_callback(_note_failure)
+        self._set_timer()
+        return decision
+
+    def _execute(
+        self, key: ApiKey, message: Any, mutations: Mutations | None = None
+    ) -> tuple[Fields, asyncio.Future[int] | None]:
+        """The answer to a request, and the append that must be committed before it is given."""
+        api = CONTROLLER_APIS[key]
+        limit = {} if mutations is None else {"permit": mutations.permit}
+        try:
+            decision = self._run(
+                lambda: api.decide(self._controller, message, self._now(), **limit)
+            )
+        except KafkaError as error:
+            logger.info("%s refused: %s", key.name, error)
+            return api.refuse(message, error), self._last_append
+        if mutations is not None and mutations.delay > 0.0:
+            throttle = {"throttle_time": math.ceil(mutations.delay * 1000)}
+            return {**decision.response, **throttle}, self._last_append
+        return decision.response, self._last_append
+
+    def _mutations(self, key: ApiKey, header: RequestHeader) -> Mutations | None:
+        """The quota that a client's request is charged to, if there is one."""
+        strict_from = CONTROLLER_APIS[key].strict_from if key in CONTROLLER_APIS else None
+        if strict_from is None:
+            return None
+        return self._quotas.mutations(
+            header.client_id or "", is_strict=header.api_version >= strict_from
+        )
+
+    async def _committed(
+        self, key: ApiKey, message: Any, answer: Fields, append: asyncio.Future[int]
+    ) -> Fields:
+        await asyncio.wait([append])
+        failure = _failure_of(append)
+        return answer if failure is None else CONTROLLER_APIS[key].refuse(message, failure)
+
+    def _handle(self, request: Request) -> None:
+        key = ApiKey(request.header.api_key)
+        message = request.message()
+        answer, append = self._execute(key, message)
+        if key is ApiKey.BROKER_HEARTBEAT and answer["error_code"] == ErrorCode.NONE:
+            self._watch(request.connection, message.broker_id)
+        if append is None or append.done():
+            request.respond(answer)
+        else:
+            request.run(self._committed(key, message, answer, append))
+
+    def _handle_envelope(self, request: Request) -> None:
+        """Envelope 0: a client's request that a broker passes on. Its answer is passed back as bytes; that
+        this is not the active controller is said outside, for the broker to try another."""
+        data = bytes(request.message().request_data)
+        frame = memoryview(data)
+        try:
+            header = read_request_header(frame)
+            key = ApiKey(header.api_key)
+            message = messages.read_request(key, header.api_version, frame, header.body)
+        except InvalidFrame as error:
+            logger.info("%s: %s", request.describe(), error)
+            request.respond({"error_code": ErrorCode.INVALID_REQUEST})
+            return
+        if not APIS[key].forwarded:
+            request.respond({"error_code": ErrorCode.INVALID_REQUEST})
+        elif not self._controller.active:
+            request.respond({"error_code": ErrorCode.NOT_CONTROLLER})
+        else:
+            request.run(self._answer_envelope(key, header, message))
+
+    async def _answer_envelope(
+        self, key: ApiKey, header: RequestHeader, message: Any
+    ) -> Mapping[str, Any]:
+        if key is ApiKey.DESCRIBE_QUORUM:
+            answer = dict(self._quorum.describe())
+        else:
+            answer, append = self._execute(key, message, self._mutations(key, header))
+            if append is not None:
+                await asyncio.wait([append])
+            if not self._controller.active or (append is not None and _failure_of(append)):
+                return {"error_code": ErrorCode.NOT_CONTROLLER}
+        head = response_header(key, header.api_version, header.correlation_id)
+        body = messages.write_response(key, header.api_version, answer)
+        return {"error_code": ErrorCode.NONE, "response_data": head + body}
+
+    def _describe_cluster(self, request: Request) -> None:
+        """DescribeCluster 0-2 on a controller's listener: the controllers (KIP-919)."""
+        wanted = messages.field(request.message(), "endpoint_type", ENDPOINT_BROKERS)
+        if wanted != ENDPOINT_CONTROLLERS:
+            code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            why = "This is a controller; ask a broker for brokers."
+            request.respond({"error_code": code, "error_message": why, "endpoint_type": 2})
+            return
+        controllers = sorted(self._quorum.image.controllers.items())
+        leader = self._quorum.leader_id
+        request.respond(
+            {
+                "error_code": ErrorCode.NONE,
+                "endpoint_type": ENDPOINT_CONTROLLERS,
+                "cluster_id": self._quorum.cluster_id,
+                "controller_id": -1 if leader is None else leader,
+                "brokers": [
+                    {"broker_id": node, "host": at.host, "port": at.port, "rack": None}
+                    for node, controller in controllers
+                    for at in controller.endpoints[:1]
+                ],
+                "cluster_authorized_operations": -(2**31),
+            }
+        )
+
+    # Time
+
+    def _now(self) -> float:
+        return self._runtime.clock.monotonic()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._controller.active:
+            delay = max(0.0, self._controller.next_deadline() - self._now())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        if not self._controller.active:
+            return
+        try:
+            self._decide_alone(lambda: self._controller.tick(self._now()))
+        except Exception:
+            # A contradiction of ours. Sessions must go on being watched, though not in a tight loop.
+            logger.exception("what was due could not be decided")
+            self._timer = asyncio.get_running_loop().call_later(FAILED_TICK_S, self._tick)
+
+    def _decide_alone(self, command: Callable[[], Decision]) -> None:
+        """A command that nobody waits for."""
+        try:
+            self._run(command)
+        except KafkaError as error:
+            logger.info("no longer the active controller: %s", error)
+
+    # Who is alive
+
+    def _watch(self, connection: ServerConnection, broker_id: int) -> None:
+        if self._heartbeats.get(broker_id) is connection:
+            return
+        self._heartbeats[broker_id] = connection
+        connection.on_close.append(lambda: self._heartbeats_lost(connection, broker_id))
+
+    def _heartbeats_lost(self, connection: ServerConnection, broker_id: int) -> None:
+        if self._heartbeats.get(broker_id) is not connection:
+            return
+        del self._heartbeats[broker_id]
+        broker = self._controller.image.brokers.get(broker_id)
+        if broker is None:
+            return
+        self._controller.broker_disconnected(broker_id, broker.epoch, self._now())
+        self._set_timer()
+        if not broker.fenced:
+            logger.info("broker %d closed its connection", broker_id)
+            self._spawn(self._probe(broker_id, broker.epoch))
+
+    async def _probe(self, broker_id: int, epoch: int) -> None:
+        """Knock at a silent broker's door, for as long as its grace lasts: a process that is just dying
+        may still accept."""
+        end = self._now() + self._settings.ottla_broker_reconnect_grace_ms / 1000
+        while self._is_silent(broker_id, epoch):
+            broker = self._controller.image.brokers[broker_id]
+            if not broker.endpoints:
+                return
+            at = broker.endpoints[0]
+            if await self._is_refused(at.host, at.port, max(PROBE_PAUSE_S, end - self._now())):
+                if self._is_silent(broker_id, epoch):
+                    logger.info("broker %d is gone: nobody listens at its address", broker_id)
+                    self._decide_alone(
+                        lambda: self._controller.broker_unreachable(broker_id, epoch)
+                    )
+                return
+            if self._now() >= end:
+                return
+            await asyncio.sleep(PROBE_PAUSE_S)
+
+    def _is_silent(self, broker_id: int, epoch: int) -> bool:
+        if not self._controller.active or broker_id not in self._controller.silent_brokers():
+            return False
+        return self._controller.image.brokers[broker_id].epoch == epoch
+
+    async def _is_refused(self, host: str, port: int, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                connection = await self._runtime.network.connect(host, port, _Deaf)
+        except ConnectionRefusedError:
+            return True
+        except OSError as error:
+            logger.debug("no answer from %s:%d: %s", host, port, error)
+            return False
+        connection.abort()
+        return False
+
+    # Registration of this controller itself
+
+    async def _register(self, to_controller: ToController) -> None:
+        names = self._settings.controller_listener_names
+        fields = {
+            "controller_id": self._settings.node_id,
+            "incarnation_id": self._incarnation,
+            "zk_migration_ready": False,
+            "listeners": [
+                {"name": at.name, "host": at.host, "port": at.port, "security_protocol": 0}
+                for at in self._settings.advertised_listeners
+                if at.name in names
+            ],
+            "features": [
+                {
+                    "name": feature.name,
+                    "min_supported_version": feature.min_supported_version,
+                    "max_supported_version": feature.max_supported_version,
+                }
+                for feature in supported_ranges()
+            ],
+        }
+        while True:
+            try:
+                answer = await to_controller.request(
+                    ApiKey.CONTROLLER_REGISTRATION, fields, timeout_s=REGISTRATION_TIMEOUT_S
+                )
+            except TimeoutError:
+                continue
+            if answer.error_code != ErrorCode.NONE:
+                logger.error("this controller was not registered: %s", answer.error_message)
+            return
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a task of the controller failed", exc_info=error)
+
+
+class _Deaf:
+    """Receives nothing: only whether a connection can be made matters."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def frame_received(self, frame: memoryview) -> None:
+        self._connection.abort()
+
+    def connection_lost(self, reason: str) -> None:
+        return None
+
+
+def _failure_of(append: asyncio.Future[int]) -> KafkaError | None:
+    """Why an append that is over was not committed; None if it was."""
+    if append.cancelled():
+        return KafkaError(ErrorCode.NOT_CONTROLLER, "this node is stopping")
+    error = append.exception()
+    if error is None or isinstance(error, KafkaError):
+        return error
+    raise error
+
+
+def _note_failure(append: asyncio.Future[int]) -> None:
+    if not append.cancelled() and (error := append.exception()) is not None:
+        logger.info("decisions were not committed: %s", error)
+
+
+def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:
+    return ControllerConfig(
+        cluster_id=cluster_id,
+        validate_topic_config=_validate_topic_config,
+        validate_broker_config=_validate_broker_config,
+        validate_group_config=lambda configs: _validate_group_config(settings, configs),
+        topic_defaults=settings.topic_defaults(),
+        topic_defaults_given=[
+            row.name for row in TOPIC_SETTINGS.values() if row.server_name in settings.given
+        ],
+        session_timeout=settings.broker_session_timeout_ms / 1000,
+        reconnect_grace=settings.ottla_broker_reconnect_grace_ms / 1000,
+        idle_interval=settings.metadata_max_idle_interval_ms / 1000,
+        num_partitions=settings.num_partitions,
+        replication_factor=settings.default_replication_factor,
+        min_insync_replicas=settings.min_insync_replicas,
+        unclean_leader_election=settings.unclean_leader_election_enable,
+        unclean_election_interval=settings.unclean_leader_election_interval_ms / 1000,
+        rebalance_leaders=settings.auto_leader_rebalance_enable,
+        rebalance_interval=settings.leader_imbalance_check_interval_seconds,
+        delete_topics=settings.delete_topic_enable,
+    )
+
+
+def _validate_topic_config(configs: Mapping[str, str]) -> None:
+    try:
+        validate_topic_config(configs)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _validate_group_config(settings: Settings, configs: Mapping[str, str]) -> None:
+    try:
+        validate_group_config(settings, configs)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _validate_broker_config(configs: Mapping[str, str]) -> None:
+    """Only what is read from the metadata can be changed while nodes run."""
+    for name, value in configs.items():
+        if name not in DYNAMIC:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}"
+            )
+        try:
+            ROWS[name].kind.parse(value)
+        except ValueError as error:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"Invalid value for {name}: {error}"
+            ) from None

@@ -1,0 +1,87 @@
+"""Is the leader that a client is about to be sent to still there?
+
+A client that lost its leader asks for new metadata within a millisecond: often before the controller has
+elected another one, and even before this broker has seen its own connection to the dead one close. Told the
+old leader, librdkafka asks again only after a second. So a leader is tried first: where nobody listens any
+more, the answer waits for the election, which takes milliseconds (DESIGN 6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from ottla.broker.cluster.metadata_cache import ClusterView
+from ottla.metadata.image import MetadataImage
+from ottla.runtime import Connection, Network
+
+PROBE_TIMEOUT_S = 0.02
+"""A machine that does not answer at all is not waited for: only the session timeout tells that it is gone."""
+ELECTION_TIMEOUT_S = 0.5
+
+
+class LeaderLiveness:
+    def __init__(self, node_id: int, network: Network, cluster: ClusterView, listener: str) -> None:
+        self._node_id = node_id
+        self._network = network
+        self._cluster = cluster
+        self._listener = listener
+        self._probes: dict[int, asyncio.Task[bool]] = {}
+
+    def leaders_to_try(self, topics: Iterable[str]) -> list[int]:
+        """Who leads these topics, other than ourselves."""
+        image = self._cluster.image
+        found = {
+            partition.leader
+            for name in topics
+            if (topic := image.topics.get(name)) is not None
+            for partition in topic.partitions
+        }
+        return sorted(id for id in found if id >= 0 and id != self._node_id)
+
+    async def wait_for_elections(self, leaders: list[int]) -> None:
+        """Return at once if all are there, else when the metadata no longer counts the dead ones in."""
+        refused = await asyncio.gather(*(self._is_refused(id) for id in leaders))
+        dead = [id for id, gone in zip(leaders, refused, strict=True) if gone]
+        if not dead:
+            return
+
+        def are_fenced(image: MetadataImage) -> bool:
+            return not any(image.is_alive(id) for id in dead)
+
+        try:
+            await asyncio.wait_for(self._cluster.wait_for(are_fenced), ELECTION_TIMEOUT_S)
+        except TimeoutError:
+            return
+
+    async def _is_refused(self, id: int) -> bool:
+        probe = self._probes.get(id)
+        if probe is None:
+            probe = self._probes[id] = asyncio.get_running_loop().create_task(self._probe(id))
+            probe.add_done_callback(lambda _: self._probes.pop(id, None))
+        return await asyncio.shield(probe)
+
+    async def _probe(self, id: int) -> bool:
+        address = self._cluster.address(id, self._listener)
+        if address is None:
+            return False
+        try:
+            connection = await asyncio.wait_for(
+                self._network.connect(address.host, address.port, _Probe), PROBE_TIMEOUT_S
+            )
+        except ConnectionRefusedError:
+            return True
+        except (OSError, TimeoutError):
+            return False
+        connection.abort()
+        return False
+
+
+class _Probe:
+    """A connection that says nothing."""
+
+    def __init__(self, connection: Connection) -> None: ...
+
+    def frame_received(self, frame: memoryview) -> None: ...
+
+    def connection_lost(self, reason: str) -> None: ...

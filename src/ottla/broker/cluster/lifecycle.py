@@ -1,0 +1,334 @@
+"""A broker's life with the controller: registering, heartbeats, stopping in good order.
+
+    STARTING -> RECOVERY -> RUNNING -> PENDING_CONTROLLED_SHUTDOWN -> SHUTTING_DOWN
+
+STARTING ends when the broker has applied the metadata up to its own registration, RECOVERY when its logs
+are ready and the controller has unfenced it. Heartbeats go over a connection of their own that stays open: answers to other
+requests never delay them, and its closing is what tells the controller that this process is gone.
+
+A heartbeat is sent every `broker.heartbeat.interval.ms`; at once after a lost connection, to a new
+controller, after a disk failed, while the broker waits to be unfenced or to stop, and while another broker
+is stopping, because that one waits until the controller knows that all others have seen it go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from math import inf
+from typing import Any, Protocol
+from uuid import UUID
+
+from ottla.broker.cluster.controller_channel import LeaderInfo, ToController
+from ottla.broker.server.deadlines import is_set_within
+from ottla.config import Listener, Settings
+from ottla.metadata.features import supported_ranges
+from ottla.metadata.image import Delta, MetadataImage
+from ottla.runtime import Runtime
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode
+from ottla.wire.types import TopicPartition
+
+__all__ = ["BrokerLifecycle", "BrokerState", "RegistrationRefused"]
+
+logger = logging.getLogger(__name__)
+
+WAITING_INTERVAL_S = 0.05
+"""Between heartbeats while their outcome is awaited, if no news from the metadata comes first."""
+HEARTBEATS_MISSED = 2
+"""After so many intervals without an answer a broker no longer takes for granted what it leads."""
+REGISTER_RETRY_S = 0.05
+SILENCE_MAX_S = 2.0
+"""A stopping broker that hears nothing from any controller for so long stops without its leave."""
+
+
+class BrokerState(Enum):
+    NOT_RUNNING = "not started"
+    STARTING = "registering, and catching up with the metadata"
+    RECOVERY = "caught up; making its logs ready, then waiting to be unfenced"
+    RUNNING = "unfenced"
+    PENDING_CONTROLLED_SHUTDOWN = "waiting until its leaderships are handed over"
+    SHUTTING_DOWN = "done with the controller"
+
+
+class RegistrationRefused(Exception):
+    """The cluster does not take this broker, and trying again would not help."""
+
+
+class Directories(Protocol):
+    """What of the log manager a registration and a heartbeat tell."""
+
+    @property
+    def previous_broker_epoch(self) -> int: ...
+
+    @property
+    def directory_ids(self) -> Mapping[str, UUID]: ...
+
+    @property
+    def offline_directories(self) -> Collection[str]: ...
+
+    @property
+    def on_offline(self) -> list[Callable[[str, list[TopicPartition]], None]]: ...
+
+
+class MetadataSource(LeaderInfo, Protocol):
+    """What of the quorum a broker's life depends on."""
+
+    on_image: list[Callable[[MetadataImage, Delta], None]]
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+
+class BrokerLifecycle:
+    def __init__(
+        self,
+        settings: Settings,
+        runtime: Runtime,
+        quorum: MetadataSource,
+        logs: Directories,
+        to_controller: ToController,
+        endpoints: Mapping[str, Listener],
+    ) -> None:
+        """`endpoints` are the addresses to announce, by the names of their listeners; those of a
+        controller are left out."""
+        self.state = BrokerState.NOT_RUNNING
+        self.broker_epoch = -1
+        self.ready = asyncio.Event()
+        """Set while this broker is unfenced."""
+        self.caught_up = asyncio.Event()
+        """Set once the metadata is applied up to our registration."""
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails with RegistrationRefused when the cluster does not take this broker."""
+        self._settings = settings
+        self._clock = runtime.clock
+        self._quorum = quorum
+        self._logs = logs
+        controllers = settings.controller_listener_names
+        self._endpoints = [at for name, at in endpoints.items() if name not in controllers]
+        self._incarnation = UUID(int=runtime.random.getrandbits(128), version=4)
+        self._to_controller = to_controller
+        self._heartbeats = ToController(settings, runtime, quorum)
+        self._logs_ready = False
+        self._wake = asyncio.Event()
+        self._may_stop = asyncio.Event()
+        self._last_answer_at = 0.0
+        self._was_unfenced_at = -inf
+        """When we sent the last heartbeat that the controller answered so."""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """`caught_up` and `ready` say how far it is, `failed` that it will not be."""
+        self.state = BrokerState.STARTING
+        self._quorum.on_image.append(self._image_changed)
+        self._quorum.on_leader.append(self._leader_changed)
+        self._heartbeats.on_lost.append(self.heartbeat_soon)
+        self._logs.on_offline.append(self._directory_failed)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
+
+    def logs_are_ready(self) -> None:
+        """From now on this broker may be unfenced."""
+        self._logs_ready = True
+        self.heartbeat_soon()
+
+    async def controlled_shutdown(self) -> bool:
+        """Hand leaderships over and leave. Whether the controller agreed: when that takes too long we go
+        without, which is noticed, too."""
+        living = self._task is not None and not self._task.done() and self.broker_epoch >= 0
+        if living and self._settings.controlled_shutdown_enable:
+            self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            self._last_answer_at = self._clock.monotonic()
+            self.heartbeat_soon()
+            await self._wait_for_leave(self._settings.ottla_controlled_shutdown_timeout_ms / 1000)
+        await self.stop()
+        return self._may_stop.is_set()
+
+    async def stop(self) -> None:
+        """Without asking: the closed connection tells the controller."""
+        self.state = BrokerState.SHUTTING_DOWN
+        self.ready.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+            self._quorum.on_image.remove(self._image_changed)
+            self._quorum.on_leader.remove(self._leader_changed)
+            self._logs.on_offline.remove(self._directory_failed)
+        await self._heartbeats.stop()
+
+    def heartbeat_soon(self) -> None:
+        """There is something to tell, or to ask."""
+        self._wake.set()
+
+    # What wakes the heart
+
+    def _image_changed(self, image: MetadataImage, delta: Delta) -> None:
+        stopping = any(
+            broker.in_controlled_shutdown and not broker.fenced for broker in image.brokers.values()
+        )
+        if stopping or self.state is not BrokerState.RUNNING:
+            self._wake.set()
+
+    def _leader_changed(self, leader: int | None, epoch: int) -> None:
+        if leader is not None:
+            self._wake.set()
+
+    def _directory_failed(self, directory: str, logs: list[TopicPartition]) -> None:
+        self._wake.set()
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the controller has been silent for longer than it ever is: it may have given what we lead to
+        others."""
+        silence_s = self._clock.monotonic() - self._was_unfenced_at
+        return silence_s > HEARTBEATS_MISSED * self._settings.broker_heartbeat_interval_ms / 1000
+
+    # The loop
+
+    async def _run(self) -> None:
+        while True:
+            if self.broker_epoch < 0:
+                await self._register()
+            self._wake.clear()
+            await self._heartbeat()
+            await self._rest()
+
+    async def _rest(self) -> None:
+        interval = self._settings.broker_heartbeat_interval_ms / 1000
+        if self.state is not BrokerState.RUNNING and self._has_a_disk:
+            interval = min(interval, WAITING_INTERVAL_S)
+        await is_set_within(self._wake, interval)
+
+    @property
+    def _has_a_disk(self) -> bool:
+        """Without any left it stays fenced, until it is started with disks that work."""
+        offline = self._logs.offline_directories
+        return any(path not in offline for path in self._logs.directory_ids)
+
+    async def _register(self) -> None:
+        end = self._clock.monotonic() + self._settings.initial_broker_registration_timeout_ms / 1000
+        while True:
+            remaining = end - self._clock.monotonic()
+            if remaining <= 0:
+                raise RegistrationRefused("no controller registered this broker in time")
+            try:
+                answer = await self._to_controller.request(
+                    ApiKey.BROKER_REGISTRATION, self._registration(), timeout_s=remaining
+                )
+            except TimeoutError:
+                continue
+            error = ErrorCode(int(answer.error_code))
+            if error is ErrorCode.NONE:
+                self.broker_epoch = answer.broker_epoch
+                logger.info("registered with epoch %d", self.broker_epoch)
+                return
+            if error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                raise RegistrationRefused(f"the controller refused this broker: {error.name}")
+            # Our former life has not been noticed to be over yet.
+            await asyncio.sleep(REGISTER_RETRY_S)
+
+    def _registration(self) -> dict[str, Any]:
+        offline = self._logs.offline_directories
+        return {
+            "broker_id": self._settings.node_id,
+            "cluster_id": self._quorum.cluster_id,
+            "incarnation_id": self._incarnation,
+            "listeners": [
+                {"name": at.name, "host": at.host, "port": at.port, "security_protocol": 0}
+                for at in self._endpoints
+            ],
+            "features": [
+                {
+                    "name": feature.name,
+                    "min_supported_version": feature.min_supported_version,
+                    "max_supported_version": feature.max_supported_version,
+                }
+                for feature in supported_ranges()
+            ],
+            "rack": self._settings.rack,
+            "is_migrating_zk_broker": False,
+            "log_dirs": [
+                id for path, id in self._logs.directory_ids.items() if path not in offline
+            ],
+            "previous_broker_epoch": self._logs.previous_broker_epoch,
+        }
+
+    async def _heartbeat(self) -> None:
+        stopping = self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        offline = self._logs.offline_directories
+        fields = {
+            "broker_id": self._settings.node_id,
+            "broker_epoch": self.broker_epoch,
+            "current_metadata_offset": self._quorum.image.offset,
+            "want_fence": self.state is BrokerState.STARTING
+            or not self._logs_ready
+            or not self._has_a_disk,
+            "want_shut_down": stopping,
+            "offline_log_dirs": [
+                id for path, id in self._logs.directory_ids.items() if path in offline
+            ],
+        }
+        asked_at = self._clock.monotonic()
+        try:
+            answer = await self._heartbeats.request(
+                ApiKey.BROKER_HEARTBEAT,
+                fields,
+                timeout_s=self._settings.broker_session_timeout_ms / 1000,
+            )
+        except TimeoutError:
+            logger.warning("no controller answered a heartbeat")
+            return
+        self._last_answer_at = self._clock.monotonic()
+        if not (answer.error_code or answer.is_fenced):
+            self._was_unfenced_at = asked_at
+        self._answered(ErrorCode(int(answer.error_code)), answer, asked_to_stop=stopping)
+
+    def _answered(self, error: ErrorCode, answer: Any, *, asked_to_stop: bool) -> None:
+        if error is ErrorCode.STALE_BROKER_EPOCH:
+            logger.info("the controller does not know epoch %d: registering", self.broker_epoch)
+            self.broker_epoch = -1
+            self.ready.clear()
+            if not asked_to_stop:
+                self.state = BrokerState.STARTING
+            self._wake.set()
+            return
+        if error is not ErrorCode.NONE:
+            logger.warning("heartbeat refused: %s", error.name)
+            return
+        if asked_to_stop:
+            if answer.should_shut_down:
+                self._may_stop.set()
+        elif self.state is BrokerState.STARTING and answer.is_caught_up:
+            self.state = BrokerState.RECOVERY
+            self.caught_up.set()
+            self._wake.set()
+        elif self.state is BrokerState.RECOVERY and not answer.is_fenced:
+            self.state = BrokerState.RUNNING
+            self.ready.set()
+            logger.info("unfenced: running")
+        elif self.state is BrokerState.RUNNING and answer.is_fenced:
+            self.state = BrokerState.RECOVERY
+            self.ready.clear()
+            logger.warning("fenced by the controller; asking to come back")
+
+    async def _wait_for_leave(self, limit: float) -> None:
+        end = self._clock.monotonic() + limit
+        while not self._may_stop.is_set():
+            now = self._clock.monotonic()
+            if now >= end or now - self._last_answer_at > SILENCE_MAX_S:
+                logger.warning("stopping without the controller's leave")
+                return
+            await is_set_within(self._may_stop, WAITING_INTERVAL_S)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("the broker's life with the controller ended: %s", error)
+            if not self.failed.done():
+                self.failed.set_exception(error)
+                self.failed.exception()  # said above; nobody needs to wait for it

@@ -1,0 +1,161 @@
+"""Connections to the other nodes of the quorum: one per peer, opened when something is to be sent.
+
+A request that gets no answer in time takes its connection with it, because answers come in order and the
+next one would wait behind it. A peer that refuses, vanishes or falls silent is reported, never retried
+here: when to ask again is raft's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ottla.broker.cluster.raft_wire import API_OF, Refused, read_answer, request_body
+from ottla.raft.messages import QuorumAnswer
+from ottla.raft.roles import Send
+from ottla.raft.voters import QuorumEndpoint
+from ottla.runtime.seams import Network
+from ottla.wire.channel import Channel
+from ottla.wire.errors import InvalidFrame, KafkaError
+
+logger = logging.getLogger(__name__)
+
+
+class Peers:
+    def __init__(
+        self,
+        network: Network,
+        client_id: str,
+        cluster_id: str,
+        timeout_s: float,
+        *,
+        on_answer: Callable[[Send, QuorumAnswer], None],
+        on_failure: Callable[[Send], None],
+        on_disconnect: Callable[[int], None],
+    ) -> None:
+        self.network = network
+        self.client_id = client_id
+        self.cluster_id = cluster_id
+        self.timeout_s = timeout_s
+        self.on_answer = on_answer
+        self.on_failure = on_failure
+        self.on_disconnect = on_disconnect
+        self._peers: dict[int, _Peer] = {}
+
+    def send(self, send: Send, where: QuorumEndpoint | None) -> None:
+        if where is None:
+            logger.warning("no address is known for node %d of the quorum", send.peer)
+            asyncio.get_running_loop().call_soon(self.on_failure, send)
+            return
+        peer = self._peers.get(send.peer)
+        if peer is None or peer.where[1:] != where[1:]:
+            if peer is not None:
+                peer.close()
+            peer = self._peers[send.peer] = _Peer(self, send.peer, where)
+        peer.send(send)
+
+    def close(self) -> None:
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
+
+
+class _Peer:
+    def __init__(self, peers: Peers, node: int, where: QuorumEndpoint) -> None:
+        self.where = where
+        self._peers = peers
+        self._node = node
+        self._channel: Channel | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._waiting: dict[Send, None] = {}  # for the connection
+        self._timers: dict[Send, asyncio.TimerHandle] = {}  # for an answer
+        self._closed = False
+
+    def send(self, send: Send) -> None:
+        if self._channel is not None and not self._channel.closed:
+            self._transmit(self._channel, send)
+            return
+        self._waiting[send] = None
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open())
+
+    async def _open(self) -> None:
+        peers = self._peers
+        channel = None
+        try:
+            async with asyncio.timeout(peers.timeout_s):
+                channel = await Channel.open(
+                    peers.network, self.where.host, self.where.port, peers.client_id
+                )
+                await channel.negotiate(peers.timeout_s)
+        except (OSError, TimeoutError, KafkaError, InvalidFrame) as error:
+            logger.debug("%s: no connection to node %d: %s", peers.client_id, self._node, error)
+            if channel is not None:
+                channel.abort()
+            self._opening = None
+            self._fail_waiting()
+            return
+        self._opening = None
+        channel.on_close.append(self._lost)
+        self._channel = channel
+        waiting, self._waiting = self._waiting, {}
+        for send in waiting:
+            self._transmit(channel, send)
+
+    def _fail_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for send in waiting:
+            self._peers.on_failure(send)
+
+    def _transmit(self, channel: Channel, send: Send) -> None:
+        peers = self._peers
+        key = API_OF[type(send.request)]
+        try:
+            version = channel.version_for(key)
+            body = request_body(send.request, version, peers.cluster_id)
+
+            def answered(frame: memoryview, offset: int) -> None:
+                self._done(send)
+                answer = read_answer(send.request, version, frame, offset)
+                if isinstance(answer, Refused):
+                    logger.warning(
+                        "node %d refused %s with error %d", self._node, key.name, answer.error
+                    )
+                    peers.on_failure(send)
+                else:
+                    peers.on_answer(send, answer)
+
+            def failed(error: Exception) -> None:
+                self._done(send)
+                peers.on_failure(send)
+
+            channel.call(key, version, body, answered, on_failure=failed)
+        except (ConnectionError, KafkaError) as error:
+            logger.info("cannot send %s to node %d: %s", key.name, self._node, error)
+            asyncio.get_running_loop().call_soon(peers.on_failure, send)
+            return
+        self._timers[send] = asyncio.get_running_loop().call_later(
+            peers.timeout_s, channel.abort, f"no answer to {key.name} in time"
+        )
+
+    def _done(self, send: Send) -> None:
+        timer = self._timers.pop(send, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _lost(self, reason: str) -> None:
+        self._channel = None
+        if not self._closed:
+            self._peers.on_disconnect(self._node)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+        for send in self._waiting:
+            asyncio.get_running_loop().call_soon(self._peers.on_failure, send)
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._channel is not None:
+            self._channel.close()

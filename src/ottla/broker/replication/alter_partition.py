@@ -1,0 +1,174 @@
+"""AlterPartition: the leaders here ask the controller for their new ISRs, many in one request.
+
+One request is under way at a time; what is proposed meanwhile goes with the next. An ISR counts only when
+the controller's decision comes with the metadata (P13): the answer alone changes nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+from uuid import UUID
+
+from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.replica.partition import Partition, Proposal
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.05
+
+NOT_APPLIED = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
+"""The controller's knowledge is ours and it did not do it: no controller has done it or ever will."""
+OVERTAKEN = (
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.NEW_LEADER_ELECTED,
+)
+"""The partition was changed, perhaps by this very proposal in a request whose answer was lost, or to
+complete a reassignment. The proposed members may be in the ISR, so the high watermark waits for them until
+the metadata says what became of the partition."""
+
+
+class Controller(Protocol):
+    """How to reach the active controller, wherever it is."""
+
+    async def request(
+        self, api_key: ApiKey, fields: Mapping[str, Any], *, timeout_s: float
+    ) -> Any: ...
+
+
+class IsrProposals:
+    def __init__(
+        self,
+        node_id: int,
+        replicas: ReplicaManager,
+        controller: Controller,
+        broker_epoch: Callable[[], int],
+        timeout_s: float,
+    ) -> None:
+        self._node_id = node_id
+        self._replicas = replicas
+        self._controller = controller
+        self._broker_epoch = broker_epoch
+        self._timeout_s = timeout_s
+        self._waiting: dict[Partition, None] = {}
+        self._sender: asyncio.Task[None] | None = None
+        replicas.on_proposal.append(self._proposed)
+
+    def _proposed(self, partition: Partition) -> None:
+        self._waiting[partition] = None
+        if self._sender is None:
+            self._sender = asyncio.get_running_loop().create_task(self._send_all())
+
+    async def stop(self) -> None:
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.wait([self._sender])
+
+    async def _send_all(self) -> None:
+        try:
+            # One turn of the loop later, everything that this turn proposes is here.
+            await asyncio.sleep(0)
+            while self._waiting:
+                waiting, self._waiting = self._waiting, {}
+                proposals = {
+                    (partition.topic_id, partition.partition): (partition, partition.proposal)
+                    for partition in waiting
+                    if partition.proposal is not None
+                }
+                if proposals:
+                    await self._send(proposals)
+        finally:
+            self._sender = None
+
+    async def _send(self, proposals: dict[tuple[UUID, int], tuple[Partition, Proposal]]) -> None:
+        fields = self._request(proposals)
+        try:
+            answer = await self._controller.request(
+                ApiKey.ALTER_PARTITION, fields, timeout_s=self._timeout_s
+            )
+        except (OSError, TimeoutError, KafkaError) as error:
+            logger.info("AlterPartition was not answered: %s", error)
+            self._propose_again(proposals)
+            await asyncio.sleep(RETRY_S)
+            return
+        if int(answer.error_code) != ErrorCode.NONE:
+            logger.info("AlterPartition failed: %s", ErrorCode(int(answer.error_code)).name)
+            self._propose_again(proposals)
+            await asyncio.sleep(RETRY_S)
+            return
+        now = self._replicas.clock.monotonic()
+        undecided = {}
+        for topic in answer.topics:
+            for result in topic.partitions:
+                key = topic.topic_id, result.partition_index
+                partition, proposal = proposals.pop(key)
+                if not self._decided(partition, proposal, result, now):
+                    undecided[key] = partition, proposal
+        assert not proposals, "every proposal is answered"
+        if undecided:
+            self._propose_again(undecided)
+            await asyncio.sleep(RETRY_S)
+
+    def _propose_again(self, proposals: dict[tuple[UUID, int], tuple[Partition, Proposal]]) -> None:
+        """The outcome is unknown: the proposal stands until the controller says yes or no."""
+        for partition, proposal in proposals.values():
+            if partition.proposal is proposal:
+                self._waiting[partition] = None
+
+    def _decided(self, partition: Partition, proposal: Proposal, result: Any, now: float) -> bool:
+        """False if another controller must be asked."""
+        error = ErrorCode(int(result.error_code))
+        if error != ErrorCode.NONE:
+            logger.info(
+                "%s-%d: the controller refused the ISR %s (%s): %s",
+                *partition.key,
+                [id for id, _ in proposal.isr],
+                proposal.cause,
+                error.name,
+            )
+            if error in NOT_APPLIED:
+                partition.proposal_refused(proposal, now)
+            return error in NOT_APPLIED or error in OVERTAKEN
+        logger.info("%s-%d: ISR %s: %s", *partition.key, list(result.isr), proposal.cause)
+        # It counts when the metadata brings it, in order with everything else that was decided: with a
+        # higher min.insync.replicas, say, that came before it (D9). Until then the larger set counts.
+        if result.partition_epoch <= partition.partition_epoch:
+            partition.proposal_refused(proposal, now)  # it has come already, or nothing changed
+        return True
+
+    def _request(
+        self, proposals: dict[tuple[UUID, int], tuple[Partition, Proposal]]
+    ) -> Mapping[str, Any]:
+        topics: dict[UUID, list[Mapping[str, Any]]] = {}
+        for (topic_id, index), (_, proposal) in proposals.items():
+            topics.setdefault(topic_id, []).append(
+                {
+                    "partition_index": index,
+                    "leader_epoch": proposal.leader_epoch,
+                    "new_isr_with_epochs": [
+                        {
+                            "broker_id": id,
+                            "broker_epoch": self._broker_epoch() if id == self._node_id else epoch,
+                        }
+                        for id, epoch in proposal.isr
+                    ],
+                    "leader_recovery_state": 0,
+                    "partition_epoch": proposal.partition_epoch,
+                }
+            )
+        return {
+            "broker_id": self._node_id,
+            "broker_epoch": self._broker_epoch(),
+            "topics": [
+                {"topic_id": topic_id, "partitions": partitions}
+                for topic_id, partitions in topics.items()
+            ],
+        }

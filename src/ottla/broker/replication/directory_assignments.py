@@ -1,0 +1,136 @@
+"""AssignReplicasToDirs: the controller is told on which disk each replica here lies.
+
+It knows that by itself only of brokers with one log directory. It must know it to move just the right leaders
+away when a disk fails, and it must hear of replicas whose data is gone or damaged (their directory is then
+LOST) before this broker is unfenced, because nothing else would keep it from electing one of them.
+
+What is to be told follows from the metadata and from what lies here, so it is worked out anew with every
+change of either: nothing has to be remembered across a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from ottla.broker.replication.alter_partition import Controller
+from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.metadata.image import TopicImage
+from ottla.metadata.records import DIRECTORY_LOST
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.05
+ASSIGNMENTS_PER_REQUEST_MAX = 2250
+"""Kafka's limit."""
+
+Places = dict[tuple[UUID, int], UUID]
+"""(topic id, partition) -> directory"""
+
+
+class DirectoryAssignments:
+    def __init__(
+        self,
+        node_id: int,
+        replicas: ReplicaManager,
+        controller: Controller,
+        broker_epoch: Callable[[], int],
+        timeout_s: float,
+    ) -> None:
+        self.losses_told = asyncio.Event()
+        """Set while the controller knows of every replica here that lost its data."""
+        self.losses_told.set()
+        self._node_id = node_id
+        self._replicas = replicas
+        self._controller = controller
+        self._broker_epoch = broker_epoch
+        self._timeout_s = timeout_s
+        self._waiting: Places = {}
+        self._sender: asyncio.Task[None] | None = None
+        replicas.on_placement.append(self._look_at)
+
+    async def stop(self) -> None:
+        if self._sender is not None:
+            self._sender.cancel()
+            await asyncio.wait([self._sender])
+
+    def _look_at(self, topic: TopicImage, number: int) -> None:
+        place = self._replicas.directory_to_tell(topic, number)
+        if place is None:
+            self._waiting.pop((topic.id, number), None)
+            return
+        self._waiting[topic.id, number] = place
+        if place == DIRECTORY_LOST:
+            self.losses_told.clear()
+        if self._sender is None:
+            self._sender = asyncio.get_running_loop().create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        try:
+            # One turn of the loop later, everything that this turn places is here.
+            await asyncio.sleep(0)
+            while self._waiting:
+                under_way = dict(islice(self._waiting.items(), ASSIGNMENTS_PER_REQUEST_MAX))
+                if await self._send(under_way):
+                    self._forget(under_way)
+                else:
+                    await asyncio.sleep(RETRY_S)
+            self.losses_told.set()
+        finally:
+            self._sender = None
+
+    async def _send(self, places: Places) -> bool:
+        """Whether the controller answered."""
+        try:
+            answer = await self._controller.request(
+                ApiKey.ASSIGN_REPLICAS_TO_DIRS, self._request(places), timeout_s=self._timeout_s
+            )
+        except (OSError, TimeoutError, KafkaError) as error:
+            logger.info("AssignReplicasToDirs was not answered: %s", error)
+            return False
+        if int(answer.error_code) != ErrorCode.NONE:
+            logger.info("AssignReplicasToDirs failed: %s", ErrorCode(int(answer.error_code)).name)
+            return False
+        for directory in answer.directories:
+            for topic in directory.topics:
+                for result in topic.partitions:
+                    if int(result.error_code) != ErrorCode.NONE:
+                        # Deleted or moved away meanwhile: there is nothing to tell any more.
+                        logger.info(
+                            "directory of %s-%d was not assigned: %s",
+                            topic.topic_id,
+                            result.partition_index,
+                            ErrorCode(int(result.error_code)).name,
+                        )
+        return True
+
+    def _forget(self, told: Places) -> None:
+        for key, place in told.items():
+            if self._waiting.get(key) == place:
+                del self._waiting[key]
+
+    def _request(self, places: Places) -> Mapping[str, Any]:
+        directories: dict[UUID, dict[UUID, list[Mapping[str, Any]]]] = {}
+        for (topic_id, number), place in places.items():
+            topics = directories.setdefault(place, {})
+            topics.setdefault(topic_id, []).append({"partition_index": number})
+        return {
+            "broker_id": self._node_id,
+            "broker_epoch": self._broker_epoch(),
+            "directories": [
+                {
+                    "id_": place,
+                    "topics": [
+                        {"topic_id": topic_id, "partitions": partitions}
+                        for topic_id, partitions in topics.items()
+                    ],
+                }
+                for place, topics in directories.items()
+            ],
+        }

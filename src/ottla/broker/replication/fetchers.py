@@ -1,0 +1,384 @@
+"""Following: one connection to each broker that leads partitions of ours, one fetch after the other.
+
+There is no loop that sleeps: an answer is applied where it arrives and the next fetch leaves at once; the
+leader parks it until there is news. A second fetch overtakes a parked one when a new partition is to be
+followed, so that a failover does not wait out a long poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from uuid import UUID
+
+from ottla.broker.cluster.metadata_cache import ClusterView
+from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.broker.replication.throttle import ReplicationThrottle
+from ottla.broker.server.deadlines import Deadlines, Line
+from ottla.config.node_settings import Settings
+from ottla.log.errors import LogDirError
+from ottla.replica.fetcher import FetchConversation, FetcherConfig
+from ottla.replica.partition import NO_LEADER, Partition, Role
+from ottla.runtime import Runtime
+from ottla.wire import fetch as codec
+from ottla.wire.apis import ApiKey
+from ottla.wire.channel import Channel
+from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+
+logger = logging.getLogger(__name__)
+
+CALLS_MAX = 165
+"""Budget, counted by test_counted_work: what a follower may call for one answer with news of one partition, from
+the answer's bytes to those of its next fetch."""
+
+FETCH_VERSION = 18
+LIST_OFFSETS_VERSION = 9
+LATEST = -1
+"""To a replica: the end of the leader's log, not the high watermark."""
+EARLIEST = -2
+METADATA_IS_ON_ITS_WAY = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""To the leader, or to us: one has heard of a decision that the other has not. Ordinary after each of them."""
+UNDER_WAY_MAX = 2
+"""The fetch that is parked at the leader, and one that overtakes it."""
+
+
+class Replication:
+    """Keeps each follower here in the conversation with its leader."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        runtime: Runtime,
+        replicas: ReplicaManager,
+        cluster: ClusterView,
+        broker_epoch: Callable[[], int],
+        throttle: ReplicationThrottle,
+    ) -> None:
+        self._throttle = throttle
+        self._deadlines = Deadlines(runtime.clock)
+        self._settings = settings
+        self._runtime = runtime
+        self._replicas = replicas
+        self._cluster = cluster
+        self._broker_epoch = broker_epoch
+        self._fetchers: dict[int, LeaderFetcher] = {}
+        self._leaders: dict[tuple[UUID, int], int] = {}
+        self._is_stopped = False
+        replicas.on_role_change.append(self._role_changed)
+        replicas.on_removal.append(self._forget)
+        replicas.on_expiry.append(self._expired)
+
+    def _role_changed(self, partition: Partition) -> None:
+        if self._is_stopped:
+            return
+        leader = partition.leader if partition.role is Role.FOLLOWER else NO_LEADER
+        key = (partition.topic_id, partition.partition)
+        if self._leaders.get(key, NO_LEADER) != leader:
+            self._forget(partition)
+        if leader != NO_LEADER:
+            self._leaders[key] = leader
+            self._fetcher(leader).follow(partition)
+
+    def _forget(self, partition: Partition) -> None:
+        leader = self._leaders.pop((partition.topic_id, partition.partition), None)
+        if leader is not None:
+            fetcher = self._fetchers[leader]
+            fetcher.forget(partition)
+            if not fetcher.conversation.followed:
+                fetcher.stop()
+                del self._fetchers[leader]
+
+    def _expired(self, partition: Partition) -> None:
+        leader = self._leaders.get((partition.topic_id, partition.partition))
+        if leader is not None:
+            self._fetchers[leader].tell_start(partition)
+
+    def _fetcher(self, leader: int) -> LeaderFetcher:
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = LeaderFetcher(
+                leader,
+                self._settings,
+                self._runtime,
+                self._replicas,
+                self._cluster,
+                self._broker_epoch,
+                self._throttle,
+                self._deadlines,
+            )
+        return fetcher
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+        self._fetchers.clear()
+        self._leaders.clear()
+
+
+class LeaderFetcher:
+    """The conversation with one leader, on the wire."""
+
+    def __init__(
+        self,
+        leader: int,
+        settings: Settings,
+        runtime: Runtime,
+        replicas: ReplicaManager,
+        cluster: ClusterView,
+        broker_epoch: Callable[[], int],
+        throttle: ReplicationThrottle,
+        deadlines: Deadlines,
+    ) -> None:
+        self._leader = leader
+        self._listener = settings.inter_broker_listener_name or ""
+        self._client_id = f"broker-{settings.node_id}-fetcher-{leader}"
+        self._backoff_s = min(settings.replica_fetch_backoff_ms / 1000, 0.05)
+        self._timeout_ms = settings.replica_fetch_wait_max_ms + settings.replica_socket_timeout_ms
+        self._timeout_s = self._timeout_ms / 1000
+        self._deadlines = deadlines
+        self._runtime = runtime
+        self._replicas = replicas
+        self._cluster = cluster
+        self._broker_epoch = broker_epoch
+        self.conversation = FetchConversation(
+            FetcherConfig(
+                node_id=settings.node_id,
+                wait_max_ms=settings.replica_fetch_wait_max_ms,
+                min_bytes=settings.replica_fetch_min_bytes,
+                response_max_bytes=settings.replica_fetch_response_max_bytes,
+                partition_max_bytes=settings.replica_fetch_max_bytes,
+                backoff_s=self._backoff_s,
+            ),
+            throttle.rest,
+        )
+        self._channel: Channel | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._lookups: dict[asyncio.Task[None], None] = {}
+        self._under_way = 0
+        self._turn: asyncio.Handle | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._line: Line | None = None
+        """Where it waits for an answer, as long as one is due."""
+        self._is_stopped = False
+
+    def follow(self, partition: Partition) -> None:
+        self.conversation.follow(partition)
+        self._soon()
+
+    def forget(self, partition: Partition) -> None:
+        self.conversation.forget(partition.topic_id, partition.partition)
+
+    def tell_start(self, partition: Partition) -> None:
+        self.conversation.tell_start(partition)
+        self._soon()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._expect_no_answer()
+        for handle in (self._turn, self._alarm):
+            if handle is not None:
+                handle.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        for task in list(self._lookups):
+            task.cancel()
+        if self._channel is not None:
+            self._channel.abort()
+
+    def _soon(self) -> None:
+        """Many partitions change leader in one turn: gather them into one request."""
+        if self._turn is None and not self._is_stopped:
+            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        if self._is_stopped:
+            return
+        if self._channel is None or self._channel.closed:
+            self._channel = None
+            if self._connecting is None:
+                self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            return
+        conversation = self.conversation
+        now = self._runtime.clock.monotonic()
+        conversation.wake(now)
+        if not conversation.is_idle and (
+            self._under_way == 0 or (conversation.has_news and self._under_way < UNDER_WAY_MAX)
+        ):
+            self._fetch(now)
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        """Wake when the first resting partition may be tried again."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        retry_at = self.conversation.next_retry_at()
+        if retry_at is not None:
+            delay = max(0.0, retry_at - self._runtime.clock.monotonic())
+            self._alarm = asyncio.get_running_loop().call_later(delay, self._soon)
+
+    async def _connect(self) -> None:
+        try:
+            while not self._is_stopped:
+                address = self._cluster.address(self._leader, self._listener)
+                if address is not None:
+                    try:
+                        channel = await asyncio.wait_for(
+                            Channel.open(
+                                self._runtime.network, address.host, address.port, self._client_id
+                            ),
+                            self._timeout_s,
+                        )
+                    except (OSError, TimeoutError) as error:
+                        logger.debug("no connection to broker %d: %s", self._leader, error)
+                    else:
+                        self._connected(channel)
+                        return
+                await asyncio.sleep(self._backoff_s)
+        finally:
+            self._connecting = None
+
+    def _connected(self, channel: Channel) -> None:
+        self._channel = channel
+        self._under_way = 0
+        self.conversation.connected()
+        channel.on_close.append(lambda reason: self._disconnected(channel, reason))
+        self._soon()
+
+    def _disconnected(self, channel: Channel, reason: str) -> None:
+        if self._channel is not channel:
+            return
+        self._channel = None
+        self._expect_no_answer()
+        if not self._is_stopped:
+            logger.info("connection to broker %d lost: %s", self._leader, reason)
+            self._alarm_reconnect()
+
+    def _alarm_reconnect(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = asyncio.get_running_loop().call_later(self._backoff_s, self._soon)
+
+    def _fetch(self, now: float) -> None:
+        channel = self._channel
+        assert channel is not None
+        request = self.conversation.next_request(self._broker_epoch(), now)
+        self._under_way += 1
+        self._expect_no_answer()
+        self._line = self._deadlines.add(self, now, self._timeout_ms)
+        channel.call(
+            ApiKey.FETCH,
+            FETCH_VERSION,
+            codec.write_request(FETCH_VERSION, request),
+            lambda frame, body: self._answered(channel, frame, body),
+        )
+
+    def _expect_no_answer(self) -> None:
+        if self._line is not None:
+            self._line.pop(self, None)
+            self._line = None
+
+    def time_is_up(self) -> None:
+        if self._channel is not None:
+            self._channel.abort()
+
+    def _answered(self, channel: Channel, frame: memoryview, body: int) -> None:
+        if self._channel is not channel or self._is_stopped:
+            return
+        self._under_way -= 1
+        now = self._runtime.clock.monotonic()
+        try:
+            outcome = self.conversation.answered(
+                codec.read_response(FETCH_VERSION, frame, body), now
+            )
+        except (InvalidFrame, KafkaError) as error:
+            logger.warning("fetch from broker %d failed: %s", self._leader, error)
+            channel.abort()
+            return
+        for partition, failure in outcome.failed:
+            logger.log(
+                logging.DEBUG if failure.code in METADATA_IS_ON_ITS_WAY else logging.WARNING,
+                "fetching %s-%d from broker %d: %s",
+                *partition.key,
+                self._leader,
+                failure,
+            )
+        for directory_error in outcome.storage_failed:
+            self._replicas.directory_failed(directory_error)
+        for partition in outcome.out_of_range:
+            self._look_up_bounds(partition)
+        self._take_turn()
+        if self._under_way == 0:
+            self._expect_no_answer()
+
+    def _look_up_bounds(self, partition: Partition) -> None:
+        """What we want next is no longer, or not yet, in the leader's log: ask where that starts and ends."""
+        task = asyncio.get_running_loop().create_task(self._restart_within_bounds(partition))
+        self._lookups[task] = None
+        task.add_done_callback(lambda done: self._lookups.pop(done, None))
+
+    async def _restart_within_bounds(self, partition: Partition) -> None:
+        channel = self._channel
+        if channel is None:
+            return
+        epoch, position = partition.leader_epoch, partition.next_fetch_position()
+        try:
+            # In two requests: one that names a partition twice is refused.
+            log_end = await self._list_offset(channel, partition, epoch, LATEST)
+            log_start = await self._list_offset(channel, partition, epoch, EARLIEST)
+        except (OSError, TimeoutError, InvalidFrame, KafkaError) as error:
+            logger.info(
+                "the bounds of %s-%d at broker %d are unknown: %s",
+                *partition.key,
+                self._leader,
+                error,
+            )
+            return
+        # If a fetch has moved us meanwhile, what we have may come from the leader and be above the end that
+        # it had when we asked: it counts on us to keep that.
+        if (partition.leader_epoch, partition.next_fetch_position()) == (epoch, position):
+            try:
+                partition.restart_within(log_start, log_end)
+            except LogDirError as error:
+                self._replicas.directory_failed(error)
+            self._soon()
+
+    async def _list_offset(
+        self, channel: Channel, partition: Partition, epoch: int, timestamp: int
+    ) -> int:
+        answer = await channel.request(
+            ApiKey.LIST_OFFSETS,
+            {
+                "replica_id": self.conversation.config.node_id,
+                "isolation_level": 0,
+                "topics": [
+                    {
+                        "name": partition.topic,
+                        "partitions": [
+                            {
+                                "partition_index": partition.partition,
+                                "current_leader_epoch": epoch,
+                                "timestamp": timestamp,
+                            }
+                        ],
+                    }
+                ],
+            },
+            version=LIST_OFFSETS_VERSION,
+            timeout_s=self._timeout_s,
+        )
+        found = answer.topics[0].partitions[0]
+        if int(found.error_code) != 0:
+            raise KafkaError(ErrorCode(int(found.error_code)))
+        return int(found.offset)

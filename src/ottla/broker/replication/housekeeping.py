@@ -1,0 +1,158 @@
+"""What a broker does by the clock: shrink ISRs, checkpoint, flush, apply retention, compact.
+
+fsync, the writing of checkpoint files and the removal of old ones leave the event loop for a thread. What such a
+thread works on was captured before, so the loop may go on appending meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ottla.broker.replication.log_cleaner import Cleaning
+from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.config.node_settings import Settings
+from ottla.log.errors import LogDirError
+from ottla.log.log import Log
+from ottla.runtime import Clock
+
+logger = logging.getLogger(__name__)
+
+CALLS_PER_PARTITION_AND_S_MAX = 2.2
+"""Budget, counted by test_counted_work: what a node may call each second for a partition in which nothing happens."""
+FLUSH_CHECK_S = 1.0
+"""How often a log that its settings want flushed is looked for (flush.ms, finished segments)."""
+
+
+CHECKPOINT_S_MIN = 0.05
+
+CLEAN_CHECK_S = 0.01
+"""With log.cleaner.backoff.ms=0: looking at all logs must leave time for everything else."""
+
+
+class Housekeeping:
+    def __init__(self, settings: Settings, clock: Clock, replicas: ReplicaManager) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._replicas = replicas
+        self._tasks: list[asyncio.Task[None]] = []
+        self._in_threads: dict[asyncio.Future[Any], None] = {}
+        self._cleaning = Cleaning(settings, clock, replicas, self._in_thread)
+        self._new: deque[Log] = deque()
+        self._identifying: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        settings = self._settings
+        every = self._every
+        self._replicas.on_creation.append(self._log_created)
+        every(settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
+        every(self._checkpoint_interval_s(), self._checkpoint)
+        every(settings.log_retention_check_interval_ms / 1000, self._retention)
+        every(min(settings.log_flush_scheduler_interval_ms / 1000, FLUSH_CHECK_S), self._flush_due)
+        if settings.log_cleaner_enable:
+            for _ in range(settings.log_cleaner_threads):
+                every(
+                    max(settings.log_cleaner_backoff_ms / 1000, CLEAN_CHECK_S),
+                    self._cleaning.clean_all_dirty,
+                )
+
+    def _checkpoint_interval_s(self) -> float:
+        """High watermarks, recovery points and log starts are written together: as often as any of them
+        is wanted."""
+        settings = self._settings
+        wanted_ms = min(
+            settings.replica_high_watermark_checkpoint_interval_ms,
+            settings.log_flush_offset_checkpoint_interval_ms,
+            settings.log_flush_start_offset_checkpoint_interval_ms,
+        )
+        return max(wanted_ms / 1000, CHECKPOINT_S_MIN)
+
+    async def stop(self) -> None:
+        """Whatever a thread is writing is written to its end first: the logs are closed next."""
+        self._new.clear()
+        tasks = [*self._tasks, *([self._identifying] if self._identifying is not None else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        if self._in_threads:
+            await asyncio.wait(self._in_threads)
+
+    def _every(self, interval_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(interval_s)
+                try:
+                    await work()
+                except Exception:
+                    logger.exception("%s failed; it is tried again later", work.__name__)
+
+        self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
+
+    async def _shrink_isrs(self) -> None:
+        self._replicas.shrink_isrs()
+
+    async def _checkpoint(self) -> None:
+        logs = self._replicas.logs
+        checkpoint = logs.checkpoint_plan()
+        await self._in_thread(checkpoint.run)
+        logs.checkpointed(checkpoint)
+
+    async def _retention(self) -> None:
+        dropped = self._replicas.retention()
+        if dropped:
+            logger.info("retention removed %d segments", dropped)
+        logs = self._replicas.logs
+        removal = logs.removal_plan(self._clock.wall_ms())
+        if removal:
+            await self._in_thread(removal.run)
+            logs.removed(removal)
+
+    async def _flush_due(self) -> None:
+        now_ms = self._clock.wall_ms()
+        unsettled = self._replicas.logs.unsettled
+        for log in list(unsettled):
+            if log.failed is None and not log.gone:
+                await self._flush_identity(log)
+            if log.failed is None and not log.gone and log.flush_due(now_ms):
+                await self._flush(log)
+            if log.failed is not None or log.gone or log.is_settled:
+                unsettled.pop(log, None)
+
+    def _log_created(self, log: Log) -> None:
+        """At once, not when flushes are looked for next: a log of which a power loss leaves no name, or only
+        half of its topic's id, is lost with all that is in it. In a thread, since a topic may have many."""
+        self._new.append(log)
+        if self._identifying is None or self._identifying.done():
+            self._identifying = asyncio.get_running_loop().create_task(self._identify_new())
+
+    async def _identify_new(self) -> None:
+        while self._new:
+            log = self._new.popleft()
+            if log.failed is None and not log.gone:
+                await self._flush_identity(log)
+
+    async def _flush_identity(self, log: Log) -> None:
+        try:
+            plan = log.identity_plan()
+            if plan is not None:
+                await self._in_thread(plan)
+                log.identity_flushed()
+        except LogDirError as error:
+            self._replicas.directory_failed(error)
+
+    async def _flush(self, log: Log) -> None:
+        try:
+            log.flushed(await self._in_thread(log.flush_plan()))
+        except LogDirError as error:
+            # fsync is never tried again: what it did not write may be gone from the page cache too.
+            self._replicas.directory_failed(error)
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        running = asyncio.get_running_loop().run_in_executor(None, work)
+        self._in_threads[running] = None
+        running.add_done_callback(lambda done: self._in_threads.pop(done, None))
+        return await asyncio.shield(running)

@@ -1,0 +1,110 @@
+"""Compaction by the clock: log.cleaner.threads rounds at a time, each in small steps in a thread.
+
+Between two steps the round is back on the event loop. There it ends if something has happened to the log that
+makes it void (a truncation, retention, the deletion of the topic, a failed disk), there finished segments are put
+in place, and there it waits if it is faster than log.cleaner.io.max.bytes.per.second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from ottla.broker.replication.replica_manager import ReplicaManager
+from ottla.config.node_settings import Settings
+from ottla.log.compaction import BYTES_PER_KEY, Compaction, Replacement
+from ottla.log.errors import LogDirError
+from ottla.log.log import Log
+from ottla.runtime import Clock
+from ottla.wire.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+
+class Cleaning:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        replicas: ReplicaManager,
+        in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._replicas = replicas
+        self._in_thread = in_thread
+        self._keys_max = max(
+            1,
+            settings.log_cleaner_dedupe_buffer_size
+            // max(1, settings.log_cleaner_threads)
+            // BYTES_PER_KEY,
+        )
+        self._busy: dict[Log, None] = {}
+
+    async def clean_all_dirty(self) -> None:
+        """Until no log is dirty enough."""
+        logs = self._replicas.logs
+        while True:
+            found = logs.next_compaction(self._clock.wall_ms(), self._keys_max, self._busy)
+            if found is None:
+                return
+            log, compaction = found
+            self._busy[log] = None
+            try:
+                await self._clean(log, compaction)
+            except LogDirError as error:
+                self._replicas.directory_failed(error)
+            except KafkaError as error:
+                if _is_void(log, compaction):
+                    continue
+                log.uncleanable = str(error)
+                logger.warning(
+                    "%s is not compacted any more, until the next start: %s", log.path, error
+                )
+                compaction.discard()
+            finally:
+                del self._busy[log]
+
+    async def _clean(self, log: Log, compaction: Compaction) -> None:
+        steps = compaction.steps()
+        share = self._settings.log_cleaner_io_max_bytes_per_second / max(
+            1, self._settings.log_cleaner_threads
+        )
+        began = self._clock.monotonic()
+        total = 0
+        while True:
+            try:
+                step = await self._in_thread(partial(next, steps, None))
+            except OSError as error:
+                if _is_void(log, compaction):
+                    return  # its files went away under it
+                raise LogDirError(log.directory, error) from error
+            if _is_void(log, compaction):
+                if not log.gone and log.failed is None:
+                    compaction.discard()
+                return
+            if step is None:
+                break
+            if isinstance(step, Replacement):
+                log.replace(step.bases, step.segment, self._clock.wall_ms())
+            else:
+                total += step
+                ahead_s = total / share - (self._clock.monotonic() - began)
+                if ahead_s > 0:
+                    await asyncio.sleep(ahead_s)
+        self._replicas.logs.compacted(log, compaction)
+        logger.info(
+            "compacted %s: %d of %d bytes are left of what lies before offset %d, in %.1f s",
+            log.path,
+            compaction.bytes_kept,
+            compaction.bytes_read,
+            compaction.cleaned_up_to,
+            self._clock.monotonic() - began,
+        )
+
+
+def _is_void(log: Log, compaction: Compaction) -> bool:
+    return log.generation != compaction.round.generation or log.failed is not None

@@ -1,0 +1,64 @@
+"""How fast replicas that are behind may be copied, so that a reassignment leaves room for clients (KIP-73).
+
+A topic names its throttled replicas as partition:broker pairs, on the side of their leader and on that of the
+follower; a broker has a rate for each side. Replicas in sync are never held back: records that producers wait
+for always pass.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.server.quotas import Meter, Window
+from ottla.config.node_settings import Settings
+from ottla.config.values import LONG_MAX
+from ottla.replica.partition import Partition
+
+ALL = "*"
+
+
+class ReplicationThrottle:
+    def __init__(self, settings: Settings) -> None:
+        self._node_id = settings.node_id
+        self._window = Window(
+            settings.replication_quota_window_num, settings.replication_quota_window_size_seconds
+        )
+        self._sent = Meter(self._window, allows_burst=False)
+        self._received = Meter(self._window, allows_burst=False)
+        self.limits_leaders = False
+        self._leader_rate = LONG_MAX
+        self._follower_rate = LONG_MAX
+
+    def set_rates(self, leader: int, follower: int) -> None:
+        """Bytes a second; the largest number means no limit."""
+        self._leader_rate, self._follower_rate = max(leader, 1), max(follower, 1)
+        self.limits_leaders = self._leader_rate != LONG_MAX
+
+    # -- where we lead
+
+    def holds_back(self, partition: Partition, replica: int, now: float) -> bool:
+        """Whether this follower gets nothing of the partition now."""
+        return self._counts(partition, replica) and self._sent.delay(self._leader_rate, now) > 0.0
+
+    def sent(self, partition: Partition, replica: int, size: int, now: float) -> None:
+        if self._counts(partition, replica):
+            self._sent.record(size, now)
+
+    def _counts(self, partition: Partition, replica: int) -> bool:
+        return replica not in partition.isr and self._is_named(
+            partition.log.config.leader_throttled_replicas, partition
+        )
+
+    # -- where we follow
+
+    def rest(self, partition: Partition, received: int, now: float) -> float:
+        """Seconds before the partition is fetched again, after so many bytes of it came."""
+        if (
+            self._follower_rate == LONG_MAX
+            or self._node_id in partition.isr
+            or not self._is_named(partition.log.config.follower_throttled_replicas, partition)
+        ):
+            return 0.0
+        self._received.record(received, now)
+        return self._received.delay(self._follower_rate, now)
+
+    def _is_named(self, replicas: tuple[str, ...], partition: Partition) -> bool:
+        return ALL in replicas or f"{partition.partition}:{self._node_id}" in replicas

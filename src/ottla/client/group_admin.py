@@ -1,0 +1,298 @@
+"""Consumer groups, asked and told: who they are, how far they have read, and what holds them up."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ottla.client.all_brokers import Heard, ask_everybody
+from ottla.client.client import EARLIEST, LATEST, Client
+from ottla.client.connections import check
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+
+Place = tuple[str, int]
+"""Topic and partition."""
+GROUP_KEY = 0
+
+
+class ListedGroup(NamedTuple):
+    id: str
+    state: str
+    type: str
+    """classic or consumer; empty where the cluster does not tell."""
+    protocol: str
+    coordinator: int
+
+
+class GroupMember(NamedTuple):
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assigned: tuple[Place, ...]
+    epoch: int | None
+    """Of the consumer protocol."""
+
+
+class GroupDescription(NamedTuple):
+    id: str
+    type: str
+    state: str
+    assignor: str
+    coordinator: int
+    members: tuple[GroupMember, ...]
+    epoch: int | None
+    hold_up: Mapping[str, Any] | None
+    """What a rebalance waits for, as an ottla broker tells it."""
+
+
+class PartitionLag(NamedTuple):
+    """How far a group is behind in one partition."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    """None: nothing was committed."""
+    log_start: int
+    log_end: int
+    next_timestamp_ms: int | None
+    """Of the next record that the group will read; None if it has read all there is."""
+
+    @property
+    def lag(self) -> int:
+        """Records that are there and were not read."""
+        return self.log_end - min(max(self.committed or 0, self.log_start), self.log_end)
+
+
+class Groups:
+    """What a `Client` can do about consumer groups."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._connections = client.connections
+
+    async def all(self) -> Heard[ListedGroup]:
+        """Each broker lists the groups that it coordinates."""
+        heard = await ask_everybody(self._client, self._listed_by)
+        found = {group.id: group for groups in heard.answers for group in groups}
+        return Heard(sorted(found.values()), heard.silent)
+
+    async def _listed_by(self, broker: int) -> list[ListedGroup]:
+        answer = await self._connections.ask(ApiKey.LIST_GROUPS, {}, broker=broker)
+        check(answer.error_code, f"groups of broker {broker}")
+        return [
+            ListedGroup(
+                group.group_id,
+                getattr(group, "group_state", ""),
+                getattr(group, "group_type", ""),
+                group.protocol_type,
+                broker,
+            )
+            for group in answer.groups
+        ]
+
+    async def coordinator(self, group: str) -> int:
+        async def attempt() -> int:
+            fields = {"key": group, "key_type": GROUP_KEY, "coordinator_keys": [group]}
+            answer = await self._connections.ask(ApiKey.FIND_COORDINATOR, fields)
+            found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
+            check(found.error_code, f"coordinator of group {group}")
+            self._connections.addresses[int(found.node_id)] = (found.host, int(found.port))
+            return int(found.node_id)
+
+        return await self._connections.retrying(attempt)
+
+    async def describe(self, group: str) -> GroupDescription:
+        """KafkaError GROUP_ID_NOT_FOUND if there is none."""
+
+        async def attempt() -> GroupDescription:
+            broker = await self.coordinator(group)
+            channel = await self._connections.to(broker)
+            if ApiKey.CONSUMER_GROUP_DESCRIBE in channel.versions:
+                fields = {"group_ids": [group], "include_authorized_operations": False}
+                answer = await channel.request(ApiKey.CONSUMER_GROUP_DESCRIBE, fields)
+                (found,) = answer.groups
+                if int(found.error_code) != ErrorCode.GROUP_ID_NOT_FOUND:
+                    check(found.error_code, f"group {group}")
+                    return _consumer_group(found, broker)
+            fields = {"groups": [group], "include_authorized_operations": False}
+            answer = await channel.request(ApiKey.DESCRIBE_GROUPS, fields)
+            (found,) = answer.groups
+            if found.group_state == "Dead":
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}")
+            check(found.error_code, f"group {group}")
+            return _classic_group(found, broker)
+
+        return await self._connections.retrying(attempt)
+
+    async def offsets(self, group: str) -> dict[Place, int]:
+        """Every committed offset."""
+
+        async def attempt() -> dict[Place, int]:
+            broker = await self.coordinator(group)
+            channel = await self._connections.to(broker)
+            # Up to version 9 topics go by their names, also those that are deleted.
+            version = min(channel.version_for(ApiKey.OFFSET_FETCH), 9)
+            fields: dict[str, Any] = {"group_id": group, "topics": None}
+            if version >= 8:
+                fields = {"groups": [fields]}
+            answer = await channel.request(ApiKey.OFFSET_FETCH, fields, version=version)
+            found = answer.groups[0] if version >= 8 else answer
+            check(getattr(found, "error_code", 0), f"offsets of group {group}")
+            return {
+                (topic.name, partition.partition_index): partition.committed_offset
+                for topic in found.topics
+                for partition in topic.partitions
+                if partition.committed_offset >= 0
+            }
+
+        return await self._connections.retrying(attempt)
+
+    async def lags(self, group: str, assigned: tuple[Place, ...] = ()) -> list[PartitionLag]:
+        """Of every partition that the group has committed, or that is `assigned` to one of its members."""
+        offsets = await self.offsets(group)
+        return [
+            await self._lag(place, offsets.get(place)) for place in sorted({*offsets, *assigned})
+        ]
+
+    async def _lag(self, place: Place, committed: int | None) -> PartitionLag:
+        topic, partition = place
+        start = await self._client.offset(topic, partition, EARLIEST)
+        end = await self._client.offset(topic, partition, LATEST)
+        timestamp = None
+        next_offset = max(start if committed is None else committed, start)
+        if next_offset < end:
+            fetched = await self._client.fetch(
+                topic, partition, next_offset, max_bytes=1, max_wait_ms=0
+            )
+            timestamp = next(
+                (record.timestamp for record in fetched.records if record.offset >= next_offset),
+                None,
+            )
+        return PartitionLag(topic, partition, committed, start, end, timestamp)
+
+    async def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
+        """Set offsets of a group without members."""
+        by_topic: dict[str, list[dict[str, Any]]] = {}
+        for (topic, partition), offset in sorted(offsets.items()):
+            by_topic.setdefault(topic, []).append(
+                {
+                    "partition_index": partition,
+                    "committed_offset": offset,
+                    "committed_leader_epoch": -1,
+                    "committed_metadata": "",
+                }
+            )
+
+        async def attempt() -> None:
+            channel = await self._connections.to(await self.coordinator(group))
+            fields = {
+                "group_id": group,
+                "generation_id_or_member_epoch": -1,
+                "member_id": "",
+                "topics": [
+                    {"name": topic, "partitions": partitions}
+                    for topic, partitions in by_topic.items()
+                ],
+            }
+            version = min(channel.version_for(ApiKey.OFFSET_COMMIT), 9)
+            answer = await channel.request(ApiKey.OFFSET_COMMIT, fields, version=version)
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    place = f"{topic.name}-{partition.partition_index}"
+                    check(partition.error_code, f"group {group}, {place}")
+
+        await self._connections.retrying(attempt, final=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    async def delete(self, group: str) -> None:
+        async def attempt() -> None:
+            broker = await self.coordinator(group)
+            fields = {"groups_names": [group]}
+            answer = await self._connections.ask(ApiKey.DELETE_GROUPS, fields, broker=broker)
+            check(answer.results[0].error_code, f"group {group}")
+
+        await self._connections.retrying(attempt)
+
+
+def _hold_up(message: str | None) -> Mapping[str, Any] | None:
+    try:
+        told = json.loads(message or "null")
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def _consumer_group(found: Any, broker: int) -> GroupDescription:
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host.lstrip("/"),
+            tuple(
+                (topic.topic_name, partition)
+                for topic in member.assignment.topic_partitions
+                for partition in topic.partitions
+            ),
+            member.member_epoch,
+        )
+        for member in found.members
+    )
+    return GroupDescription(
+        found.group_id,
+        "consumer",
+        found.group_state,
+        found.assignor_name,
+        broker,
+        members,
+        found.group_epoch,
+        _hold_up(found.error_message),
+    )
+
+
+def _classic_group(found: Any, broker: int) -> GroupDescription:
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            getattr(member, "group_instance_id", None),
+            member.client_id,
+            member.client_host.lstrip("/"),
+            _assignment(bytes(member.member_assignment))
+            if found.protocol_type == "consumer"
+            else (),
+            None,
+        )
+        for member in found.members
+    )
+    return GroupDescription(
+        found.group_id,
+        "classic",
+        found.group_state,
+        found.protocol_data,
+        broker,
+        members,
+        None,
+        _hold_up(getattr(found, "error_message", None)),
+    )
+
+
+def _assignment(raw: bytes) -> tuple[Place, ...]:
+    """A consumer's assignment in the classic protocol: version, topics with partitions, user data."""
+    places: list[Place] = []
+    try:
+        (topics,) = struct.unpack_from(">i", raw, 2)
+        position = 6
+        for _ in range(topics):
+            (length,) = struct.unpack_from(">h", raw, position)
+            name = raw[position + 2 : position + 2 + length].decode()
+            position += 2 + length
+            (count,) = struct.unpack_from(">i", raw, position)
+            partitions = struct.unpack_from(f">{count}i", raw, position + 4)
+            position += 4 + 4 * count
+            places.extend((name, partition) for partition in partitions)
+    except (struct.error, UnicodeDecodeError):
+        return ()
+    return tuple(places)

@@ -1,0 +1,1 @@
+"""Groups of both protocols and their committed offsets: one shard for each partition of `__consumer_offsets`."""

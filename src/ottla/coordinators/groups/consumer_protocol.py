@@ -1,0 +1,557 @@
+"""The consumer protocol (KIP-848): one heartbeat says and asks everything.
+
+A member sends what changed of it; the coordinator answers with the member's epoch and, when it changed, with what
+the member may own. Assignments are made here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from ottla.coordinators.groups.assignors import ASSIGNORS, Assignment, Subscriber
+from ottla.coordinators.groups.consumer_group import (
+    JOINING,
+    LEAVING,
+    LEAVING_FOR_A_WHILE,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    ResolvedPattern,
+    from_request,
+    is_part_of,
+    reconcile,
+    to_record,
+    to_response,
+    topics_hash,
+)
+from ottla.coordinators.groups.context import Asked, Desk, milliseconds
+from ottla.coordinators.groups.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    delete,
+    put,
+)
+from ottla.coordinators.groups.patterns import BadPattern, compiled
+from ottla.coordinators.shard import CoordinatorRecord, Token
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.messages import field
+
+logger = logging.getLogger(__name__)
+
+# What may be set for one group.
+SESSION_TIMEOUT = "consumer.session.timeout.ms"
+HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
+
+FindGroup = Callable[[str, bool], ConsumerGroup]
+"""(group id, make it if it is not there); KafkaError if it is not there or of another kind."""
+GoClassic = Callable[[ConsumerGroup, Collection[str]], bool]
+"""(group, members that leave): whether those that are left have become a classic group."""
+
+
+def heartbeat_failure(error: KafkaError, member_id: str = "") -> dict[str, Any]:
+    return {
+        "error_code": error.code,
+        "error_message": error.message or None,
+        "member_id": member_id or None,
+        "member_epoch": 0,
+        "heartbeat_interval": 0,
+        "assignment": None,
+    }
+
+
+def _session(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
+    return ("consumer session", group.id, member_id)
+
+
+def _revocation(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
+    return ("consumer revocation", group.id, member_id)
+
+
+def join_timer(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
+    """Of a classic member that was told to join."""
+    return ("consumer join", group.id, member_id)
+
+
+def sync_timer(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
+    """Of a classic member that has joined."""
+    return ("consumer sync", group.id, member_id)
+
+
+class ConsumerProtocol:
+    def __init__(self, desk: Desk, find: FindGroup, go_classic: GoClassic) -> None:
+        self._desk = desk
+        self._find = find
+        self.go_classic = go_classic
+
+    def heartbeat(self, version: int, asked: Asked, token: Token) -> None:
+        """ConsumerGroupHeartbeat 0-1. v1: regular expressions; the member makes its own id (KIP-1082)."""
+        message = asked.message
+        try:
+            self._check(version, message)
+            if message.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
+                reply = self._leave(message)
+            else:
+                reply = self._beat(asked)
+        except KafkaError as error:
+            reply = heartbeat_failure(error, message.member_id)
+        self._desk.out.reply(token, reply)
+
+    def _check(self, version: int, message: Any) -> None:
+        def insist(holds: bool, why: str) -> None:
+            if not holds:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+        epoch = message.member_epoch
+        regex = field(message, "subscribed_topic_regex", None)
+        insist(bool(message.group_id), "GroupId can't be empty.")
+        insist(message.instance_id != "", "InstanceId can't be empty.")
+        insist(message.rack_id != "", "RackId can't be empty.")
+        insist(epoch >= LEAVING_FOR_A_WHILE, "MemberEpoch is invalid.")
+        if epoch != JOINING or version >= 1:
+            insist(bool(message.member_id), "MemberId can't be empty.")
+        if epoch == LEAVING_FOR_A_WHILE:
+            insist(message.instance_id is not None, "InstanceId can't be null.")
+        if epoch == JOINING:
+            insist(
+                milliseconds(message.rebalance_timeout) != -1,
+                "RebalanceTimeoutMs must be provided in first request.",
+            )
+            insist(
+                message.topic_partitions is not None and not message.topic_partitions,
+                "TopicPartitions must be empty when (re-)joining.",
+            )
+            insist(
+                bool(message.subscribed_topic_names) or bool(regex),
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be set in first request.",
+            )
+        assignors = self._desk.config.consumer_assignors
+        if message.server_assignor is not None and message.server_assignor not in assignors:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                f"ServerAssignor {message.server_assignor} is not supported."
+                f" Supported assignors: {', '.join(assignors)}.",
+            )
+        if regex:
+            self._check_pattern(message.group_id, regex)
+
+    def _check_pattern(self, group_id: str, regex: str) -> None:
+        """Whether it can be matched against the topics that there are, unless the group has done so before. Nothing
+        has changed yet: a request that is refused leaves no trace."""
+        try:
+            if regex in self._find(group_id, False).patterns:
+                return
+        except KafkaError:
+            pass  # a group that is to be made, or to become one of this protocol, knows no patterns
+        try:
+            compiled(regex).select(self._desk.topics.names())
+        except BadPattern as error:
+            raise KafkaError(
+                ErrorCode.INVALID_REGULAR_EXPRESSION,
+                f"SubscribedTopicRegex `{regex[:200]}` is not a valid regular expression: {error}.",
+            ) from error
+
+    # -- a heartbeat ----------------------------------------------------------------------------------------
+
+    def _beat(self, asked: Asked) -> dict[str, Any]:
+        message = asked.message
+        group = self._find(message.group_id, message.member_epoch == JOINING)
+        owned = None if message.topic_partitions is None else from_request(message.topic_partitions)
+        member_id = message.member_id or self._desk.new_id()
+        before, replaced = self._known(group, member_id, message, owned)
+        member = self.advance(group, before, self._told(before, asked), replaced, owned)
+        reply: dict[str, Any] = {
+            "error_code": ErrorCode.NONE,
+            "member_id": member_id,
+            "member_epoch": member.epoch,
+            "heartbeat_interval": self._desk.topics.group_setting(group.id, HEARTBEAT_INTERVAL)
+            or self._desk.config.consumer_heartbeat_interval_ms,
+            "assignment": None,
+        }
+        is_full = message.member_epoch == JOINING or (
+            milliseconds(message.rebalance_timeout) != -1
+            and message.subscribed_topic_names is not None
+            and owned is not None
+        )
+        if is_full or member.assigned != before.assigned:
+            reply["assignment"] = {"topic_partitions": to_response(member.assigned)}
+        return reply
+
+    def advance(
+        self,
+        group: ConsumerGroup,
+        before: ConsumerMember,
+        member: ConsumerMember,
+        replaced: str | None,
+        owned: Assignment | None,
+    ) -> ConsumerMember:
+        """Take in what a member says of itself, make new targets where that changes something, and lead the member
+        one step towards its own."""
+        member_id = member.id
+        is_new_to_group = member_id not in group.members
+        if is_new_to_group or member.metadata() != before.metadata():
+            self._desk.out.records.append(member.metadata_record(group.id))
+        members = {id: each for id, each in group.members.items() if id != replaced}
+        members[member_id] = member
+        changed = (is_new_to_group and replaced is None) or (
+            (member.topics, member.regex, member.assignor)
+            != (before.topics, before.regex, before.assignor)
+        )
+        epoch, patterns = self._group_epoch(group, members, changed)
+        if epoch > group.assignment_epoch:
+            target = self._new_targets(group, members, patterns, epoch, replaced)[member_id]
+            target_epoch = epoch
+        else:
+            target = group.target.get(replaced or member_id, {})
+            target_epoch = group.assignment_epoch
+            if replaced is not None:
+                self._put_target(group, member_id, target)
+        member = self._reconciled(group, member, replaced, target_epoch, target, owned)
+        self.restart_session(group, member)
+        return member
+
+    def _known(
+        self, group: ConsumerGroup, member_id: str, message: Any, owned: Assignment | None
+    ) -> tuple[ConsumerMember, str | None]:
+        """The member as the group knows it, and, of a static member that came back, the id that it replaces."""
+        epoch, instance_id = message.member_epoch, message.instance_id
+        known = group.members.get(member_id)
+        if instance_id is not None:
+            holder = group.static.get(instance_id)
+            if holder is not None and holder != member_id:
+                if epoch != JOINING:
+                    raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+                former = group.members[holder]
+                if former.classic is None and former.epoch != LEAVING_FOR_A_WHILE:
+                    raise KafkaError(
+                        ErrorCode.UNRELEASED_INSTANCE_ID,
+                        f"Static member {former.id} with instance id {instance_id} is still a member.",
+                    )
+                return self.take_over(group, former, member_id), holder
+            if holder is None and epoch != JOINING:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if known is None:
+            if epoch != JOINING:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if len(group.members) >= self._desk.config.consumer_max_size:
+                raise KafkaError(
+                    ErrorCode.GROUP_MAX_SIZE_REACHED,
+                    f"The consumer group has reached its maximum capacity of"
+                    f" {self._desk.config.consumer_max_size} members.",
+                )
+            return ConsumerMember(member_id), None
+        if epoch == JOINING:
+            # It begins anew and owns nothing: whatever it had is free.
+            return replace(
+                known, epoch=JOINING, state=MemberState.STABLE, assigned={}, revoking={}
+            ), None
+        is_repeated = epoch == known.previous_epoch and is_part_of(owned or {}, known.assigned)
+        if epoch != known.epoch and not (epoch < known.epoch and is_repeated):
+            raise KafkaError(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"The member epoch is {known.epoch}, not {epoch}. The member must abandon all its"
+                " partitions and rejoin.",
+            )
+        return known, None
+
+    def take_over(
+        self, group: ConsumerGroup, former: ConsumerMember, member_id: str
+    ) -> ConsumerMember:
+        """A static member comes back under another id, to what it had."""
+        self._forget_timers(group, former.id)
+        self._delete_member(group, former.id)
+        return replace(
+            former,
+            id=member_id,
+            epoch=JOINING,
+            previous_epoch=JOINING,
+            state=MemberState.STABLE,
+            revoking={},
+        )
+
+    def _told(self, member: ConsumerMember, asked: Asked) -> ConsumerMember:
+        """With what the heartbeat says of it; what it does not say stays."""
+        message = asked.message
+        changes: dict[str, Any] = {
+            "client_id": asked.client_id,
+            "client_host": asked.client_host,
+            "classic": None,
+        }
+        if message.instance_id is not None:
+            changes["instance_id"] = message.instance_id
+        if message.rack_id is not None:
+            changes["rack_id"] = message.rack_id
+        if milliseconds(message.rebalance_timeout) != -1:
+            changes["rebalance_timeout_ms"] = milliseconds(message.rebalance_timeout)
+        if message.server_assignor is not None:
+            changes["assignor"] = message.server_assignor
+        if message.subscribed_topic_names is not None:
+            changes["topics"] = tuple(sorted(dict.fromkeys(message.subscribed_topic_names)))
+        if (regex := field(message, "subscribed_topic_regex", None)) is not None:
+            changes["regex"] = regex or None
+        return replace(member, **changes)
+
+    # -- epochs and targets -----------------------------------------------------------------------------------
+
+    def _group_epoch(
+        self, group: ConsumerGroup, members: Mapping[str, ConsumerMember], changed: bool
+    ) -> tuple[int, Mapping[str, ResolvedPattern]]:
+        """The group's epoch now, which rises if its members or their topics changed; and what the patterns
+        of its members stand for."""
+        topics = self._desk.topics
+        if not changed and group.seen_topics == topics.version:
+            return group.epoch, group.patterns
+        patterns = self._resolve(group, members)
+        names = {name for each in members.values() for name in group.topics_of(each, patterns)}
+        hashed = topics_hash(topics, names)
+        group.seen_topics = topics.version
+        if not changed and hashed == group.metadata_hash:
+            return group.epoch, patterns
+        return self._bump(group, hashed), patterns
+
+    def _bump(self, group: ConsumerGroup, hashed: int) -> int:
+        group.epoch_since_ms = self._desk.out.now_ms
+        self._desk.out.records.append(
+            put(
+                ConsumerGroupMetadataKey(group_id=group.id),
+                ConsumerGroupMetadataValue(epoch=group.epoch + 1, metadata_hash=hashed),
+            )
+        )
+        return group.epoch + 1
+
+    def _resolve(
+        self, group: ConsumerGroup, members: Mapping[str, ConsumerMember]
+    ) -> dict[str, ResolvedPattern]:
+        """Every pattern in use, matched against the topics there are now."""
+        topics = self._desk.topics
+        resolved: dict[str, ResolvedPattern] = {}
+        for regex in sorted({member.regex for member in members.values() if member.regex}):
+            known = group.patterns.get(regex)
+            if known is None or known.version != topics.version:
+                known_names = None if known is None else known.topics
+                names = self._matching(regex, known_names)
+                known = ResolvedPattern(names, topics.version, self._desk.out.now_ms)
+                if names != known_names:
+                    self._desk.out.records.append(_pattern_record(group, regex, known))
+                else:
+                    group.patterns[regex] = known  # only the version: matched once for each
+            resolved[regex] = known
+        for regex in group.patterns:
+            if regex not in resolved:
+                key = ConsumerGroupRegularExpressionKey(group_id=group.id, regular_expression=regex)
+                self._desk.out.records.append(delete(key))
+        return resolved
+
+    def _matching(self, regex: str, known: tuple[str, ...] | None) -> tuple[str, ...]:
+        """One that has become too costly goes on to stand for what it stood for, at first for nothing: whatever a
+        member subscribed to, the others can come and go."""
+        try:
+            return compiled(regex).select(self._desk.topics.names())
+        except BadPattern as error:
+            logger.warning("the pattern %.200s is not matched anew: %s", regex, error)
+            return known or ()
+
+    def _new_targets(
+        self,
+        group: ConsumerGroup,
+        members: Mapping[str, ConsumerMember],
+        patterns: Mapping[str, ResolvedPattern],
+        epoch: int,
+        replaced: str | None,
+    ) -> dict[str, Assignment]:
+        topics = self._desk.topics
+        partitions: dict[UUID, int] = {}
+        subscribers: dict[str, Subscriber] = {}
+        for id, member in members.items():
+            ids: dict[UUID, None] = {}
+            for name in group.topics_of(member, patterns):
+                if (topic_id := topics.id_of(name)) is not None:
+                    ids[topic_id] = None
+                    partitions[topic_id] = topics.partitions(name)
+            target = group.target.get(id, {})
+            if replaced is not None and id not in group.members:
+                target = group.target.get(replaced, {})
+            subscribers[id] = Subscriber(member.instance_id, frozenset(ids), target)
+        targets = ASSIGNORS[self._assignor(members)](subscribers, partitions)
+        for id in sorted(targets):
+            if targets[id] != group.target.get(id):
+                self._put_target(group, id, targets[id])
+        self._desk.out.records.append(
+            put(
+                ConsumerGroupTargetAssignmentMetadataKey(group_id=group.id),
+                ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
+            )
+        )
+        return targets
+
+    def _assignor(self, members: Mapping[str, ConsumerMember]) -> str:
+        """What most members ask for; the first of the configured ones if nobody asks."""
+        votes: dict[str, int] = {}
+        for member in members.values():
+            if member.assignor is not None:
+                votes[member.assignor] = votes.get(member.assignor, 0) + 1
+        if not votes:
+            return self._desk.config.consumer_assignors[0]
+        return max(sorted(votes), key=lambda name: votes[name])
+
+    def assignor_of(self, group: ConsumerGroup) -> str:
+        return self._assignor(group.members)
+
+    def _put_target(self, group: ConsumerGroup, member_id: str, target: Assignment) -> None:
+        self._desk.out.records.append(
+            put(
+                ConsumerGroupTargetAssignmentMemberKey(group_id=group.id, member_id=member_id),
+                ConsumerGroupTargetAssignmentMemberValue(topic_partitions=to_record(target)),
+            )
+        )
+
+    def _reconciled(
+        self,
+        group: ConsumerGroup,
+        member: ConsumerMember,
+        replaced: str | None,
+        target_epoch: int,
+        target: Assignment,
+        owned: Assignment | None,
+    ) -> ConsumerMember:
+        before = group.members.get(member.id)
+        owners: Mapping[tuple[UUID, int], str] = group.owners
+        if replaced is not None:  # what its former self has is its own
+            owners = {slot: owner for slot, owner in owners.items() if owner != replaced}
+        member = reconcile(owners, member, target_epoch, target, owned)
+        if before is None or _position(member) != _position(before):
+            self._desk.out.records.append(member.assignment_record(group.id))
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                self._await_revocation(group.id, member)
+            else:
+                self._desk.timers.cancel(_revocation(group, member.id))
+        return member
+
+    # -- those who leave or fall silent -------------------------------------------------------------------------
+
+    def _leave(self, message: Any) -> dict[str, Any]:
+        group = self._find(message.group_id, False)
+        member_id = message.member_id
+        if message.instance_id is not None:
+            holder = group.static.get(message.instance_id)
+            if holder is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if holder != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+        member = group.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if message.member_epoch == LEAVING_FOR_A_WHILE:
+            # Its partitions wait for it until its session ends.
+            gone = replace(member, epoch=LEAVING_FOR_A_WHILE, state=MemberState.STABLE, revoking={})
+            self._desk.out.records.append(gone.assignment_record(group.id))
+            self._desk.timers.cancel(_revocation(group, member_id))
+        else:
+            self.remove(group, [member_id])
+        return {
+            "error_code": ErrorCode.NONE,
+            "member_id": member_id,
+            "member_epoch": message.member_epoch,
+            "heartbeat_interval": 0,
+            "assignment": None,
+        }
+
+    def remove(self, group: ConsumerGroup, gone: Collection[str]) -> None:
+        if self.go_classic(group, gone):
+            return
+        for member_id in gone:
+            self._forget_timers(group, member_id)
+            self._delete_member(group, member_id)
+        members = {id: each for id, each in group.members.items() if id not in gone}
+        patterns = self._resolve(group, members)
+        names = {name for each in members.values() for name in group.topics_of(each, patterns)}
+        self._bump(group, topics_hash(self._desk.topics, names))
+
+    def _delete_member(self, group: ConsumerGroup, member_id: str) -> None:
+        ids = {"group_id": group.id, "member_id": member_id}
+        for key in (
+            ConsumerGroupCurrentMemberAssignmentKey(**ids),
+            ConsumerGroupTargetAssignmentMemberKey(**ids),
+            ConsumerGroupMemberMetadataKey(**ids),
+        ):
+            self._desk.out.records.append(delete(key))
+
+    def restart_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        self._desk.after(
+            _session(group, member.id),
+            self._session_timeout_ms(group, member),
+            partial(self.expired, group.id, member.id, None, "fell silent"),
+        )
+
+    def _session_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
+        if member.classic is not None:
+            return member.classic.session_timeout_ms
+        own = self._desk.topics.group_setting(group.id, SESSION_TIMEOUT)
+        return own or self._desk.config.consumer_session_timeout_ms
+
+    def _await_revocation(self, group_id: str, member: ConsumerMember) -> None:
+        self._desk.after(
+            ("consumer revocation", group_id, member.id),
+            member.rebalance_timeout_ms,
+            partial(self.expired, group_id, member.id, member.epoch, "gave nothing up in time"),
+        )
+
+    def expired(self, group_id: str, member_id: str, epoch: int | None, why: str) -> None:
+        try:
+            group = self._find(group_id, False)
+        except KafkaError:
+            return
+        member = group.members.get(member_id)
+        if member is None or epoch not in (None, member.epoch):
+            return
+        logger.info("group %s loses member %s, which %s", group_id, member_id, why)
+        self.remove(group, [member_id])
+
+    def restart_timers(self, group: ConsumerGroup) -> None:
+        """After loading, and of a group that was a classic one."""
+        for member in group.members.values():
+            self.restart_session(group, member)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                self._await_revocation(group.id, member)
+
+    def _forget_timers(self, group: ConsumerGroup, member_id: str) -> None:
+        for timer in (_session, _revocation, join_timer, sync_timer):
+            self._desk.timers.cancel(timer(group, member_id))
+
+    def delete(self, group: ConsumerGroup) -> None:
+        """Records that delete a group, with all its members."""
+        for member_id in group.members:
+            self._forget_timers(group, member_id)
+            self._delete_member(group, member_id)
+        for regex in group.patterns:
+            key = ConsumerGroupRegularExpressionKey(group_id=group.id, regular_expression=regex)
+            self._desk.out.records.append(delete(key))
+        self._desk.out.records.append(
+            delete(ConsumerGroupTargetAssignmentMetadataKey(group_id=group.id))
+        )
+        self._desk.out.records.append(delete(ConsumerGroupMetadataKey(group_id=group.id)))
+
+
+def _position(member: ConsumerMember) -> tuple[Any, ...]:
+    return member.epoch, member.previous_epoch, member.state, member.assigned, member.revoking
+
+
+def _pattern_record(group: ConsumerGroup, regex: str, found: ResolvedPattern) -> CoordinatorRecord:
+    return put(
+        ConsumerGroupRegularExpressionKey(group_id=group.id, regular_expression=regex),
+        ConsumerGroupRegularExpressionValue(
+            topics=found.topics, version=found.version, timestamp=found.timestamp
+        ),
+    )

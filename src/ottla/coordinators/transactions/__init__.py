@@ -1,0 +1,1 @@
+"""Transactions: one shard for each partition of `__transaction_state`."""

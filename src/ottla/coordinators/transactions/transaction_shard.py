@@ -1,0 +1,610 @@
+"""The transaction coordinator: the pure state machine of all transactional ids of one partition.
+
+A transaction's outcome is one record: once PrepareCommit (or PrepareAbort) is committed it is decided, whatever
+dies. Then the outcome is written as a marker into every partition that took part (the broker does that, on the
+`SendMarkers` given to it), and a Complete record closes it.
+
+    Empty ── add ──► Ongoing ── end ──► PrepareCommit|Abort ── markers ──► CompleteCommit|Abort
+      ▲                 ▲                                                        │
+      └─ InitProducerId └───────────────────────── add ──────────────────────────┘
+
+Who may act is a matter of epochs. InitProducerId raises the epoch, so an older producer of the same id is
+fenced. With transaction.version 2 every end raises it too (KIP-890), so nothing that belongs to one transaction
+and comes late can touch the next. The state here is changed by records alone: a decision that could not be
+written did not happen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, TypeAlias
+
+from ottla.coordinators.codec import MalformedRecord
+from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp, Token
+from ottla.coordinators.transactions.transaction_records import (
+    COMPLETE,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIME,
+    PREPARED,
+    State,
+    Transaction,
+    read_transaction,
+    tombstone,
+    transaction_record,
+)
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+EPOCH_MAX = (1 << 15) - 1
+"""Only ever used to end a transaction: no producer is given it."""
+EPOCH_BUMPS_SINCE = 2
+"""transaction.version from which on each transaction has an epoch of its own."""
+PATIENCE_S = 0.5
+"""How long a request for the next transaction waits for the markers of the last one, rather than being sent
+away to try again."""
+
+EXPIRED_AT_ONCE_MAX = 1000
+"""Ids that one batch of records deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerId:
+    transactional_id: str
+    timeout_ms: int
+    expected: tuple[int, int] | None = None
+    """(producer id, epoch) of a producer that goes on after an error (KIP-360)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions:
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: frozenset[TopicPartition]
+    verify_only: bool = False
+    client_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction:
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    client_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MarkersWritten:
+    """Every partition of a prepared transaction has its marker."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListAll:
+    """Empty filters let everything pass."""
+
+    states: frozenset[State] = frozenset()
+    producer_ids: frozenset[int] = frozenset()
+    open_for_ms: int = -1
+
+
+Command: TypeAlias = (
+    InitProducerId | AddPartitions | EndTransaction | MarkersWritten | Describe | ListAll
+)
+Reply: TypeAlias = Mapping[str, Any]
+"""Always has "error"; what else depends on the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendMarkers:
+    """What the broker is to do once the decision is committed."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    partitions: frozenset[TopicPartition]
+    transaction_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    timeout_ms_max: int = 15 * 60 * 1000
+    id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
+    abort_check_s: float = 10.0
+    expiration_check_s: float = 3600.0
+
+
+@dataclass(slots=True)
+class _Parked:
+    command: InitProducerId | AddPartitions
+    token: Token
+    deadline: float
+
+
+class TransactionShard:
+    """`new_producer_id` gives an id that no other producer has, or None if there is none just now;
+    `server_version` the cluster's transaction.version."""
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        new_producer_id: Callable[[], int | None],
+        server_version: Callable[[], int],
+    ) -> None:
+        self.transactions: dict[str, Transaction] = {}
+        self._config = config
+        self._new_producer_id = new_producer_id
+        self._server_version = server_version
+        self._decided: dict[CoordinatorRecord, tuple[str, Transaction]] = {}
+        """States whose records are being written, with what the records do not say."""
+        self._parked: list[_Parked] = []
+        self._next_abort_check = inf
+        self._next_expiration_check = inf
+
+    # -- the log
+
+    def replay(
+        self, offset: int, record: CoordinatorRecord, producer: ProducerStamp | None, now_ms: int
+    ) -> None:
+        decided = self._decided.pop(record, None)
+        try:
+            transactional_id, transaction = decided or read_transaction(record)
+        except MalformedRecord as error:
+            # One record that cannot be read must not take all transactional ids away.
+            logger.error("record %d of a transaction coordinator is left out: %s", offset, error)
+            return
+        if transaction is None:
+            self.transactions.pop(transactional_id, None)
+        else:
+            self.transactions[transactional_id] = transaction
+
+    def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
+        """This topic takes part in no transaction."""
+
+    def loaded(self, now: float) -> Effects:
+        """What was decided before us and perhaps not told to all partitions is told again."""
+        self._next_abort_check = now + self._config.abort_check_s
+        self._next_expiration_check = now + self._config.expiration_check_s
+        return Effects(
+            actions=[
+                _markers(transactional_id, transaction)
+                for transactional_id, transaction in self.transactions.items()
+                if transaction.state in PREPARED
+            ]
+        )
+
+    # -- commands
+
+    def handle(
+        self, api_key: int, version: int, message: Command, token: Token, now: float, now_ms: int
+    ) -> Effects:
+        self._decided.clear()
+        if isinstance(message, InitProducerId | AddPartitions) and self._is_too_early(message):
+            self._parked.append(_Parked(message, token, now + PATIENCE_S))
+            return Effects()
+        return self._handle(message, token, now, now_ms)
+
+    def _handle(self, command: Command, token: Token, now: float, now_ms: int) -> Effects:
+        try:
+            match command:
+                case InitProducerId():
+                    return self._init_producer_id(command, token, now, now_ms)
+                case AddPartitions():
+                    return self._add_partitions(command, token, now_ms)
+                case EndTransaction():
+                    return self._end(command, token, now_ms)
+                case MarkersWritten():
+                    return self._markers_written(command, token, now_ms)
+                case Describe():
+                    return _reply(token, transaction=self._known(command.transactional_id))
+                case ListAll():
+                    return _reply(token, transactions=self._listed(command, now_ms))
+        except KafkaError as error:
+            return Effects(replies=[(token, refusal(error.code))])
+
+    def _known(self, transactional_id: str) -> Transaction:
+        known = self.transactions.get(transactional_id)
+        if known is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return known
+
+    def _decide(
+        self, transactional_id: str, new: Transaction, token: Token | None, **fields: Any
+    ) -> Effects:
+        record = transaction_record(transactional_id, new)
+        self._decided[record] = transactional_id, new
+        replies = [] if token is None else [(token, {"error": ErrorCode.NONE, **fields})]
+        actions = [_markers(transactional_id, new)] if new.state in PREPARED else []
+        return Effects(records=[record], replies=replies, actions=actions, only_records=True)
+
+    # -- InitProducerId
+
+    def _init_producer_id(
+        self, command: InitProducerId, token: Token, now: float, now_ms: int
+    ) -> Effects:
+        if not 0 < command.timeout_ms <= self._config.timeout_ms_max:
+            raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        known = self.transactions.get(command.transactional_id)
+        if known is None:
+            known = Transaction(self._take_producer_id())
+        if command.expected is not None:
+            _check_expected(command.expected, known)
+        if known.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if known.state is State.ONGOING:
+            # Its producer is gone, or a zombie: the new one gets its epoch when the old work is undone.
+            logger.info("a new producer of %s aborts its transaction", command.transactional_id)
+            self._parked.append(_Parked(command, token, now + PATIENCE_S))
+            return self._fence_and_abort(command.transactional_id, known, now_ms)
+        new = replace(
+            self._bumped(known, None if command.expected is None else command.expected[1]),
+            state=State.EMPTY,
+            timeout_ms=command.timeout_ms,
+            partitions=frozenset(),
+            last_update_ms=now_ms,
+            start_ms=NO_TIME,
+        )
+        if new.producer_id != known.producer_id:
+            new = replace(new, previous_producer_id=known.producer_id)
+        return self._decide(
+            command.transactional_id,
+            new,
+            token,
+            producer_id=new.producer_id,
+            producer_epoch=new.producer_epoch,
+        )
+
+    def _bumped(self, known: Transaction, expected_epoch: int | None) -> Transaction:
+        """With the next epoch, or the one that was given before to a producer that asks again."""
+        epoch = known.producer_epoch
+        if expected_epoch is not None and expected_epoch != epoch != NO_EPOCH:
+            if expected_epoch != known.last_producer_epoch:
+                raise KafkaError(ErrorCode.PRODUCER_FENCED)
+            return known
+        last = NO_EPOCH if expected_epoch is None else epoch
+        if _is_exhausted(epoch):
+            return replace(
+                known,
+                producer_id=self._take_producer_id(),
+                producer_epoch=0,
+                last_producer_epoch=last,
+            )
+        return replace(known, producer_epoch=epoch + 1, last_producer_epoch=last)
+
+    def _take_producer_id(self) -> int:
+        producer_id = self._new_producer_id()
+        if producer_id is None:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return producer_id
+
+    def _fence_and_abort(self, transactional_id: str, known: Transaction, now_ms: int) -> Effects:
+        """The coordinator's own end of a transaction. Its producer must not take the new epoch for the one
+        that its own EndTxn would have brought (one more), so with epoch bumps it is two more; where only one is
+        left, it is told apart by `_repeats_end`."""
+        version = self._server_version()
+        step = 2 if version >= EPOCH_BUMPS_SINCE else 1
+        if known.producer_epoch == EPOCH_MAX:
+            # Former versions let a fenced producer write with it. Nothing is above it, so the marker, which
+            # has it too, must not be taken for a late one.
+            version = EPOCH_BUMPS_SINCE - 1
+        new = replace(
+            known,
+            state=State.PREPARE_ABORT,
+            producer_epoch=min(known.producer_epoch + step, EPOCH_MAX),
+            last_producer_epoch=NO_EPOCH,
+            last_update_ms=now_ms,
+            client_version=version,
+        )
+        return self._decide(transactional_id, new, None)
+
+    # -- adding
+
+    def _add_partitions(self, command: AddPartitions, token: Token, now_ms: int) -> Effects:
+        known = self._of_producer(command)
+        if command.producer_epoch != known.producer_epoch:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        if known.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        is_open = known.state is State.ONGOING
+        if command.verify_only:
+            missing = command.partitions - known.partitions if is_open else command.partitions
+            return _reply(token, missing=missing)
+        if is_open and command.partitions <= known.partitions:
+            return _reply(token)
+        new = replace(
+            known,
+            state=State.ONGOING,
+            partitions=(known.partitions | command.partitions) if is_open else command.partitions,
+            start_ms=known.start_ms if is_open else now_ms,
+            last_update_ms=now_ms,
+            client_version=command.client_version,
+        )
+        return self._decide(command.transactional_id, new, token)
+
+    def _of_producer(self, command: AddPartitions | EndTransaction) -> Transaction:
+        if not command.transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        known = self.transactions.get(command.transactional_id)
+        if known is None or (
+            known.producer_id != command.producer_id and not _repeats_last_epoch(command, known)
+        ):
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if command.producer_epoch == EPOCH_MAX:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        return known
+
+    # -- ending
+
+    def _end(self, command: EndTransaction, token: Token, now_ms: int) -> Effects:
+        known = self._of_producer(command)
+        repeats = _repeats_end(command, known)
+        if not repeats and command.producer_epoch != known.producer_epoch:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        bumps = command.client_version >= EPOCH_BUMPS_SINCE
+        # With epoch bumps the same epoch in a completed state is the next transaction, which has nothing
+        # in it yet; without them it is the last one, asked for again.
+        is_next = bumps and known.client_version >= EPOCH_BUMPS_SINCE and not repeats
+        match known.state:
+            case State.ONGOING if not repeats:
+                return self._prepare(command, known, token, now_ms)
+            case State.EMPTY if bumps and not command.commit:
+                return self._prepare(command, known, token, now_ms)
+            case State.COMPLETE_COMMIT | State.COMPLETE_ABORT if is_next:
+                if not command.commit:
+                    return self._prepare(command, known, token, now_ms)
+            case State.PREPARE_COMMIT | State.PREPARE_ABORT:
+                if is_next or command.commit == (known.state is State.PREPARE_COMMIT):
+                    raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+            case State.COMPLETE_COMMIT | State.COMPLETE_ABORT:
+                if command.commit == (known.state is State.COMPLETE_COMMIT):
+                    return _reply(
+                        token,
+                        producer_id=known.producer_id,
+                        producer_epoch=known.producer_epoch,
+                    )
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+
+    def _prepare(
+        self, command: EndTransaction, known: Transaction, token: Token, now_ms: int
+    ) -> Effects:
+        new = replace(
+            known,
+            state=State.PREPARE_COMMIT if command.commit else State.PREPARE_ABORT,
+            last_update_ms=now_ms,
+            start_ms=known.start_ms if known.state is State.ONGOING else now_ms,
+            partitions=known.partitions if known.state is State.ONGOING else frozenset(),
+            client_version=command.client_version,
+        )
+        if command.client_version >= EPOCH_BUMPS_SINCE:
+            if _is_exhausted(known.producer_epoch):
+                new = replace(new, next_producer_id=self._take_producer_id())
+            new = replace(
+                new,
+                producer_epoch=known.producer_epoch + 1,
+                last_producer_epoch=known.producer_epoch,
+            )
+        after = _completed(new, now_ms)
+        return self._decide(
+            command.transactional_id,
+            new,
+            token,
+            producer_id=after.producer_id,
+            producer_epoch=after.producer_epoch,
+        )
+
+    def _markers_written(self, command: MarkersWritten, token: Token, now_ms: int) -> Effects:
+        known = self._known(command.transactional_id)
+        if known.state not in PREPARED or (known.producer_id, known.producer_epoch) != (
+            command.producer_id,
+            command.producer_epoch,
+        ):
+            return _reply(token)  # told before
+        return self._decide(command.transactional_id, _completed(known, now_ms), token)
+
+    # -- showing
+
+    def _listed(self, command: ListAll, now_ms: int) -> list[tuple[str, Transaction]]:
+        return [
+            (transactional_id, each)
+            for transactional_id, each in self.transactions.items()
+            if (not command.states or each.state in command.states)
+            and (not command.producer_ids or each.producer_id in command.producer_ids)
+            and (
+                command.open_for_ms < 0
+                or (each.start_ms != NO_TIME and now_ms - each.start_ms > command.open_for_ms)
+            )
+        ]
+
+    # -- time
+
+    def _is_too_early(self, command: InitProducerId | AddPartitions) -> bool:
+        """Whether it may go on when the markers are written, which are on their way."""
+        known = self.transactions.get(command.transactional_id)
+        if known is None or known.state not in PREPARED:
+            return False
+        return isinstance(command, InitProducerId) or (
+            not command.verify_only
+            and (command.producer_id, command.producer_epoch)
+            == (known.producer_id, known.producer_epoch)
+        )
+
+    def _must_wait(self, parked: _Parked) -> bool:
+        """A new producer also waits while the abort that makes room for it is not written."""
+        known = self.transactions.get(parked.command.transactional_id)
+        return self._is_too_early(parked.command) or (
+            isinstance(parked.command, InitProducerId)
+            and known is not None
+            and known.state is State.ONGOING
+        )
+
+    def tick(self, now: float, now_ms: int) -> Effects:
+        self._decided.clear()
+        effects = [*self._wake_parked(now, now_ms)]
+        if now >= self._next_abort_check:
+            self._next_abort_check = now + self._config.abort_check_s
+            effects += self._abort_overdue(now_ms)
+        if now >= self._next_expiration_check:
+            self._next_expiration_check = now + self._config.expiration_check_s
+            effects += self._expire_ids(now, now_ms)
+        return _together(effects)
+
+    def next_deadline(self) -> float:
+        deadline = min((each.deadline for each in self._parked), default=inf)
+        if any(not self._must_wait(each) for each in self._parked):
+            deadline = -inf
+        if self.transactions:
+            deadline = min(deadline, self._next_abort_check, self._next_expiration_check)
+        return deadline
+
+    def _wake_parked(self, now: float, now_ms: int) -> Iterable[Effects]:
+        """One request for each id: the next sees what became of it."""
+        parked, self._parked = self._parked, []
+        served: set[str] = set()
+        for each in parked:
+            transactional_id = each.command.transactional_id
+            must_wait = self._must_wait(each)
+            if transactional_id in served or (must_wait and now < each.deadline):
+                self._parked.append(each)
+            elif must_wait:
+                yield Effects(replies=[(each.token, refusal(ErrorCode.CONCURRENT_TRANSACTIONS))])
+            else:
+                served.add(transactional_id)
+                yield self._handle(each.command, each.token, now, now_ms)
+
+    def _abort_overdue(self, now_ms: int) -> Iterable[Effects]:
+        """Also those that begin in the future: a coordinator whose clock was ahead has stamped them, and
+        they would stay open for as long as it was."""
+        for transactional_id, each in self.transactions.items():
+            age_ms = now_ms - each.start_ms
+            if each.state is State.ONGOING and not -each.timeout_ms <= age_ms <= each.timeout_ms:
+                logger.info(
+                    "aborting the transaction of %s, open for %d ms: transaction.timeout.ms is %d",
+                    transactional_id,
+                    age_ms,
+                    each.timeout_ms,
+                )
+                yield self._fence_and_abort(transactional_id, each, now_ms)
+
+    def _expire_ids(self, now: float, now_ms: int) -> Iterable[Effects]:
+        oldest = now_ms - self._config.id_expiration_ms
+        expired = [
+            tombstone(transactional_id)
+            for transactional_id, each in self.transactions.items()
+            if each.last_update_ms <= oldest and each.state in (State.EMPTY, *COMPLETE)
+        ]
+        if len(expired) > EXPIRED_AT_ONCE_MAX:
+            self._next_expiration_check = now + 1.0
+        if expired:
+            yield Effects(records=expired[:EXPIRED_AT_ONCE_MAX], only_records=True)
+
+
+def refusal(error: ErrorCode) -> Reply:
+    return {"error": error}
+
+
+def _reply(token: Token, **fields: Any) -> Effects:
+    return Effects(replies=[(token, {"error": ErrorCode.NONE, **fields})])
+
+
+def _together(effects: Iterable[Effects]) -> Effects:
+    """One for all: they concern different ids."""
+    all_of_them = list(effects)
+    return Effects(
+        records=[record for each in all_of_them for record in each.records],
+        replies=[reply for each in all_of_them for reply in each.replies],
+        actions=[action for each in all_of_them for action in each.actions],
+        only_records=True,
+    )
+
+
+def _markers(transactional_id: str, prepared: Transaction) -> SendMarkers:
+    return SendMarkers(
+        transactional_id,
+        prepared.producer_id,
+        prepared.producer_epoch,
+        prepared.state is State.PREPARE_COMMIT,
+        prepared.partitions,
+        prepared.client_version,
+    )
+
+
+def _completed(prepared: Transaction, now_ms: int) -> Transaction:
+    committed = prepared.state is State.PREPARE_COMMIT
+    done = replace(
+        prepared,
+        state=State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT,
+        partitions=frozenset(),
+        last_update_ms=now_ms,
+        previous_producer_id=prepared.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+    )
+    if prepared.next_producer_id == NO_PRODUCER_ID:
+        return done
+    return replace(done, producer_id=prepared.next_producer_id, producer_epoch=0)
+
+
+def _is_exhausted(epoch: int) -> bool:
+    """The last epoch stays the coordinator's, so that it can always fence."""
+    return epoch >= EPOCH_MAX - 1
+
+
+def _check_expected(expected: tuple[int, int], known: Transaction) -> None:
+    """Only the newest producer of an id may go on after an error: an older one that is told of its epoch
+    takes that for such an error, and must not end the work of its heir."""
+    producer_id, epoch = expected
+    if known.producer_epoch == NO_EPOCH:
+        return
+    is_newest = expected == (known.producer_id, known.producer_epoch)
+    # The answer with the next epoch was lost, or with the next id when the epochs were used up. (Who has
+    # begun a transaction has got it: then this is only late.)
+    asks_again = (
+        known.state is not State.ONGOING
+        and epoch == known.last_producer_epoch
+        and producer_id in (known.producer_id, known.previous_producer_id)
+    )
+    if not is_newest and not asks_again:
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)
+
+
+def _repeats_end(command: EndTransaction, known: Transaction) -> bool:
+    """Whether this end was heard before: its epoch is the one that it itself raised."""
+    if known.client_version < EPOCH_BUMPS_SINCE:
+        return False
+    if known.state not in (*PREPARED, *COMPLETE):
+        return False
+    if known.producer_epoch == EPOCH_MAX and known.next_producer_id == NO_PRODUCER_ID:
+        # A producer's own end with its last epoch brings the next id; this one was fenced, for which there
+        # was only one epoch left.
+        return False
+    return (
+        known.producer_id == command.producer_id
+        and known.producer_epoch == command.producer_epoch + 1
+    ) or _repeats_last_epoch(command, known)
+
+
+def _repeats_last_epoch(command: AddPartitions | EndTransaction, known: Transaction) -> bool:
+    """The end with the last epoch of a producer id: it brought the next id."""
+    return (
+        isinstance(command, EndTransaction)
+        and known.client_version >= EPOCH_BUMPS_SINCE
+        and known.state in COMPLETE
+        and known.previous_producer_id == command.producer_id
+        and known.producer_epoch == 0
+        and _is_exhausted(command.producer_epoch)
+    )

@@ -1,0 +1,368 @@
+"""A cluster of node processes on this machine, and the directory that remembers it.
+
+DIR/cluster.json            who belongs to it, where they listen, which processes run
+DIR/node-1/server.properties
+DIR/node-1/node.log         what the node said
+DIR/node-1/data/            its log directory, in Kafka's layout
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ottla.local.errors import Conflict, InvalidUse, LocalClusterError, NotFound
+from ottla.local.exit_codes import CONFLICT, USAGE
+from ottla.local.ports import free_ports
+from ottla.local.processes import Process, Starting, stop_all, wait_gone
+
+HOST = "127.0.0.1"
+CONTROLLERS_MAX = 3  # a larger quorum would only be slower on one machine
+READY_TIMEOUT_S = 60.0
+NEWS_EVERY_S = 5.0
+STOP_PATIENCE_S = 60.0
+OF_EACH_NODE = (
+    "node.id",
+    "process.roles",
+    "cluster.id",
+    "listeners",
+    "advertised.listeners",
+    "controller.listener.names",
+    "controller.quorum.voters",
+    "log.dirs",
+    "metadata.log.dir",
+)
+"""Settings that no two nodes may share, or that ottla up has to give them."""
+
+
+def default_directory() -> Path:
+    """$OTTLA_DIR, or `ottla/default` in the user's data directory."""
+    if given := os.environ.get("OTTLA_DIR"):
+        return Path(given)
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "ottla" / "default"
+
+
+@dataclass(frozen=True)
+class Node:
+    id: int
+    port: int
+    controller_port: int | None
+    pid: int | None = None
+    started: str = ""
+
+    @property
+    def process(self) -> Process | None:
+        return None if self.pid is None else Process(self.pid, self.started)
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def ports(self) -> list[int]:
+        return [self.port] if self.controller_port is None else [self.port, self.controller_port]
+
+
+class LocalCluster:
+    """What DIR/cluster.json says; every change is written there at once."""
+
+    def __init__(self, directory: Path, cluster_id: str, nodes: list[Node]) -> None:
+        self.directory = directory
+        self.cluster_id = cluster_id
+        self.nodes = {node.id: node for node in nodes}
+
+    # -- the directory
+
+    @classmethod
+    def load(cls, directory: Path) -> LocalCluster:
+        file = directory / "cluster.json"
+        try:
+            content = json.loads(file.read_text())
+            nodes = [Node(**node) for node in content["nodes"]]
+            return cls(directory, content["cluster_id"], nodes)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound(f"{directory}: no cluster here (ottla up starts one)") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise LocalClusterError(
+                f"{file}: cannot be read ({error}); ottla purge removes it all"
+            ) from None
+
+    @classmethod
+    def create(
+        cls, directory: Path, count: int, port: int, settings: Mapping[str, str] | None = None
+    ) -> LocalCluster:
+        """`settings`: of every node, beside or instead of those that it needs here."""
+        if directory.exists() and any(name.name != ".lock" for name in directory.iterdir()):
+            raise Conflict(f"{directory}: is not empty, and no cluster is in it")
+        controllers = min(count, CONTROLLERS_MAX)
+        ports = (
+            free_ports(count + controllers)
+            if port == 0
+            else list(range(port, port + count + controllers))
+        )
+        if max(ports) > 65535:
+            raise InvalidUse(f"--port {port}: {len(ports)} ports are needed from there on")
+        _require_free(ports, "choose another --port, or 0 for free ones")
+        nodes = [
+            Node(id, ports[id - 1], ports[count + id - 1] if id <= controllers else None)
+            for id in range(1, count + 1)
+        ]
+        cluster = cls(directory, _new_cluster_id(), nodes)
+        if settings:
+            cluster._check(settings)
+        for node in nodes:
+            cluster.node_directory(node.id).mkdir(parents=True)
+            cluster.configure(node.id, settings or {})
+        cluster.save()
+        return cluster
+
+    def save(self) -> None:
+        content = {
+            "cluster_id": self.cluster_id,
+            "nodes": [asdict(node) for node in self.nodes.values()],
+        }
+        temporary = self.directory / "cluster.json.new"
+        temporary.write_text(json.dumps(content, indent=1) + "\n")
+        temporary.replace(self.directory / "cluster.json")
+
+    def purge(self) -> None:
+        self.kill()
+        shutil.rmtree(self.directory)
+
+    def node_directory(self, id: int) -> Path:
+        return self.directory / f"node-{id}"
+
+    def config_file(self, id: int) -> Path:
+        return self.node_directory(id) / "server.properties"
+
+    def log_file(self, id: int) -> Path:
+        return self.node_directory(id) / "node.log"
+
+    def configure(self, id: int, more: Mapping[str, str]) -> None:
+        """Write the node's file of settings: what it needs to belong to this cluster, and `more`."""
+        settings = {**self._settings(self.nodes[id]), **more}
+        self.config_file(id).write_text(
+            "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()),
+            encoding="utf-8",
+        )
+
+    def _check(self, settings: Mapping[str, str]) -> None:
+        """A node would refuse them as well; this names the option, and leaves nothing half made."""
+        from ottla.config import ConfigError, Settings
+        from ottla.config.node_settings import TABLE
+
+        own = {name for row in TABLE if row.name in OF_EACH_NODE for name in row.names}
+        for name in own & settings.keys():
+            raise InvalidUse(f"--config {name}: every node gets its own from ottla up")
+        try:
+            for node in self.nodes.values():
+                Settings.of({**self._settings(node), **settings}, "--config")
+        except ConfigError as error:
+            raise InvalidUse(str(error)) from None
+
+    def _settings(self, node: Node) -> dict[str, str]:
+        count = len(self.nodes)
+        factor = min(3, count)
+        voters = [
+            f"{each.id}@{HOST}:{each.controller_port}"
+            for each in self.nodes.values()
+            if each.controller_port is not None
+        ]
+        listeners = [f"PLAINTEXT://{HOST}:{node.port}"]
+        if node.controller_port is not None:
+            listeners.append(f"CONTROLLER://{HOST}:{node.controller_port}")
+        settings: dict[str, object] = {
+            "node.id": node.id,
+            "process.roles": "broker" if node.controller_port is None else "broker,controller",
+            "cluster.id": self.cluster_id,
+            "listeners": ",".join(listeners),
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": ",".join(voters),
+            "log.dirs": self.node_directory(node.id) / "data",
+            "default.replication.factor": factor,
+            "min.insync.replicas": min(2, count),
+            "offsets.topic.replication.factor": factor,
+            "transaction.state.log.replication.factor": factor,
+            "transaction.state.log.min.isr": min(2, count),
+        }
+        return {name: str(value) for name, value in settings.items()}
+
+    # -- processes
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.address for node in self.nodes.values())
+
+    @property
+    def running(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.running]
+
+    def node(self, id: int) -> Node:
+        if id not in self.nodes:
+            known = ", ".join(str(each) for each in self.nodes)
+            raise NotFound(f"{self.directory}: no node {id}; there are {known}")
+        return self.nodes[id]
+
+    @property
+    def lack_of_controllers(self) -> str:
+        """Why nobody can be the active controller; empty if a majority of them runs."""
+        controllers = [node for node in self.nodes.values() if node.controller_port is not None]
+        running = sum(node.running for node in controllers)
+        needed = len(controllers) // 2 + 1
+        if running >= needed:
+            return ""
+        return (
+            f"{running} of {len(controllers)} controllers run{'s' if running == 1 else ''},"
+            f" {needed} {'is' if needed == 1 else 'are'} needed"
+        )
+
+    def start(
+        self,
+        ids: list[int],
+        timeout_s: float = READY_TIMEOUT_S,
+        tell: Callable[[str], None] | None = None,
+    ) -> dict[int, Starting]:
+        """Start these nodes together and return when all are ready; none is left running if one fails."""
+        starting = self.launch(ids)
+        self.wait_ready(starting, timeout_s, tell)
+        return starting
+
+    def launch(self, ids: list[int], *, outlive: bool = True) -> dict[int, Starting]:
+        """Start these nodes and wait for nothing. They may outlive this process, or die with it."""
+        for id in ids:
+            _require_free(self.nodes[id].ports, f"node {id} needs it")
+        starting = {}
+        for id in ids:
+            starting[id] = Starting(self.config_file(id), self.log_file(id), outlives=outlive)
+            process = starting[id].process
+            self.nodes[id] = replace(self.nodes[id], pid=process.pid, started=process.started)
+        self.save()
+        return starting
+
+    def wait_ready(
+        self,
+        starting: Mapping[int, Starting],
+        timeout_s: float,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        """Until all are, with news for `tell` where that takes long. All are stopped if one is not."""
+        began = time.monotonic()
+        news_at = began + NEWS_EVERY_S
+        try:
+            for id, node in starting.items():
+                while (ready := node.wait(min(began + timeout_s, news_at))) is None:
+                    now = time.monotonic()
+                    if now >= began + timeout_s:
+                        break
+                    if tell is not None and now >= news_at:
+                        tell(
+                            f"node {id} is not ready after {now - began:.0f} s: {node.last_words()}"
+                        )
+                    news_at = max(news_at, now + NEWS_EVERY_S)
+                if ready is None:
+                    said = f"its last words: {words}; " if (words := node.last_words()) else ""
+                    raise LocalClusterError(
+                        f"node {id} was not ready after {timeout_s:g} s (--timeout) and is stopped"
+                        f" again; {said}see {node.log}"
+                    )
+                if not ready:
+                    raise self.end_of(id, node)
+        except (LocalClusterError, KeyboardInterrupt):
+            self.stop(list(starting), patience_s=1.0)
+            raise
+
+    def end_of(self, id: int, node: Starting) -> LocalClusterError:
+        """Why the node ended, in its own words and with its own code where that says more than "failed"."""
+        code = node.exit_code()
+        why = f"gave up: {words}" if (words := node.last_words()) else f"ended with code {code}"
+        kinds = {USAGE: InvalidUse, CONFLICT: Conflict}
+        kind = LocalClusterError if code is None else kinds.get(code, LocalClusterError)
+        return kind(f"node {id} {why}; see {node.log}")
+
+    def stop(self, ids: list[int], patience_s: float = STOP_PATIENCE_S) -> list[int]:
+        """Controlled shutdown of these nodes; returns those that had to be killed."""
+        processes = {id: process for id in ids if (process := self.nodes[id].process) is not None}
+        killed = stop_all(processes, patience_s)
+        self._forget(ids)
+        return killed
+
+    def kill(self, ids: list[int] | None = None) -> None:
+        """SIGKILL: what a crash is. All before waiting for any, so that several die at the same moment."""
+        ids = list(self.nodes) if ids is None else ids
+        processes = [process for id in ids if (process := self.nodes[id].process) is not None]
+        for process in [each for each in processes if each.signal(signal.SIGKILL)]:
+            wait_gone(process)
+        self._forget(ids)
+
+    def _forget(self, ids: list[int]) -> None:
+        for id in ids:
+            self.nodes[id] = replace(self.nodes[id], pid=None, started="")
+        self.save()
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "bootstrap": self.bootstrap,
+            "cluster_id": self.cluster_id,
+            "nodes": [
+                {
+                    "id": node.id,
+                    "pid": node.pid if node.running else None,
+                    "address": node.address,
+                    "dir": str(self.node_directory(node.id)),
+                }
+                for node in self.nodes.values()
+            ],
+        }
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """One command at a time changes a cluster's directory."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = open(directory / ".lock", "a")  # noqa: SIM115 (closed below; closing is unlocking)
+    except OSError as error:
+        raise InvalidUse(f"{directory}: {error.strerror}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict(f"{directory}: another ottla command is at work here") from None
+        yield
+
+
+def _require_free(ports: list[int], advice: str) -> None:
+    """A node would say so too; saying it here leaves nothing half started."""
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                raise Conflict(f"{HOST}:{port}: {error.strerror}; {advice}") from None
+
+
+def _new_cluster_id() -> str:
+    from base64 import urlsafe_b64encode
+
+    raw = os.urandom(16)
+    # The first bit is cleared so that the text never begins with "-", which tools take for an option.
+    return urlsafe_b64encode(bytes([raw[0] & 0x7F]) + raw[1:]).decode().rstrip("=")
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\")

@@ -1,0 +1,117 @@
+"""The launcher: a process that has imported all that a node needs, and forks the nodes.
+
+Importing is most of a node's start: 0.2 s of it per node. Here it is done once for all
+nodes that a process starts, also for those that it starts later; their memory is shared as far as
+nobody writes to it.
+
+It reads requests from the socket that is its standard input: a JSON object with the node's `config`
+and `log` files, the directory to run in (`cwd`) and whether it `outlives` whoever asked, and with it the
+writing end of a pipe. It answers with the process id. The node says `ready` into the pipe, and the
+launcher, when the node has ended, `ended CODE`. When the socket is closed the launcher ends; nodes that
+are not to outlive their starter are killed then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+from typing import Any, NamedTuple, NoReturn
+
+REQUEST_BYTES_MAX = 64 * 1024
+
+
+class _Child(NamedTuple):
+    told: int  # the pipe of whoever started it
+    outlives: bool
+
+
+def main() -> int:
+    _import_all_that_a_node_needs()
+    gc.collect()
+    gc.freeze()  # a collection in a node would otherwise write to, and so copy, all of these pages
+    control = socket.socket(fileno=os.dup(0))
+    children: dict[int, _Child] = {}
+    signal.signal(signal.SIGCHLD, lambda *_: _report_ended(children))
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # whoever started us decides what an interrupt means
+    while True:
+        data, fds, _, _ = socket.recv_fds(control, REQUEST_BYTES_MAX, 1)
+        if not data:
+            break
+        request, told = json.loads(data), fds[0]
+        # A child must not end before it is known who it is.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            for child in children.values():
+                os.close(child.told)
+            _be_node(request, told)
+        children[pid] = _Child(told, request["outlives"])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        control.sendall(b"%d\n" % pid)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for pid, child in children.items():
+        if not child.outlives:
+            os.kill(pid, signal.SIGKILL)
+    return 0
+
+
+def _import_all_that_a_node_needs() -> None:
+    import ottla.broker.node
+    import ottla.local.node
+    import ottla.runtime.real  # noqa: F401
+    from ottla.wire import messages
+    from ottla.wire.apis import APIS, ApiKey
+
+    said_while_starting = (
+        ApiKey.API_VERSIONS,
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.CONTROLLER_REGISTRATION,
+    )
+    for key in said_while_starting:
+        messages.preload(key, APIS[key].max_version)
+
+
+def _report_ended(children: dict[int, _Child]) -> None:
+    for pid in list(children):
+        try:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            continue  # another child ended while this one was seen to, and the signal's handler ran within itself
+        if ended:
+            told = children.pop(pid).told
+            with contextlib.suppress(BrokenPipeError):  # nobody waits for this news any more
+                os.write(told, b"ended %d\n" % os.waitstatus_to_exitcode(status))
+            os.close(told)
+
+
+def _be_node(request: dict[str, Any], told: int) -> NoReturn:
+    from ottla.local.node import main as run_node
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+    os.setsid()
+    os.chdir(request["cwd"])
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.close(nothing)
+    os.close(log)
+    sys.argv = ["ottla node", "--config", request["config"], "--ready-fd", str(told)]
+    sys.exit(run_node(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""`ottla node`: one node in the foreground, as every node process runs.
+
+Three nodes on two cores are to be ready within a second and a half, so this module imports only what
+a node needs: no command-line library, no client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ottla.config import ConfigError, Settings
+from ottla.local.exit_codes import CONFLICT, FAILED, OK, USAGE
+
+USAGE_TEXT = """\
+Usage: ottla node [OPTIONS]
+
+  Run one node in the foreground.
+
+  Settings have Kafka's names and come from a properties file and from the
+  environment: KAFKA_NODE_ID is node.id, and so on; the environment wins.
+
+Options:
+  --config <path>  A properties file with Kafka's names.
+  --check          Only check the settings.
+  -h, --help       Show this message and exit.
+"""
+
+log = logging.getLogger("ottla.node")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    config: str | None = None
+    ready_fd: int | None = None
+    check = False
+    words = iter(arguments)
+    for word in words:
+        if word in ("-h", "--help"):
+            print(USAGE_TEXT, end="")
+            return OK
+        if word == "--check":
+            check = True
+        elif word in ("--config", "--ready-fd"):
+            value = next(words, None)
+            if value is None:
+                return _fail(f"{word} needs a value", USAGE)
+            if word == "--config":
+                config = value
+            else:
+                ready_fd = int(value)
+        else:
+            return _fail(f"unknown argument {word} (see ottla node --help)", USAGE)
+    if not __debug__:
+        return _fail("refuses to run under python -O: assertions guard the data", USAGE)
+    try:
+        settings = Settings.load(config, os.environ)
+    except ConfigError as error:
+        return _fail(str(error), USAGE)
+    if check:
+        print(f"{config or 'environment'}: the settings of node {settings.node_id} are right")
+        return OK
+    return _run(settings, ready_fd)
+
+
+def _take_all_descriptors() -> None:
+    """As many as we may have. Each connection takes one, and to a node without any left its disk seems broken."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS says "unlimited", and means a number
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"ottla node: {message}", file=sys.stderr, flush=True)
+    return code
+
+
+def _run(settings: Settings, ready_fd: int | None) -> int:
+    from ottla.broker.cluster.lifecycle import RegistrationRefused
+    from ottla.broker.node import run_node
+    from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
+    from ottla.raft.quorum_state import CorruptQuorumState
+    from ottla.raft.snapshots import CorruptSnapshot
+    from ottla.runtime.real import real_runtime, run
+
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s.%(msecs)03d %(levelname)s %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
+    )
+    _take_all_descriptors()
+    for name in settings.ignored:
+        log.info("%s is set, and has no meaning here", name)
+
+    def ready() -> None:
+        log.info("node %d is ready", settings.node_id)
+        if ready_fd is not None:
+            with suppress(BrokenPipeError):  # whoever started it waits no longer
+                os.write(ready_fd, b"ready\n")
+            os.close(ready_fd)
+
+    async def until_signalled() -> None:
+        loop = asyncio.get_running_loop()
+        runtime = real_runtime(loop, near=settings.ottla_local_sockets_enable)
+        node = asyncio.ensure_future(run_node(settings, runtime, ready))
+
+        def stop(name: str) -> None:
+            if node.cancelling():
+                log.warning("%s again: ending at once", name)
+                os._exit(FAILED)
+            log.info("%s: shutting down", name)
+            node.cancel(name)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop, number.name)
+        try:
+            await node
+        except asyncio.CancelledError:
+            if not node.cancelling():
+                raise
+
+    try:
+        run(until_signalled())
+    except ConfigError as error:
+        used = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
+        return _fail(str(error), CONFLICT if used else USAGE)
+    except WrongDirectory as error:
+        # Somebody else's, unless the system could not even read it.
+        cause = error.__cause__
+        is_others = cause is None or isinstance(cause, BlockingIOError)
+        return _fail(str(error), CONFLICT if is_others else FAILED)
+    except (CorruptCheckpoint, CorruptLog, CorruptQuorumState, CorruptSnapshot) as error:
+        return _fail(str(error), FAILED)
+    except (LogDirError, RegistrationRefused, OSError) as error:
+        return _fail(str(error), FAILED)
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""Node processes: started apart from this one, and signalled only when they surely are what we started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla.local import launcher
+from ottla.local.errors import LocalClusterError
+
+# Settings in our own environment must not reach the nodes: their files say all.
+KEPT_OUT = ("KAFKA_", "CLUSTER_ID")
+
+
+class Process(NamedTuple):
+    """A process that can be told from a later one with the same number."""
+
+    pid: int
+    started: str
+
+    @property
+    def alive(self) -> bool:
+        return started_at(self.pid) == self.started
+
+    def signal(self, number: signal.Signals) -> bool:
+        """Send it; False when the process is no more (also when another has its number now)."""
+        if not self.alive:
+            return False
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+def started_at(pid: int) -> str | None:
+    """When the process began, in whatever form the system tells; None if there is none (or a zombie)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return None if Path("/proc/self/stat").exists() else _started_at_by_ps(pid)
+    except ProcessLookupError:
+        return None
+    # The second field is the program's name in parentheses, and may hold anything.
+    state, *rest = text.rpartition(")")[2].split()
+    return rest[18] if state not in "ZX" or _has_other_threads(pid) else None
+
+
+def _has_other_threads(pid: int) -> bool:
+    """Of a process that is being killed the first thread may be gone before the others: until these are, too, its ports
+    are taken."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except FileNotFoundError:
+        return False
+
+
+def _started_at_by_ps(pid: int) -> str | None:
+    done = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    state, _, started = done.stdout.strip().partition(" ")
+    return started.strip() if started and not state.startswith("Z") else None
+
+
+class Launcher:
+    """The process that forks our nodes (see `launcher`); one serves all that this process starts."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(KEPT_OUT)
+        }
+        with theirs:
+            # -P: the working directory's files must not stand in for the library's.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", launcher.__name__],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        self._socket = ours
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def get() -> Launcher:
+        """The one of this process; a fork of it needs another, and so does one whose launcher died."""
+        ours = _launchers.get(os.getpid())
+        if ours is None or ours._process.poll() is not None:
+            ours = _launchers[os.getpid()] = Launcher()
+        return ours
+
+    def fork(self, config: Path, log: Path, *, outlives: bool, told: int) -> int:
+        """Start a node and return its process id; `told` is where it and the launcher tell how it fares."""
+        request = {
+            "config": str(config),
+            "log": str(log),
+            "cwd": os.getcwd(),
+            "outlives": outlives,
+        }
+        with self._lock:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], [told])
+            answer = self._socket.recv(32)
+        if not answer:
+            raise LocalClusterError(
+                "the process that starts the nodes ended; what it said is above"
+            )
+        return int(answer)
+
+
+_launchers: dict[int, Launcher] = {}
+
+
+class Starting:
+    """A node process on its way: `wait` says when it is ready, and when it never will be."""
+
+    def __init__(self, config: Path, log: Path, *, outlives: bool = True) -> None:
+        self.log = log
+        self._log_begins = log.stat().st_size if log.exists() else 0
+        self._news, told = os.pipe()
+        try:
+            pid = Launcher.get().fork(config, log, outlives=outlives, told=told)
+        finally:
+            os.close(told)
+        # Closed when there is no more to hear, and at the latest with this object.
+        self._close = weakref.finalize(self, os.close, self._news)
+        self._heard = b""
+        self.process = Process(pid, started_at(pid) or "")
+
+    def wait(self, deadline: float) -> bool | None:
+        """True when it is ready, False when it ended before that, None when it is neither by then."""
+        while not self._heard and self._close.alive:
+            if not self._listen(max(0.0, deadline - time.monotonic())):
+                return None
+        return self._heard.startswith(b"ready")
+
+    def exit_code(self, patience_s: float = 0.0) -> int | None:
+        """None if it still runs after so many seconds; -N if signal N ended it."""
+        while b"ended " not in self._heard and self._listen(patience_s):
+            pass
+        _, ended, code = self._heard.partition(b"ended ")
+        return int(code) if ended else None
+
+    def _listen(self, patience_s: float) -> bool:
+        if not self._close.alive or not self._has_news(patience_s):
+            return False
+        heard = os.read(self._news, 64)
+        self._heard += heard
+        if not heard:
+            self._close()
+        return True
+
+    def _has_news(self, patience_s: float) -> bool:
+        # Not select(), which cannot watch descriptors beyond 1023.
+        poll = select.poll()
+        poll.register(self._news, select.POLLIN)
+        return bool(poll.poll(1000 * patience_s))
+
+    def last_words(self) -> str:
+        """The last line that it wrote, without the command's name; nothing yet if it has only just been forked."""
+        if not self.log.exists():
+            return ""
+        with open(self.log, "rb") as file:
+            file.seek(self._log_begins)
+            lines = file.read().decode(errors="replace").strip().splitlines()
+        return lines[-1].removeprefix("ottla node: ") if lines else ""
+
+
+def stop_all(processes: Mapping[int, Process], patience_s: float) -> list[int]:
+    """SIGTERM to each, then wait; whoever outlives the patience is killed. Returns those ids."""
+    waiting = {id: process for id, process in processes.items() if process.signal(signal.SIGTERM)}
+    deadline = time.monotonic() + patience_s
+    while waiting and time.monotonic() < deadline:
+        _reap(waiting)
+        waiting = {id: process for id, process in waiting.items() if process.alive}
+        time.sleep(0.01)
+    for process in waiting.values():
+        process.signal(signal.SIGKILL)
+    for process in waiting.values():
+        wait_gone(process)
+    return sorted(waiting)
+
+
+def wait_gone(process: Process) -> None:
+    while process.alive:
+        _reap({0: process})
+        time.sleep(0.005)
+
+
+def _reap(processes: Mapping[int, Process]) -> None:
+    """Our own children stay zombies until someone asks for them."""
+    for process in processes.values():
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WNOHANG)

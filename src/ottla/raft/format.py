@@ -1,0 +1,102 @@
+"""What `format` writes into a directory before its node starts for the first time.
+
+`meta.properties` says whose directory it is, `bootstrap.checkpoint` which features a new cluster has, and
+a voter of a dynamic quorum gets the first voters as the checkpoint at offset 0. meta.properties comes
+last: a directory without it was not formatted to the end and may be formatted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from ottla.log.checkpoints import (
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    MetaProperties,
+    read_meta_properties,
+    read_offsets,
+    write_meta_properties,
+)
+from ottla.log.manager import make_directory
+from ottla.metadata.features import DEFAULT_LEVELS
+from ottla.metadata.records import FeatureLevelRecord, Record
+from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.snapshots import (
+    BOOTSTRAP,
+    SUFFIX,
+    SnapshotStore,
+    build_snapshot,
+    check_snapshot,
+    read_snapshot,
+    snapshot_ids,
+)
+from ottla.raft.voters import VoterSet
+from ottla.runtime.seams import Disk
+
+METADATA_DIRECTORY = "__cluster_metadata-0"
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+
+
+def feature_records(levels: Mapping[str, int]) -> list[Record]:
+    return [
+        FeatureLevelRecord(name=name, feature_level=level)
+        for name, level in levels.items()
+        if level
+    ]
+
+
+def format_directory(
+    disk: Disk,
+    directory: str,
+    *,
+    cluster_id: str,
+    node_id: int,
+    directory_id: UUID,
+    voters: VoterSet | None,
+    features: Mapping[str, int] = DEFAULT_LEVELS,
+) -> None:
+    """`voters` are the first voters of a dynamic quorum (kraft.version 1); None leaves them to the
+    setting controller.quorum.voters, or to what a node that is no voter learns from the others."""
+    make_directory(disk, directory)
+    bootstrap = build_snapshot(feature_records(features), epoch=0, timestamp_ms=0)
+    disk.replace(f"{directory}/{BOOTSTRAP_FILE}", bootstrap)
+    if voters is not None:
+        metadata = f"{directory}/{METADATA_DIRECTORY}"
+        disk.make_dirs(metadata)
+        content = build_snapshot([], epoch=0, timestamp_ms=0, kraft_version=1, voters=voters)
+        SnapshotStore(disk, metadata).write(BOOTSTRAP, content)
+    properties = MetaProperties(cluster_id, node_id, directory_id)
+    write_meta_properties(disk, f"{directory}/{META_PROPERTIES}", properties)
+    disk.flush_dir(directory)
+
+
+def is_formatted(disk: Disk, directory: str) -> bool:
+    return disk.exists(f"{directory}/{META_PROPERTIES}")
+
+
+def load_properties(disk: Disk, directory: str) -> MetaProperties:
+    return read_meta_properties(disk, f"{directory}/{META_PROPERTIES}")
+
+
+def load_bootstrap_records(disk: Disk, directory: str) -> list[Record]:
+    """What the first controller writes into a new log: the features the directory was formatted with."""
+    path = f"{directory}/{BOOTSTRAP_FILE}"
+    if not disk.exists(path):
+        return feature_records(DEFAULT_LEVELS)
+    return read_snapshot(disk.read(path), path).records
+
+
+def check_directory(disk: Disk, directory: str) -> None:
+    """Read what the quorum will rest upon, before it writes anything: a node whose files are damaged stops
+    here and leaves them as they are. CorruptQuorumState, CorruptSnapshot or CorruptCheckpoint."""
+    bootstrap = f"{directory}/{BOOTSTRAP_FILE}"
+    if disk.exists(bootstrap):
+        check_snapshot(disk.read(bootstrap), bootstrap)
+    metadata = f"{directory}/{METADATA_DIRECTORY}"
+    if disk.is_dir(metadata):
+        QuorumStateFile(disk, metadata).read()
+        read_offsets(disk, f"{metadata}/{RECOVERY_POINTS}")
+        for id in snapshot_ids(disk.list_dir(metadata))[-1:]:
+            path = f"{metadata}/{id}{SUFFIX}"
+            check_snapshot(disk.read(path), path)

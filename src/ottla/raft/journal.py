@@ -1,0 +1,370 @@
+"""The metadata log as the quorum sees it: the log, the checkpoints under it, and the voters named in both.
+
+Raft asks three things of it that a plain log does not know: whether a replica's position agrees with it
+(or where they part, or that only a checkpoint can help), what is flushed, and who the voters are at its
+end. A voter set counts as soon as it is in the log and goes when it is truncated away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from ottla.log import checkpoints
+from ottla.log.config import LogConfig
+from ottla.log.log import Log, ReadResult
+from ottla.raft import control_records
+from ottla.raft.messages import LogPosition, SnapshotId
+from ottla.raft.snapshots import BOOTSTRAP, Download, SnapshotContent, SnapshotStore
+from ottla.raft.voters import VoterSet
+from ottla.records.batch import Batch, batches
+from ottla.records.record import ControlType, control_type
+from ottla.records.record import records as records_of
+from ottla.runtime.seams import Buffer, Disk
+from ottla.wire.types import TopicPartition
+
+TOPIC = "__cluster_metadata"
+TOPIC_ID = UUID(int=1)
+NEVER_WRITTEN = -1
+"""Offset of the voters that formatting left: no leader has written them into the log yet."""
+
+CHECKPOINT_EVERY = 50
+"""Offsets between two writings of the recovery point: damage below it is reported, damage above it is taken
+for a torn write and cut."""
+READ_BYTES = 1 << 20
+
+
+class Diverges(NamedTuple):
+    """The replica must cut its log: `epoch` is our largest not above its own, ending at `end_offset`."""
+
+    epoch: int
+    end_offset: int
+
+
+class _Electorate(NamedTuple):
+    offset: int
+    kraft_version: int
+    voters: VoterSet
+
+
+Agreement: TypeAlias = Diverges | SnapshotId | None
+
+
+def metadata_log_config(
+    segment_bytes: int = 1 << 30, segment_ms: int = 7 * 86_400_000
+) -> LogConfig:
+    """Kept until a checkpoint replaces it, whatever its age and size."""
+    return LogConfig(
+        segment_bytes=segment_bytes, segment_ms=segment_ms, retention_ms=-1, retention_bytes=-1
+    )
+
+
+def _mend_partition_metadata(disk: Disk, path: str) -> None:
+    """A crash may have torn the file while the log was created; it says nothing that is not known."""
+    content = checkpoints.partition_metadata_text(TOPIC_ID)
+    if not disk.exists(path) or disk.read(path) != content:
+        disk.replace(path, content)
+
+
+class Journal:
+    def __init__(
+        self, disk: Disk, log: Log, snapshots: SnapshotStore, static_voters: VoterSet | None
+    ) -> None:
+        self.log = log
+        self.snapshots = snapshots
+        self._disk = disk
+        self._recovery_path = f"{log.path}/{checkpoints.RECOVERY_POINTS}"
+        self._recovery_written = log.recovery_point
+        self._electorates = [self._first_electorate(static_voters)]
+        latest = snapshots.latest
+        if latest is not None:
+            log.advance_high_watermark(latest.end_offset)
+        self._retire_snapshots_below_start()
+        for data, batch in self.batches_from(log.high_watermark, log.log_end):
+            self._note_voters(data, batch)
+        log.before_recovery_point_falls = self._lower_recovery_point
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        *,
+        static_voters: VoterSet | None = None,
+        config: LogConfig | None = None,
+        now_ms: int,
+    ) -> Journal:
+        """The log in `directory`/__cluster_metadata-0, made if it is not there."""
+        config = config or metadata_log_config()
+        path = f"{directory}/{TOPIC}-0"
+        disk.make_dirs(path)
+        snapshots = SnapshotStore(disk, path)
+        earliest = snapshots.earliest
+        start = 0 if earliest is None else earliest.end_offset
+        if any(name.endswith(".log") for name in disk.list_dir(path)):
+            _mend_partition_metadata(disk, f"{path}/{checkpoints.PARTITION_METADATA}")
+            written = checkpoints.read_offsets(disk, f"{path}/{checkpoints.RECOVERY_POINTS}")
+            log = Log.open(
+                disk,
+                directory,
+                TOPIC,
+                0,
+                config,
+                recovery_point=written.get(TopicPartition(TOPIC, 0), 0),
+                clean=False,
+                now_ms=now_ms,
+            )
+        else:
+            log = Log.create(
+                disk, directory, TOPIC, 0, config, topic_id=TOPIC_ID, log_start=start, now_ms=now_ms
+            )
+        log.flush()
+        latest = snapshots.latest
+        if latest is not None:
+            end = LogPosition(-1 if log.epochs.latest is None else log.epochs.latest, log.log_end)
+            if end < (latest.epoch, latest.end_offset) and latest != BOOTSTRAP:
+                # The checkpoint was fetched and the node stopped before the log was begun anew.
+                log.truncate_fully(latest.end_offset)
+            elif start > log.log_start:
+                log.advance_log_start(start)
+        return cls(disk, log, snapshots, static_voters)
+
+    # Where it is
+
+    @property
+    def log_start(self) -> int:
+        return self.log.log_start
+
+    @property
+    def log_end(self) -> int:
+        return self.log.log_end
+
+    @property
+    def flushed_end(self) -> int:
+        """Everything below it would survive a power loss."""
+        return self.log.recovery_point
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.high_watermark
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last record, also when only a checkpoint still knows it."""
+        if self.log.epochs.latest is not None:
+            return self.log.epochs.latest
+        latest = self.snapshots.latest
+        return 0 if latest is None else latest.epoch
+
+    @property
+    def end(self) -> LogPosition:
+        return LogPosition(self.last_epoch, self.log_end)
+
+    # Agreement between two logs
+
+    def agreement(self, offset: int, epoch: int) -> Agreement:
+        """None if a replica whose log ends at `offset`, its last record written in `epoch`, holds a prefix
+        of ours; else what it must do first."""
+        latest = self.snapshots.latest
+        if offset == 0 and latest is not None and latest != BOOTSTRAP:
+            return latest  # quicker than the log from its beginning, if that is still there
+        if offset == 0 and self.log_start == 0:
+            return None
+        earliest = self.snapshots.earliest
+        if self.log_start > 0 and earliest is not None:
+            at_start = offset == self.log_start == earliest.end_offset
+            if (
+                offset < self.log_start
+                or epoch < earliest.epoch
+                or (at_start and epoch != earliest.epoch)
+            ):
+                assert latest is not None
+                return latest
+        known_epoch, end_offset = self._end_of(epoch)
+        if known_epoch == epoch and offset <= end_offset:
+            return None
+        return Diverges(known_epoch, end_offset)
+
+    def _end_of(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above `epoch` that we know of, and where it ends."""
+        found, end_offset = self.log.epochs.end_offset_for(epoch, self.log_end)
+        if found < 0:
+            return self.last_epoch, self.log_end
+        earliest = self.snapshots.earliest
+        if earliest is not None and end_offset == earliest.end_offset and found == epoch:
+            return earliest.epoch, earliest.end_offset
+        return found, end_offset
+
+    def truncation_point(self, diverges: Diverges) -> int:
+        """Where our log must be cut, given what the leader answered."""
+        if diverges.epoch <= 0:
+            return min(diverges.end_offset, self.log_end)
+        found, end_offset = self._end_of(diverges.epoch)
+        if found == diverges.epoch:
+            end_offset = min(end_offset, diverges.end_offset)
+        return max(min(end_offset, self.log_end), self.log_start)
+
+    def truncate_to(self, offset: int) -> None:
+        assert offset >= self.high_watermark, (
+            f"cutting at {offset} would drop what is committed below {self.high_watermark} (M3)"
+        )
+        self.log.truncate_to(offset)
+        while self._electorates[-1].offset >= self.log_end and len(self._electorates) > 1:
+            self._electorates.pop()
+
+    # Writing and flushing
+
+    def append_as_leader(self, batch: bytearray, epoch: int, now_ms: int) -> int:
+        """The offset of its first record."""
+        base = self.log.append_control(batch, epoch, now_ms).base_offset
+        for appended in batches(batch):
+            self._note_voters(batch, appended)
+        return base
+
+    def append_as_follower(self, records: memoryview, epoch: int) -> None:
+        """What the leader of this epoch has. Not all of it need be taken."""
+        end = self.log.append_as_follower(records, epoch).last_offset
+        for batch in batches(records, allow_partial=True):
+            if batch.last_offset > end:
+                break
+            self._note_voters(records, batch)
+
+    @property
+    def needs_flush(self) -> bool:
+        return self.flushed_end < self.log_end
+
+    def flush_plan(self) -> Callable[[], int]:
+        """To be run in a thread; its result goes to `flushed`."""
+        return self.log.flush_plan()
+
+    def flushed(self, end_offset: int) -> None:
+        self.log.flushed(end_offset)
+        if self.flushed_end - self._recovery_written >= CHECKPOINT_EVERY:
+            self._write_recovery_point(self.flushed_end, durable=False)
+
+    def _lower_recovery_point(self, log: Log, offset: int) -> None:
+        if offset < self._recovery_written:
+            self._write_recovery_point(offset, durable=True)
+
+    def _write_recovery_point(self, offset: int, *, durable: bool) -> None:
+        entry = {TopicPartition(TOPIC, 0): offset}
+        checkpoints.write_offsets(self._disk, self._recovery_path, entry, durable=durable)
+        self._recovery_written = offset
+
+    def close(self) -> None:
+        if self.log.failed is None:
+            self.log.close(clean=True)
+            self._write_recovery_point(self.flushed_end, durable=False)
+        else:
+            self.log.close(clean=False)
+
+    # Reading
+
+    def read(self, offset: int, bytes_max: int, end_offset: int) -> ReadResult:
+        return self.log.read(offset, max_bytes=bytes_max, end_offset=end_offset)
+
+    def batches_from(self, offset: int, end_offset: int) -> Iterator[tuple[bytes, Batch]]:
+        """The batches from the one that begins at `offset` up to `end_offset`, each with the bytes it
+        lies in."""
+        while offset < end_offset:
+            found = self.read(offset, READ_BYTES, end_offset)
+            if found.range is None:
+                return
+            data = found.range.read()
+            for batch in batches(data):
+                yield data, batch
+            offset = found.next_offset
+
+    # Checkpoints
+
+    def install(self, download: Download) -> SnapshotContent:
+        """Begin anew at a checkpoint that was fetched whole."""
+        id = download.id
+        assert id.end_offset >= self.high_watermark, f"{id} is behind what is committed here (M3)"
+        content = download.finish()
+        self.log.truncate_fully(id.end_offset)
+        self._retire_snapshots_below_start()
+        if content.voters is not None:
+            electorate = _Electorate(id.end_offset - 1, content.kraft_version, content.voters)
+            self._electorates = [electorate]
+        return content
+
+    def _retire_snapshots_below_start(self) -> None:
+        """The earliest one tells in which epoch the record before our first was written, and so whose logs have
+        the same beginning. One that is older than the log would let pass a log that differs below our start."""
+        for id in [id for id in self.snapshots.ids if id.end_offset < self.log_start]:
+            self.snapshots.retire(id)
+
+    def snapshot_taken(self, id: SnapshotId, now_ms: int) -> None:
+        """A checkpoint of ours is on disk: later ones and the log after it stand on their own."""
+        assert id.end_offset <= self.high_watermark, f"{id} is not committed (M5)"
+        self.snapshots.add(id)
+        self.log.roll(now_ms)
+
+    def clean(self, bytes_max: int, age_ms_max: int, now_ms: int) -> None:
+        """Drop the oldest checkpoints, and the log before the ones that remain, while all of it takes more
+        than `bytes_max` or the oldest is older than `age_ms_max` (-1: no limit). The newest stays."""
+        for path in self.log.doomed_by(now_ms):
+            self._disk.remove(path)
+        while len(self.snapshots.ids) > 1:
+            oldest = self.snapshots.ids[0]
+            too_much = 0 <= bytes_max < self.size_bytes
+            too_old = 0 <= age_ms_max < now_ms - self.snapshots.timestamp_ms(oldest)
+            if oldest != BOOTSTRAP and not too_much and not too_old:
+                break
+            self.snapshots.retire(oldest)
+            earliest = self.snapshots.earliest
+            assert earliest is not None
+            if too_much or (too_old and oldest != BOOTSTRAP):
+                self.log.advance_log_start(earliest.end_offset)
+                self.log.delete_old_segments(now_ms)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.log.size_bytes + sum(self.snapshots.size(id) for id in self.snapshots.ids)
+
+    # Voters
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._electorates[-1].voters
+
+    @property
+    def kraft_version(self) -> int:
+        return self._electorates[-1].kraft_version
+
+    @property
+    def voters_are_written(self) -> bool:
+        return self._electorates[-1].offset != NEVER_WRITTEN
+
+    def electorate_at(self, end_offset: int) -> tuple[int, VoterSet]:
+        """kraft.version and voters as of `end_offset`, for a checkpoint there."""
+        for electorate in reversed(self._electorates):
+            if electorate.offset < end_offset:
+                return electorate.kraft_version, electorate.voters
+        first = self._electorates[0]
+        return first.kraft_version, first.voters
+
+    def _first_electorate(self, static_voters: VoterSet | None) -> _Electorate:
+        latest = self.snapshots.latest
+        if latest is not None:
+            content = self.snapshots.load(latest)
+            if content.voters is not None:
+                offset = NEVER_WRITTEN if latest == BOOTSTRAP else latest.end_offset - 1
+                return _Electorate(offset, content.kraft_version, content.voters)
+        return _Electorate(NEVER_WRITTEN, 0, static_voters or VoterSet())
+
+    def _note_voters(self, data: Buffer, batch: Batch) -> None:
+        if not batch.is_control or batch.last_offset <= self._electorates[-1].offset:
+            return
+        kraft_version = self.kraft_version
+        for record in records_of(data, batch):
+            kind = control_type(record)
+            if kind == ControlType.KRAFT_VERSION:
+                version = control_records.decode_control(control_records.KRaftVersion, record.value)
+                kraft_version = version.k_raft_version
+            elif kind == ControlType.KRAFT_VOTERS:
+                entry = control_records.decode_control(control_records.KRaftVoters, record.value)
+                voters = VoterSet.from_record(entry)
+                self._electorates.append(_Electorate(record.offset, kraft_version, voters))

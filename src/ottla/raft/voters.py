@@ -1,0 +1,106 @@
+"""Who may vote: the voters of the quorum, each known by its id and the directory its log lies in.
+
+The directory id is what keeps a voter whose disk was replaced from voting under its old identity: it
+comes back with the same node id, a new directory id, and therefore as somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.raft import control_records
+from ottla.wire.types import ZERO_UUID
+
+
+class ReplicaKey(NamedTuple):
+    """A replica of the metadata log. `directory` None: not told (static voters, old protocol versions)."""
+
+    id: int
+    directory: UUID | None
+
+    def __str__(self) -> str:
+        return f"{self.id}" if self.directory is None else f"{self.id}({self.directory})"
+
+
+class QuorumEndpoint(NamedTuple):
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    id: int
+    directory: UUID | None
+    endpoints: tuple[QuorumEndpoint, ...]
+
+    @property
+    def key(self) -> ReplicaKey:
+        return ReplicaKey(self.id, self.directory)
+
+    def is_replica(self, key: ReplicaKey) -> bool:
+        return self.id == key.id and self.directory in (None, key.directory)
+
+
+@dataclass(frozen=True, slots=True)
+class VoterSet:
+    """The voters in order of their ids. Empty on an observer that has not read any yet."""
+
+    voters: tuple[Voter, ...] = ()
+
+    @staticmethod
+    def of(voters: Iterable[Voter]) -> VoterSet:
+        ordered = tuple(sorted(voters, key=lambda voter: voter.id))
+        assert len({voter.id for voter in ordered}) == len(ordered), "two voters with one id"
+        return VoterSet(ordered)
+
+    @property
+    def ids(self) -> list[int]:
+        return [voter.id for voter in self.voters]
+
+    @property
+    def majority(self) -> int:
+        return len(self.voters) // 2 + 1
+
+    def get(self, node: int) -> Voter | None:
+        return next((voter for voter in self.voters if voter.id == node), None)
+
+    def has(self, key: ReplicaKey) -> bool:
+        return any(voter.is_replica(key) for voter in self.voters)
+
+    def with_endpoints(self, node: int, endpoints: tuple[QuorumEndpoint, ...]) -> VoterSet:
+        return VoterSet(
+            tuple(
+                Voter(voter.id, voter.directory, endpoints) if voter.id == node else voter
+                for voter in self.voters
+            )
+        )
+
+    def record(self) -> control_records.KRaftVoters:
+        return control_records.KRaftVoters(
+            voters=tuple(
+                control_records.VoterEntry(
+                    voter_id=voter.id,
+                    voter_directory_id=voter.directory or ZERO_UUID,
+                    endpoints=tuple(
+                        control_records.VoterEndpoint(name=name, host=host, port=port)
+                        for name, host, port in voter.endpoints
+                    ),
+                )
+                for voter in self.voters
+            )
+        )
+
+    @staticmethod
+    def from_record(record: control_records.KRaftVoters) -> VoterSet:
+        return VoterSet.of(
+            Voter(
+                entry.voter_id,
+                None if entry.voter_directory_id == ZERO_UUID else entry.voter_directory_id,
+                tuple(QuorumEndpoint(e.name, e.host, e.port) for e in entry.endpoints),
+            )
+            for entry in record.voters
+        )

@@ -1,0 +1,225 @@
+"""One client's connections: where it finds brokers and leaders, as real clients do, and how it asks them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from ottla.sim.engine.world import SimHost
+from ottla.wire import fetch
+from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.channel import Channel
+from ottla.wire.errors import RETRIABLE, ErrorCode, InvalidFrame
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest
+from ottla.wire.types import TopicPartition
+
+T = TypeVar("T")
+
+FETCH_VERSION = APIS[ApiKey.FETCH].max_version
+SESSIONLESS, NEW_SESSION = -1, 0
+REQUEST_TIMEOUT_S = 3.0
+CONNECT_TIMEOUT_S = 1.0
+BACKOFF_S = 0.1
+
+
+class Place(NamedTuple):
+    """Where a partition is led."""
+
+    topic_id: UUID
+    leader: int
+    leader_epoch: int
+
+
+class Connections:
+    """One client's channels, and what Metadata told it."""
+
+    def __init__(self, host: SimHost, bootstrap: Sequence[tuple[str, int]], name: str) -> None:
+        self._network = host.runtime.network
+        self._bootstrap = list(bootstrap)
+        self.name = name
+        self._channels: dict[tuple[str, int], Channel] = {}
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._places: dict[TopicPartition, Place] = {}
+        self._replicas: dict[TopicPartition, list[int]] = {}
+        self._newest_epoch: dict[tuple[UUID, TopicPartition], int] = {}
+        """By topic id: the epochs of the next topic of a name begin anew, and a broker may tell of the former
+        one long after it was deleted (seed 117)."""
+        self._turn = 0
+
+    async def at(self, address: tuple[str, int]) -> Channel:
+        channel = self._channels.get(address)
+        if channel is None or channel.closed:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                channel = await Channel.open(self._network, *address, self.name)
+            self._channels[address] = channel
+        return channel
+
+    async def any(self) -> Channel:
+        """The brokers in turn: one that does not answer is not asked twice in a row."""
+        self._turn += 1
+        return await self.at(self._bootstrap[self._turn % len(self._bootstrap)])
+
+    async def ask(self, key: ApiKey, fields: Mapping[str, Any]) -> Any:
+        channel = await self.any()
+        return await self.answer(channel, channel.request(key, fields, timeout_s=REQUEST_TIMEOUT_S))
+
+    async def answer(self, channel: Channel, request: Coroutine[Any, Any, T]) -> T:
+        """A connection on which an answer is overdue is given up, as real clients do."""
+        try:
+            return await request
+        except TimeoutError:
+            channel.abort()
+            raise
+
+    async def leader(self, partition: TopicPartition) -> tuple[Place, Channel]:
+        """OSError if there is none, or it cannot be reached."""
+        place = self._places.get(partition)
+        if place is None:
+            await self.refresh(partition.topic)
+            place = self._places.get(partition)
+        if place is None or place.leader not in self._addresses:
+            self._places.pop(partition, None)
+            raise ConnectionError(f"{partition} has no leader")
+        return place, await self.at(self._addresses[place.leader])
+
+    async def follower(self, partition: TopicPartition, leader: int) -> Channel | None:
+        """One of them, in turn."""
+        self._turn += 1
+        others = [
+            id for id in self._replicas.get(partition, []) if id != leader and id in self._addresses
+        ]
+        if not others:
+            return None
+        return await self.at(self._addresses[others[self._turn % len(others)]])
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Whoever we took for the leader is not, or does not answer."""
+        self._places.pop(partition, None)
+
+    async def refresh(self, topic: str) -> None:
+        answer = await self.ask(
+            ApiKey.METADATA, {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+        )
+        self._addresses = {int(b.node_id): (b.host, int(b.port)) for b in answer.brokers}
+        for found in answer.topics:
+            if int(found.error_code) == ErrorCode.NONE:
+                for each in found.partitions:
+                    key = TopicPartition(topic, int(each.partition_index))
+                    epoch = int(each.leader_epoch)
+                    # A broker that is cut off may still tell of a leader long deposed.
+                    if epoch >= self._newest_epoch.get((found.topic_id, key), -1):
+                        self._newest_epoch[found.topic_id, key] = epoch
+                        self._places[key] = Place(found.topic_id, int(each.leader_id), epoch)
+                        self._replicas[key] = list(each.replica_nodes)
+
+    async def fetch(
+        self,
+        place: Place,
+        channel: Channel,
+        partition: TopicPartition,
+        offset: int,
+        epoch: int,
+        session_epoch: int = SESSIONLESS,
+        isolation: int = 0,
+    ) -> tuple[FetchedPartition, bytes]:
+        """The answer, and a copy of the records in it."""
+        asked = FetchPartition(
+            partition.topic,
+            place.topic_id,
+            partition.partition,
+            place.leader_epoch,
+            offset,
+            epoch,
+            -1,
+            1 << 16,
+        )
+        request = FetchRequest(
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=isolation,
+            session_epoch=session_epoch,
+            partitions=[asked],
+        )
+
+        def read(frame: memoryview, body: int) -> tuple[FetchedPartition, bytes]:
+            response = fetch.read_response(FETCH_VERSION, frame, body)
+            found = response.partitions[0]
+            assert found.records is None or isinstance(found.records, memoryview)
+            return found._replace(records=None), bytes(found.records or b"")
+
+        body = fetch.write_request(FETCH_VERSION, request)
+        return await self.call(channel, ApiKey.FETCH, FETCH_VERSION, body, read)
+
+    async def call(
+        self,
+        channel: Channel,
+        key: ApiKey,
+        version: int,
+        body: bytes,
+        read: Callable[[memoryview, int], T],
+    ) -> T:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def answered(frame: memoryview, start: int) -> None:
+            if not done.done():
+                done.set_result(read(frame, start))
+
+        def failed(error: Exception) -> None:
+            if not done.done():
+                done.set_exception(error)
+
+        channel.call(key, version, body, answered, on_failure=failed)
+
+        async def wait() -> T:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                return await done
+
+        return await self.answer(channel, wait())
+
+
+async def create_topic(
+    connections: Connections,
+    name: str,
+    partitions: int,
+    factor: int,
+    configs: Mapping[str, str],
+) -> None:
+    """Try until it is there."""
+    wanted = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": factor,
+        "assignments": [],
+        "configs": [{"name": key, "value": value} for key, value in configs.items()],
+    }
+    fields = {"topics": [wanted], "timeout": 3000, "validate_only": False}
+    while True:
+        try:
+            answer = await connections.ask(ApiKey.CREATE_TOPICS, fields)
+            code = int(answer.topics[0].error_code)
+            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                return
+            # More replicas than brokers registered so far is wrong only now.
+            assert code in RETRIABLE or code == ErrorCode.INVALID_REPLICATION_FACTOR, code
+        except (OSError, TimeoutError, InvalidFrame):
+            pass
+        await asyncio.sleep(BACKOFF_S)
+
+
+async def delete_topic(connections: Connections, id: UUID) -> None:
+    """Try until it is gone. By its id: a request that was given up may be carried out at any time later, and
+    must not find the next topic of that name."""
+    fields = {"topics": [{"name": None, "topic_id": id}], "timeout": 3000}
+    while True:
+        try:
+            answer = await connections.ask(ApiKey.DELETE_TOPICS, fields)
+            code = int(answer.responses[0].error_code)
+            if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID):
+                return
+            assert code in RETRIABLE, code
+        except (OSError, TimeoutError, InvalidFrame):
+            pass
+        await asyncio.sleep(BACKOFF_S)

@@ -1,0 +1,145 @@
+"""Somebody who administers the cluster while it is in trouble: moves partitions, changes settings, deletes.
+
+Each deed is one request to whichever broker is next in turn, and nobody tries twice, unless the deed is only
+whole with its second half. What came of it shows in the metadata, where the checkers look; `done` is called if the
+answer says that it was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from ottla.metadata.image import MetadataImage, PartitionImage
+from ottla.metadata.records import TOPIC_RESOURCE
+from ottla.sim.clients.connections import Connections, create_topic, delete_topic
+from ottla.sim.engine.world import SimHost
+from ottla.sim.oracle.history import TABLE
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, InvalidFrame
+from ottla.wire.types import TopicPartition
+
+PREFERRED, UNCLEAN = 0, 1
+SET = 0
+TIMEOUT_MS = 3000
+
+Done: TypeAlias = Callable[[], None]
+
+
+def _nothing() -> None:
+    """Nobody counts this deed."""
+
+
+class Operator:
+    def __init__(self, host: SimHost, connections: Connections) -> None:
+        self._host = host
+        self._connections = connections
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._under_way)
+
+    def _begin(self, deed: Coroutine[Any, Any, None]) -> None:
+        task = self._host.run(deed)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _ask(
+        self, key: ApiKey, fields: Mapping[str, Any], rows: Callable[[Any], Any], done: Done
+    ) -> None:
+        """Without an answer it may have been done all the same."""
+        with suppress(OSError, TimeoutError, InvalidFrame):
+            answer = await self._connections.ask(key, fields)
+            if all(int(row.error_code) == ErrorCode.NONE for row in rows(answer)):
+                done()
+
+    def elect(self, partition: TopicPartition, kind: int, done: Done = _nothing) -> None:
+        row = {"topic": partition.topic, "partitions": [partition.partition]}
+        fields = {"election_type": kind, "topic_partitions": [row], "timeout": TIMEOUT_MS}
+
+        def rows(answer: Any) -> list[Any]:
+            results = answer.replica_election_results
+            return [answer, *(row for result in results for row in result.partition_result)]
+
+        self._begin(self._ask(ApiKey.ELECT_LEADERS, fields, rows, done))
+
+    def reassign(
+        self, partition: TopicPartition, replicas: Sequence[int] | None, done: Done = _nothing
+    ) -> None:
+        """None: back to where it was before."""
+        row = {"partition_index": partition.partition, "replicas": replicas}
+        topic = {"name": partition.topic, "partitions": [row]}
+        fields = {"topics": [topic], "timeout": TIMEOUT_MS}
+
+        def rows(answer: Any) -> list[Any]:
+            return [answer, *(row for topic in answer.responses for row in topic.partitions)]
+
+        self._begin(self._ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, fields, rows, done))
+
+    def configure(self, topic: str, name: str, value: str, done: Done = _nothing) -> None:
+        config = {"name": name, "config_operation": SET, "value": value}
+        resource = {"resource_type": TOPIC_RESOURCE, "resource_name": topic, "configs": [config]}
+        fields = {"resources": [resource], "validate_only": False}
+        key = ApiKey.INCREMENTAL_ALTER_CONFIGS
+        self._begin(self._ask(key, fields, lambda answer: answer.responses, done))
+
+    def delete_records(self, partition: TopicPartition, offset: int, done: Done = _nothing) -> None:
+        async def deed() -> None:
+            row = {"partition_index": partition.partition, "offset": offset}
+            fields = {
+                "topics": [{"name": partition.topic, "partitions": [row]}],
+                "timeout": TIMEOUT_MS,
+            }
+            try:
+                _, channel = await self._connections.leader(partition)
+                request = channel.request(
+                    ApiKey.DELETE_RECORDS, fields, timeout_s=TIMEOUT_MS / 1000
+                )
+                answer = await self._connections.answer(channel, request)
+                (row,) = answer.topics[0].partitions
+                if int(row.error_code) == ErrorCode.NONE and int(row.low_watermark) > 0:
+                    done()
+            except (OSError, TimeoutError, InvalidFrame):
+                self._connections.forget(partition)
+
+        self._begin(deed())
+
+    def recreate(
+        self, image: MetadataImage, name: str, wait_s: float, done: Done = _nothing
+    ) -> None:
+        """Delete it, and make another of the same name and shape after a while."""
+        topic = image.topics[name]
+        settings = dict(image.config(TOPIC_RESOURCE, name))
+        factor = len(topic.partitions[0].replicas)
+
+        async def deed() -> None:
+            await delete_topic(self._connections, topic.id)
+            await asyncio.sleep(wait_s)
+            await create_topic(self._connections, name, len(topic.partitions), factor, settings)
+            done()
+
+        self._begin(deed())
+
+
+def some_partition(
+    image: MetadataImage, chance: random.Random
+) -> tuple[TopicPartition, PartitionImage] | None:
+    found = [
+        (TopicPartition(topic.name, number), partition)
+        for name, topic in sorted(image.topics.items())
+        if name != TABLE
+        for number, partition in enumerate(topic.partitions)
+    ]
+    return chance.choice(found) if found else None
+
+
+def other_replicas(
+    partition: PartitionImage, nodes: Sequence[int], chance: random.Random
+) -> list[int]:
+    """As many as there are, or, now and then, one more or one less; in some other order."""
+    count = len(partition.replicas) - len(partition.adding) + chance.choice((0, 0, 0, 0, 1, -1))
+    return chance.sample(list(nodes), max(1, min(count, len(nodes))))

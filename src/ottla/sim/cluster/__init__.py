@@ -1,0 +1,1 @@
+"""Whole nodes of the product on simulated machines."""

@@ -1,0 +1,172 @@
+"""A cluster of whole nodes in a simulated world: each host runs what a real machine runs, `Node.run`.
+
+What can happen to machines is a method here: start, kill, power loss, pause, a controlled stop. The live
+`Node` objects are open to those who check them; nothing inside a node knows that it is watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from ottla.broker.node import Node
+from ottla.config import Settings
+from ottla.sim.engine.process import Process
+from ottla.sim.engine.world import SimHost, World
+
+BROKER_PORT, CONTROLLER_PORT = 9092, 9093
+CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
+DATA = "/data"
+"""Where the logs of partitions lie; the metadata has a disk of its own."""
+METADATA = "/metadata"
+
+
+class SimNode:
+    """One machine of the cluster, whether its process runs or not."""
+
+    def __init__(self, cluster: SimCluster, id: int, settings: Settings, host: SimHost) -> None:
+        self.id = id
+        self.settings = settings
+        self.host = host
+        self.node: Node | None = None
+        """The process that runs now; None while there is none."""
+        self.is_ready = False
+        """It has been unfenced since it was started."""
+        self.is_stopping = False
+        self._cluster = cluster
+        self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<node {self.id}: {self.state}>"
+
+    @property
+    def state(self) -> str:
+        process = self.host.process
+        if process is None:
+            return "down"
+        if process.paused:
+            return "paused"
+        if self.is_stopping:
+            return "stopping"
+        return "up" if self.is_ready else "starting"
+
+    @property
+    def is_up(self) -> bool:
+        return self.host.process is not None
+
+    @property
+    def process(self) -> Process | None:
+        return self.host.process
+
+    @property
+    def has_failed_disk(self) -> bool:
+        if self.node is None:
+            return False
+        broker, quorum = self.node.broker, self.node.quorum
+        return (broker is not None and bool(broker.logs.offline_directories)) or (
+            quorum is not None and quorum.failed is not None
+        )
+
+    def start(self) -> None:
+        assert not self.is_up
+        node = Node(self.settings, self.host.runtime)
+        self.is_ready = self.is_stopping = False
+        self.node = node
+        self._task = self.host.run(node.run(self._ready), name=f"node {self.id}")
+        self._task.add_done_callback(self._ended)
+        self._cluster.changed(self)
+
+    def _ready(self) -> None:
+        self.is_ready = True
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """The process left by itself: after a controlled stop, or because it could not go on."""
+        if task is not self._task:
+            return
+        failure = None if task.cancelled() else task.exception()
+        self._cluster.ended(self, failure)
+
+    def kill(self, *, power_loss: bool = False) -> None:
+        """kill -9, or the machine goes dark."""
+        self._task = None
+        self.node = None
+        self.is_ready = self.is_stopping = False
+        self.host.kill(power_loss=power_loss)
+        self._cluster.changed(self)
+
+    def stop(self) -> None:
+        """SIGTERM: the process hands over its leaderships and leaves."""
+        assert self._task is not None
+        self.is_stopping = True
+        self._task.cancel()
+
+
+class SimCluster:
+    def __init__(
+        self,
+        world: World,
+        nodes: int = 3,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        controllers: int = 0,
+    ) -> None:
+        """Combined nodes, all of them voters; `overrides` are further settings of every node. With
+        `controllers`, the last so many nodes are controllers only, and all others are brokers only."""
+        self.world = world
+        self.on_change: list[Callable[[SimNode], None]] = []
+        """A process was started, or is gone."""
+        self.on_end: list[Callable[[SimNode, BaseException | None], None]] = []
+        """A process left by itself; what it failed with, if it did."""
+        ids = range(1, nodes + 1)
+        voting = ids[nodes - controllers :] if controllers else ids
+        voters = ",".join(f"{id}@n{id}:{CONTROLLER_PORT}" for id in voting)
+        self.nodes: dict[int, SimNode] = {}
+        for id in ids:
+            listeners = {"broker": f"PLAINTEXT://n{id}:{BROKER_PORT}"}
+            if id in voting:
+                listeners["controller"] = f"CONTROLLER://n{id}:{CONTROLLER_PORT}"
+                if controllers:
+                    del listeners["broker"]
+            settings = Settings.of(
+                {
+                    "node.id": str(id),
+                    "process.roles": ",".join(listeners),
+                    "listeners": ",".join(listeners.values()),
+                    "controller.listener.names": "CONTROLLER",
+                    "controller.quorum.voters": voters,
+                    "cluster.id": CLUSTER_ID,
+                    "log.dirs": DATA,
+                    "metadata.log.dir": METADATA,
+                    **(overrides or {}),
+                }
+            )
+            self.nodes[id] = SimNode(self, id, settings, world.node(f"n{id}"))
+
+    @property
+    def bootstrap(self) -> list[tuple[str, int]]:
+        return [(node.host.name, BROKER_PORT) for node in self.nodes.values()]
+
+    @property
+    def up(self) -> list[SimNode]:
+        return [node for node in self.nodes.values() if node.is_up]
+
+    def start(self) -> None:
+        for node in self.nodes.values():
+            if not node.is_up:
+                node.start()
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Until every node that was started serves."""
+        return self.world.run_until(
+            lambda: all(node.is_ready for node in self.nodes.values() if node.is_up), timeout_s
+        )
+
+    def changed(self, node: SimNode) -> None:
+        for callback in self.on_change:
+            callback(node)
+
+    def ended(self, node: SimNode, failure: BaseException | None) -> None:
+        """What is left of the process (its system closes its sockets) goes with it."""
+        self.world.loop.after_s(0, node.kill)
+        for callback in self.on_end:
+            callback(node, failure)

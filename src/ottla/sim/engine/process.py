@@ -1,0 +1,61 @@
+"""Who a callback belongs to.
+
+All nodes of a simulation share one event loop. What keeps them apart is a context variable: everything a
+node starts inherits its `Process`, so that the loop can drop, or hold back, exactly that node's callbacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.sim.engine.tcp import TcpListener, TcpSocket
+
+
+class Died(BaseException):
+    """Ends the code of a process that died within a callback: no `except Exception` of its own may go on."""
+
+
+class Process:
+    """One incarnation of a node, from its start to its death."""
+
+    __slots__ = (
+        "alive",
+        "dead_tasks",
+        "deferred",
+        "funeral",
+        "host",
+        "listeners",
+        "number",
+        "paused",
+        "sockets",
+    )
+
+    def __init__(self, host: str, number: int) -> None:
+        self.host = host
+        self.number = number
+        self.alive = True
+        self.paused = False
+        self.deferred: list[asyncio.Handle] = []
+        """What came due while the process was paused, in order."""
+        self.dead_tasks: list[asyncio.Task[object]] = []
+        """Tasks cut off by death. They stay referenced: collecting one would run its `finally`."""
+        self.funeral: Callable[[], None] | None = None
+        """It died within a callback: what is to be done when that has unwound."""
+        self.sockets: dict[int, TcpSocket] = {}
+        self.listeners: dict[int, TcpListener] = {}
+
+    def __repr__(self) -> str:
+        state = "paused" if self.paused else "running" if self.alive else "dead"
+        return f"<process {self.number} on {self.host}, {state}>"
+
+    @property
+    def running(self) -> bool:
+        return self.alive and not self.paused
+
+
+current_process: ContextVar[Process | None] = ContextVar("current_process", default=None)
+"""None outside every node: the script that drives the simulation."""

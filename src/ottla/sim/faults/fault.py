@@ -1,0 +1,196 @@
+"""What every fault needs: whom it may strike, chance of its own, and machines that come back.
+
+The kinds of faults are methods of its subclasses, by theme; `faults` puts them together.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from ottla.metadata.image import PartitionImage
+from ottla.sim.clients.operator import (
+    PREFERRED,
+    Operator,
+    some_partition,
+)
+from ottla.sim.cluster.nodes import SimCluster, SimNode
+from ottla.sim.engine.tcp import Way
+from ottla.sim.oracle.replica_checker import Checkers
+from ottla.wire.types import TopicPartition
+
+CLIENTS = "clients"
+
+
+class Deeds:
+    """Strikes, and knows what it must not do to prove something."""
+
+    def __init__(
+        self,
+        cluster: SimCluster,
+        checkers: Checkers,
+        operator: Operator,
+        chance: random.Random,
+    ) -> None:
+        self.counts: dict[str, int] = {}
+        self.struck: list[int] = []
+        """The numbers of the faults that came about."""
+        self.story: list[str] = []
+        self._cluster = cluster
+        self._checkers = checkers
+        self._operator = operator
+        self.on_wrong_disk: list[Callable[[], None]] = []
+        """Called before a disk first gives back what was never written to it."""
+        self._armed: set[int] = set()
+        """Nodes whose disks will fail soon."""
+        self._dice = chance
+        self._random = random.Random(chance.getrandbits(64))
+        """That of the deed which is done now."""
+        self._departures = {id: random.Random(chance.getrandbits(64)) for id in cluster.nodes}
+        """When a node that left by itself comes back."""
+        self._is_over = False
+        self._ambushed: dict[int, random.Random] = {}
+        """Nodes that lose their power when they are proposed for an ISR, and what chance says about when."""
+        self._absent: SimNode | None = None
+        """Who is left out when everything else is healed."""
+        self._to_unplug: set[int] = set()
+        """Nodes whose machines lose their power when they have stopped."""
+        self._network = cluster.world.network
+
+    def _happened(self, kind: str) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+
+    @contextmanager
+    def _drawing_from(self, chance: random.Random) -> Iterator[None]:
+        """Each deed has a chance of its own, however many others are done before it is through."""
+        before, self._random = self._random, chance
+        try:
+            yield
+        finally:
+            self._random = before
+
+    def _later(self, shortest_s: float, longest_s: float, work: Callable[[], object]) -> None:
+        """Unless everything is healed by then."""
+        delay_s = self._random.uniform(shortest_s, longest_s)
+        self._after(delay_s, lambda: None if self._is_over else work())
+
+    def _after(self, delay_s: float, work: Callable[[], object]) -> None:
+        """Whatever the work draws, it draws from a chance that is drawn now."""
+        chance = random.Random(self._random.getrandbits(64))
+
+        def due() -> None:
+            with self._drawing_from(chance):
+                work()
+
+        self._cluster.world.loop.after_s(delay_s, due)
+
+    def _pick(self, *states: str) -> SimNode | None:
+        nodes = [node for node in self._cluster.nodes.values() if node.state in states]
+        return self._random.choice(nodes) if nodes else None
+
+    def _say(self, what: str) -> None:
+        self._cluster.world.loop.trace.quote("nemesis", what)
+        self.story.append(f"{self._cluster.world.loop.time():.6f} nemesis: {what}")
+        self._checkers.note_everywhere(what)
+
+    def _names(self) -> list[str]:
+        names = [node.host.name for node in self._cluster.nodes.values()]
+        self._random.shuffle(names)
+        return names
+
+    def _some_partition(self) -> tuple[TopicPartition, PartitionImage] | None:
+        return some_partition(self._checkers.image, self._random)
+
+    def _active_controller(self) -> SimNode | None:
+        for node in self._cluster.nodes.values():
+            quorum = node.node.quorum if node.node is not None else None
+            if node.state == "up" and quorum is not None and quorum.is_active:
+                return node
+        return None
+
+    def _kill(self, node: SimNode) -> None:
+        if node.is_up:
+            self._say(f"kills node {node.id}")
+            node.kill()
+
+    def _start(self, node: SimNode) -> None:
+        if node.is_up or node is self._absent:
+            return
+        if node.host.disk.has_lost_pages:
+            self._replace_disk(node)
+        else:
+            self._say(f"starts node {node.id}")
+            node.start()
+
+    def _start_later(self, node: SimNode) -> None:
+        longest = self._random.choice((0.05, 1.0, 5.0, 15.0))
+        self._after(self._random.uniform(0.001, longest), partial(self._start, node))
+
+    def _may_harm(self, node: SimNode) -> bool:
+        """Unless another may lack something already, or soon."""
+        harmed = {*self._checkers.doubtful_nodes(), *self._armed} | {
+            other.id for other in self._cluster.nodes.values() if other.host.disk.has_lost_pages
+        }
+        return not harmed - {node.id}
+
+    def _cut_power(self, node: SimNode) -> bool:
+        if not self._may_harm(node):
+            return False
+        self._lose_power(node)
+        return True
+
+    def _lose_power(self, node: SimNode) -> None:
+        self._say(f"cuts the power of node {node.id}")
+        self._checkers.power_lost(node.id)
+        node.kill(power_loss=True)
+
+    def _part_for(self, lasting_s: float, *groups: list[str]) -> None:
+        ways = self._network.partition(*groups)
+        self._later(lasting_s, lasting_s, partial(self._network.unblock, ways))
+
+    def _heal_later(self, ways: list[Way]) -> None:
+        """Only these: others may be blocked for reasons of their own."""
+
+        def heal() -> None:
+            self._say("heals the network, where " + ", ".join(f"{a} → {b}" for a, b in ways))
+            self._network.unblock(ways)
+
+        self._later(0.1, self._random.choice((1.0, 5.0, 20.0)), heal)
+
+    def _slow(self, source: str, target: str, delay_s: float, longest_s: float) -> None:
+        if source == target:
+            return
+        self._say(f"slows the line from {source} to {target} by {delay_s} s")
+        links = self._network.conditions.slow_links
+        links[source, target] = delay_s
+
+        def mend() -> None:
+            links.pop((source, target), None)
+
+        self._later(1.0, longest_s, mend)
+
+    def _others_vote(self, node: SimNode) -> bool:
+        """Whether no other node has lost what it promised as a voter."""
+        others = [other for other in self._cluster.nodes.values() if other is not node]
+        return all(self._checkers.has_vote(other.id) for other in others)
+
+    def _empty_disk(self, node: SimNode) -> None:
+        self._say(f"gives node {node.id} an empty disk")
+        node.kill(power_loss=True)
+        node.host.disk.wipe()
+        self._checkers.disk_replaced(node.id)
+
+    def _replace_disk(self, node: SimNode) -> None:
+        """What a failed flush did not write is not written by the next one either, though it can still be
+        read: after such a failure the machine has to be started anew, not only the process."""
+        self._say(f"mends the disk of node {node.id}")
+        self._checkers.power_lost(node.id)
+        node.kill(power_loss=True)
+        self._start_later(node)
+
+    def _lead_by(self, key: TopicPartition, replicas: list[int]) -> None:
+        self._say(f"wants {key} to be led by {replicas[0]}")
+        self._operator.reassign(key, replicas)
+        self._later(0.01, 0.1, lambda: self._operator.elect(key, PREFERRED))

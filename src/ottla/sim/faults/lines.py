@@ -1,0 +1,122 @@
+"""What happens to the lines between machines."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ottla.metadata.records import NO_LEADER
+from ottla.sim.faults.fault import CLIENTS, Deeds
+from ottla.wire.types import TopicPartition
+
+
+class LineFaults(Deeds):
+    """Nothing gets through, or late."""
+
+    def isolate(self) -> bool:
+        name = self._names()[0]
+        others = [other for other in self._names() if other != name]
+        if self._random.random() < 0.5:
+            others.append(CLIENTS)
+        self._say(f"isolates {name}")
+        self._heal_later(self._network.partition([name], others))
+        return True
+
+    def halves(self) -> bool:
+        names = self._names()
+        cut = self._random.randint(1, len(names) - 1)
+        self._say(f"parts {sorted(names[:cut])} from {sorted(names[cut:])}")
+        self._heal_later(self._network.partition(names[:cut], names[cut:]))
+        return True
+
+    def one_way(self) -> bool:
+        source, target = self._names()[:2]
+        self._say(f"lets nothing pass from {source} to {target}")
+        self._network.block(source, target)
+        self._heal_later([(source, target)])
+        return True
+
+    def bridge(self) -> bool:
+        one, other = self._names()[:2]
+        self._say(f"parts {one} from {other} only")
+        self._heal_later(self._network.partition([one], [other]))
+        return True
+
+    def flap(self) -> bool:
+        """A line that comes and goes."""
+        one, other = self._names()[:2]
+        self._say(f"lets the line between {one} and {other} flap")
+        at = 0.0
+        for _ in range(self._random.randint(2, 6)):
+            at += self._random.uniform(0.05, 2.0)
+            lasting_s = self._random.uniform(0.05, 2.0)
+            self._later(at, at, partial(self._part_for, lasting_s, [one], [other]))
+            at += lasting_s
+        return True
+
+    def reset(self) -> bool:
+        node = self._pick("up", "starting", "paused")
+        if node is None:
+            return False
+        self._say(f"resets the connections of node {node.id}")
+        node.host.reset_connections()
+        return True
+
+    def slow_line(self) -> bool:
+        """Half of the time, that of a node to the active controller."""
+        source, target = self._names()[:2]
+        controller = self._active_controller()
+        if controller is not None and self._random.random() < 0.5:
+            target = controller.host.name
+            source = next(name for name in self._names() if name != target)
+        self._slow(source, target, self._random.choice((0.02, 0.2, 1.0)), 15.0)
+        return True
+
+    def tug(self) -> bool:
+        """Two replicas of a partition cannot reach each other and lead it in turn, and both stay in sync: each
+        has records that the other never saw. Then they meet, and it goes on like that for a while."""
+        found, controller = self._some_partition(), self._active_controller()
+        if found is None or controller is None:
+            return False
+        key, partition = found
+        able = [
+            id
+            for id in partition.isr
+            if id != controller.id and self._cluster.nodes[id].state == "up"
+        ]
+        if len(able) < 2:
+            return False
+        one, other = self._random.sample(able, 2)
+        others = [id for id in partition.replicas if id not in (one, other)]
+        apart = [self._cluster.nodes[id].host.name for id in (one, other)]
+        self._say(f"parts {apart[0]} from {apart[1]}, which are to lead {key} in turn")
+        ways = self._network.partition(apart[:1], apart[1:])
+        at = 0.0
+        meet = self._random.randint(3, 7)
+        for turn in range(meet + self._random.randint(1, 5)):
+            if turn == meet:
+                self._later(at, at, partial(self._network.unblock, ways))
+            self._later(at, at, partial(self._lead_by, key, [one, other, *others]))
+            at += self._random.uniform(0.3, 1.2)
+            one, other = other, one
+        return True
+
+    def hop(self) -> bool:
+        """Leadership of one partition moves on, time and again: each leader is cut off from the other nodes
+        for a while, and clients may still reach it."""
+        found = self._some_partition()
+        if found is None:
+            return False
+        at = 0.0
+        for _ in range(self._random.randint(2, 5)):
+            lasting_s = self._random.uniform(0.5, 5.0)
+            self._later(at, at, partial(self._cut_off_leader, found[0], lasting_s))
+            at += lasting_s + self._random.uniform(0.05, 3.0)
+        return True
+
+    def _cut_off_leader(self, key: TopicPartition, lasting_s: float) -> None:
+        topic = self._checkers.image.topics.get(key.topic)
+        leader = NO_LEADER if topic is None else topic.partitions[key.partition].leader
+        if leader != NO_LEADER:
+            name = self._cluster.nodes[leader].host.name
+            self._say(f"isolates {name}, which leads {key}")
+            self._part_for(lasting_s, [name], [other for other in self._names() if other != name])

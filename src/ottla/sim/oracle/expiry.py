@@ -1,0 +1,71 @@
+"""Where a log may begin: what was asked to be deleted, and what retention may delete at most.
+
+A node's own word for where its log begins would excuse any node that loses the beginning of its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.broker.apis.offsets import HIGH_WATERMARK
+from ottla.metadata.image import Delta, MetadataImage
+from ottla.metadata.records import TOPIC_RESOURCE
+from ottla.sim.oracle.ledger import Copy
+from ottla.wire.types import TopicPartition
+
+RETENTION_BYTES = "retention.bytes"
+LATE_S = 60.0
+"""A request that its client gave up may be carried out so much later: nobody is paused for longer."""
+
+
+class Expiry:
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._starts: dict[TopicPartition, int] = {}
+        """The highest that somebody's log had a right to begin at: others may take it over."""
+        self._asked: dict[TopicPartition, list[tuple[float, int]]] = {}
+        """When somebody asked to delete all below which offset. By name: a late one may find the next topic."""
+        self._bytes_kept: dict[str, int] = {}
+        """By topic, the least that it was ever told to keep: not everybody hears of the newest at once."""
+
+    def asked(self, key: TopicPartition, offset: int) -> None:
+        self._asked.setdefault(key, []).append((self._now(), offset))
+
+    def decided(self, _: int, __: MetadataImage, after: MetadataImage, delta: Delta) -> None:
+        for topic in delta.deleted_topics:
+            self._bytes_kept.pop(topic.name, None)
+            for number in range(len(topic.partitions)):
+                self._forget(TopicPartition(topic.name, number))
+        for kind, name in delta.changed_configs:
+            value = int(after.config(TOPIC_RESOURCE, name).get(RETENTION_BYTES, "-1"))
+            if kind == TOPIC_RESOURCE and value >= 0:
+                self._bytes_kept[name] = min(value, self._bytes_kept.get(name, value))
+
+    def _forget(self, key: TopicPartition) -> None:
+        self._starts.pop(key, None)
+        late = [(at, offset) for at, offset in self._asked.pop(key, []) if self._is_late(at)]
+        if late:
+            self._asked[key] = late
+
+    def _is_late(self, asked_at: float) -> bool:
+        return asked_at >= self._now() - LATE_S
+
+    def excuse(self, key: TopicPartition, start: int) -> None:
+        """It begins there because of records that are lost by now."""
+        self._starts[key] = max(start, self._starts.get(key, 0))
+
+    def permits(self, key: TopicPartition, start: int, copy: Copy, committed: int) -> bool:
+        """Whether this log may begin there, with all of this copy that lies above."""
+        if start <= self._starts.get(key, 0):
+            return True
+        asked = (
+            committed if offset == HIGH_WATERMARK else offset
+            for at, offset in self._asked.get(key, [])
+            if offset != HIGH_WATERMARK or self._is_late(at)
+        )
+        kept = self._bytes_kept.get(key.topic)
+        too_much = kept is not None and sum(batch.size for batch in copy.after(start)) >= kept
+        if start > committed or not (too_much or start <= max(asked, default=0)):
+            return False
+        self._starts[key] = start
+        return True

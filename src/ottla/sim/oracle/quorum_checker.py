@@ -1,0 +1,329 @@
+"""What must always hold of the metadata quorum (M1 to M7), and what its committed log adds up to.
+
+`image` is computed here, batch by batch, from what was first seen committed: no node's word is taken for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.broker.node import Node
+from ottla.log.errors import LogDirError
+from ottla.log.log import Log
+from ottla.metadata.image import Delta, MetadataImage
+from ottla.metadata.records import Record, decode
+from ottla.raft.journal import TOPIC as METADATA_TOPIC
+from ottla.raft.journal import Journal
+from ottla.raft.messages import SnapshotId
+from ottla.raft.quorum_state import QuorumState
+from ottla.raft.roles import Role as RaftRole
+from ottla.raft.snapshots import BOOTSTRAP, read_snapshot
+from ottla.records.batch import read_batch
+from ottla.records.record import records as records_of
+from ottla.sim.cluster.nodes import SimCluster, SimNode
+from ottla.sim.oracle.event_recorder import GrantedVote
+from ottla.sim.oracle.ledger import Copy, Ledger, Violation, content, is_flushed
+from ottla.sim.oracle.metadata_replay import Replay
+from ottla.wire.types import TopicPartition
+
+METADATA = TopicPartition(METADATA_TOPIC, 0)
+
+
+class WatchedVoter:
+    """One node's part in the quorum, over all its lives."""
+
+    def __init__(self, machine: SimNode) -> None:
+        self.machine = machine
+        self.copy = Copy()
+        self.log: Log | None = None
+        self.last_log: Log | None = None
+        """Also of a process that is gone: its files are where they were."""
+        self.seen: object = None
+        self.role = RaftRole.UNATTACHED
+        self.flushed = 0
+        """By its own word: it has to keep that."""
+        self.proven = 0
+        """What its disk has kept of the log as it is: by the platter, not by its word."""
+        self.former: Copy | None = None
+        """What it had flushed and told its leader before its disk was replaced, until it fetches anew."""
+        self.has_vote = False
+        self.epoch = 0
+        self.voters: list[int] = []
+        self.newest_snapshot: SnapshotId | None = None
+        self.image: MetadataImage | None = None
+
+        self.died_midway = False
+        """Its process died between two changes of its disk: what it was about to cut may be gone."""
+
+    def restarted(self) -> None:
+        self.seen = self.log = self.image = self.newest_snapshot = None
+
+    def lost_its_disk(self) -> None:
+        """Whatever it promised by its votes still counts: that is why it must not vote at once."""
+        self.restarted()
+        if self.former is None:
+            self.copy.cut(self.flushed)
+            self.former = self.copy
+        self.last_log = None
+        self.copy, self.flushed, self.epoch, self.has_vote = Copy(), 0, 0, False
+
+    def has_flushed(self, end: int, hash: bytes | None) -> bool:
+        """A leader may count what a newborn's former self had: that one's vote is not given to anybody else."""
+        if self.copy.hash_at(end) == hash and self._is_on_platter(end):
+            return True
+        return self.former is not None and self.former.hash_at(end) == hash
+
+    def _is_on_platter(self, end: int) -> bool:
+        if self.last_log is None:
+            return False
+        disk = self.machine.host.disk
+        first = self.last_log.segment_bases[0]  # below that a checkpoint stands for it
+        for batch in self.copy.after(max(self.proven, first)):
+            if batch.end > end:
+                break
+            if not is_flushed(disk, self.last_log, batch):
+                return False
+            self.proven = batch.end
+        return True
+
+
+class QuorumChecker:
+    def __init__(self, cluster: SimCluster) -> None:
+        self.image = MetadataImage()
+        """What the committed metadata adds up to."""
+        self.replay = Replay()
+        """The same, read without the product's help."""
+        self.ledger = Ledger(METADATA, cluster.world.loop.trace.tell)
+        self.on_decisions: list[Callable[[int, MetadataImage, MetadataImage, Delta], None]] = []
+        """Called with each committed batch: whose log it was read from, the images before and after."""
+        self.voters = {node.id: WatchedVoter(node) for node in cluster.nodes.values()}
+        self._cluster = cluster
+        self._images = {-1: self.image}
+        """By the offsets of their last records. Comparing images costs far less than hashing them."""
+        self._leaders: dict[int, int] = {}
+        self._votes: dict[tuple[int, int], int] = {}
+        self._electorates: list[list[int]] = []
+
+    def _now(self) -> float:
+        return self._cluster.world.loop.time()
+
+    def _fail(self, rule: str, node: int, what: str) -> Violation:
+        return self.ledger.violation(rule, f"node {node}", self._now(), what)
+
+    def look(self, node: int, running: Node) -> None:
+        """At a node that did something."""
+        watched = self.voters[node]
+        quorum = running.quorum
+        assert quorum is not None
+        if quorum.failed is not None:
+            if isinstance(quorum.failed, OSError | LogDirError):
+                return  # its disk failed, and it leaves
+            raise self._fail("M", node, f"left the quorum: {quorum.failed!r}")
+        raft = quorum.raft
+        journal = raft.journal
+        if watched.log is not journal.log:
+            self._open(watched, journal.log)
+        watched.flushed = journal.log.recovery_point
+        watched.has_vote = raft.has_vote
+        if raft.has_vote or journal.log_end > journal.log_start:
+            watched.former = None  # it has fetched anew, and is counted by that
+        seen = (raft.state, raft.role, journal.log.log_end, journal.log.high_watermark)
+        if seen != watched.seen:
+            led = RaftRole.LEADER in (raft.role, watched.role)
+            watched.seen, watched.role = seen, raft.role
+            self.ledger.note(
+                self._now(),
+                f"node {node}",
+                f"{raft.role} {_told(raft.state)} HW {journal.high_watermark} LEO {journal.log_end}",
+            )
+            raft.invariants()
+            self._check_state(watched, raft.state, raft.role)
+            self._check_voters(watched, journal)
+            self._log_changed(watched, journal.log)
+            self._check_committed(watched, journal.high_watermark, led)
+        if journal.snapshots.latest != watched.newest_snapshot:
+            self._check_snapshot(watched, journal)
+        if quorum.image is not watched.image:
+            watched.image = quorum.image
+            self._check_image(watched, quorum.image)
+
+    def check_vote(self, vote: GrantedVote) -> None:
+        """M1: one vote for a node and epoch, as given, whatever became of the voter since."""
+        given = self._votes.setdefault((vote.voter, vote.epoch), vote.candidate)
+        if given != vote.candidate:
+            what = f"voted for {given} and {vote.candidate} in epoch {vote.epoch}"
+            raise self._fail("M1", vote.voter, what)
+
+    def check_install(self, node: int, role: RaftRole) -> None:
+        """M5: an active leader's log is the truth, no checkpoint of others replaces it."""
+        if role is RaftRole.LEADER:
+            raise self._fail("M5", node, "a leader took over a checkpoint")
+
+    def _check_state(self, watched: WatchedVoter, state: QuorumState, role: RaftRole) -> None:
+        """M1, M2."""
+        node = watched.machine.id
+        if state.epoch < watched.epoch:
+            raise self._fail("M2", node, f"epoch fell from {watched.epoch} to {state.epoch}")
+        watched.epoch = state.epoch
+        if role is RaftRole.LEADER:
+            other = self._leaders.setdefault(state.epoch, node)
+            if other != node:
+                raise self._fail("M1", node, f"leads epoch {state.epoch}, which node {other} led")
+        if state.voted is not None:
+            self.check_vote(GrantedVote(node, state.epoch, state.voted.id))
+
+    def _check_voters(self, watched: WatchedVoter, journal: Journal) -> None:
+        """M7: a set of voters differs from one that was known by a single voter, so that every majority of
+        the one shares a node with every majority of the other."""
+        ids = journal.voters.ids
+        if ids == watched.voters:
+            return
+        watched.voters = ids
+        if ids and ids not in self._electorates:
+            if self._electorates and not any(
+                len(set(ids) ^ set(known)) == 1 for known in self._electorates
+            ):
+                raise self._fail(
+                    "M7",
+                    watched.machine.id,
+                    f"voters are {ids}, before that they were one of {self._electorates}",
+                )
+            self._electorates.append(ids)
+
+    def _open(self, watched: WatchedVoter, log: Log) -> None:
+        """M4: what was flushed survives every death."""
+        watched.log = watched.last_log = log
+        may_have_cut, watched.died_midway = watched.died_midway, False
+        if log.log_end < watched.flushed and not (
+            may_have_cut and not self._committed_between(watched, log.log_end, watched.flushed)
+        ):
+            raise self._fail(
+                "M4",
+                watched.machine.id,
+                f"had flushed up to {watched.flushed}, now ends at {log.log_end}",
+            )
+        watched.copy = self._copy_from(watched, log)
+        watched.proven = watched.copy.start
+
+    def _committed_between(self, watched: WatchedVoter, first: int, end: int) -> bool:
+        """Whether it had something there that is committed."""
+        return any(
+            self.ledger.copy.hash_at(batch.end) == batch.hash
+            for batch in watched.copy.after(first)
+            if batch.end <= end
+        )
+
+    def _log_changed(self, watched: WatchedVoter, log: Log) -> None:
+        """M3: what is committed is never cut."""
+        start, mine = log.segment_bases[0], watched.copy
+        if start >= mine.end or (
+            start > mine.start and mine.hash_at(start) != self.ledger.copy.hash_at(start)
+        ):
+            # Begun anew at a checkpoint, perhaps one that ends where the log before it ended (seed 13).
+            watched.copy = self._copy_from(watched, log)
+            watched.proven = start
+        disk = watched.machine.host.disk
+        for batch in watched.copy.cut_like(disk, log):
+            if self.ledger.copy.hash_at(batch.end) == batch.hash:
+                raise self._fail(
+                    "M3",
+                    watched.machine.id,
+                    f"cut {batch.base}/{batch.epoch}, which is committed",
+                )
+            watched.proven = min(watched.proven, batch.base)
+        watched.copy.follow(disk, log)
+
+    def _copy_from(self, watched: WatchedVoter, log: Log) -> Copy:
+        start = log.segment_bases[0]
+        known = self.ledger.copy.hash_at(start)
+        if known is None:
+            what = f"its log begins at {start}, which is not committed"
+            raise self._fail("M5", watched.machine.id, what)
+        return Copy(start, known)
+
+    def _check_snapshot(self, watched: WatchedVoter, journal: Journal) -> None:
+        """M5: the log begins nowhere above a checkpoint, and a checkpoint is what the log up to it adds up
+        to."""
+        node, id = watched.machine.id, journal.snapshots.latest
+        watched.newest_snapshot = id
+        if id is None or id == BOOTSTRAP:
+            return
+        if journal.log_start > id.end_offset:
+            raise self._fail("M5", node, f"begins at {journal.log_start}, its checkpoint is {id}")
+        data = bytes(watched.machine.host.disk.peek(journal.snapshots.path(id)))
+        records = read_snapshot(data, str(id)).records
+        image, _ = MetadataImage().apply(records, id.end_offset - 1, id.epoch)
+        if image != self._images.get(image.offset):
+            raise self._fail("M5", node, f"its checkpoint {id} is not what the log says")
+
+    def _check_committed(self, watched: WatchedVoter, high_watermark: int, led: bool) -> None:
+        """M3, M4."""
+        node = watched.machine.id
+        before = self.ledger.end
+        if high_watermark <= watched.copy.start:
+            return
+        problem = self.ledger.commit(watched.copy, high_watermark)
+        if problem is not None:
+            raise self._fail("M3", node, f"HW {high_watermark}, but {problem}")
+        if self.ledger.end == before:
+            return
+        end = self.ledger.end
+        voters = [w for w in self.voters.values() if w.machine.settings.is_controller]
+        committed = self.ledger.copy.hash_at(end)
+        having = [other.machine.id for other in voters if other.has_flushed(end, committed)]
+        if len(having) <= len(voters) // 2:
+            raise self._fail("M4", node, f"{end} is committed, and flushed only on nodes {having}")
+        if not led:
+            raise self._fail("M4", node, f"{end} is committed and its leader is unaware")
+        last = self.ledger.copy.batches[-1]
+        if watched.role is RaftRole.LEADER and last.epoch != watched.epoch:
+            raise self._fail(
+                "M4",
+                node,
+                f"{last.base} of epoch {last.epoch} is committed by the leader of {watched.epoch}",
+            )
+        self._apply(watched, before)
+
+    def _apply(self, watched: WatchedVoter, from_offset: int) -> None:
+        """What the log adds up to, one batch after the other."""
+        log = watched.log
+        assert log is not None
+        disk = watched.machine.host.disk
+        for seen in watched.copy.after(from_offset):
+            if seen.end > self.ledger.end:
+                break
+            data = content(disk, log, seen)
+            batch = read_batch(data, 0)
+            records: list[Record] = []
+            if not batch.is_control:
+                records = [decode(r.value or b"") for r in records_of(data, batch)]
+            before = self.image
+            self.image, delta = before.apply(records, seen.end - 1, seen.epoch)
+            self._check_reading(watched, records, delta)
+            self._images[self.image.offset] = self.image
+            for callback in self.on_decisions:
+                callback(watched.machine.id, before, self.image, delta)
+
+    def _check_reading(self, watched: WatchedVoter, records: list[Record], delta: Delta) -> None:
+        """M6: the product's image says what the records say. M8, M9: and that is sound."""
+        node = watched.machine.id
+        try:
+            touched = self.replay.apply(records)
+            for difference in self.replay.differences(self.image, delta, touched):
+                what = f"the image at {self.image.offset} misreads its records: {difference}"
+                raise self._fail("M6", node, what)
+            self.replay.check(touched)
+        except AssertionError as error:
+            raise self._fail("M8", node, str(error)) from error
+
+    def _check_image(self, watched: WatchedVoter, image: MetadataImage) -> None:
+        """M6: what a node made of the log up to an offset is what anybody makes of it."""
+        if image != self._images.get(image.offset):
+            raise self._fail("M6", watched.machine.id, f"its image at {image.offset} is another")
+
+
+def _told(state: QuorumState) -> str:
+    voted = "" if state.voted is None else f" voted for {state.voted.id}"
+    return (
+        f"epoch {state.epoch} leader {state.leader}{voted}{' newborn' if state.is_newborn else ''}"
+    )

@@ -1,0 +1,1 @@
+"""Golden scripts: conversations of the protocol, played step by step with a hand on every message."""

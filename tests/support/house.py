@@ -1,0 +1,170 @@
+"""The plan of the house: which room may import which, and what the sources import in fact.
+
+A package is one room, unless it has sub-packages: then each of those is a room, and so is each module beside them.
+`tests/test_tidy.py` holds the sources to this table; `scripts/draw-house` draws docs/ARCHITECTURE.md's plan from it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SOURCE = ROOT / "src"
+
+_RECORDS = {"wire"}
+_LOG = {"records", "wire"}
+_BROKER = {"config", "log", "metadata", "records", "replica", "wire"}
+_COORDINATORS = {"coordinators.groups", "coordinators.shard", "coordinators.transactions"}
+_WHOLE_BROKER = {
+    "broker.apis",
+    "broker.cluster",
+    "broker.coordination",
+    "broker.node",
+    "broker.replication",
+    "broker.server",
+}
+_PRODUCT = _BROKER | _COORDINATORS | _WHOLE_BROKER | {"controller", "raft"}
+
+ARROWS: dict[str, set[str]] = {
+    "wire": set(),
+    "runtime": set(),
+    "config": set(),
+    "records": _RECORDS,
+    "log": _LOG,
+    "replica": _LOG | {"log"},
+    "raft": _LOG | {"log", "metadata"},
+    "metadata": {"wire"},
+    "controller": {"config", "metadata", "wire"},
+    "coordinators.shard": {"wire"},
+    "coordinators.timers": {"wire"},
+    "coordinators.codec": {"wire"},
+    "coordinators.groups": {
+        "coordinators.codec",
+        "coordinators.shard",
+        "coordinators.timers",
+        "records",
+        "wire",
+    },
+    "coordinators.transactions": {
+        "coordinators.codec",
+        "coordinators.shard",
+        "coordinators.timers",
+        "records",
+        "wire",
+    },
+    "broker.server": {"config", "metadata", "wire"},
+    "broker.cluster": _BROKER | {"broker.server", "controller", "raft"},
+    "broker.replication": _BROKER | {"broker.cluster", "broker.server"},
+    "broker.coordination": _BROKER
+    | _COORDINATORS
+    | {"broker.cluster", "broker.replication", "broker.server"},
+    "broker.apis": _BROKER
+    | _COORDINATORS
+    | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server"},
+    "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"raft"},
+    "client": {"records", "runtime", "wire"},
+    # Its checkers look into every part of a broker.
+    "sim": {"sim.engine"},
+    "sim.engine": {"runtime"},
+    "sim.cluster": {"broker.node", "config", "sim.engine"},
+    "sim.oracle": _PRODUCT | {"sim.cluster", "sim.engine"},
+    "sim.clients": {
+        "coordinators.groups",
+        "log",
+        "metadata",
+        "records",
+        "sim.cluster",
+        "sim.engine",
+        "sim.oracle",
+        "wire",
+    },
+    "sim.faults": _PRODUCT | {"sim.clients", "sim.cluster", "sim.engine", "sim.oracle"},
+    "sim.scripts": _PRODUCT | {"sim.clients", "sim.cluster", "sim.engine", "sim.oracle"},
+    "sim.run": _PRODUCT | {"sim.clients", "sim.cluster", "sim.engine", "sim.faults", "sim.oracle"},
+    "sim.mutations": _PRODUCT | {"sim.cluster", "sim.engine", "sim.run"},
+    "sim.mutate": {"sim.mutations", "sim.run"},
+    "sim.__main__": {"sim.oracle", "sim.run"},
+    "local": {"broker.cluster", "broker.node", "config", "log", "raft", "runtime", "wire"},
+    "spark.errors": {"client", "wire"},
+    "spark.columns": set(),
+    "spark.kafka_names": set(),
+    "spark.options": {"spark.errors", "spark.kafka_names"},
+    "spark.archive": set(),
+    "spark.reach": set(),
+    "spark.command_config": {"client", "config", "spark.connect", "spark.options"},
+    "spark.connect": {"client", "config", "runtime", "spark.errors", "spark.options", "wire"},
+    "spark.read": {
+        "client",
+        "records",
+        "spark.columns",
+        "spark.connect",
+        "spark.errors",
+        "spark.options",
+        "wire",
+    },
+    "spark.write": {"client", "records", "spark.connect", "spark.errors", "spark.options", "wire"},
+    "spark.source": {"spark.columns", "spark.errors", "spark.options", "spark.read", "spark.write"},
+    "cli": _PRODUCT
+    | {"client", "local", "runtime", "sim.faults", "sim.run"}
+    | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}
+    | {"spark.options", "spark.reach", "spark.read"},
+    "testing": {"client", "local"},
+}
+
+
+@cache
+def modules() -> dict[str, tuple[Path, ast.Module]]:
+    """Every module of src by dotted name."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = (path, ast.parse(path.read_text(), str(path)))
+    return found
+
+
+@cache
+def _packages_with_rooms() -> frozenset[str]:
+    return frozenset(name.split(".")[1] for name in modules() if name.count(".") == 3)
+
+
+def package_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def room_of(module: str) -> str:
+    """`ottla.broker.apis.fetch` is in `broker.apis`, `ottla.log.log` in `log`."""
+    parts = module.split(".")[1:]
+    has_rooms = bool(parts) and parts[0] in _packages_with_rooms()
+    return ".".join(parts[: 2 if has_rooms else 1])
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of everything imported, with `from a import b` given as a and a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative import"
+            assert node.module is not None
+            yield node.lineno, node.module
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+
+
+def imported_modules(module: str) -> Iterator[tuple[int, str]]:
+    """(line, module of ottla) of what a module imports; a package only where something of its own is taken."""
+    for node in ast.walk(modules()[module][1]):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name in modules():
+                    yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom) and node.module in modules():
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield node.lineno, inner if inner in modules() else node.module
