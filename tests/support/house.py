@@ -30,7 +30,8 @@ _PRODUCT = _BROKER | _COORDINATORS | _WHOLE_BROKER | {"controller", "raft"}
 
 ARROWS: dict[str, set[str]] = {
     "wire": set(),
-    "runtime": set(),
+    "events": {"wire"},
+    "runtime": {"events"},
     "config": set(),
     "records": _RECORDS,
     "log": _LOG,

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+
+from ottla.events import Events
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -229,3 +231,5 @@ class Runtime:
     disk: Disk
     network: Network
     random: random.Random
+    events: Events = field(default_factory=Events)
+    """Where the node says what happens in it."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from ottla.broker.node import Node
 from ottla.config import Settings
+from ottla.events import Event
 from ottla.sim.engine.process import Process
 from ottla.sim.engine.world import SimHost, World
 
@@ -141,6 +143,11 @@ class SimCluster:
                 }
             )
             self.nodes[id] = SimNode(self, id, settings, world.node(f"n{id}"))
+
+    def subscribe(self, subscriber: Callable[[SimNode, Event], None]) -> None:
+        """To the events of every node, in all its lives."""
+        for node in self.nodes.values():
+            node.host.runtime.events.subscribe(partial(subscriber, node))
 
     @property
     def bootstrap(self) -> list[tuple[str, int]]:

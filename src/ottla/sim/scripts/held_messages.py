@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ottla.runtime import (
@@ -61,7 +61,7 @@ class PostOffice:
     def between(self, name: str, runtime: Runtime) -> Runtime:
         """The runtime of the host of that name, with the post office between it and its network."""
         network = PostedNetwork(self, name, runtime.network)
-        return Runtime(runtime.clock, runtime.disk, network, runtime.random)
+        return replace(runtime, network=network)
 
     def hold(self, kind: Kind, asker: str) -> None:
         """From now on such requests of that host, and the answers to them, wait."""
