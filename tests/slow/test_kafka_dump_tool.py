@@ -12,6 +12,7 @@ import pytest
 
 from ottla.log.config import LogConfig
 from ottla.log.log import Log
+from ottla.log.resources import LogResources
 from ottla.records.batch import batches, read_batch
 from ottla.records.compression import Codec
 from ottla.records.record import ControlType, Record, build, control_batch
@@ -152,7 +153,13 @@ def replaced(record: Record, *, offset: int) -> Record:
 
 def new_writer(directory: Path, config: LogConfig = CONFIG) -> Writer:
     log = Log.create(
-        RealDisk(), str(directory), "t", 0, config, topic_id=UUID(int=77), now_ms=START_MS
+        LogResources(RealDisk()),
+        str(directory),
+        "t",
+        0,
+        config,
+        topic_id=UUID(int=77),
+        now_ms=START_MS,
     )
     return Writer(log)
 
@@ -327,7 +334,7 @@ def test_kafka_reads_what_recovery_left_of_a_torn_log(tmp_path: Path) -> None:
     for index in files(writer.log, ".index") + files(writer.log, ".timeindex"):
         index.unlink()
     log = Log.open(
-        RealDisk(),
+        LogResources(RealDisk()),
         str(tmp_path),
         "t",
         0,
@@ -350,7 +357,7 @@ def test_kafka_reads_a_log_that_was_cut_within_a_segment_and_reopened(tmp_path: 
     writer.truncate_to(middle)
     writer.log.close(clean=True)
     log = Log.open(
-        RealDisk(),
+        LogResources(RealDisk()),
         str(tmp_path),
         "t",
         0,

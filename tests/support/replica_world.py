@@ -12,6 +12,7 @@ from uuid import UUID
 
 from ottla.log.config import LogConfig
 from ottla.log.log import Log
+from ottla.log.resources import LogResources
 from ottla.records.batch import batches
 from ottla.records.record import Record, build, records
 from ottla.replica.partition import Partition, ReplicaConfig, Role, Truncation
@@ -81,7 +82,13 @@ class World:
         directory = self.path / str(id)
         directory.mkdir(exist_ok=True)
         log = Log.create(
-            self.disk, str(directory), "t", 0, self.config, topic_id=TOPIC_ID, now_ms=0
+            LogResources(self.disk),
+            str(directory),
+            "t",
+            0,
+            self.config,
+            topic_id=TOPIC_ID,
+            now_ms=0,
         )
         return Partition(
             "t",

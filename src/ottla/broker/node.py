@@ -178,6 +178,7 @@ class Node:
                 LogConfig.from_settings(settings.topic_defaults()),
                 new_id=lambda: new_uuid(self.runtime),
                 producer_id_expiration_ms=settings.producer_id_expiration_ms,
+                events=self.runtime.events,
             )
             self.logs.take(cluster_id, settings.node_id)
             for place, cause in self.logs.offline_directories.items():

@@ -28,7 +28,7 @@ from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
 from ottla.log.config import LogConfig
-from ottla.log.producer_state import Marker
+from ottla.log.producer_state import EndTransactionMarker
 from ottla.log.recovery import read_marker
 from ottla.log.segment import CLEANED, INDEX_KINDS, RELATIVE_MAX, SWAP, OpenFiles, Segment
 from ottla.log.transaction_index import AbortedTransaction
@@ -170,7 +170,9 @@ class Outcomes:
         self._seen.add(batch.producer_id)
         return batch.producer_id in self._aborted
 
-    def end(self, batch: Batch, marker: Marker) -> tuple[bool, AbortedTransaction | None]:
+    def end(
+        self, batch: Batch, marker: EndTransactionMarker
+    ) -> tuple[bool, AbortedTransaction | None]:
         """The marker comes by. Whether nothing of its transaction is left; and what the abort index has to
         say, if something is."""
         self._reach(batch.last_offset)

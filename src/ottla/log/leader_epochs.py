@@ -9,12 +9,17 @@ batches behind the recovery point. Only an epoch that wrote no batch can be lost
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+
+from ottla.log import checkpoints
+from ottla.runtime.seams import Disk
 
 UNDEFINED = (-1, -1)
 
 
-class EpochCache:
+class LeaderEpochCache:
+    """Kafka: LeaderEpochFileCache."""
+
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self.entries: list[tuple[int, int]] = list(entries)
         """(epoch, start offset)"""
@@ -83,6 +88,30 @@ class EpochCache:
             self.entries, self.entries[1:], strict=False
         ):
             assert epoch < next_epoch and start < next_start, self.entries
+
+
+class LeaderEpochCheckpointFile:
+    """`leader-epoch-checkpoint` of one log."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{checkpoints.LEADER_EPOCHS}"
+        self._content = b""
+        """What the file has to hold, as it was decided last."""
+
+    def writer(self, entries: Sequence[tuple[int, int]]) -> Callable[[], None]:
+        """A call that writes these entries, and may run in a thread. The file is durable once the directory is flushed;
+        until then the old one serves recovery as well."""
+        self._content = checkpoints.epochs_text(entries)
+
+        def write() -> None:
+            written = None
+            # Again if other entries were decided meanwhile: the log may have been emptied.
+            while written is not self._content:
+                written = self._content
+                self._disk.replace(self._path, written, durable=False)
+
+        return write
 
 
 def _epoch(entry: tuple[int, int]) -> int:

@@ -17,12 +17,20 @@ from posixpath import dirname
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from ottla.events import Events
+from ottla.events.storage import (
+    CleanShutdownRecognized,
+    LogCompacted,
+    LogDirectoryFailed,
+    LogSetAside,
+)
 from ottla.log import checkpoints, cleaner
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.compaction import Compaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
 from ottla.log.log import DELETE_SUFFIX, NAME_BYTES_MAX, Log, directory_name
+from ottla.log.resources import LogResources
 from ottla.log.segment import OpenFiles
 from ottla.runtime.seams import Disk, File
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -132,6 +140,7 @@ class LogManager:
         new_id: Callable[[], UUID],
         open_files_max: int = OPEN_FILES_MAX,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        events: Events | None = None,
     ) -> None:
         assert directories and len(set(directories)) == len(directories), directories
         self.directories = list(directories)
@@ -149,7 +158,8 @@ class LogManager:
         """Of the clean stop before this start; -1 if it was none."""
         self._disk = disk
         self._new_id = new_id
-        self._files = OpenFiles(disk, open_files_max)
+        self._events = events if events is not None else Events()
+        self._resources = LogResources(disk, OpenFiles(disk, open_files_max), self._events)
         self._locks: dict[str, File] = {}
         self._taken: dict[str, _Found] = {}
         self._is_open = False
@@ -260,6 +270,8 @@ class LogManager:
         first = clean_epochs[0]
         if not self.offline_directories and first is not None and set(clean_epochs) == {first}:
             self.previous_broker_epoch = first
+            if first >= 0 and self._events:
+                self._events.emit(CleanShutdownRecognized(tuple(self.directories), first))
         self._is_open = True
 
     def _identify(self, directory: str, properties: MetaProperties) -> None:
@@ -302,7 +314,7 @@ class LogManager:
             high_watermark = found.high_watermarks.get(key, 0) if is_marked else 0
             try:
                 log = Log.open(
-                    self._disk,
+                    self._resources,
                     directory,
                     key.topic,
                     key.partition,
@@ -312,7 +324,6 @@ class LogManager:
                     clean=found.clean_epoch is not None,
                     now_ms=now_ms,
                     cleaned=found.cleaned.get(key),
-                    files=self._files,
                 )
             except CorruptLog as error:
                 promised = found.clean_epoch is not None or recovery_points.get(key, 0) > 0
@@ -396,7 +407,7 @@ class LogManager:
             raise LogDirError(directory, error) from error
         try:
             log = Log.create(
-                self._disk,
+                self._resources,
                 directory,
                 topic,
                 partition,
@@ -404,7 +415,6 @@ class LogManager:
                 topic_id=topic_id,
                 now_ms=now_ms,
                 log_start=log_start,
-                files=self._files,
             )
         except LogDirError as error:
             self.mark_offline(error.directory, error.cause)
@@ -476,6 +486,8 @@ class LogManager:
         except OSError as error:
             self.mark_offline(directory, error)
             raise LogDirError(directory, error) from error
+        if self._events:
+            self._events.emit(LogSetAside(key, directory, target))
         return target
 
     # Failing
@@ -506,6 +518,8 @@ class LogManager:
         self._doomed = {
             path: doomed for path, doomed in self._doomed.items() if doomed[1] != directory
         }
+        if self._events:
+            self._events.emit(LogDirectoryFailed(directory, str(cause), tuple(lost)))
         for callback in self.on_offline:
             callback(directory, lost)
 
@@ -627,7 +641,7 @@ class LogManager:
             return None
         log, dirt = found
         round = cleaner.round_of(log, dirt, now_ms)
-        return log, Compaction(self._disk, self._files, round, keys_max)
+        return log, Compaction(self._disk, self._resources.files, round, keys_max)
 
     def compacted(self, log: Log, compaction: Compaction) -> None:
         log.cleaned = compaction.cleaned_up_to
@@ -635,6 +649,17 @@ class LogManager:
             self.checkpoint_cleaned(log)
         except OSError as error:
             self.mark_offline(log.directory, error)
+            return
+        if self._events:
+            self._events.emit(
+                LogCompacted(
+                    log.key,
+                    log.directory,
+                    compaction.cleaned_up_to,
+                    compaction.bytes_read,
+                    compaction.bytes_kept,
+                )
+            )
 
     def retention(self, now_ms: int) -> dict[TopicPartition, int]:
         """Drop old segments and silent producers. How many segments of which."""

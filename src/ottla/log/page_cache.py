@@ -7,7 +7,7 @@ just brought it, so that a reader gets on even where memory forgets at once.
 from __future__ import annotations
 
 from ottla.log.errors import InMemory, NotInMemory
-from ottla.log.segment import Place, Segment
+from ottla.log.segment import OffsetPosition, Segment
 from ottla.runtime.seams import FileRange
 
 BROUGHT_BYTES = 1024 * 1024
@@ -30,7 +30,7 @@ def check_place(segment: Segment, offset: int) -> None:
 
 
 def check_records(
-    segment: Segment, start: Place, max_bytes: int, in_memory: InMemory, at_least: int = 0
+    segment: Segment, start: OffsetPosition, max_bytes: int, in_memory: InMemory, at_least: int = 0
 ) -> int:
     """How many bytes may be read: `max_bytes`, or what was brought. NotInMemory if one would have to wait for
     them, or for the first `at_least` bytes."""

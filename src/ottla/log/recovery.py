@@ -15,18 +15,22 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from uuid import UUID
 
 from ottla.log import checkpoints
 from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptLog
-from ottla.log.leader_epochs import EpochCache
-from ottla.log.producer_state import Marker, ProducerState, Snapshots
-from ottla.log.segment import CLEANED, SEGMENT_KINDS, SWAP, OpenFiles, Segment
-from ottla.log.transaction_index import AbortedTransaction, AbortIndex
+from ottla.log.leader_epochs import LeaderEpochCache
+from ottla.log.producer_snapshots import ProducerSnapshots
+from ottla.log.producer_state import EndTransactionMarker, ProducerStateManager
+from ottla.log.resources import LogResources
+from ottla.log.segment import CLEANED, SEGMENT_KINDS, SWAP, OpenFiles, Segment, base_of
+from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.records.batch import CRC_START, HEADER_BYTES, Batch, CorruptBatch, read_batch
 from ottla.records.crc import crc32c
 from ottla.records.record import records
 from ottla.runtime.seams import Disk, File
+from ottla.wire.types import TopicPartition
 
 CHUNK_BYTES = 1 << 20
 RECALL_BYTES = 1 << 18
@@ -39,15 +43,23 @@ BASE_DIGITS = 20
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedLog:
+    """What a log begins with: what its files hold, and what its owner knew of it."""
+
+    topic_id: UUID
     segments: list[Segment]
     """At least one; the last is the newest."""
-    epochs: EpochCache
-    producers: ProducerState
-    snapshots: Snapshots
+    epochs: LeaderEpochCache
+    producers: ProducerStateManager
+    snapshots: ProducerSnapshots
     log_start: int
     bytes_cut: int
     """Of batches that were damaged or incomplete, or came after such."""
+    recovery_point: int = 0
+    clean: bool = True
+    """It was closed in order, or is new."""
+    cleaned: int | None = None
+    """How far compaction has worked; None: nowhere, there are no gaps."""
 
 
 def is_of_a_log(name: str) -> bool:
@@ -58,26 +70,44 @@ def is_of_a_log(name: str) -> bool:
     )
 
 
-def begin(disk: Disk, files: OpenFiles, path: str, log_start: int, now_ms: int) -> Loaded:
+def begin(
+    resources: LogResources,
+    path: str,
+    key: TopicPartition,
+    topic_id: UUID,
+    log_start: int,
+    now_ms: int,
+) -> LoadedLog:
     """A log without a batch, in an empty directory."""
-    first = Segment.create(disk, files, path, log_start, now_ms)
-    return Loaded([first], EpochCache(), ProducerState(), Snapshots(disk, path, []), log_start, 0)
+    disk, events = resources.disk, resources.events
+    return LoadedLog(
+        topic_id,
+        [Segment.create(disk, resources.files, path, log_start, now_ms)],
+        LeaderEpochCache(),
+        ProducerStateManager(key, events),
+        ProducerSnapshots(disk, path, [], key, events),
+        log_start,
+        bytes_cut=0,
+    )
 
 
 def load(
-    disk: Disk,
-    files: OpenFiles,
+    resources: LogResources,
     path: str,
+    key: TopicPartition,
     config: LogConfig,
     *,
     recovery_point: int,
     log_start: int,
     clean: bool,
     now_ms: int,
-    may_have_gaps: bool,
-) -> Loaded:
+    cleaned: int | None,
+) -> LoadedLog:
+    disk, files = resources.disk, resources.files
+    topic_id = checkpoints.read_partition_metadata(disk, f"{path}/{checkpoints.PARTITION_METADATA}")
     _settle_compaction(disk, files, path)
-    bases, snapshots = _survey(disk, path)
+    bases, snapshot_offsets = _survey(disk, path)
+    snapshots = ProducerSnapshots(disk, path, snapshot_offsets, key, resources.events)
     segments = []
     for base in bases:
         segment = Segment(disk, files, f"{path}/{base:020d}", base, now_ms)
@@ -87,11 +117,13 @@ def load(
         if recovery_point > log_start:
             raise CorruptLog(path, f"no segments, but offsets up to {recovery_point} were flushed")
         snapshots.remove_above(-1)
-        begun = begin(disk, files, path, log_start, now_ms)
+        begun = begin(resources, path, key, topic_id, log_start, now_ms)
         begun.epochs.dirty = disk.exists(f"{path}/{checkpoints.LEADER_EPOCHS}")
+        begun.recovery_point, begun.clean, begun.cleaned = recovery_point, clean, cleaned
         return begun
+    may_have_gaps = config.compacted or cleaned is not None
     loader = _Loader(disk, path, config, segments, snapshots, recovery_point, may_have_gaps)
-    epochs_read = EpochCache(loader.epochs.entries)
+    epochs_read = LeaderEpochCache(loader.epochs.entries)
     if clean:
         loader.trust()
     else:
@@ -113,14 +145,25 @@ def load(
     producers = loader.producers
     if producers is None:
         producers = loader.producers_at(newest.next_offset, loader.segments)
-    return Loaded(loader.segments, loader.epochs, producers, snapshots, start, loader.bytes_cut)
+    return LoadedLog(
+        topic_id,
+        loader.segments,
+        loader.epochs,
+        producers,
+        snapshots,
+        start,
+        loader.bytes_cut,
+        recovery_point,
+        clean,
+        cleaned,
+    )
 
 
-def _epoch_of_the_expired(read: EpochCache, start: int) -> EpochCache:
+def _epoch_of_the_expired(read: LeaderEpochCache, start: int) -> LeaderEpochCache:
     """An empty log that once had records knows of them only in which epoch they ended. Without that it would
     follow a leader that has others there, whose log starts earlier, and lead one day without those."""
     epoch = read.epoch_for_offset(start)
-    return EpochCache() if epoch is None else EpochCache([(epoch, start)])
+    return LeaderEpochCache() if epoch is None else LeaderEpochCache([(epoch, start)])
 
 
 def _settle_compaction(disk: Disk, files: OpenFiles, path: str) -> None:
@@ -169,8 +212,8 @@ def _end_of_swap(disk: Disk, files: OpenFiles, path: str, base: int) -> int:
     return end
 
 
-def _survey(disk: Disk, path: str) -> tuple[list[int], Snapshots]:
-    """Bases of the segments and the snapshots there; leftovers of interrupted work are removed."""
+def _survey(disk: Disk, path: str) -> tuple[list[int], list[int]]:
+    """Base offsets of the segments, and offsets of the snapshots. Leftovers of interrupted work are removed."""
     bases, snapshots, indexes = [], [], []
     for name in disk.list_dir(path):
         stem, dot, suffix = name.partition(".")
@@ -187,7 +230,7 @@ def _survey(disk: Disk, path: str) -> tuple[list[int], Snapshots]:
     for name in indexes:
         if int(name[:BASE_DIGITS]) not in bases:
             disk.remove(f"{path}/{name}")
-    return sorted(bases), Snapshots(disk, path, snapshots)
+    return sorted(bases), snapshots
 
 
 class _Loader:
@@ -197,7 +240,7 @@ class _Loader:
         path: str,
         config: LogConfig,
         segments: list[Segment],
-        snapshots: Snapshots,
+        snapshots: ProducerSnapshots,
         recovery_point: int,
         may_have_gaps: bool,
     ) -> None:
@@ -209,22 +252,22 @@ class _Loader:
         self.recovery_point = recovery_point
         self.may_have_gaps = may_have_gaps
         """Between batches and between segments: only compaction leaves them."""
-        self.producers: ProducerState | None = None
+        self.producers: ProducerStateManager | None = None
         self.bytes_cut = 0
         self.epochs = self._read_epochs()
 
-    def _read_epochs(self) -> EpochCache:
+    def _read_epochs(self) -> LeaderEpochCache:
         path = f"{self.path}/{checkpoints.LEADER_EPOCHS}"
         if self.disk.exists(path):
-            return EpochCache(checkpoints.read_epochs(self.disk, path))
+            return LeaderEpochCache(checkpoints.read_epochs(self.disk, path))
         # A crash may have come before it was first written. The batches carry the same epochs; how far they
         # reach is decided where they are checked.
-        epochs = EpochCache()
+        epochs = LeaderEpochCache()
         with suppress(CorruptLog):
             self._take_epochs(epochs)
         return epochs
 
-    def _take_epochs(self, epochs: EpochCache) -> None:
+    def _take_epochs(self, epochs: LeaderEpochCache) -> None:
         """From the batches. CorruptLog where one cannot be read."""
         epochs.dirty = True
         for segment in self.segments:
@@ -241,7 +284,7 @@ class _Loader:
         known = self.epochs.entries
         if known and known[0][1] <= start:
             return
-        found = EpochCache()
+        found = LeaderEpochCache()
         self._take_epochs(found)
         earlier = [entry for entry in found.entries if not known or entry[0] <= known[0][0]]
         if known and earlier and earlier[-1][0] == known[0][0]:
@@ -291,7 +334,7 @@ class _Loader:
     def _rebuild_aborted(self, before: list[Segment], segment: Segment) -> None:
         """Whose transaction a marker ends is known from the segments before."""
         producers = self.producers_at(segment.base, before)
-        segment.aborted = AbortIndex(self.disk, segment.aborted.path)
+        segment.aborted = TransactionIndex(self.disk, segment.aborted.path)
         file = segment.opened()
         for batch in segment.headers(0):
             aborted = replay(producers, batch, file)
@@ -299,7 +342,7 @@ class _Loader:
                 segment.aborted.append(aborted)
         segment.aborted.write()
 
-    def producers_at(self, offset: int, segments: list[Segment]) -> ProducerState:
+    def producers_at(self, offset: int, segments: list[Segment]) -> ProducerStateManager:
         """From batches that were taken at their word so far: they are read here for the first time."""
         try:
             return rebuild_producers(segments, self.snapshots, offset)
@@ -312,7 +355,7 @@ class _Loader:
         """The process or the machine died."""
         snapshots = self.snapshots
         # The segment that ends at the recovery point is among the doubtful: it may have been cut there.
-        first = max(0, bisect_left(self.segments, self.recovery_point, key=_base) - 1)
+        first = max(0, bisect_left(self.segments, self.recovery_point, key=base_of) - 1)
         unchecked, doubtful = self.segments[:first], self.segments[first:]
         self._trust_all(unchecked, doubtful[0].base)
         start = doubtful[0].base
@@ -341,7 +384,7 @@ class _Loader:
         """Add the batches of the file one by one up to the first bad one, and cut there. Whether all
         were good."""
         segment.start_over(self.disk)
-        segment.aborted = AbortIndex(self.disk, segment.aborted.path)
+        segment.aborted = TransactionIndex(self.disk, segment.aborted.path)
         file = segment.opened()
         end = segment.size
         segment.size = 0
@@ -426,7 +469,7 @@ def _checked(file: File, end: int) -> Iterator[Batch]:
         position = batch.end
 
 
-def replay(producers: ProducerState, batch: Batch, file: File) -> AbortedTransaction | None:
+def replay(producers: ProducerStateManager, batch: Batch, file: File) -> AbortedTransaction | None:
     """Take up what a batch in the log says of its producer. Only the end of a transaction is read; an
     aborted one is returned."""
     if batch.producer_id < 0:
@@ -439,18 +482,20 @@ def replay(producers: ProducerState, batch: Batch, file: File) -> AbortedTransac
     return None if marker is None else producers.add_marker(batch, marker)
 
 
-def read_marker(buf: bytes | bytearray | memoryview, batch: Batch) -> Marker | None:
+def read_marker(buf: bytes | bytearray | memoryview, batch: Batch) -> EndTransactionMarker | None:
     """What a control batch says of a transaction; None for an empty one (compacted away)."""
     for record in records(buf, batch):
         key, value = record.key, record.value
         if key is None or len(key) < 4 or value is None or len(value) < 6:
             raise CorruptBatch(batch.position, "a control record without its type or epoch")
         kind = int.from_bytes(key[2:4], "big", signed=True)
-        return Marker(kind == 1, int.from_bytes(value[2:6], "big", signed=True))
+        return EndTransactionMarker(kind == 1, int.from_bytes(value[2:6], "big", signed=True))
     return None
 
 
-def rebuild_producers(segments: list[Segment], snapshots: Snapshots, up_to: int) -> ProducerState:
+def rebuild_producers(
+    segments: list[Segment], snapshots: ProducerSnapshots, up_to: int
+) -> ProducerStateManager:
     """The state at `up_to`: the newest snapshot before it, and the batches since."""
     producers, taken_at = snapshots.latest(up_to)
     if producers.producers:
@@ -467,7 +512,7 @@ def rebuild_producers(segments: list[Segment], snapshots: Snapshots, up_to: int)
     return producers
 
 
-def _recall(producers: ProducerState, segments: list[Segment], before: int) -> None:
+def _recall(producers: ProducerStateManager, segments: list[Segment], before: int) -> None:
     """Find again what producers wrote before their snapshot, for those who retry it.
 
     Headers only, newest first, until each producer has its last five batches. One whose five lie further
@@ -499,7 +544,3 @@ def _recall(producers: ProducerState, segments: list[Segment], before: int) -> N
                 end = min(start, segment.boundary(below).position)
         except CorruptBatch:
             return  # a damaged index, or rot: found and told where the batches themselves are read
-
-
-def _base(segment: Segment) -> int:
-    return segment.base

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ottla.log.config import LogConfig
 from ottla.log.index import OFFSET_ROW, TIME_ROW, Index
-from ottla.log.transaction_index import AbortIndex
+from ottla.log.transaction_index import TransactionIndex
 from ottla.records.batch import (
     HEADER_BYTES,
     LENGTH_END,
@@ -45,7 +45,7 @@ _PLACE = Struct(">qi11xi")
 """Base offset, length and last offset delta: what a scan for an offset needs of a header."""
 
 
-class Place(NamedTuple):
+class OffsetPosition(NamedTuple):
     """A boundary between batches: where it lies, and the offset after the batch before it."""
 
     position: int
@@ -150,7 +150,7 @@ class Segment:
         self.bytes_since_index = 0
         self.index = Index(disk, stem + ".index" + suffix, OFFSET_ROW)
         self.times = Index(disk, stem + ".timeindex" + suffix, TIME_ROW)
-        self.aborted = AbortIndex(disk, stem + ".txnindex" + suffix)
+        self.aborted = TransactionIndex(disk, stem + ".txnindex" + suffix)
         self._recent_floor = base - 1
         """Last offset before the batches remembered here."""
         self._recent_offsets = array("q")
@@ -261,10 +261,10 @@ class Segment:
 
     # Finding
 
-    def locate(self, offset: int) -> Place:
+    def locate(self, offset: int) -> OffsetPosition:
         """The first batch whose last offset is at least `offset`, or the end."""
         position = self._resume.get(offset)
-        return self.boundary(offset) if position is None else Place(position, offset)
+        return self.boundary(offset) if position is None else OffsetPosition(position, offset)
 
     def is_recent(self, offset: int) -> bool:
         """`locate` need not look into the file for it."""
@@ -278,23 +278,25 @@ class Segment:
         """Where in the file `locate` begins to look for an offset whose place it does not know."""
         return self._indexed_position(offset - 1)
 
-    def boundary(self, offset: int) -> Place:
+    def boundary(self, offset: int) -> OffsetPosition:
         """The same from the batches alone, not from where readers stopped."""
         if offset >= self.next_offset:
-            return Place(self.size, self.next_offset)
+            return OffsetPosition(self.size, self.next_offset)
         if offset > self._recent_floor:
             at = bisect_left(self._recent_offsets, offset)
             before = self._recent_offsets[at - 1] if at else self._recent_floor
             if at == len(self._recent_offsets):
-                return Place(self.size, before + 1)  # in the gap that compaction left at the end
-            return Place(self._recent_positions[at], before + 1)
+                return OffsetPosition(
+                    self.size, before + 1
+                )  # in the gap that compaction left at the end
+            return OffsetPosition(self._recent_positions[at], before + 1)
         try:
             return self._scan_for(offset, self._indexed_position(offset - 1))
         except CorruptBatch:
             # The index may be what is wrong. From the start of the file only the batches themselves speak.
             return self._scan_for(offset, 0)
 
-    def cut_at(self, start: Place, limit: int, end: Place) -> Place:
+    def cut_at(self, start: OffsetPosition, limit: int, end: OffsetPosition) -> OffsetPosition:
         """The last boundary after `start` and not beyond `limit` bytes, given that `end` lies beyond;
         the end of the first batch if that is already larger."""
         bound = start.position + limit
@@ -302,7 +304,7 @@ class Segment:
             at = bisect_right(self._recent_positions, bound) - 1
             position = self._recent_positions[at]
             before = self._recent_offsets[at - 1] if at else self._recent_floor
-            found = Place(position, before + 1)
+            found = OffsetPosition(position, before + 1)
         else:
             row = self.index.floor(1, bound)
             position = row[1] if row is not None else 0
@@ -310,18 +312,18 @@ class Segment:
             if start.position < position < self.size:
                 base = read_batch(self._header(position), 0).base_offset
                 if start.offset < base < self.next_offset:
-                    found = Place(position, base)
+                    found = OffsetPosition(position, base)
         if found.position > start.position:
             return found
         for batch in self.headers(start.position):
             if batch.end > bound and found.position > start.position:
                 break
-            found = Place(batch.end, batch.next_offset)
+            found = OffsetPosition(batch.end, batch.next_offset)
             if batch.end >= bound or batch.end >= end.position:
                 break
         return found
 
-    def remember(self, place: Place) -> None:
+    def remember(self, place: OffsetPosition) -> None:
         """A reader stopped here and will ask for this offset next."""
         if place.offset > self._recent_floor or place.position >= self.size:
             return
@@ -353,7 +355,7 @@ class Segment:
         row = self.index.floor(0, offset - self.base)
         return min(row[1], self.size) if row is not None else 0
 
-    def _scan_for(self, offset: int, position: int) -> Place:
+    def _scan_for(self, offset: int, position: int) -> OffsetPosition:
         file = self.opened()
         end = self.size
         chunk = b""
@@ -373,13 +375,13 @@ class Segment:
                     position, f"offset {base} and length {length} do not belong here"
                 )
             if base + delta >= offset:
-                return Place(position, before)
+                return OffsetPosition(position, before)
             before = base + delta + 1
             if position + length + LENGTH_END > end:
                 # Else it would look like a gap at the end, and readers would go on with the next segment.
                 raise CorruptBatch(position, f"{length} bytes long, {end - position} are left")
             position += length + LENGTH_END
-        return Place(self.size, before)
+        return OffsetPosition(self.size, before)
 
     def _forget_places(self) -> None:
         self.newest = None
@@ -463,7 +465,7 @@ class Segment:
             yield batch
             offset = batch.next_offset
 
-    def check_before(self, place: Place) -> None:
+    def check_before(self, place: OffsetPosition) -> None:
         """CorruptBatch if the batches before `place` do not lead there: then it cannot be the end, and it is not
         too late to leave all as it is."""
         row = self.index.floor(1, place.position - 1) or (0, 0)
@@ -475,13 +477,13 @@ class Segment:
 
     def load_aborted(self, disk: Disk) -> bool:
         """False if the file holds what cannot be right: it has to be rebuilt from the batches."""
-        loaded = AbortIndex.load(disk, self.aborted.path, self.base)
+        loaded = TransactionIndex.load(disk, self.aborted.path, self.base)
         if loaded is None:
             return False
         self.aborted = loaded
         return True
 
-    def truncate(self, place: Place) -> None:
+    def truncate(self, place: OffsetPosition) -> None:
         """Cut everything from `place` on."""
         self.opened().truncate(place.position)
         self.size = place.position
@@ -518,3 +520,7 @@ class Segment:
         self.bytes_since_index = 0
         self.next_offset = self.base
         self._forget_places()
+
+
+def base_of(segment: Segment) -> int:
+    return segment.base

@@ -30,7 +30,7 @@ class AbortedTransaction(NamedTuple):
     later holds anything below."""
 
 
-class AbortIndex:
+class TransactionIndex:
     """Rows in the order of their markers: the file's, then those that are not there yet."""
 
     __slots__ = ("_disk", "_numbers", "_rows_written", "is_on_disk", "path")
@@ -44,7 +44,7 @@ class AbortIndex:
         self.path = path
 
     @classmethod
-    def load(cls, disk: Disk, path: str, base: int) -> AbortIndex | None:
+    def load(cls, disk: Disk, path: str, base: int) -> TransactionIndex | None:
         """The index in the file, empty if there is none; None if it cannot be right."""
         index = cls(disk, path)
         if not index.is_on_disk:

@@ -14,6 +14,7 @@ from uuid import UUID
 from ottla.log import checkpoints
 from ottla.log.config import LogConfig
 from ottla.log.log import Log, ReadResult
+from ottla.log.resources import LogResources
 from ottla.raft import control_records
 from ottla.raft.messages import LogPosition, SnapshotId
 from ottla.raft.snapshots import BOOTSTRAP, Download, SnapshotContent, SnapshotStore
@@ -106,7 +107,7 @@ class Journal:
             _mend_partition_metadata(disk, f"{path}/{checkpoints.PARTITION_METADATA}")
             written = checkpoints.read_offsets(disk, f"{path}/{checkpoints.RECOVERY_POINTS}")
             log = Log.open(
-                disk,
+                LogResources(disk),
                 directory,
                 TOPIC,
                 0,
@@ -117,7 +118,14 @@ class Journal:
             )
         else:
             log = Log.create(
-                disk, directory, TOPIC, 0, config, topic_id=TOPIC_ID, log_start=start, now_ms=now_ms
+                LogResources(disk),
+                directory,
+                TOPIC,
+                0,
+                config,
+                topic_id=TOPIC_ID,
+                log_start=start,
+                now_ms=now_ms,
             )
         log.flush()
         latest = snapshots.latest

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from ottla.log.leader_epochs import EpochCache
+from ottla.log.leader_epochs import LeaderEpochCache
 
 CommitRule: TypeAlias = Callable[[int, Iterable[int]], int]
-TruncationRule: TypeAlias = Callable[[EpochCache, int, tuple[int, int]], int]
+TruncationRule: TypeAlias = Callable[[LeaderEpochCache, int, tuple[int, int]], int]
 
 
 def committed_by_isr(leader_end: int, follower_ends: Iterable[int]) -> int:
@@ -23,7 +23,7 @@ def committed_by_isr(leader_end: int, follower_ends: Iterable[int]) -> int:
     return min((leader_end, *follower_ends))
 
 
-def truncation_by_epoch(epochs: EpochCache, log_end: int, diverging: tuple[int, int]) -> int:
+def truncation_by_epoch(epochs: LeaderEpochCache, log_end: int, diverging: tuple[int, int]) -> int:
     """The leader-epoch rule (KIP-101, KIP-279): the offset down to which this log agrees with the leader's.
 
     `diverging` is the leader's largest epoch not above ours, and where it ends there. If we know that

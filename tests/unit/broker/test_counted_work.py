@@ -23,6 +23,7 @@ from ottla.broker.apis import produce as produce_handler
 from ottla.broker.replication import fetchers, housekeeping
 from ottla.log.config import LogConfig
 from ottla.log.log import CALLS_PER_COPIED_BATCH_MAX, Log
+from ottla.log.resources import LogResources
 from ottla.records.record import Record, build
 from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from ottla.sim.cluster.nodes import BROKER_PORT, SimCluster
@@ -231,7 +232,13 @@ def test_a_copied_batch_is_checked_and_nothing_else() -> None:
     batches = 200
     with World(1) as world:
         log = Log.create(
-            world.node("a").disk, "/data", "t", 0, LogConfig(), topic_id=ID, now_ms=WALL_START_MS
+            LogResources(world.node("a").disk),
+            "/data",
+            "t",
+            0,
+            LogConfig(),
+            topic_id=ID,
+            now_ms=WALL_START_MS,
         )
         copied = bytearray()
         for offset in range(batches):

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ottla.log.config import LogConfig
 from ottla.log.log import Log
+from ottla.log.resources import LogResources
 from ottla.records.batch import Batch, batches
 from ottla.records.record import Record, build
 from ottla.sim.engine.disk import SimDisk
@@ -28,7 +29,9 @@ def sim_disk(seed: int = 0) -> SimDisk:
 
 
 def new_log(disk, config: LogConfig = SMALL, *, directory: str = DIRECTORY, now_ms: int = 0) -> Log:
-    return Log.create(disk, directory, "t", 0, config, topic_id=TOPIC_ID, now_ms=now_ms)
+    return Log.create(
+        LogResources(disk), directory, "t", 0, config, topic_id=TOPIC_ID, now_ms=now_ms
+    )
 
 
 def reopen(
@@ -41,7 +44,7 @@ def reopen(
     log_start: int = 0,
 ) -> Log:
     log = Log.open(
-        disk,
+        LogResources(disk),
         directory,
         "t",
         0,

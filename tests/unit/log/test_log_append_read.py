@@ -26,6 +26,7 @@ from logkit import (
 from ottla.log.config import LogConfig
 from ottla.log.errors import LogDirError
 from ottla.log.log import Log
+from ottla.log.resources import LogResources
 from ottla.log.segment import OpenFiles
 from ottla.records.batch import assign, check_crc, read_batch
 from ottla.records.record import Record, build, records
@@ -169,13 +170,13 @@ def test_reading_near_the_end_and_on_from_the_last_read_touches_no_file():
     log = new_log(sim_disk(), LogConfig(index_interval_bytes=500))
     for _ in range(300):
         append(log, 1)
-    log._disk.fail("read", PATH)
+    log.disk.fail("read", PATH)
     log.read(log.log_end - 1, max_bytes=1000, end_offset=log.log_end)
     log.read(log.log_end - 60, max_bytes=300, end_offset=log.log_end - 3)
-    log._disk.mend()
+    log.disk.mend()
     middle = log.read(100, max_bytes=500, end_offset=log.log_end)
-    log._disk.fail("read", PATH)
-    assert log._segments[0].locate(middle.next_offset).offset == middle.next_offset
+    log.disk.fail("read", PATH)
+    assert log.segments[0].locate(middle.next_offset).offset == middle.next_offset
 
 
 def test_the_batch_that_was_appended_last_is_read_from_memory_and_is_what_lies_in_the_file():
@@ -481,14 +482,16 @@ def test_a_full_disk_tears_the_tail_and_recovery_cuts_it():
 def test_few_files_stay_open_however_many_segments_are_read(tmp_path):
     disk = RealDisk()
     files = OpenFiles(disk, limit=3)
-    log = Log.create(disk, str(tmp_path), "t", 0, SMALL, topic_id=TOPIC_ID, now_ms=0, files=files)
+    log = Log.create(
+        LogResources(disk, files), str(tmp_path), "t", 0, SMALL, topic_id=TOPIC_ID, now_ms=0
+    )
     for _ in range(60):
         append(log, 2, value=b"x" * 100)
     assert len(log.segment_bases) > 6
     ranges = [
         log.read(offset, max_bytes=1, end_offset=log.log_end).range for offset in range(log.log_end)
     ]
-    assert sum(segment.file is not None for segment in log._segments) <= 3
+    assert sum(segment.file is not None for segment in log.segments) <= 3
     for offset, found in enumerate(ranges):  # what is being sent stays readable
         assert read_batch(found.read(), 0).base_offset == offset - offset % 2
     append(log, 2)

@@ -14,7 +14,7 @@ from ottla.log import checkpoints
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import SETTINGS, InvalidSetting, LogConfig
 from ottla.log.errors import CorruptCheckpoint
-from ottla.log.leader_epochs import EpochCache
+from ottla.log.leader_epochs import LeaderEpochCache
 from ottla.wire.types import TopicPartition
 
 PATH = "/data/file"
@@ -140,7 +140,7 @@ def test_epochs_must_rise_in_both_fields_in_their_file():
 
 def test_the_end_of_an_epoch_is_where_the_next_known_one_begins():
     """KIP-279: the answer names the largest epoch not above the asked one."""
-    cache = EpochCache([(2, 10), (4, 20), (7, 30)])
+    cache = LeaderEpochCache([(2, 10), (4, 20), (7, 30)])
     log_end = 35
     assert [cache.end_offset_for(epoch, log_end) for epoch in range(-1, 9)] == [
         (-1, -1),
@@ -154,11 +154,11 @@ def test_the_end_of_an_epoch_is_where_the_next_known_one_begins():
         (7, 35),
         (-1, -1),
     ]
-    assert EpochCache().end_offset_for(0, 5) == (-1, -1)
+    assert LeaderEpochCache().end_offset_for(0, 5) == (-1, -1)
 
 
 def test_an_epoch_that_wrote_nothing_makes_room_for_the_next():
-    cache = EpochCache()
+    cache = LeaderEpochCache()
     cache.assign(1, 0)
     cache.assign(2, 5)
     cache.assign(3, 5)
@@ -172,7 +172,7 @@ def test_an_epoch_that_wrote_nothing_makes_room_for_the_next():
     st.integers(0, 60),
 )
 def test_cutting_the_cache_leaves_every_remaining_offset_its_epoch(steps, start, end):
-    cache = EpochCache()
+    cache = LeaderEpochCache()
     epoch = offset = 0
     for up, count in steps:
         epoch += up

@@ -23,6 +23,7 @@ from logkit import TOPIC_ID, batches_in, content, new_log, producers_of, reopen,
 from ottla.log import cleaner
 from ottla.log.compaction import Replacement
 from ottla.log.log import Log
+from ottla.log.resources import LogResources
 from ottla.records.batch import CorruptBatch
 from ottla.records.record import Record, build
 from ottla.wire.errors import KafkaError
@@ -164,7 +165,9 @@ def test_the_maximal_lag_makes_a_log_due_and_closes_its_segment(disk):
 def test_the_dirtiest_log_is_next_and_one_that_is_clean_enough_is_not(disk):
     logs = []
     for number in range(3):
-        log = Log.create(disk, "/data", "t", number, COMPACT, topic_id=TOPIC_ID, now_ms=0)
+        log = Log.create(
+            LogResources(disk), "/data", "t", number, COMPACT, topic_id=TOPIC_ID, now_ms=0
+        )
         for _ in range(10):
             write(log, ("k", "v" * 30))
         commit(log)
@@ -371,7 +374,7 @@ def test_a_follower_takes_a_log_with_gaps_and_opens_it_again_whatever_its_settin
     clean(disk, log)
     write(log, ("k0", "last"))
     follower = Log.create(
-        disk,
+        LogResources(disk),
         "/data",
         "f",
         0,
@@ -386,7 +389,7 @@ def test_a_follower_takes_a_log_with_gaps_and_opens_it_again_whatever_its_settin
     assert told == [0]
     follower.close(clean=True)
     again = Log.open(
-        disk,
+        LogResources(disk),
         "/data",
         "f",
         0,

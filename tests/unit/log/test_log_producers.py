@@ -9,8 +9,11 @@ import pytest
 from crc32c import crc32c
 from logkit import SMALL, append, batch_of, new_log, producers_of, reopen, sim_disk
 
+from ottla.events import Events
+from ottla.log import producer_snapshots
 from ottla.log import producer_state as producers_module
-from ottla.log.producer_state import CorruptSnapshot, ProducerState
+from ottla.log.producer_snapshots import CorruptProducerSnapshot
+from ottla.log.producer_state import ProducerStateManager
 from ottla.records.batch import read_batch
 from ottla.records.record import ControlType, Record, build, control_batch
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -184,21 +187,22 @@ def test_control_batches_of_the_quorum_have_no_producer():
 def test_a_snapshot_has_kafkas_form_and_a_damaged_one_is_refused():
     log = new_log(sim_disk())
     sent(log, 4, 3, epoch=2, timestamp=77, transactional=True)
-    data = log.producers.encode()
+    data = producer_snapshots.encode(log.producers)
     version, crc, count = struct.unpack_from(">hIi", data)
     assert (version, count) == (1, 1) and crc == crc32c(data[6:])
     assert struct.unpack_from(">qhiqiqiq", data, 10) == (9, 2, 6, 2, 2, 79, -1, 0)
-    again = ProducerState.decode(data)
-    assert again.encode() == data
+    again = ProducerStateManager(log.key, Events())
+    again.restore(producer_snapshots.decode(data))
+    assert producer_snapshots.encode(again) == data
     assert again.first_unstable_offset(3) == 0
     for position in range(len(data)):
         damaged = bytearray(data)
         damaged[position] ^= 1
-        with pytest.raises(CorruptSnapshot):
-            ProducerState.decode(damaged)
+        with pytest.raises(CorruptProducerSnapshot):
+            producer_snapshots.decode(damaged)
     for length in range(len(data)):
-        with pytest.raises(CorruptSnapshot):
-            ProducerState.decode(data[:length])
+        with pytest.raises(CorruptProducerSnapshot):
+            producer_snapshots.decode(data[:length])
 
 
 @pytest.mark.parametrize("seed", range(25))

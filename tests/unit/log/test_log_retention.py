@@ -56,7 +56,7 @@ def test_a_segment_that_was_cut_away_twice_is_removed_once():
     append(log, 2, timestamp=4, value=b"v" * 20)
     append(log, 2, timestamp=5, value=b"v" * 20)
     log.truncate_to(2)
-    deleted = {name for name in log._disk.list_dir(PATH) if name.endswith(".deleted")}
+    deleted = {name for name in log.disk.list_dir(PATH) if name.endswith(".deleted")}
     due = log.doomed_by(10**9)
     assert sorted(due) == sorted(f"{PATH}/{name}" for name in deleted)
 

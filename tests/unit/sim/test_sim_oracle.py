@@ -7,6 +7,7 @@ from uuid import UUID
 
 from ottla.log.config import LogConfig
 from ottla.log.log import Log
+from ottla.log.resources import LogResources
 from ottla.records.batch import assign, batches
 from ottla.records.record import Record, build
 from ottla.sim.engine.disk import SimDisk
@@ -48,7 +49,7 @@ def test_what_is_missing_is_told_batch_by_batch_whatever_counts_as_lying_below()
     disk = SimDisk(random.Random(0))
     disk.make_dirs("/data")
     config = LogConfig()
-    log = Log.create(disk, "/data", "t", 0, config, topic_id=UUID(int=1), now_ms=0)
+    log = Log.create(LogResources(disk), "/data", "t", 0, config, topic_id=UUID(int=1), now_ms=0)
 
     def append(value: bytes) -> None:
         log.append_as_leader(memoryview(build([Record(0, 0, None, value)])), 0, 0)
@@ -89,7 +90,9 @@ def test_a_log_that_was_emptied_and_begins_within_a_batch_of_its_leader_has_noth
     """Its own start is where its old end was, and the batch reaches below (seed 91)."""
     disk = SimDisk(random.Random(0))
     disk.make_dirs("/data")
-    log = Log.create(disk, "/data", "t", 0, LogConfig(), topic_id=UUID(int=1), now_ms=0)
+    log = Log.create(
+        LogResources(disk), "/data", "t", 0, LogConfig(), topic_id=UUID(int=1), now_ms=0
+    )
     for value in (b"a", b"b", b"c"):
         log.append_as_leader(memoryview(build([Record(0, 0, None, value)])), 4, 0)
     copy = Copy()

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.log.config import LogConfig
 from ottla.log.log import Log
+from ottla.log.resources import LogResources
 from ottla.records.record import build
 from ottla.sim.clients.compacted_table import PARTITION, Loss, Table
 from ottla.sim.clients.workload import is_tombstone, record_of
@@ -45,7 +46,9 @@ class JudgedTable(Table):
 def _log_of(values: list[bytes]) -> Log:
     disk = SimDisk(random.Random(0))
     disk.make_dirs("/data")
-    log = Log.create(disk, "/data", PARTITION.topic, 0, LogConfig(), topic_id=UUID(int=1), now_ms=0)
+    log = Log.create(
+        LogResources(disk), "/data", PARTITION.topic, 0, LogConfig(), topic_id=UUID(int=1), now_ms=0
+    )
     for value in values:
         record = record_of(PARTITION, 0, 0, value)
         log.append_as_leader(memoryview(build([record])), 0, 0)

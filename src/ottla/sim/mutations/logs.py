@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ottla.broker.apis.offsets import HIGH_WATERMARK, OffsetHandlers
-from ottla.log import checkpoints, recovery
+from ottla.log import checkpoints, recovery, retention, truncation
 from ottla.log.compaction import NewestOffsets
 from ottla.log.errors import LogDirError
-from ottla.log.leader_epochs import EpochCache
+from ottla.log.leader_epochs import LeaderEpochCache
 from ottla.log.log import Log
-from ottla.log.producer_state import ProducerState, Written
+from ottla.log.producer_state import BatchMetadata, ProducerStateManager
+from ottla.log.resources import LogResources
+from ottla.log.retention import ExpiredSegment
 from ottla.log.segment import Segment
 from ottla.records.batch import Batch, CorruptBatch, read_batch
 from ottla.replica.partition import Partition
@@ -26,26 +28,26 @@ from ottla.wire.types import TopicPartition
 @mutation("KAFKA-13194")
 def retention_deletes_above_the_high_watermark() -> list[Patch]:
     """Old segments are dropped though not everything in them is committed."""
-    original = Log._expired
+    original = retention.expired_segments
 
-    def expired(self: Log, now_ms: int) -> list[Segment]:
-        high_watermark, self.high_watermark = self.high_watermark, self.log_end
+    def expired_segments(log: Log, now_ms: int) -> list[ExpiredSegment]:
+        high_watermark, log.high_watermark = log.high_watermark, log.log_end
         try:
-            return original(self, now_ms)
+            return original(log, now_ms)
         finally:
-            self.high_watermark = high_watermark
+            log.high_watermark = high_watermark
 
-    return [Patch(Log, "_expired", expired)]
+    return [Patch(retention, "expired_segments", expired_segments)]
 
 
 @mutation("own")
 def epochs_survive_truncation() -> list[Patch]:
     """What was cut from the log stays in the leader-epoch cache."""
 
-    def truncate_from_end(self: EpochCache, offset: int) -> None:
+    def truncate_from_end(self: LeaderEpochCache, offset: int) -> None:
         return None
 
-    return [Patch(EpochCache, "truncate_from_end", truncate_from_end)]
+    return [Patch(LeaderEpochCache, "truncate_from_end", truncate_from_end)]
 
 
 @mutation("own", likely=TABLE)
@@ -67,13 +69,13 @@ def compaction_takes_the_newest_too() -> list[Patch]:
 @mutation("own")
 def accepts_a_sequence_twice() -> list[Patch]:
     """A retry of a batch that is in the log already is written again."""
-    original = ProducerState.check
+    original = ProducerStateManager.check
 
-    def check(self: ProducerState, batch: Batch) -> Written | None:
+    def check(self: ProducerStateManager, batch: Batch) -> BatchMetadata | None:
         original(self, batch)
         return None
 
-    return [Patch(ProducerState, "check", check)]
+    return [Patch(ProducerStateManager, "check", check)]
 
 
 @mutation("own")
@@ -91,10 +93,10 @@ def producer_state_survives_truncation() -> list[Patch]:
     """A batch that was cut is still taken for written: its retry is answered with an offset where it is
     not."""
 
-    def cut(self: ProducerState, log_end: int) -> bool:
+    def truncate_to(self: ProducerStateManager, log_end: int) -> bool:
         return True
 
-    return [Patch(ProducerState, "cut", cut)]
+    return [Patch(ProducerStateManager, "truncate_to", truncate_to)]
 
 
 # Crashes
@@ -159,10 +161,10 @@ def truncates_below_its_durable_recovery_point() -> list[Patch]:
     """The recovery point on disk is not lowered before the files are cut: after a crash what was cut looks
     lost."""
 
-    def lower_recovery_point(self: Log, offset: int) -> None:
-        self.recovery_point = min(self.recovery_point, offset)
+    def lower_recovery_point(log: Log, offset: int) -> None:
+        log.recovery_point = min(log.recovery_point, offset)
 
-    return [Patch(Log, "_lower_recovery_point", lower_recovery_point)]
+    return [Patch(truncation, "lower_recovery_point", lower_recovery_point)]
 
 
 @mutation("own (fsyncgate)", likely="disk_fault")
@@ -190,11 +192,12 @@ def begins_with_its_last_segments_after_a_crash() -> list[Patch]:
     """A log that was not closed begins with its last segment but one: whatever came before is given up."""
     original = recovery.load
 
-    def load(disk: Disk, files: Any, path: str, *rest: Any, log_start: int, **known: Any) -> Any:
-        bases = sorted(int(name[:20]) for name in disk.list_dir(path) if name.endswith(".log"))
+    def load(resources: LogResources, path: str, *rest: Any, log_start: int, **known: Any) -> Any:
+        names = resources.disk.list_dir(path)
+        bases = sorted(int(name[:20]) for name in names if name.endswith(".log"))
         if path.startswith(DATA) and not known["clean"] and len(bases) > 2:
             log_start = max(log_start, min(bases[-2], known["recovery_point"]))
-        return original(disk, files, path, *rest, log_start=log_start, **known)
+        return original(resources, path, *rest, log_start=log_start, **known)
 
     return [Patch(recovery, "load", load)]
 

@@ -25,8 +25,6 @@ from ottla.coordinators.transactions.transaction_shard import (
     EndTransaction,
     TransactionShard,
 )
-from ottla.log.producer_state import Marker, ProducerState
-from ottla.records.batch import Batch
 from ottla.sim.engine.patches import Patch, patched
 from ottla.sim.oracle.coverage import mark
 from ottla.sim.oracle.group_oracle import GroupOracle
@@ -75,7 +73,6 @@ def _transactions() -> list[Patch]:
     loaded, handle = TransactionShard.loaded, TransactionShard._handle
     fence_and_abort = TransactionShard._fence_and_abort
     abort_overdue, repeats_end = TransactionShard._abort_overdue, transaction_shard._repeats_end
-    check_epoch, check_marker = ProducerState._check_epoch, ProducerState.check_marker
 
     def was_loaded(self: TransactionShard, now: float) -> Effects:
         states = [each.state for each in self.transactions.values()]
@@ -111,28 +108,12 @@ def _transactions() -> list[Patch]:
             mark("end of a transaction repeated")
         return repeats
 
-    def epoch_checked(self: ProducerState, batch: Batch, producer: Any) -> None:
-        if batch.producer_epoch < producer.epoch and not batch.is_control:
-            mark("producer fenced by a partition")
-        check_epoch(self, batch, producer)
-
-    def marker_checked(
-        self: ProducerState, batch: Batch, marker: Marker, *, bumps_epoch: bool = False
-    ) -> None:
-        try:
-            check_marker(self, batch, marker, bumps_epoch=bumps_epoch)
-        except KafkaError:
-            mark("marker refused")
-            raise
-
     return [
         Patch(TransactionShard, "loaded", was_loaded),
         Patch(TransactionShard, "_handle", handled),
         Patch(TransactionShard, "_fence_and_abort", aborted),
         Patch(TransactionShard, "_abort_overdue", overdue),
         Patch(transaction_shard, "_repeats_end", end_repeats),
-        Patch(ProducerState, "_check_epoch", epoch_checked),
-        Patch(ProducerState, "check_marker", marker_checked),
     ]
 
 

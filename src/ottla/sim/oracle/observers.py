@@ -15,9 +15,7 @@ from ottla.broker.replication.alter_partition import IsrProposals
 from ottla.controller import partitions
 from ottla.controller.draft import Draft
 from ottla.controller.partitions import IsrProposal
-from ottla.log.log import Appended, Log
-from ottla.log.manager import LogManager
-from ottla.log.producer_state import ProducerState, Written
+from ottla.log.log import Appended
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import NO_LEADER, RECOVERING
 from ottla.raft.follower import Puller
@@ -27,11 +25,10 @@ from ottla.raft.raft import Raft
 from ottla.raft.roles import Event
 from ottla.raft.roles import Role as RaftRole
 from ottla.raft.snapshots import Download
-from ottla.records.batch import Batch, CorruptBatch
+from ottla.records.batch import CorruptBatch
 from ottla.replica.followers import Follower
 from ottla.replica.partition import Partition, Proposal
 from ottla.replica.sessions import FetchSession, SessionCache
-from ottla.sim.cluster.nodes import DATA
 from ottla.sim.engine.patches import Patch, patched
 from ottla.sim.oracle.coverage import mark
 from ottla.sim.oracle.group_observers import coordinators
@@ -47,7 +44,6 @@ def observed() -> AbstractContextManager[None]:
             *_decisions(),
             *_replicas(),
             *_clients(),
-            *_logs(),
             *_quorum(),
             *_proposals(),
             *coordinators(),
@@ -114,9 +110,7 @@ def _mark_election(was: PartitionImage, now: PartitionImage) -> None:
 
 def _replicas() -> list[Patch]:
     truncate, restart_within = Partition._truncate, Partition.restart_within
-    check_epoch, set_aside = Partition._check_epoch, LogManager.set_aside
-    mark_offline, start = LogManager.mark_offline, LogManager.start
-    follow = Partition.follow
+    check_epoch, follow = Partition._check_epoch, Partition.follow
     last_cut: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
 
     def truncated(self: Partition, diverging: tuple[int, int], leader_log_start: int) -> None:
@@ -155,36 +149,18 @@ def _replicas() -> list[Patch]:
             mark("older epoch refused" if older else "newer epoch refused")
         return error
 
-    def aside(self: LogManager, key: TopicPartition) -> str:
-        mark("log set aside")
-        return set_aside(self, key)
-
-    def offline(self: LogManager, directory: str, cause: Exception) -> None:
-        if directory not in self.offline_directories:
-            mark("log directory failed")
-        mark_offline(self, directory, cause)
-
-    def started(self: LogManager, *arguments: Any, **named: Any) -> None:
-        start(self, *arguments, **named)
-        if self.previous_broker_epoch >= 0:
-            mark("clean stop recognized")
-
     return [
         Patch(Partition, "_truncate", truncated),
         Patch(Partition, "follow", followed),
         Patch(Partition, "restart_within", restarted),
         Patch(Partition, "_check_epoch", epoch_checked),
-        Patch(LogManager, "set_aside", aside),
-        Patch(LogManager, "mark_offline", offline),
-        Patch(LogManager, "start", started),
     ]
 
 
 def _clients() -> list[Patch]:
     append, latest_offset = Partition.append, Partition.latest_offset
     not_committed, time_is_up = ParkedProduce.not_committed, ParkedProduce.time_is_up
-    check, create = ProducerState.check, SessionCache.create
-    begin_deleting = OffsetHandlers._begin_deleting
+    create, begin_deleting = SessionCache.create, OffsetHandlers._begin_deleting
 
     def begun(self: OffsetHandlers, topic: str, number: int, offset: int) -> tuple[Partition, int]:
         partition, target = begin_deleting(self, topic, number, offset)
@@ -215,12 +191,6 @@ def _clients() -> list[Patch]:
         mark("parked produce timed out")
         time_is_up(self)
 
-    def checked(self: ProducerState, batch: Batch) -> Written | None:
-        written = check(self, batch)
-        if written is not None:
-            mark("retry answered with its offset")
-        return written
-
     def created(
         self: SessionCache, *arguments: Any, **named: Any
     ) -> tuple[FetchSession, FetchSession | None]:
@@ -235,26 +205,8 @@ def _clients() -> list[Patch]:
         Patch(Partition, "latest_offset", latest),
         Patch(ParkedProduce, "not_committed", failed),
         Patch(ParkedProduce, "time_is_up", timed_out),
-        Patch(ProducerState, "check", checked),
         Patch(SessionCache, "create", created),
     ]
-
-
-def _logs() -> list[Patch]:
-    initialize, delete_old_segments = Log.__init__, Log.delete_old_segments
-
-    def initialized(self: Log, *arguments: Any, **named: Any) -> None:
-        initialize(self, *arguments, **named)
-        if self.bytes_cut_at_open and self.path.startswith(DATA):
-            mark("torn tail cut")
-
-    def deleted(self: Log, now_ms: int) -> int:
-        count = delete_old_segments(self, now_ms)
-        if count and self.path.startswith(DATA):
-            mark("records expired")
-        return count
-
-    return [Patch(Log, "__init__", initialized), Patch(Log, "delete_old_segments", deleted)]
 
 
 def _quorum() -> list[Patch]:
