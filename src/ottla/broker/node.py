@@ -49,7 +49,8 @@ from ottla.config.values import ConfigError, Listener
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import LogConfig
 from ottla.log.errors import WrongDirectory
-from ottla.log.manager import LOCK, LogManager, make_directory
+from ottla.log.log_directories import LOCK, make_directory
+from ottla.log.manager import LogManager
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import BROKER_RESOURCE
 from ottla.raft.format import (

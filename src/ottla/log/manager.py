@@ -1,20 +1,15 @@
-"""All logs of one broker, over one or several log directories.
+"""All logs of one broker, over one or several log directories: opening, creating, deleting, and failing.
 
-A directory is locked for one process and belongs to one node of one cluster (`meta.properties`). The logs
-in it are opened in order after a clean stop and recovered otherwise. A directory whose disk fails goes
-offline with its logs and the others live on; a single log that lost flushed data is kept out (`corrupt`)
-until the broker has a peer to rebuild it from.
+After a clean shutdown the logs are opened as they are, otherwise they are recovered. A directory whose disk fails goes
+offline with its logs, and the others go on. A single log that lost flushed data is kept out (`corrupt`) until the broker
+rebuilds it from another replica. The checkpoint files are kept by `offset_checkpoints`.
 """
 
 from __future__ import annotations
 
-import errno
 import re
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from posixpath import dirname
-from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.events import Events
@@ -30,104 +25,29 @@ from ottla.log.compaction import Compaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
 from ottla.log.log import DELETE_SUFFIX, NAME_BYTES_MAX, Log, directory_name
+from ottla.log.log_directories import (
+    DirectoryContents,
+    lock_directory,
+    read_contents,
+    read_properties,
+)
+from ottla.log.offset_checkpoints import CheckpointPlan, OffsetCheckpoints
+from ottla.log.removal import DeletedLogs, RemovalPlan
 from ottla.log.resources import LogResources
 from ottla.log.segment import OpenFiles
 from ottla.runtime.seams import Disk, File
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
 
-LOCK = ".lock"
 METADATA_TOPIC = "__cluster_metadata"
-"""The quorum's own log lies beside the others and belongs to it alone."""
+"""Its log may lie in the same directory. The quorum opens it, not this."""
 STRAY_SUFFIX = "-stray"
 OPEN_FILES_MAX = 512
-"""Fits the usual limit of 1,024 descriptors; a node that may open more should say so."""
+"""Fits the usual limit of 1,024 descriptors of a process."""
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
-
-
-def make_directory(disk: Disk, path: str) -> None:
-    """With all directories above it, their names on disk: nothing in them survives a power loss else."""
-    made = []
-    while not disk.is_dir(path):
-        made.append(path)
-        path = dirname(path) or "."
-    if made:
-        disk.make_dirs(made[0])
-    for each in made:
-        disk.flush_dir(dirname(each) or ".")
-
-
-Marks: TypeAlias = tuple[dict[TopicPartition, int], dict[TopicPartition, int]]
-"""The high watermarks of a directory, and the log starts that its files do not show."""
-
-
-@dataclass(slots=True)
-class Checkpoint:
-    """What is to be written of all logs' marks."""
-
-    disk: Disk
-    marks: dict[str, Marks] = field(default_factory=dict)
-    epochs: list[tuple[Log, Callable[[], None]]] = field(default_factory=list)
-    renewed: set[TopicPartition] = field(default_factory=set)
-    """Logs whose marks on disk may be those of a deleted one, until this is done."""
-    failures: dict[str, OSError] = field(default_factory=dict)
-    """By directory."""
-
-    def run(self) -> None:
-        for log, write in self.epochs:
-            try:
-                write()
-            except OSError as error:
-                if not log.gone:  # a log deleted meanwhile needs no checkpoint
-                    self.failures[log.directory] = error
-        for directory, (high_watermarks, log_starts) in self.marks.items():
-            for name, offsets in (
-                (checkpoints.LOG_STARTS, log_starts),
-                (checkpoints.HIGH_WATERMARKS, high_watermarks),
-            ):
-                try:
-                    checkpoints.write_offsets(self.disk, f"{directory}/{name}", offsets)
-                except OSError as error:
-                    self.failures[directory] = error
-
-
-@dataclass
-class Removal:
-    """Files of dropped segments and directories of deleted logs that are to go, each with its log directory."""
-
-    disk: Disk
-    files: dict[str, str] = field(default_factory=dict)
-    trees: dict[str, str] = field(default_factory=dict)
-    failures: dict[str, OSError] = field(default_factory=dict)
-    """By log directory."""
-
-    def __bool__(self) -> bool:
-        return bool(self.files or self.trees)
-
-    def run(self) -> None:
-        for remove, paths in ((self.disk.remove, self.files), (self.disk.remove_tree, self.trees)):
-            for path, directory in paths.items():
-                try:
-                    remove(path)
-                except FileNotFoundError:
-                    pass  # its log was deleted meanwhile, and has another name
-                except OSError as error:
-                    self.failures[directory] = error
-
-
-class _Found(NamedTuple):
-    """What a directory says of itself before anything in it is touched."""
-
-    properties: MetaProperties
-    clean_epoch: int | None
-    """Of the clean stop before this start; None if it was none."""
-    recovery_points: dict[TopicPartition, int]
-    high_watermarks: dict[TopicPartition, int]
-    log_starts: dict[TopicPartition, int]
-    cleaned: dict[TopicPartition, int]
 
 
 class LogManager:
@@ -161,25 +81,12 @@ class LogManager:
         self._events = events if events is not None else Events()
         self._resources = LogResources(disk, OpenFiles(disk, open_files_max), self._events)
         self._locks: dict[str, File] = {}
-        self._taken: dict[str, _Found] = {}
+        self._taken: dict[str, DirectoryContents] = {}
         self._is_open = False
         self._corrupt_in: dict[TopicPartition, str] = {}
-        self._doomed: dict[str, tuple[int, str]] = {}
-        """When the files of a deleted log go, and its directory, by path. A partition that comes back and goes
-        again before then has one path: its newer files take the place of the older."""
-        self._recovery_points: dict[str, dict[TopicPartition, int]] = {}
-        """As they lie on disk, by directory."""
-        self._cleaned: dict[str, dict[TopicPartition, int]] = {}
-        """How far logs are compacted, as it lies on disk, by directory. Each log that may have gaps has its
-        place there."""
-        self._marks: dict[str, Marks] = {}
-        """As they were written last."""
-        self._checkpointed: dict[str, set[TopicPartition]] = {}
-        """Whose marks lie on disk, by directory: possibly those of a log that is deleted by now."""
-        self._plan_under_way = False
-        self._renewed: set[TopicPartition] = set()
-        """Logs that took the place of deleted ones, whose marks may lie on disk still."""
-        self._stale_marks = False
+        """The directories of those in `corrupt`."""
+        self._deleted = DeletedLogs()
+        self._checkpoints = OffsetCheckpoints(disk, self.logs, self._corrupt_in)
 
     # Starting and stopping
 
@@ -203,40 +110,15 @@ class LogManager:
             self._unlock()
             raise
 
-    def _take(self, directory: str, cluster_id: str, node_id: int) -> _Found:
-        if self._disk.exists(directory) and not self._disk.is_dir(directory):
-            raise NotADirectoryError(errno.ENOTDIR, "it is not a directory", directory)
-        make_directory(self._disk, directory)
-        try:
-            self._locks[directory] = self._disk.lock(f"{directory}/{LOCK}")
-        except BlockingIOError as error:
-            raise WrongDirectory(directory, "another process uses it") from error
-        properties = MetaProperties(cluster_id, node_id, None)
-        path = f"{directory}/{checkpoints.META_PROPERTIES}"
-        if self._disk.exists(path):
-            properties = checkpoints.read_meta_properties(self._disk, path)
-        if properties.cluster_id != cluster_id:
-            raise WrongDirectory(
-                directory, f"it belongs to cluster {properties.cluster_id}, this is {cluster_id}"
-            )
-        if properties.node_id != node_id:
-            raise WrongDirectory(
-                directory, f"it belongs to node {properties.node_id}, this is {node_id}"
-            )
+    def _take(self, directory: str, cluster_id: str, node_id: int) -> DirectoryContents:
+        self._locks[directory] = lock_directory(self._disk, directory)
+        properties = read_properties(self._disk, directory, cluster_id, node_id)
         id = properties.directory_id
         if id is not None and any(
-            found.properties.directory_id == id for found in self._taken.values()
+            contents.properties.directory_id == id for contents in self._taken.values()
         ):
             raise WrongDirectory(directory, f"directory id {id} is there twice")
-        disk = self._disk
-        return _Found(
-            properties,
-            checkpoints.read_clean_shutdown(disk, f"{directory}/{checkpoints.CLEAN_SHUTDOWN}"),
-            checkpoints.read_offsets(disk, f"{directory}/{checkpoints.RECOVERY_POINTS}"),
-            checkpoints.read_offsets(disk, f"{directory}/{checkpoints.HIGH_WATERMARKS}"),
-            checkpoints.read_offsets(disk, f"{directory}/{checkpoints.LOG_STARTS}"),
-            checkpoints.read_cleaned(disk, f"{directory}/{checkpoints.CLEANED_OFFSETS}"),
-        )
+        return read_contents(self._disk, directory, properties)
 
     def start(
         self,
@@ -285,23 +167,16 @@ class LogManager:
     def _open_logs(
         self,
         directory: str,
-        found: _Found,
+        found: DirectoryContents,
         now_ms: int,
         config_of: Callable[[str], LogConfig] | None,
     ) -> None:
         recovery_points = found.recovery_points
-        self._recovery_points[directory] = recovery_points
-        self._cleaned[directory] = found.cleaned
-        self._marks[directory] = found.high_watermarks, found.log_starts
-        self._checkpointed[directory] = {
-            *recovery_points,
-            *found.high_watermarks,
-            *found.log_starts,
-        }
+        self._checkpoints.found(directory, found)
         for name in self._disk.list_dir(directory):
             path = f"{directory}/{name}"
             if name.endswith(DELETE_SUFFIX):
-                self._doomed[path] = now_ms, directory
+                self._deleted.add(path, now_ms, directory)
                 continue
             match = _PARTITION_DIRECTORY.fullmatch(name)
             if match is None or match[1] == METADATA_TOPIC or not self._disk.is_dir(path):
@@ -309,7 +184,7 @@ class LogManager:
             key = TopicPartition(match[1], int(match[2]))
             if key in self.logs or key in self.corrupt:
                 raise WrongDirectory(directory, f"{key} lies in two log directories")
-            # A log has a recovery point before its other marks count: see _forget_marks.
+            # Without a recovery point the other marks do not count: see OffsetCheckpoints.forget.
             is_marked = key in recovery_points
             high_watermark = found.high_watermarks.get(key, 0) if is_marked else 0
             try:
@@ -333,7 +208,7 @@ class LogManager:
                 continue
             log.set_high_watermark(high_watermark)
             if log.high_watermark < high_watermark:
-                self._high_watermark_falls(log, log.high_watermark)
+                self._checkpoints.high_watermark_falls(log, log.high_watermark)
             self._adopt(log)
 
     def _discarded_if_empty(self, path: str) -> bool:
@@ -401,7 +276,8 @@ class LogManager:
         if directory is None:
             directory = self._emptiest()
         try:
-            self._forget_marks(directory, key)
+            if self._checkpoints.forget(directory, key):
+                self.checkpoint()
         except OSError as error:
             self.mark_offline(directory, error)
             raise LogDirError(directory, error) from error
@@ -430,27 +306,12 @@ class LogManager:
         except LogDirError as error:
             self.mark_offline(error.directory, error.cause)
             raise
-        self._doomed[path] = now_ms + log.config.file_delete_delay_ms, log.directory
-
-    def _forget_marks(self, directory: str, key: TopicPartition) -> None:
-        """A new log must not begin with the marks of a deleted one of the same name. Its recovery point is gone at
-        once, and comes back when the other marks are its own; without one they do not count."""
-        if key in self._cleaned.get(directory, {}):
-            self._write_cleaned(directory, self._cleaned_without(directory, key))
-        if key not in self._checkpointed.get(directory, ()):
-            return
-        recovery_points = dict(self._recovery_points.get(directory, {}))
-        if recovery_points.pop(key, None) is not None:
-            self._write_recovery_points(directory, recovery_points)
-        self._renewed.add(key)
-        self._stale_marks = True
-        if not self._plan_under_way:
-            self.checkpoint()
+        self._deleted.add(path, now_ms + log.config.file_delete_delay_ms, log.directory)
 
     def _adopt(self, log: Log) -> None:
-        log.before_recovery_point_falls = self._recovery_point_falls
-        log.before_high_watermark_falls = self._high_watermark_falls
-        log.before_gaps = self._gaps_come
+        log.before_recovery_point_falls = self._checkpoints.recovery_point_falls
+        log.before_high_watermark_falls = self._checkpoints.high_watermark_falls
+        log.before_gaps = self._checkpoints.gaps_come
         log.on_unsettled = self._unsettled
         self.logs[log.key] = log
         self._unsettled(log)
@@ -515,9 +376,7 @@ class LogManager:
             log.close(clean=False)
         for key in [key for key, place in self._corrupt_in.items() if place == directory]:
             del self.corrupt[key], self._corrupt_in[key]
-        self._doomed = {
-            path: doomed for path, doomed in self._doomed.items() if doomed[1] != directory
-        }
+        self._deleted.forget(directory)
         if self._events:
             self._events.emit(LogDirectoryFailed(directory, str(cause), tuple(lost)))
         for callback in self.on_offline:
@@ -531,105 +390,16 @@ class LogManager:
         plan.run()
         self.checkpointed(plan)
 
-    def checkpoint_plan(self) -> Checkpoint:
-        """The same in two parts: `run` of the plan may be called in a thread, `checkpointed` afterwards.
-        Recovery points are written here and now, since nothing may delay one that has to fall."""
-        plan = Checkpoint(self._disk, renewed=set(self._renewed))
-        self._plan_under_way = True
-        self._stale_marks = False
-        for directory in self._online():
-            # A corrupt log keeps its own: a start that did not know what was flushed would cut it.
-            recovery_points = {
-                key: offset
-                for key, offset in self._recovery_points.get(directory, {}).items()
-                if self._corrupt_in.get(key) == directory
-            }
-            high_watermarks: dict[TopicPartition, int] = {}
-            log_starts: dict[TopicPartition, int] = {}
-            for key, log in self.logs.items():
-                if log.directory == directory:
-                    if key not in plan.renewed:
-                        recovery_points[key] = log.recovery_point
-                    high_watermarks[key] = log.high_watermark
-                    if log.log_start > log.segments[0].base:
-                        log_starts[key] = log.log_start
-            marks = (high_watermarks, log_starts)
-            if self._marks.get(directory) != marks:  # an idle broker leaves its disk alone
-                plan.marks[directory] = marks
-            self._checkpointed[directory] = {*recovery_points, *high_watermarks}
-            try:
-                self._write_recovery_points(directory, recovery_points)
-            except OSError as error:
-                plan.failures[directory] = error
-        for log in [log for log in self.logs.values() if log.epochs.dirty]:
-            write = log.epochs_plan()
-            if write is not None:
-                plan.epochs.append((log, write))
-        return plan
+    def checkpoint_plan(self) -> CheckpointPlan:
+        """The same in two parts: `run` of the plan may be called in a thread, then `checkpointed`."""
+        return self._checkpoints.plan(self._online())
 
-    def checkpointed(self, plan: Checkpoint) -> None:
-        self._plan_under_way = False
-        for log, _ in plan.epochs:
-            log.epochs_written()
-        self._marks.update(plan.marks)
+    def checkpointed(self, plan: CheckpointPlan) -> None:
+        self._checkpoints.carried_out(plan)
         for directory, error in plan.failures.items():
             self.mark_offline(directory, error)
-        self._renewed -= plan.renewed
-        if self._stale_marks or plan.renewed & self.logs.keys():
+        if self._checkpoints.needs_another(plan):
             self.checkpoint()
-
-    def _write_recovery_points(
-        self, directory: str, recovery_points: dict[TopicPartition, int]
-    ) -> None:
-        if self._recovery_points.get(directory) != recovery_points:
-            path = f"{directory}/{checkpoints.RECOVERY_POINTS}"
-            checkpoints.write_offsets(self._disk, path, recovery_points)
-            self._recovery_points[directory] = recovery_points
-
-    def _recovery_point_falls(self, log: Log, offset: int) -> None:
-        lowered = dict(self._recovery_points.get(log.directory, {}))
-        if lowered.get(log.key, 0) > offset:
-            lowered[log.key] = offset
-            self._write_recovery_points(log.directory, lowered)
-        if log.cleaned is not None:
-            self.checkpoint_cleaned(log)
-
-    def _high_watermark_falls(self, log: Log, offset: int) -> None:
-        high_watermarks, log_starts = self._marks.get(log.directory, ({}, {}))
-        if high_watermarks.get(log.key, 0) > offset:
-            lowered = {**high_watermarks, log.key: offset}
-            path = f"{log.directory}/{checkpoints.HIGH_WATERMARKS}"
-            checkpoints.write_offsets(self._disk, path, lowered)
-            self._marks[log.directory] = lowered, log_starts
-        # A plan that is under way may write the old one after this.
-        self._stale_marks |= self._plan_under_way
-
-    def _gaps_come(self, log: Log) -> None:
-        recovery_points = self._recovery_points.get(log.directory, {})
-        if recovery_points.get(log.key, 0) < log.recovery_point:
-            recovery_points = {**recovery_points, log.key: log.recovery_point}
-            self._write_recovery_points(log.directory, recovery_points)
-        self.checkpoint_cleaned(log)
-
-    def checkpoint_cleaned(self, log: Log) -> None:
-        """Make durable how far the log is compacted, and with that that it may have gaps."""
-        assert log.cleaned is not None, log
-        cleaned = self._cleaned.get(log.directory, {})
-        if cleaned.get(log.key) != log.cleaned:
-            others = self._cleaned_without(log.directory, log.key)
-            self._write_cleaned(log.directory, {**others, log.key: log.cleaned})
-
-    def _cleaned_without(self, directory: str, key: TopicPartition) -> dict[TopicPartition, int]:
-        """What is on disk, without this log and those that are gone."""
-        return {
-            other: offset
-            for other, offset in self._cleaned.get(directory, {}).items()
-            if other != key and (other in self.logs or other in self.corrupt)
-        }
-
-    def _write_cleaned(self, directory: str, cleaned: dict[TopicPartition, int]) -> None:
-        checkpoints.write_offsets(self._disk, f"{directory}/{checkpoints.CLEANED_OFFSETS}", cleaned)
-        self._cleaned[directory] = cleaned
 
     def next_compaction(
         self, now_ms: int, keys_max: int, busy: Collection[Log] = ()
@@ -646,7 +416,7 @@ class LogManager:
     def compacted(self, log: Log, compaction: Compaction) -> None:
         log.cleaned = compaction.cleaned_up_to
         try:
-            self.checkpoint_cleaned(log)
+            self._checkpoints.write_cleaned_of(log)
         except OSError as error:
             self.mark_offline(log.directory, error)
             return
@@ -677,19 +447,16 @@ class LogManager:
                 dropped[key] = count
         return dropped
 
-    def removal_plan(self, now_ms: int) -> Removal:
-        """What has been dropped or deleted for long enough. `run` of the plan may be called in a thread, `removed`
-        afterwards."""
-        plan = Removal(self._disk)
+    def removal_plan(self, now_ms: int) -> RemovalPlan:
+        """The files of dropped segments and deleted logs whose delay is over. `run` of the plan may be called in a thread,
+        then `removed`."""
+        plan = RemovalPlan(self._disk)
         for log in self.logs.values():
             if log.failed is None:
                 plan.files.update(dict.fromkeys(log.doomed_by(now_ms), log.directory))
-        for path, (due, directory) in list(self._doomed.items()):
-            if due <= now_ms:
-                del self._doomed[path]
-                plan.trees[path] = directory
+        plan.trees = self._deleted.take_due(now_ms)
         return plan
 
-    def removed(self, plan: Removal) -> None:
+    def removed(self, plan: RemovalPlan) -> None:
         for directory, error in plan.failures.items():
             self.mark_offline(directory, error)

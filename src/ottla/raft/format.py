@@ -18,7 +18,7 @@ from ottla.log.checkpoints import (
     read_offsets,
     write_meta_properties,
 )
-from ottla.log.manager import make_directory
+from ottla.log.log_directories import make_directory
 from ottla.metadata.features import DEFAULT_LEVELS
 from ottla.metadata.records import FeatureLevelRecord, Record
 from ottla.raft.quorum_state import QuorumStateFile
