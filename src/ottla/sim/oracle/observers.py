@@ -10,7 +10,6 @@ from typing import Any
 
 from ottla.broker.apis.offsets import OffsetHandlers
 from ottla.broker.apis.produce import ParkedProduce
-from ottla.broker.cluster.raft_driver import Quorum
 from ottla.broker.replication.alter_partition import IsrProposals
 from ottla.controller import partitions
 from ottla.controller.draft import Draft
@@ -18,15 +17,7 @@ from ottla.controller.partitions import IsrProposal
 from ottla.log.log import Appended, Log
 from ottla.log.manager import LogManager
 from ottla.log.producer_state import ProducerState, Written
-from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
-from ottla.metadata.records import NO_LEADER, RECOVERING
-from ottla.raft.follower import Puller
-from ottla.raft.journal import Diverges, Journal
-from ottla.raft.messages import Vote
-from ottla.raft.raft import Raft
-from ottla.raft.roles import Event
-from ottla.raft.roles import Role as RaftRole
-from ottla.raft.snapshots import Download
+from ottla.metadata.image import TopicImage
 from ottla.records.batch import Batch, CorruptBatch
 from ottla.replica.followers import Follower
 from ottla.replica.partition import Partition, Proposal
@@ -35,7 +26,6 @@ from ottla.sim.cluster.nodes import DATA
 from ottla.sim.engine.patches import Patch, patched
 from ottla.sim.oracle.coverage import mark
 from ottla.sim.oracle.group_observers import coordinators
-from ottla.sim.oracle.replica_checker import Checkers
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition
 from ottla.wire.types import TopicPartition
@@ -44,72 +34,13 @@ from ottla.wire.types import TopicPartition
 def observed() -> AbstractContextManager[None]:
     return patched(
         [
-            *_decisions(),
             *_replicas(),
             *_clients(),
             *_logs(),
-            *_quorum(),
             *_proposals(),
             *coordinators(),
         ]
     )
-
-
-def _decisions() -> list[Patch]:
-    """As they are committed."""
-    check_decision, check_decisions = Checkers._check_decision, Checkers._check_decisions
-    fenced: set[tuple[int, int]] = set()
-    deleted: set[str] = set()
-
-    def decision(
-        self: Checkers,
-        node: int,
-        key: TopicPartition,
-        was: PartitionImage,
-        now: PartitionImage,
-        image: MetadataImage,
-    ) -> None:
-        if now.leader == NO_LEADER != was.leader:
-            mark("no leader")
-        elif now.leader != was.leader:
-            _mark_election(was, now)
-        if set(now.elr) - set(was.elr):
-            mark("in the ELR")
-        if (was.adding or was.removing) and not (now.adding or now.removing):
-            original = [replica for replica in was.replicas if replica not in was.adding]
-            mark("reassignment cancelled" if list(now.replicas) == original else "reassigned")
-        check_decision(self, node, key, was, now, image)
-
-    def decisions(
-        self: Checkers, node: int, before: MetadataImage, after: MetadataImage, delta: Delta
-    ) -> None:
-        if any(name in deleted and name not in before.topics for name in after.topics):
-            mark("topic made anew")
-        deleted.update(topic.name for topic in delta.deleted_topics)
-        for id in delta.changed_brokers:
-            was, now = before.brokers.get(id), after.brokers.get(id)
-            if was is None or now is None or was.epoch != now.epoch or was.fenced == now.fenced:
-                continue
-            if now.fenced:
-                fenced.add((id, now.epoch))
-            elif (id, now.epoch) in fenced:
-                mark("fenced and back")
-        check_decisions(self, node, before, after, delta)
-
-    return [
-        Patch(Checkers, "_check_decision", decision),
-        Patch(Checkers, "_check_decisions", decisions),
-    ]
-
-
-def _mark_election(was: PartitionImage, now: PartitionImage) -> None:
-    if now.leader in was.isr:
-        if now.isr == was.isr:
-            mark("leader moved in sync")
-    elif now.leader in was.elr:
-        mark("leader from the ELR")
-    elif now.leader_recovery_state == RECOVERING:
-        mark("last known leader" if now.leader in was.last_known_elr else "unclean election")
 
 
 def _replicas() -> list[Patch]:
@@ -255,47 +186,6 @@ def _logs() -> list[Patch]:
         return count
 
     return [Patch(Log, "__init__", initialized), Patch(Log, "delete_old_segments", deleted)]
-
-
-def _quorum() -> list[Patch]:
-    grants, tick, truncate = Raft._grants, Raft.tick, Puller._truncate
-    install, fail_appends = Journal.install, Quorum._fail_appends
-
-    def granted(self: Raft, request: Vote) -> bool:
-        given = grants(self, request)
-        if not given:
-            mark("pre-vote rejected" if request.pre_vote else "vote rejected")
-        return given
-
-    def ticked(self: Raft, now: float) -> None:
-        led = self.role is RaftRole.LEADER
-        tick(self, now)
-        if led and self.role is RaftRole.RESIGNED:
-            mark("quorum leader gave up")
-
-    def truncated(self: Puller, diverges: Diverges) -> list[Event]:
-        events = truncate(self, diverges)
-        if events:
-            mark("metadata truncated")
-        return events
-
-    def installed(self: Journal, download: Download) -> Any:
-        content = install(self, download)
-        mark("snapshot fetched")
-        return content
-
-    def failed(self: Quorum, error: Exception) -> None:
-        if self._appends:
-            mark("decisions lost")
-        fail_appends(self, error)
-
-    return [
-        Patch(Raft, "_grants", granted),
-        Patch(Raft, "tick", ticked),
-        Patch(Puller, "_truncate", truncated),
-        Patch(Journal, "install", installed),
-        Patch(Quorum, "_fail_appends", failed),
-    ]
 
 
 def _proposals() -> list[Patch]:
