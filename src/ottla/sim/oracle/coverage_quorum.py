@@ -1,8 +1,9 @@
-"""Rare states of the metadata quorum, marked by what its nodes emit."""
+"""Rare states of the metadata quorum and its controller, marked by the events of the nodes."""
 
 from __future__ import annotations
 
 from ottla.events import Event
+from ottla.events.controller import IsrProposalRefused
 from ottla.events.quorum import (
     DecisionsLost,
     MetadataTruncated,
@@ -27,3 +28,5 @@ def mark_quorum(node: SimNode, event: Event) -> None:
             mark("snapshot fetched")
         case DecisionsLost():
             mark("decisions lost")
+        case IsrProposalRefused(restarted=restarted) if restarted:
+            mark("restarted member refused")

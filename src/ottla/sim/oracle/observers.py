@@ -11,13 +11,9 @@ from typing import Any
 from ottla.broker.apis.offsets import OffsetHandlers
 from ottla.broker.apis.produce import ParkedProduce
 from ottla.broker.replication.alter_partition import IsrProposals
-from ottla.controller import partitions
-from ottla.controller.draft import Draft
-from ottla.controller.partitions import IsrProposal
 from ottla.log.log import Appended, Log
 from ottla.log.manager import LogManager
 from ottla.log.producer_state import ProducerState, Written
-from ottla.metadata.image import TopicImage
 from ottla.records.batch import Batch, CorruptBatch
 from ottla.replica.followers import Follower
 from ottla.replica.partition import Partition, Proposal
@@ -189,7 +185,7 @@ def _logs() -> list[Patch]:
 
 
 def _proposals() -> list[Patch]:
-    decided, error_of = IsrProposals._decided, partitions._proposal_error
+    decided = IsrProposals._decided
     maybe_expand_isr = Partition._maybe_expand_isr
 
     def considered(self: Partition, now: float, fetching: Follower | None = None) -> None:
@@ -210,21 +206,7 @@ def _proposals() -> list[Patch]:
             mark("ISR expansion refused" if grows else "ISR shrink refused")
         return decided(self, partition, proposal, result, now)
 
-    def proposal_error(
-        draft: Draft, broker_id: int, topic: TopicImage | None, proposal: IsrProposal
-    ) -> ErrorCode:
-        error = error_of(draft, broker_id, topic, proposal)
-        if error is ErrorCode.INELIGIBLE_REPLICA:
-            known = draft.image.brokers
-            if any(
-                draft.image.is_alive(member) and epoch not in (known[member].epoch, -1)
-                for member, epoch in proposal.isr
-            ):
-                mark("restarted member refused")
-        return error
-
     return [
         Patch(Partition, "_maybe_expand_isr", considered),
         Patch(IsrProposals, "_decided", answered),
-        Patch(partitions, "_proposal_error", proposal_error),
     ]
