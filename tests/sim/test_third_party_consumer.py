@@ -14,6 +14,7 @@ import pytest
 
 from ottla.sim import World, borrowed_time
 from ottla.sim.cluster.nodes import BROKER_PORT
+from ottla.sim.oracle.coverage_quorum import mark_quorum
 from ottla.sim.oracle.coverage_storage import storage_coverage
 from ottla.sim.oracle.observers import observed
 from ottla.sim.run.scenario import Options, Scenario
@@ -89,6 +90,7 @@ def run(seed: int) -> tuple[str, int]:
     with World(seed) as world, borrowed_time(world):
         scenario = WithGuest(world, options)
         scenario.cluster.subscribe(storage_coverage)
+        scenario.cluster.subscribe(mark_quorum)
         with observed():
             scenario.run()
         assert not any(ledger.losses for ledger in scenario.checkers.ledgers.values())

@@ -14,7 +14,8 @@ from uuid import UUID
 
 from ottla.controller.draft import Draft
 from ottla.controller.elections import PartitionAssignment
-from ottla.controller.states import BrokerState, broker_state
+from ottla.controller.states import BrokerControlState, broker_state
+from ottla.events.controller import BrokerFenced, BrokerUnfenced, FenceCause
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import (
     DIRECTORY_LOST,
@@ -108,7 +109,7 @@ class Sessions(dict[int, Session]):
         sessions = cls()
         for broker in image.brokers.values():
             sessions[broker.id] = Session(broker.epoch, image.offset, now)
-            if broker_state(broker) is BrokerState.SHUTTING_DOWN:
+            if broker_state(broker) is BrokerControlState.SHUTTING_DOWN:
                 sessions[broker.id].shutdown_offset = image.offset
         return sessions
 
@@ -157,6 +158,8 @@ def register(draft: Draft, request: Registration, sessions: Sessions, now: float
         epoch = existing.epoch
     else:
         _leave_previous_life(draft, request, existing)
+        if existing and not existing.fenced:
+            draft.events.append(BrokerFenced(existing.id, existing.epoch, FenceCause.RESTARTED))
     record = RegisterBrokerRecord(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation,
@@ -280,25 +283,25 @@ def heartbeat(draft: Draft, beat: Heartbeat, sessions: Sessions, now: float) -> 
     has_a_disk = any(directory not in beat.offline_log_dirs for directory in broker.directories)
 
     match broker_state(broker):
-        case BrokerState.FENCED:
+        case BrokerControlState.FENCED:
             may_stop = beat.want_shutdown
             stays = not (beat.want_fence or beat.want_shutdown or broker.in_controlled_shutdown)
             if stays and caught_up and has_a_disk:
                 _unfence(draft, broker)
-        case BrokerState.ACTIVE:
+        case BrokerControlState.ACTIVE:
             may_stop = beat.want_shutdown and (beat.want_fence or not draft.leads_any(broker.id))
             if beat.want_fence or may_stop:
-                fence(draft, [broker.id])
+                fence(draft, [broker.id], FenceCause.SHUT_DOWN if may_stop else FenceCause.ASKED)
             elif beat.want_shutdown:
                 _begin_shutdown(draft, broker)
                 session.shutdown_offset = draft.image.offset
-        case BrokerState.SHUTTING_DOWN:
+        case BrokerControlState.SHUTTING_DOWN:
             assert session.shutdown_offset is not None, "it began by a record"
             may_stop = not draft.leads_any(broker.id) and sessions.everyone_has_applied(
                 draft.image, session.shutdown_offset
             )
             if may_stop:
-                fence(draft, [broker.id])
+                fence(draft, [broker.id], FenceCause.SHUT_DOWN)
     if may_stop:
         session.heard = False  # its next life need not wait for the end of this session
     if beat.offline_log_dirs:
@@ -313,16 +316,18 @@ def heartbeat(draft: Draft, beat: Heartbeat, sessions: Sessions, now: float) -> 
     }
 
 
-def fence(draft: Draft, broker_ids: Sequence[int]) -> None:
+def fence(draft: Draft, broker_ids: Sequence[int], cause: FenceCause) -> None:
     """All of them, and every partition they touch, in one batch (P32)."""
     gone = frozenset(broker_ids)
     draft.change_where(lambda partition: not gone.isdisjoint(partition.isr), leaving=gone)
     brokers = [draft.image.brokers[broker_id] for broker_id in broker_ids]
     draft.add([_registration_change(broker, fenced=FENCE) for broker in brokers])
+    draft.events += [BrokerFenced(broker.id, broker.epoch, cause) for broker in brokers]
 
 
 def _unfence(draft: Draft, broker: BrokerImage) -> None:
     draft.add([_registration_change(broker, fenced=UNFENCE)])
+    draft.events.append(BrokerUnfenced(broker.id, broker.epoch))
     draft.elect_where_leaderless()
 
 
@@ -340,7 +345,7 @@ def _take_directories_offline(draft: Draft, beat: Heartbeat) -> None:
         return
     if not online:
         if not broker.fenced:
-            fence(draft, [broker.id])
+            fence(draft, [broker.id], FenceCause.NO_DISK)
         return
     changes = [
         draft.change(topic, index, leaving=[broker.id])

@@ -1,14 +1,13 @@
-"""The active controller's brain: commands in, metadata records out.
+"""The rules of the active controller: commands in, metadata records out.
 
 `Controller` holds the newest metadata image *including records that it wrote and that are not committed
 yet*, so that commands may follow each other without waiting for the log. Each command is decided in one
-go and returns a `Decision`: the records to append as one atomic batch, and the answer to give once that
+go and returns a `ControllerResult`: the records to append as one atomic batch, and the answer to give once that
 batch is committed (P34). The commands themselves stand in modules by theme: `brokers`, `partitions`,
 `reassignments`, `topics`, `configs`, `quotas`, `features`.
 
-It is pure: no clock, no log, no network. Whoever owns it appends the records in the order of the
-decisions, at the offsets it was told; if that fails, leadership is lost and `deactivate` forgets
-everything that was not committed.
+It is pure: no clock, no log, no network. Whoever owns it appends the records of each decision before it asks for the
+next one. If that fails, leadership is lost and `deactivate` forgets everything that was not committed.
 """
 
 from __future__ import annotations
@@ -30,12 +29,13 @@ from ottla.controller import (
 )
 from ottla.controller.brokers import Assignment, Heartbeat, Registration, Sessions
 from ottla.controller.configs import ConfigChanges
-from ottla.controller.draft import ControllerConfig, Decision, Draft
+from ottla.controller.draft import ControllerConfig, ControllerResult, Draft
 from ottla.controller.features import FeatureUpdate
 from ottla.controller.partitions import ElectionType, IsrProposal
 from ottla.controller.quotas import QuotaChanges
 from ottla.controller.reassignments import WishedReplicas
 from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited
+from ottla.events.controller import FenceCause
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import (
     BROKER_RESOURCE,
@@ -65,21 +65,28 @@ class _Timers:
 
 
 class Controller:
-    def __init__(self, config: ControllerConfig, random: Random) -> None:
+    def __init__(
+        self, config: ControllerConfig, random: Random, next_offset: Callable[[], int]
+    ) -> None:
+        """`next_offset` is where the next batch will begin in the metadata log."""
         self.config = config
         self._random = random
         self._image: MetadataImage | None = None
         self._epoch = -1
         self._sessions = Sessions()
         self._timers = _Timers(0.0, 0.0, 0.0, 0.0)
-        self.next_offset = 0
-        """Where the next batch will begin in the metadata log."""
+        self._next_offset = next_offset
 
     # Becoming and ceasing to be active
 
     @property
     def active(self) -> bool:
         return self._image is not None
+
+    @property
+    def epoch(self) -> int:
+        """In which it is, or was last, active."""
+        return self._epoch
 
     @property
     def image(self) -> MetadataImage:
@@ -91,7 +98,6 @@ class Controller:
         assert not self.active
         assert epoch > self._epoch, "an epoch has one active controller, once"
         self._image, self._epoch = image, epoch
-        self.next_offset = image.offset + 1
         self._sessions = Sessions.after_failover(image, now)
         self._timers = _Timers(
             no_op=now + self.config.idle_interval,
@@ -104,7 +110,7 @@ class Controller:
         self._image = None
         self._sessions = Sessions()
 
-    def bootstrap(self, levels: Sequence[Record]) -> Decision:
+    def bootstrap(self, levels: Sequence[Record]) -> ControllerResult:
         """The first records of a new cluster: its feature levels, and the cluster-wide minimum ISR that
         every node must agree on."""
         minimum = ConfigRecord(
@@ -123,18 +129,18 @@ class Controller:
 
     # Brokers and controllers
 
-    def register_broker(self, request: Registration, now: float) -> Decision:
+    def register_broker(self, request: Registration, now: float) -> ControllerResult:
         return self._decide(lambda draft: brokers.register(draft, request, self._sessions, now))
 
-    def heartbeat(self, beat: Heartbeat, now: float) -> Decision:
+    def heartbeat(self, beat: Heartbeat, now: float) -> ControllerResult:
         return self._decide(lambda draft: brokers.heartbeat(draft, beat, self._sessions, now))
 
-    def unregister_broker(self, broker_id: int) -> Decision:
+    def unregister_broker(self, broker_id: int) -> ControllerResult:
         return self._decide(lambda draft: brokers.unregister(draft, broker_id, self._sessions))
 
     def assign_directories(
         self, broker_id: int, broker_epoch: int, assignments: Sequence[Assignment]
-    ) -> Decision:
+    ) -> ControllerResult:
         return self._decide(
             lambda draft: brokers.assign_directories(draft, broker_id, broker_epoch, assignments)
         )
@@ -145,7 +151,7 @@ class Controller:
         incarnation: UUID,
         endpoints: tuple[Endpoint, ...],
         ranges: tuple[FeatureRange, ...],
-    ) -> Decision:
+    ) -> ControllerResult:
         return self._decide(
             lambda draft: brokers.register_controller(
                 draft, controller_id, incarnation, endpoints, ranges
@@ -159,14 +165,14 @@ class Controller:
             session.heard = False
             session.reconnect_by = now + self.config.reconnect_grace
 
-    def broker_unreachable(self, broker_id: int, epoch: int) -> Decision:
+    def broker_unreachable(self, broker_id: int, epoch: int) -> ControllerResult:
         """Nobody listens at its address: its process is gone. Fenced at once, unless it was heard since."""
 
         def decide(draft: Draft) -> dict[str, Any]:
             broker = draft.image.brokers.get(broker_id)
             known = broker is not None and broker.epoch == epoch and not broker.fenced
             if known and not self._sessions[broker_id].heard:
-                brokers.fence(draft, [broker_id])
+                brokers.fence(draft, [broker_id], FenceCause.UNREACHABLE)
             return {}
 
         return self._decide(decide)
@@ -183,26 +189,26 @@ class Controller:
 
     def alter_partitions(
         self, broker_id: int, broker_epoch: int, proposals: Sequence[IsrProposal]
-    ) -> Decision:
+    ) -> ControllerResult:
         return self._decide(
             lambda draft: partitions.alter_partitions(draft, broker_id, broker_epoch, proposals)
         )
 
     def elect_leaders(
         self, kind: ElectionType, wanted: Sequence[tuple[str, int]] | None
-    ) -> Decision:
+    ) -> ControllerResult:
         return self._decide(lambda draft: partitions.elect_leaders(draft, kind, wanted))
 
     def alter_reassignments(
         self, wanted: Sequence[WishedReplicas], *, allow_factor_change: bool = True
-    ) -> Decision:
+    ) -> ControllerResult:
         return self._decide(
             lambda draft: reassignments.alter(
                 draft, wanted, allow_factor_change=allow_factor_change
             )
         )
 
-    def list_reassignments(self, wanted: Sequence[tuple[str, int]] | None) -> Decision:
+    def list_reassignments(self, wanted: Sequence[tuple[str, int]] | None) -> ControllerResult:
         return self._decide(lambda draft: reassignments.ongoing(draft, wanted))
 
     # Topics
@@ -213,14 +219,14 @@ class Controller:
         *,
         validate_only: bool = False,
         permit: Permit = unlimited,
-    ) -> Decision:
+    ) -> ControllerResult:
         return self._decide(
             lambda draft: topics.create_topics(draft, wanted, self._random, permit), validate_only
         )
 
     def delete_topics(
         self, names: Sequence[str], ids: Sequence[UUID], *, permit: Permit = unlimited
-    ) -> Decision:
+    ) -> ControllerResult:
         return self._decide(lambda draft: topics.delete_topics(draft, names, ids, permit))
 
     def create_partitions(
@@ -229,7 +235,7 @@ class Controller:
         *,
         validate_only: bool = False,
         permit: Permit = unlimited,
-    ) -> Decision:
+    ) -> ControllerResult:
         return self._decide(
             lambda draft: topics.create_partitions(draft, wanted, permit), validate_only
         )
@@ -238,25 +244,25 @@ class Controller:
 
     def alter_client_quotas(
         self, wanted: Sequence[QuotaChanges], *, validate_only: bool = False
-    ) -> Decision:
+    ) -> ControllerResult:
         return self._decide(lambda draft: quotas.alter(draft, wanted), validate_only)
 
     def update_features(
         self, wanted: Sequence[FeatureUpdate], *, validate_only: bool = False
-    ) -> Decision:
+    ) -> ControllerResult:
         return self._decide(lambda draft: features.update(draft, wanted), validate_only)
 
     def alter_configs(
         self, wanted: Sequence[ConfigChanges], *, validate_only: bool = False
-    ) -> Decision:
+    ) -> ControllerResult:
         return self._decide(lambda draft: configs.alter(draft, wanted), validate_only)
 
     def incremental_alter_configs(
         self, wanted: Sequence[ConfigChanges], *, validate_only: bool = False
-    ) -> Decision:
+    ) -> ControllerResult:
         return self._decide(lambda draft: configs.incremental_alter(draft, wanted), validate_only)
 
-    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Decision:
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ControllerResult:
         def decide(draft: Draft) -> dict[str, Any]:
             draft.broker(broker_id, broker_epoch)
             first = draft.image.next_producer_id
@@ -281,7 +287,7 @@ class Controller:
 
     # Time
 
-    def tick(self, now: float) -> Decision:
+    def tick(self, now: float) -> ControllerResult:
         """Whatever is due: sessions that ended (all in one batch, P32), unclean elections, leader
         balance, a no-op record so that an idle log still shows how far everyone has come."""
         return self._decide(lambda draft: self._tick(draft, now))
@@ -295,7 +301,7 @@ class Controller:
         timers.last_tick = now
         stale = self._sessions.stale(draft.image, now, config.session_timeout)
         if stale:
-            brokers.fence(draft, stale)
+            brokers.fence(draft, stale, FenceCause.SESSION_OVER)
             for broker_id in stale:
                 self._sessions[broker_id].heard = False
         if now >= timers.unclean:
@@ -332,13 +338,12 @@ class Controller:
 
     def _decide(
         self, command: Callable[[Draft], dict[str, Any]], validate_only: bool = False
-    ) -> Decision:
+    ) -> ControllerResult:
         """Run a command on a draft. A command that raises, or only validates, leaves no trace."""
-        draft = Draft(self._active_image(), self.config, self._epoch, self.next_offset)
+        draft = Draft(self._active_image(), self.config, self._epoch, self._next_offset())
         response = command(draft)
         if validate_only:
-            return Decision([], response)
-        decision = draft.finish(response)
+            return ControllerResult([], response)
+        result = draft.finish(response)
         self._image = draft.image
-        self.next_offset += len(decision.records)
-        return decision
+        return result

@@ -16,6 +16,7 @@ from uuid import UUID
 from ottla.controller.elections import Election, PartitionAssignment, Rules, change
 from ottla.controller.placement import PlaceableBroker
 from ottla.controller.states import check_edges
+from ottla.events import Event
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import (
     BROKER_RESOURCE,
@@ -37,12 +38,13 @@ RECORDS_PER_COMMAND_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """What a command decided: records for the log (one atomic batch; none if nothing changes), and the
-    fields of the answer, due when they are committed."""
+class ControllerResult:
+    """What a command decided: records for the log (one atomic batch; none if nothing changes), the fields of the answer,
+    due when they are committed, and what there is to say about the decision."""
 
     records: list[Record]
     response: dict[str, Any] = field(default_factory=dict)
+    events: Sequence[Event] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Draft:
         self.offset = offset
         """Where the batch will begin in the log."""
         self.records: list[Record] = []
+        self.events: list[Event] = []
         self._epoch = epoch
         self._brokers: dict[int, None] = {}
         self._partitions: dict[tuple[UUID, int], None] = {}
@@ -108,9 +111,9 @@ class Draft:
                 ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
             )
 
-    def finish(self, response: dict[str, Any]) -> Decision:
+    def finish(self, response: dict[str, Any]) -> ControllerResult:
         check_edges(self.before, self.image, self._brokers, self._partitions)
-        return Decision(self.records, response)
+        return ControllerResult(self.records, response, self.events)
 
     # Brokers
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ottla.controller.draft import Draft
 from ottla.controller.elections import Election
+from ottla.events.controller import IsrProposalRefused
 from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.metadata.records import (
     LEADER_UNCHANGED,
@@ -62,6 +63,8 @@ def alter_partitions(
             record = draft.change(topic, proposal.index, isr=isr, recovery=proposal.recovery)
             changes[key] = record
             answer |= _state_after(topic.partitions[proposal.index], record)
+        if error:
+            draft.events.append(_refusal(draft, broker_id, topic, proposal, error))
         answers.setdefault(proposal.topic_id, []).append(answer)
     draft.add([record for record in changes.values() if record is not None])
     topics = [{"topic_id": topic_id, "partitions": rows} for topic_id, rows in answers.items()]
@@ -107,6 +110,31 @@ def _proposal_error(
     if not all(_may_be_in_sync(draft, member, epoch) for member, epoch in proposal.isr):
         return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE
+
+
+def _refusal(
+    draft: Draft,
+    broker_id: int,
+    topic: TopicImage | None,
+    proposal: IsrProposal,
+    error: ErrorCode,
+) -> IsrProposalRefused:
+    image = draft.image
+    restarted = [
+        member
+        for member, epoch in proposal.isr
+        if image.is_alive(member) and not _may_be_in_sync(draft, member, epoch)
+    ]
+    return IsrProposalRefused(
+        None if topic is None else topic.name,
+        proposal.index,
+        broker_id,
+        proposal.leader_epoch,
+        proposal.partition_epoch,
+        tuple(member for member, _ in proposal.isr),
+        error,
+        tuple(restarted) if error is ErrorCode.INELIGIBLE_REPLICA else (),
+    )
 
 
 def _is_sensible(partition: PartitionImage, proposal: IsrProposal) -> bool:

@@ -15,7 +15,7 @@ from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from ottla.metadata.records import NO_LEADER, RECOVERING
 
 
-class BrokerState(Enum):
+class BrokerControlState(Enum):
     UNREGISTERED = "unknown to the cluster"
     FENCED = "registered; leads nothing, is in no ISR"
     ACTIVE = "may lead and be in sync"
@@ -39,9 +39,9 @@ class ReplicaState(Enum):
     OUT_OF_SYNC = "catching up, or its broker is away"
 
 
-_B, _P, _R = BrokerState, PartitionState, ReplicaState
+_B, _P, _R = BrokerControlState, PartitionState, ReplicaState
 
-BROKER_EDGES: Mapping[tuple[BrokerState, BrokerState], str] = {
+BROKER_EDGES: Mapping[tuple[BrokerControlState, BrokerControlState], str] = {
     (_B.UNREGISTERED, _B.FENCED): "it registers",
     (_B.FENCED, _B.ACTIVE): "it has caught up with the metadata and asks to be unfenced",
     (
@@ -90,12 +90,16 @@ REPLICA_EDGES: Mapping[tuple[ReplicaState, ReplicaState], str] = {
 }
 
 
-def broker_state(broker: BrokerImage | None) -> BrokerState:
+def broker_state(broker: BrokerImage | None) -> BrokerControlState:
     if broker is None:
-        return BrokerState.UNREGISTERED
+        return BrokerControlState.UNREGISTERED
     if broker.fenced:
-        return BrokerState.FENCED
-    return BrokerState.SHUTTING_DOWN if broker.in_controlled_shutdown else BrokerState.ACTIVE
+        return BrokerControlState.FENCED
+    return (
+        BrokerControlState.SHUTTING_DOWN
+        if broker.in_controlled_shutdown
+        else BrokerControlState.ACTIVE
+    )
 
 
 def partition_state(partition: PartitionImage | None) -> PartitionState:

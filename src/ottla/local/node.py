@@ -86,7 +86,7 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
     from ottla.broker.cluster.lifecycle import RegistrationRefused
     from ottla.broker.node import run_node
     from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
-    from ottla.raft.quorum_state import CorruptQuorumState
+    from ottla.raft.election_state import CorruptQuorumState
     from ottla.raft.snapshots import CorruptSnapshot
     from ottla.runtime.real import real_runtime, run
 

@@ -21,7 +21,7 @@ from ottla.log.checkpoints import (
 from ottla.log.log_directories import make_directory
 from ottla.metadata.features import DEFAULT_LEVELS
 from ottla.metadata.records import FeatureLevelRecord, Record
-from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.election_state import QuorumStateFile
 from ottla.raft.snapshots import (
     BOOTSTRAP,
     SUFFIX,

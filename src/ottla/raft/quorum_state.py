@@ -1,101 +1,311 @@
-"""The `quorum-state` file: the epoch a node has reached, the leader it knows there and the vote it gave.
+"""Where a node stands in its quorum: its role, epoch, leader and vote (Kafka's QuorumState).
 
-It is on disk before anything that follows from it leaves the node; without it a restarted node could vote
-twice in one epoch.
+Only the `become_*` methods change the role, along `TRANSITIONS`. Epoch, leader and vote are on disk before they are in
+memory, and so before any answer that follows from them leaves the node (M1, M2).
+
+What each role keeps account of is here too, because it ends with the role: the ballot of a candidate, the
+`LeaderState` of a leader, who does not know yet that a leader resigned.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from random import Random
 
-from ottla.raft.voters import ReplicaKey
-from ottla.runtime.seams import Disk
-from ottla.wire.types import ZERO_UUID, uuid_from_text, uuid_to_text
+from ottla.events.quorum import (
+    BecameQuorumLeader,
+    LostQuorumLeadership,
+    QuorumLeaderResigned,
+    ResignationCause,
+    TwoQuorumLeaders,
+    VoterCameOfAge,
+)
+from ottla.raft.ballot import Ballot
+from ottla.raft.election_state import ElectionState, QuorumStateFile
+from ottla.raft.election_timer import ElectionTimer
+from ottla.raft.journal import Journal
+from ottla.raft.newborn import NewbornVoter, is_static_and_empty
+from ottla.raft.outputs import Outputs
+from ottla.raft.replication import LeaderState
+from ottla.raft.roles import TRANSITIONS, RaftRole, Timing
+from ottla.raft.voters import QuorumEndpoint, ReplicaKey
+from ottla.wire.errors import ErrorCode
 
-FILE_NAME = "quorum-state"
-NEWBORN = "ottlaNewborn"
-
-
-class CorruptQuorumState(Exception):
-    """The file is there and is not what was written. A voter must not guess what it had voted."""
-
-
-class QuorumState(NamedTuple):
-    epoch: int = 0
-    leader: int | None = None
-    voted: ReplicaKey | None = None
-    is_newborn: bool = False
-    """A static voter on a disk that was empty: it may have voted and acknowledged on another before, and
-    takes no part in elections until it knows better."""
-
-
-def encode_state(state: QuorumState, *, kraft_version: int, voters: Sequence[int]) -> bytes:
-    """Kafka's JSON: version 1 names the directory of the vote, version 0 the static voters."""
-    leader = -1 if state.leader is None else state.leader
-    voted = -1 if state.voted is None else state.voted.id
-    fields: dict[str, object]
-    if kraft_version >= 1:
-        directory = state.voted.directory if state.voted is not None else None
-        fields = {
-            "leaderId": leader,
-            "leaderEpoch": state.epoch,
-            "votedId": voted,
-            "votedDirectoryId": uuid_to_text(directory or ZERO_UUID),
-            "data_version": 1,
-        }
-    else:
-        fields = {
-            "clusterId": "",
-            "leaderId": leader,
-            "leaderEpoch": state.epoch,
-            "votedId": voted,
-            "appliedOffset": 0,
-            "currentVoters": [{"voterId": voter} for voter in voters],
-            "data_version": 0,
-        }
-    if state.is_newborn:
-        fields[NEWBORN] = True  # Kafka passes over fields that it does not know
-    return json.dumps(fields, separators=(",", ":")).encode()
+EPOCH_JUMP_MAX = 1_000_000
+"""A request from an epoch further ahead than this is refused: epochs end at 2^31, and one stray frame must
+not use them all up. A node that was away for so long learns the epoch from those that it asks itself."""
 
 
-def decode_state(data: bytes, path: str) -> QuorumState:
-    try:
-        fields = json.loads(data)
-        version, epoch = int(fields["data_version"]), int(fields["leaderEpoch"])
-        leader, voted = int(fields["leaderId"]), int(fields["votedId"])
-        directory = uuid_from_text(fields["votedDirectoryId"]) if version >= 1 else ZERO_UUID
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptQuorumState(f"{path}: {error!r}") from error
-    if version not in (0, 1) or epoch < 0:
-        raise CorruptQuorumState(f"{path}: version {version}, epoch {epoch}")
-    vote = ReplicaKey(voted, None if directory == ZERO_UUID else directory)
-    return QuorumState(
-        epoch,
-        None if leader < 0 else leader,
-        None if voted < 0 else vote,
-        bool(fields.get(NEWBORN, False)),
-    )
-
-
-class QuorumStateFile:
-    """The file in its directory. `kraft_version` and the static voters decide its format."""
-
-    def __init__(self, disk: Disk, directory: str) -> None:
-        self._disk = disk
-        self.path = f"{directory}/{FILE_NAME}"
+class QuorumState:
+    def __init__(
+        self,
+        key: ReplicaKey,
+        endpoint: QuorumEndpoint | None,
+        journal: Journal,
+        file: QuorumStateFile,
+        random: Random,
+        wall_ms: Callable[[], int],
+        timing: Timing,
+        bootstrap: Sequence[QuorumEndpoint],
+        outputs: Outputs,
+    ) -> None:
+        self.key = key
+        self.id = key.id
+        self.journal = journal
+        self.timing = timing
+        self.timer = ElectionTimer(timing, random)
+        self.role = RaftRole.UNATTACHED
+        self.state = file.read()
+        """Epoch, leader and vote, as they are on disk."""
+        if not file.exists and is_static_and_empty(journal, key):
+            self.state = ElectionState(is_newborn=True)
+        self.newborn = NewbornVoter(journal, key.id) if self.state.is_newborn else None
+        self.leader_is_gone = False
+        """A follower's leader does not answer, or its connection closed."""
+        self.ballot: Ballot | None = None
+        self.leader_state: LeaderState | None = None
+        self.successors: tuple[ReplicaKey, ...] = ()
+        self.unacknowledged: set[int] = set()
+        """Voters that do not know yet of our resignation."""
+        self.on_enter: Callable[[bool, float], None] = lambda is_another_leader, now: None
+        """Called when a role begins: whether the epoch or the leader is another than before."""
+        # Kafka numbers servers whose ids are not known yet downwards from -2.
+        self._addresses = {-2 - i: where for i, where in enumerate(bootstrap)}
+        self.bootstrap = list(self._addresses)
+        self._endpoint = endpoint
+        self._file = file
+        self._wall_ms = wall_ms
+        self._outputs = outputs
 
     @property
-    def exists(self) -> bool:
-        return self._disk.exists(self.path)
+    def epoch(self) -> int:
+        return self.state.epoch
 
-    def read(self) -> QuorumState:
-        if not self.exists:
-            return QuorumState()
-        return decode_state(self._disk.read(self.path), self.path)
+    @property
+    def leader(self) -> int | None:
+        """The leader of this epoch, as far as known and believed to be alive."""
+        if self.role in (RaftRole.FOLLOWER, RaftRole.LEADER) and not self.leader_is_gone:
+            return self.state.leader
+        return None
 
-    def write(self, state: QuorumState, *, kraft_version: int, voters: Sequence[int]) -> None:
-        """Returns when it would survive a power loss."""
-        data = encode_state(state, kraft_version=kraft_version, voters=voters)
-        self._disk.replace(self.path, data, durable=True)
+    @property
+    def is_voter(self) -> bool:
+        return self.journal.voters.has(self.key)
+
+    @property
+    def has_vote(self) -> bool:
+        """May vote and stand for election."""
+        return self.is_voter and self.newborn is None
+
+    @property
+    def knows_the_epoch(self) -> bool:
+        """Whether it may fetch: a newborn voter first asks the others for their epochs."""
+        return self.newborn is None or self.newborn.knows_the_epoch
+
+    def other_voters(self) -> set[int]:
+        return self.journal.voters.others(self.id)
+
+    def is_meant(self, voter: ReplicaKey | None) -> bool:
+        """Whether a request for `voter` is for us. If voters have directory ids, one without is for nobody:
+        it could mean the node whose disk was replaced."""
+        if voter is None or voter.id < 0:
+            return self.journal.kraft_version == 0
+        if voter.directory is None:
+            return voter.id == self.id and self.journal.kraft_version == 0
+        return voter == self.key
+
+    def address(self, peer: int) -> QuorumEndpoint | None:
+        """Where to reach a voter, a leader or a bootstrap server."""
+        known = self._addresses.get(peer)
+        if known is not None:
+            return known
+        voter = self.journal.voters.get(peer)
+        return voter.endpoints[0] if voter is not None and voter.endpoints else None
+
+    def leader_endpoint(self) -> QuorumEndpoint | None:
+        leader = self.leader
+        if leader is None:
+            return None
+        return self._endpoint if leader == self.id else self.address(leader)
+
+    # Roles
+
+    def start(self, now: float) -> None:
+        if self.epoch < self.journal.last_epoch:
+            # The file was lost and the log was not.
+            self.become_unattached(self.journal.last_epoch, now)
+        if self.state.leader == self.id:
+            # What we led with may have lost its unflushed tail: never again in this epoch.
+            self.role = RaftRole.RESIGNED
+            self.unacknowledged = self.other_voters()
+            self.timer.wait_for_election(now)
+        else:
+            self._wait_for_leader(now)
+
+    def _enter(self, role: RaftRole, state: ElectionState, now: float) -> None:
+        """The one place where a role begins. The state is on disk before anything else changes."""
+        assert role in TRANSITIONS[self.role], f"{self.role} to {role}"
+        old = self.state
+        assert state.is_newborn == old.is_newborn
+        assert state.epoch >= old.epoch, f"{old} to {state} (M2)"
+        if state.epoch == old.epoch:
+            assert old.voted in (None, state.voted), f"a second vote: {old} to {state} (M1)"
+            assert old.leader in (None, state.leader), f"a second leader: {old} to {state} (M1)"
+        if state != old:
+            self._write(state)
+        if self.role is RaftRole.LEADER:
+            self._outputs.emit(LostQuorumLeadership(old.epoch))
+        self.state = state
+        self.role = role
+        self.ballot = None
+        self.leader_state = None
+        self.unacknowledged = set()
+        is_another_leader = state.epoch != old.epoch or state.leader != old.leader
+        if is_another_leader:
+            self.leader_is_gone = False
+        self.on_enter(is_another_leader, now)
+
+    def _write(self, state: ElectionState) -> None:
+        journal = self.journal
+        self._file.write(state, kraft_version=journal.kraft_version, voters=journal.voters.ids)
+
+    def become_unattached(self, epoch: int, now: float, *, voted: ReplicaKey | None = None) -> None:
+        keep = self.state.in_epoch(epoch)
+        self._enter(RaftRole.UNATTACHED, keep._replace(voted=voted or keep.voted), now)
+        self._wait_for_leader(now)
+
+    def _wait_for_leader(self, now: float) -> None:
+        if not self.is_voter:
+            self.timer.stop()
+            return
+        self.timer.wait_for_election(now)
+        if self.journal.voters.majority == 1:
+            self.timer.wait(0, now)
+
+    def become_prospective(self, now: float) -> None:
+        assert self.has_vote
+        self._enter(RaftRole.PROSPECTIVE, self.state, now)
+        self.timer.wait_for_election(now)
+        self.ballot = Ballot(granted={self.id})
+
+    def become_candidate(self, now: float) -> None:
+        assert self.has_vote
+        state = self.state.in_epoch(self.epoch + 1)._replace(voted=self.key)
+        self._enter(RaftRole.CANDIDATE, state, now)
+        self.timer.wait_for_election(now)
+        self.ballot = Ballot(granted={self.id})
+
+    def become_follower(self, epoch: int, leader: int, now: float) -> None:
+        assert leader != self.id
+        self._enter(RaftRole.FOLLOWER, self.state.in_epoch(epoch)._replace(leader=leader), now)
+        self._wait_for_fetch(now)
+
+    def _wait_for_fetch(self, now: float) -> None:
+        if self.is_voter:
+            self.timer.wait(self.timing.fetch_timeout, now)
+        else:
+            self.timer.stop()
+
+    def become_leader(self, now: float) -> None:
+        ballot = self.ballot
+        assert ballot is not None and ballot.is_won(self.journal.voters), "no majority (M1)"
+        assert self.state.voted == self.key
+        self._enter(RaftRole.LEADER, self.state._replace(leader=self.id), now)
+        self.timer.stop()
+        self.timer.leader_is_there()
+        self.leader_state = LeaderState(
+            self.key, self.epoch, self._endpoint, self.journal, self._wall_ms, self._outputs, now
+        )
+        self._outputs.emit(BecameQuorumLeader(self.epoch))
+        self.leader_state.write_first_records(sorted(ballot.granted))
+
+    def become_resigned(self, cause: ResignationCause, now: float) -> None:
+        """Lay leadership down. The others learn who should succeed, the best first."""
+        leader_state = self.leader_state
+        assert leader_state is not None
+        self._enter(RaftRole.RESIGNED, self.state, now)
+        self.successors = leader_state.successors()
+        self.unacknowledged = self.other_voters()
+        self.timer.wait_for_election(now)
+        self._outputs.emit(QuorumLeaderResigned(self.epoch, cause))
+
+    # Who leads
+
+    def learn(
+        self,
+        epoch: int,
+        leader: int | None,
+        endpoint: QuorumEndpoint | None,
+        now: float,
+        *,
+        from_leader: bool = False,
+    ) -> None:
+        """A node said that `leader` leads `epoch`. `from_leader`: that leader said so itself."""
+        if leader == self.id and (
+            epoch != self.epoch or self.role not in (RaftRole.LEADER, RaftRole.RESIGNED)
+        ):
+            leader = None  # an earlier life of this node, whose disk was replaced since
+        if epoch < self.epoch:
+            return
+        if leader is not None and endpoint is not None:
+            self._addresses[leader] = endpoint
+        if epoch > self.epoch:
+            if leader is None:
+                self.become_unattached(epoch, now)
+            else:
+                self.become_follower(epoch, leader, now)
+        elif leader is not None and leader != self.id:
+            known = self.state.leader
+            if known is not None and known != leader:
+                self._outputs.emit(TwoQuorumLeaders(epoch, known, leader))
+            elif (
+                known is None
+                or self.role is RaftRole.UNATTACHED
+                or (from_leader and (self.role is RaftRole.PROSPECTIVE or self.leader_is_gone))
+            ):
+                self.leader_is_gone = False
+                self.become_follower(epoch, leader, now)
+
+    def epoch_error(self, epoch: int, leader: int) -> ErrorCode:
+        """Why a node cannot be the leader of `epoch` that it claims to be."""
+        if epoch < self.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if leader < 0 or leader == self.id or epoch > self.epoch + EPOCH_JUMP_MAX:
+            return ErrorCode.INVALID_REQUEST
+        if epoch == self.epoch and self.state.leader not in (None, leader):
+            return ErrorCode.INVALID_REQUEST  # an epoch has one leader (M1)
+        return ErrorCode.NONE
+
+    def fetched_from_leader(self, now: float) -> None:
+        self.leader_is_gone = False
+        self.timer.leader_is_there()
+        if self.is_voter:
+            self.timer.wait(self.timing.fetch_timeout, now)
+
+    def lose_leader(self, now: float) -> None:
+        if not self.leader_is_gone:
+            self.leader_is_gone = True
+            self.stand_early(now)
+
+    def stand_early(self, now: float) -> None:
+        """There is no leader to wait for."""
+        if self.is_voter:
+            self.timer.early(now)
+
+    def come_of_age(self) -> None:
+        """A newborn voter is an ordinary voter from here on."""
+        state = self.state._replace(is_newborn=False)
+        self._write(state)
+        self.state = state
+        self.newborn = None
+        self._outputs.emit(VoterCameOfAge())
+
+    def invariants(self) -> None:
+        assert self.state.is_newborn == (self.newborn is not None)
+        assert (self.role is RaftRole.LEADER) == (self.leader_state is not None)
+        is_standing = self.role in (RaftRole.PROSPECTIVE, RaftRole.CANDIDATE)
+        assert is_standing == (self.ballot is not None)
+        assert self.has_vote or not is_standing
+        if self.leader_state is not None:
+            assert self.leader_state.epoch == self.epoch
+            assert self.state.leader == self.id and self.state.voted == self.key

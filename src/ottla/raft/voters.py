@@ -61,6 +61,10 @@ class VoterSet:
     def ids(self) -> list[int]:
         return [voter.id for voter in self.voters]
 
+    def others(self, node: int) -> set[int]:
+        """The ids of the voters without `node`."""
+        return {voter.id for voter in self.voters if voter.id != node}
+
     @property
     def majority(self) -> int:
         return len(self.voters) // 2 + 1

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ottla.controller.brokers import Heartbeat, Registration
 from ottla.controller.controller import Controller
-from ottla.controller.draft import ControllerConfig, Decision
+from ottla.controller.draft import ControllerConfig, ControllerResult
 from ottla.controller.partitions import IsrProposal
 from ottla.controller.topics import NewTopic
 from ottla.metadata.image import MetadataImage, PartitionImage
@@ -49,7 +49,7 @@ class World:
             topic_defaults={"cleanup.policy": "delete", "retention.ms": "604800000"},
             **settings,
         )
-        self.controller = Controller(config, Random(1))
+        self.controller = Controller(config, Random(1), lambda: self.next_offset)
         self.now = 100.0
         self.incarnations = 0
         self.racks = racks or {}
@@ -59,10 +59,15 @@ class World:
             self.start(broker)
 
     @property
+    def next_offset(self) -> int:
+        """Every decision is appended at once, and nothing else is."""
+        return self.image.offset + 1
+
+    @property
     def image(self) -> MetadataImage:
         return self.controller.image
 
-    def register(self, broker: int, *, previous: int = -1, **changes: Any) -> Decision:
+    def register(self, broker: int, *, previous: int = -1, **changes: Any) -> ControllerResult:
         self.incarnations += 1
         fields: dict[str, Any] = {
             "broker_id": broker,
@@ -76,7 +81,7 @@ class World:
         }
         return self.controller.register_broker(Registration(**{**fields, **changes}), self.now)
 
-    def beat(self, broker: int, **changes: Any) -> Decision:
+    def beat(self, broker: int, **changes: Any) -> ControllerResult:
         image = self.image.brokers[broker]
         fields: dict[str, Any] = {
             "broker_id": broker,
@@ -98,7 +103,7 @@ class World:
             self.controller.broker_disconnected(broker, epoch, self.now)
             self.controller.broker_unreachable(broker, epoch)
 
-    def at(self, seconds: float, *, beating: tuple[int, ...] = ()) -> list[Decision]:
+    def at(self, seconds: float, *, beating: tuple[int, ...] = ()) -> list[ControllerResult]:
         """Let time pass in steps as a live controller would, those brokers sending heartbeats."""
         end = self.now + seconds
         decisions = []

@@ -9,7 +9,7 @@ import pytest
 from controller_world import RANGES, World, directory
 
 from ottla.controller.brokers import Assignment
-from ottla.controller.states import BrokerState, broker_state
+from ottla.controller.states import BrokerControlState, broker_state
 from ottla.metadata.records import (
     DIRECTORY_LOST,
     DIRECTORY_UNASSIGNED,
@@ -29,11 +29,11 @@ def refused(code: ErrorCode) -> pytest.RaisesExc[KafkaError]:
 
 def test_P10_a_broker_registers_fenced_with_the_batch_offset_as_its_epoch() -> None:
     world = World()
-    offset = world.controller.next_offset
+    offset = world.next_offset
     decision = world.register(1)
     assert decision.response == {"error_code": 0, "broker_epoch": offset}
     assert isinstance(decision.records[-1], RegisterBrokerRecord)
-    assert broker_state(world.image.brokers[1]) is BrokerState.FENCED
+    assert broker_state(world.image.brokers[1]) is BrokerControlState.FENCED
 
 
 def test_P10_a_broker_is_unfenced_once_it_has_caught_up_with_its_registration() -> None:
@@ -195,7 +195,7 @@ def test_a_controlled_shutdown_moves_leaders_first_and_waits_until_all_know() ->
     world.topic(partitions=3)
     first = world.beat(1, want_shutdown=True)
     assert not first.response["should_shut_down"] and not first.response["is_fenced"]
-    assert broker_state(world.image.brokers[1]) is BrokerState.SHUTTING_DOWN
+    assert broker_state(world.image.brokers[1]) is BrokerControlState.SHUTTING_DOWN
     assert all(1 not in p.isr and p.leader != 1 for p in world.image.topics["t"].partitions)
     moved = world.image.offset
     assert not world.beat(1, want_shutdown=True).response["should_shut_down"]

@@ -10,7 +10,7 @@ from ottla.controller.states import (
     BROKER_EDGES,
     PARTITION_EDGES,
     REPLICA_EDGES,
-    BrokerState,
+    BrokerControlState,
     PartitionState,
     ReplicaState,
     partition_state,
@@ -229,7 +229,7 @@ def test_P37_preferred_leaders_are_restored_by_themselves() -> None:
 
 def test_P33_each_state_of_the_tables_is_entered_by_some_edge() -> None:
     entered = {after for _, after in (*BROKER_EDGES, *PARTITION_EDGES, *REPLICA_EDGES)}
-    assert entered == {*BrokerState, *PartitionState, *ReplicaState}
+    assert entered == {*BrokerControlState, *PartitionState, *ReplicaState}
 
 
 def test_P33_the_states_are_read_off_the_image() -> None:

@@ -131,9 +131,9 @@ def test_a_name_twice_in_one_request_is_refused() -> None:
 
 def test_validate_only_leaves_no_trace() -> None:
     world = World(1)
-    offset = world.controller.next_offset
+    offset = world.next_offset
     assert codes(create(world, NewTopic("a"), validate_only=True)) == [0]
-    assert world.image.topics == {} and world.controller.next_offset == offset
+    assert world.image.topics == {} and world.next_offset == offset
 
 
 def test_P33_topics_are_deleted_by_name_and_by_id_with_their_settings() -> None:

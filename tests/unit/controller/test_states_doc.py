@@ -10,7 +10,7 @@ from ottla.controller.states import (
     BROKER_EDGES,
     PARTITION_EDGES,
     REPLICA_EDGES,
-    BrokerState,
+    BrokerControlState,
     PartitionState,
     ReplicaState,
 )
@@ -51,7 +51,7 @@ def _safe(label: str) -> str:
 
 def page() -> str:
     machines = [
-        drawn("Brokers", BrokerState, BROKER_EDGES, BrokerState.UNREGISTERED),
+        drawn("Brokers", BrokerControlState, BROKER_EDGES, BrokerControlState.UNREGISTERED),
         drawn("Partitions", PartitionState, PARTITION_EDGES, PartitionState.NONEXISTENT),
         drawn("Replicas", ReplicaState, REPLICA_EDGES, ReplicaState.UNASSIGNED),
     ]

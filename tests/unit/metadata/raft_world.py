@@ -12,7 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from ottla.events import Event
+from ottla.events.quorum import BecameQuorumLeader, MetadataCommitted, SnapshotInstalled
 from ottla.metadata.records import Record
+from ottla.raft.election_state import QuorumStateFile
 from ottla.raft.format import format_directory
 from ottla.raft.journal import Journal
 from ottla.raft.messages import (
@@ -26,17 +29,9 @@ from ottla.raft.messages import (
     QuorumRequest,
     Vote,
 )
-from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.outputs import Send
 from ottla.raft.raft import Raft
-from ottla.raft.roles import (
-    BecameLeader,
-    Event,
-    HighWatermarkAdvanced,
-    Role,
-    Send,
-    SnapshotInstalled,
-    Timing,
-)
+from ottla.raft.roles import RaftRole, Timing
 from ottla.raft.snapshots import build_snapshot
 from ottla.raft.voters import QuorumEndpoint, ReplicaKey, Voter, VoterSet
 from ottla.records.batch import batches
@@ -132,10 +127,12 @@ class Host:
     def after_input(self) -> None:
         raft = self.running
         raft.invariants()
-        sends, raft.outbox = raft.outbox, []
+        sends = raft.outbox[:]
+        raft.outbox.clear()
         for send in sends:
             self.world.send(self, send)
-        events, raft.events = raft.events, []
+        events = raft.events[:]
+        raft.events.clear()
         for event in events:
             self.world.saw(self, event)
         if raft.journal.needs_flush and not self.is_flushing:
@@ -369,23 +366,23 @@ class World:
         self.events.append((self.now, host.node, event))
         raft = host.running
         match event:
-            case BecameLeader(epoch=epoch):
+            case BecameQuorumLeader(epoch=epoch):
                 assert self.leaders.setdefault(epoch, host.node) == host.node, (
                     f"{host.node} and {self.leaders[epoch]} lead epoch {epoch} (M1)"
                 )
                 assert raft.journal.log_end >= self.committed_end, "a leader without all (M3)"
-            case HighWatermarkAdvanced(offset=offset):
-                if raft.role is Role.LEADER:
+            case MetadataCommitted(high_watermark=offset):
+                if raft.role is RaftRole.LEADER:
                     last = raft.journal.log.epochs.epoch_for_offset(offset - 1)
                     assert last == raft.epoch, (
                         f"{offset} commits nothing of epoch {raft.epoch} (M4)"
                     )
-                if raft.role is Role.LEADER and offset > self.committed_end:
+                if raft.role is RaftRole.LEADER and offset > self.committed_end:
                     self.check_on_majority(offset)
                     self.committed_end = offset
                 self.check_committed(host)
-            case SnapshotInstalled(id=id):
-                host.applied = id.end_offset
+            case SnapshotInstalled(end_offset=end_offset):
+                host.applied = end_offset
 
     def check_committed(self, host: Host) -> None:
         """Every node's committed prefix is the same (M3)."""

@@ -11,6 +11,13 @@ import pytest
 from ottla.metadata import records as r
 from ottla.metadata.features import DEFAULT_LEVELS, UNSERVED
 from ottla.raft import control_records
+from ottla.raft.election_state import (
+    CorruptQuorumState,
+    ElectionState,
+    QuorumStateFile,
+    decode_state,
+    encode_state,
+)
 from ottla.raft.format import (
     format_directory,
     is_formatted,
@@ -18,13 +25,6 @@ from ottla.raft.format import (
     load_properties,
 )
 from ottla.raft.messages import SnapshotId
-from ottla.raft.quorum_state import (
-    CorruptQuorumState,
-    QuorumState,
-    QuorumStateFile,
-    decode_state,
-    encode_state,
-)
 from ottla.raft.snapshots import (
     BOOTSTRAP,
     CorruptSnapshot,
@@ -47,12 +47,12 @@ NOOPS: list[r.Record] = [r.NoOpRecord() for _ in range(5)]
 
 def test_quorum_state_is_the_line_kafka_writes() -> None:
     line = b'{"leaderId":2,"leaderEpoch":4,"votedId":2,"votedDirectoryId":"MvDxzVmcRsaTz33bUuRU6A","data_version":1}'
-    state = QuorumState(4, 2, ReplicaKey(2, uuid_from_text("MvDxzVmcRsaTz33bUuRU6A")))
+    state = ElectionState(4, 2, ReplicaKey(2, uuid_from_text("MvDxzVmcRsaTz33bUuRU6A")))
     assert encode_state(state, kraft_version=1, voters=[]) == line
     assert decode_state(line, "quorum-state") == state
     old = b'{"clusterId":"","leaderId":1,"leaderEpoch":1,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}'
-    assert encode_state(QuorumState(1, 1), kraft_version=0, voters=[1]) == old
-    assert decode_state(old, "quorum-state") == QuorumState(1, 1, None)
+    assert encode_state(ElectionState(1, 1), kraft_version=0, voters=[1]) == old
+    assert decode_state(old, "quorum-state") == ElectionState(1, 1, None)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"{", b'{"leaderId":1,"data_version":1}', b"\xff"])
@@ -63,8 +63,8 @@ def test_a_damaged_quorum_state_is_never_taken_for_an_empty_one(content: bytes) 
 
 def test_quorum_state_survives_in_its_file(tmp_path: Path) -> None:
     file = QuorumStateFile(RealDisk(), str(tmp_path))
-    assert file.read() == QuorumState(0, None, None)
-    state = QuorumState(7, None, ReplicaKey(1, UUID(int=9)))
+    assert file.read() == ElectionState(0, None, None)
+    state = ElectionState(7, None, ReplicaKey(1, UUID(int=9)))
     file.write(state, kraft_version=1, voters=[])
     assert QuorumStateFile(RealDisk(), str(tmp_path)).read() == state
 

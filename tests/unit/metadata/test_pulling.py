@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
+from ottla.events import Events
+from ottla.events.quorum import MetadataRefused
 from ottla.raft.follower import Puller
 from ottla.raft.journal import Journal
 from ottla.raft.messages import FetchAnswer
-from ottla.raft.roles import BadRecords
+from ottla.raft.outputs import Outputs
 from ottla.raft.voters import ReplicaKey
 from ottla.records.record import Record, build
 from ottla.runtime.files import RealDisk
@@ -29,11 +31,13 @@ def test_records_of_a_later_leader_in_an_earlier_ones_answer_are_left_out(tmp_pa
     """The earlier one was deposed and cut its log while the answer waited to be sent: what lies there now need not
     follow what we have."""
     journal = Journal.open(RealDisk(), str(tmp_path), now_ms=0)
-    puller = Puller(ReplicaKey(3, UUID(int=3)), journal, 500)
-    assert puller.take(answer(1, batch(0, 1))) == []
-    assert puller.take(answer(1, batch(1, 1), batch(2, 2))) == []
-    assert journal.log_end == 2
-    (refused,) = puller.take(answer(1, batch(2, 2)))
-    assert isinstance(refused, BadRecords) and journal.log_end == 2
-    assert puller.take(answer(2, batch(2, 2))) == []
+    outputs = Outputs(Events())
+    puller = Puller(ReplicaKey(3, UUID(int=3)), journal, 500, outputs)
+    assert puller.take(answer(1, batch(0, 1)))
+    assert puller.take(answer(1, batch(1, 1), batch(2, 2)))
+    assert journal.log_end == 2 and not outputs.events
+    assert not puller.take(answer(1, batch(2, 2)))
+    (refused,) = outputs.events
+    assert isinstance(refused, MetadataRefused) and journal.log_end == 2
+    assert puller.take(answer(2, batch(2, 2)))
     assert (journal.log_end, journal.last_epoch) == (3, 2)

@@ -7,13 +7,14 @@ import errno
 import pytest
 from raft_world import ROOT, Host, World, directory_of
 
+from ottla.events.quorum import BecameQuorumLeader
 from ottla.raft.messages import (
     BeginQuorumEpoch,
     EndQuorumEpoch,
     LogPosition,
     Vote,
 )
-from ottla.raft.roles import BecameLeader, Role
+from ottla.raft.roles import RaftRole
 from ottla.raft.voters import ReplicaKey
 from ottla.wire.errors import ErrorCode
 
@@ -35,7 +36,7 @@ def alone(node: int = 1, voters: int = 3) -> Host:
 
 
 def leaders_elected(world: World) -> list[int]:
-    return [event.epoch for _, _, event in world.events if isinstance(event, BecameLeader)]
+    return [event.epoch for _, _, event in world.events if isinstance(event, BecameQuorumLeader)]
 
 
 def test_a_new_quorum_elects_as_soon_as_a_majority_is_there() -> None:
@@ -83,7 +84,7 @@ def test_a_leader_that_falls_silent_is_replaced_after_the_fetch_timeout_and_resi
     others = [h for h in world.hosts.values() if h is not old]
     assert world.run(10, lambda: any(h.running.is_established for h in others))
     assert 1.0 < world.now - began < 4.0
-    assert world.run(10, lambda: old.running.role is not Role.LEADER)
+    assert world.run(10, lambda: old.running.role is not RaftRole.LEADER)
     assert world.now - began < 4.5, "1.5 fetch timeouts"
     assert old.running.leader is None
 
@@ -129,7 +130,7 @@ def test_a_leader_that_stops_hands_over_without_any_timeout() -> None:
     began = world.now
     old.running.resign(world.now)
     old.after_input()
-    assert old.running.role is Role.RESIGNED
+    assert old.running.role is RaftRole.RESIGNED
     new = world.elect()
     assert world.now - began < 0.15 and new is not old
     assert old.running.all_know_of_resignation
@@ -144,7 +145,7 @@ def test_a_leader_that_restarts_never_leads_its_old_epoch_again() -> None:
     for host in world.hosts.values():
         host.crash(power_loss=True)
     old.start()
-    assert old.running.role is Role.RESIGNED and old.running.epoch == epoch
+    assert old.running.role is RaftRole.RESIGNED and old.running.epoch == epoch
     for host in world.hosts.values():
         if host is not old:
             host.start()
@@ -168,7 +169,7 @@ def test_the_first_preferred_candidate_stands_at_once_and_the_others_wait() -> N
         assert host.running.leader is None
     assert first.running.next_deadline() <= 1.02
     second.running.tick(1.05)
-    assert second.running.role is Role.FOLLOWER
+    assert second.running.role is RaftRole.FOLLOWER
 
 
 def test_M1_a_voter_votes_once_in_an_epoch_also_across_a_restart() -> None:
@@ -195,7 +196,7 @@ def test_a_pre_vote_changes_nothing_and_is_refused_while_the_leader_is_heard() -
     raft = host.running
     assert raft.handle_vote(vote(0, 2, 1, pre_vote=True), 0.0).granted
     assert raft.handle_vote(vote(0, 3, 1, pre_vote=True), 0.0).granted
-    assert (raft.epoch, raft.role) == (0, Role.UNATTACHED)
+    assert (raft.epoch, raft.role) == (0, RaftRole.UNATTACHED)
     raft.handle_begin_quorum_epoch(BeginQuorumEpoch(4, 2, key(1), None), 0.0)
     assert not raft.handle_vote(vote(4, 3, 1, pre_vote=True), 0.1).granted
     raft.peer_disconnected(2, 0.2)
@@ -274,7 +275,7 @@ def test_an_observer_never_stands_for_election() -> None:
     for node in (1, 2, 3):
         world.hosts[node].crash(power_loss=False)
     world.run(20)
-    assert world.hosts[4].running.role in (Role.UNATTACHED, Role.FOLLOWER)
+    assert world.hosts[4].running.role in (RaftRole.UNATTACHED, RaftRole.FOLLOWER)
 
 
 def test_an_observer_finds_the_leader_and_its_successor() -> None:
@@ -293,10 +294,10 @@ def test_an_observer_finds_the_leader_and_its_successor() -> None:
 def test_only_listed_transitions_are_possible() -> None:
     host = alone()
     with pytest.raises(AssertionError):
-        host.running.become_candidate(0.0)  # not without a pre-vote
-    host.running.become_prospective(0.0)
+        host.running.quorum.become_candidate(0.0)  # not without a pre-vote
+    host.running.quorum.become_prospective(0.0)
     with pytest.raises(AssertionError):
-        host.running.become_leader(0.0)
+        host.running.quorum.become_leader(0.0)
 
 
 def test_the_first_leader_writes_the_voters_and_later_ones_only_themselves() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from raft_world import ROOT, World
 
+from ottla.raft.election_state import QuorumStateFile
 from ottla.raft.messages import LogPosition, Vote
-from ottla.raft.quorum_state import QuorumStateFile
 from ottla.raft.voters import ReplicaKey
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from raft_world import ROOT, Host, World, directory_of
 
+from ottla.events.quorum import MetadataRefused, MetadataTruncated, SnapshotInstalled
 from ottla.log.errors import CorruptLog
 from ottla.metadata.records import NoOpRecord
 from ottla.raft.messages import (
@@ -15,7 +16,7 @@ from ottla.raft.messages import (
     Park,
     SnapshotId,
 )
-from ottla.raft.roles import BadRecords, Role, SnapshotInstalled, Truncated
+from ottla.raft.roles import RaftRole
 from ottla.raft.voters import ReplicaKey
 from ottla.runtime.seams import FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -151,9 +152,9 @@ def test_an_old_leaders_tail_that_no_majority_had_is_cut(world: World) -> None:
     world.append(leader_of(world), b"instead")
     world.heal()
     assert world.run(10, lambda: old.running.high_watermark > committed + 1)
-    assert [e for _, n, e in world.events if isinstance(e, Truncated) and n == old.node] == [
-        Truncated(committed + 2, committed)
-    ]
+    assert [
+        e for _, n, e in world.events if isinstance(e, MetadataTruncated) and n == old.node
+    ] == [MetadataTruncated(committed + 2, committed)]
 
 
 def test_M3_no_request_can_cut_below_the_high_watermark(world: World) -> None:
@@ -193,9 +194,7 @@ def test_M5_a_replica_behind_the_log_start_gets_a_checkpoint(world: World) -> No
     assert start == leader.running.high_watermark, "the log begins where the checkpoint ends"
     late.start()
     assert world.run(2, lambda: late.running.high_watermark == leader.running.high_watermark)
-    assert (SnapshotInstalled(SnapshotId(start, 1))) in [
-        e for _, n, e in world.events if n == late.node
-    ]
+    assert (SnapshotInstalled(start, 1)) in [e for _, n, e in world.events if n == late.node]
     assert late.running.journal.log_start == start
     assert late.running.journal.voters == world.voters
     end = world.append(leader, b"after") + 1
@@ -242,7 +241,7 @@ def test_an_unfinished_download_is_begun_again_after_a_crash(world: World) -> No
     world.run(0.1)
     world.snapshot(leader, [NoOpRecord()])
     late.start()
-    assert world.run(1, lambda: late.running._puller.is_downloading)
+    assert world.run(1, lambda: late.running._fetcher.puller.is_downloading)
     late.crash(power_loss=True)
     late.start()
     assert world.run(2, lambda: late.running.high_watermark == leader.running.high_watermark)
@@ -251,8 +250,10 @@ def test_an_unfinished_download_is_begun_again_after_a_crash(world: World) -> No
 def test_M5_a_leader_never_loads_a_checkpoint(world: World) -> None:
     world.run(5)
     leader = leader_of(world)
-    assert leader.running.role is Role.LEADER and not leader.running._puller.is_downloading
-    assert not leader.running._may_fetch()
+    assert (
+        leader.running.role is RaftRole.LEADER and not leader.running._fetcher.puller.is_downloading
+    )
+    assert not leader.running._fetcher.may_fetch()
 
 
 # Damage
@@ -293,16 +294,16 @@ def test_damaged_records_from_a_leader_are_refused_and_asked_for_again(world: Wo
     leader = leader_of(world)
     follower = next(h for h in world.hosts.values() if h is not leader)
     raft = follower.running
-    end, sent = raft.journal.log_end, raft._fetching
+    end, sent = raft.journal.log_end, raft._fetcher.under_way
     assert sent is not None
     good = leader.running.journal.read(0, 1 << 20, end).range
     assert good is not None
     for records in (bytearray(good.read()), bytearray(80)):
-        raft._fetching = sent
+        raft._fetcher.under_way = sent
         damaged = FetchAnswer(
             ErrorCode.NONE, raft.epoch, leader.node, end, 0, records=memoryview(records)
         )
         raft.answered(sent, damaged, world.now)
         assert raft.journal.log_end == end
-        assert any(isinstance(event, BadRecords) for event in raft.events)
+        assert any(isinstance(event, MetadataRefused) for event in raft.events)
         raft.events.clear()

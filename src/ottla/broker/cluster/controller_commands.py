@@ -13,7 +13,7 @@ from uuid import UUID
 from ottla.controller.brokers import Assignment, Heartbeat, Registration
 from ottla.controller.configs import ConfigChange, ConfigChanges, Operation
 from ottla.controller.controller import Controller
-from ottla.controller.draft import Decision
+from ottla.controller.draft import ControllerResult
 from ottla.controller.features import FeatureUpdate, UpgradeType
 from ottla.controller.partitions import NO_EPOCH, ElectionType, IsrProposal
 from ottla.controller.quotas import QuotaChange, QuotaChanges
@@ -29,7 +29,7 @@ Fields = dict[str, Any]
 
 
 class ControllerApi(NamedTuple):
-    decide: Callable[..., Decision]
+    decide: Callable[..., ControllerResult]
     """(controller, message, now), and `permit` where `strict_from` says so. A KafkaError fails the request
     as a whole."""
     refuse: Callable[[Any, KafkaError], Fields]
@@ -41,7 +41,7 @@ class ControllerApi(NamedTuple):
 # Brokers
 
 
-def _register_broker(controller: Controller, message: Any, now: float) -> Decision:
+def _register_broker(controller: Controller, message: Any, now: float) -> ControllerResult:
     """BrokerRegistration 0-4. Before version 2 a broker names no directories, and is refused."""
     request = Registration(
         broker_id=message.broker_id,
@@ -56,7 +56,7 @@ def _register_broker(controller: Controller, message: Any, now: float) -> Decisi
     return controller.register_broker(request, now)
 
 
-def _heartbeat(controller: Controller, message: Any, now: float) -> Decision:
+def _heartbeat(controller: Controller, message: Any, now: float) -> ControllerResult:
     """BrokerHeartbeat 0-2."""
     cordoned = field(message, "cordoned_log_dirs", None)
     beat = Heartbeat(
@@ -71,12 +71,12 @@ def _heartbeat(controller: Controller, message: Any, now: float) -> Decision:
     return controller.heartbeat(beat, now)
 
 
-def _unregister_broker(controller: Controller, message: Any, now: float) -> Decision:
+def _unregister_broker(controller: Controller, message: Any, now: float) -> ControllerResult:
     """UnregisterBroker 0."""
     return controller.unregister_broker(message.broker_id)
 
 
-def _register_controller(controller: Controller, message: Any, now: float) -> Decision:
+def _register_controller(controller: Controller, message: Any, now: float) -> ControllerResult:
     """ControllerRegistration 0."""
     return controller.register_controller(
         message.controller_id,
@@ -86,12 +86,12 @@ def _register_controller(controller: Controller, message: Any, now: float) -> De
     )
 
 
-def _allocate_producer_ids(controller: Controller, message: Any, now: float) -> Decision:
+def _allocate_producer_ids(controller: Controller, message: Any, now: float) -> ControllerResult:
     """AllocateProducerIds 0."""
     return controller.allocate_producer_ids(message.broker_id, message.broker_epoch)
 
 
-def _assign_replicas_to_dirs(controller: Controller, message: Any, now: float) -> Decision:
+def _assign_replicas_to_dirs(controller: Controller, message: Any, now: float) -> ControllerResult:
     """AssignReplicasToDirs 0."""
     assignments = [
         Assignment(directory.id_ or ZERO_UUID, topic.topic_id or ZERO_UUID, index.partition_index)
@@ -127,7 +127,7 @@ def _ids(values: Any) -> tuple[UUID, ...]:
 # Partitions
 
 
-def _alter_partition(controller: Controller, message: Any, now: float) -> Decision:
+def _alter_partition(controller: Controller, message: Any, now: float) -> ControllerResult:
     """AlterPartition 2-3. Version 2 names the members without their epochs."""
     proposals = [
         IsrProposal(
@@ -151,7 +151,7 @@ def _members(partition: Any) -> tuple[tuple[int, int], ...]:
     return tuple((member.broker_id, member.broker_epoch) for member in with_epochs)
 
 
-def _elect_leaders(controller: Controller, message: Any, now: float) -> Decision:
+def _elect_leaders(controller: Controller, message: Any, now: float) -> ControllerResult:
     """ElectLeaders 0-2. Version 0 knows only preferred elections."""
     kind = field(message, "election_type", ElectionType.PREFERRED)
     if kind not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
@@ -178,7 +178,7 @@ def _refuse_election(message: Any, error: KafkaError) -> Fields:
     return {"error_code": error.code, "replica_election_results": rows}
 
 
-def _alter_reassignments(controller: Controller, message: Any, now: float) -> Decision:
+def _alter_reassignments(controller: Controller, message: Any, now: float) -> ControllerResult:
     """AlterPartitionReassignments 0-1. Version 0 always allows another replication factor."""
     wanted = [
         WishedReplicas(
@@ -193,7 +193,7 @@ def _alter_reassignments(controller: Controller, message: Any, now: float) -> De
     return controller.alter_reassignments(wanted, allow_factor_change=allowed)
 
 
-def _list_reassignments(controller: Controller, message: Any, now: float) -> Decision:
+def _list_reassignments(controller: Controller, message: Any, now: float) -> ControllerResult:
     """ListPartitionReassignments 0."""
     wanted = None
     if message.topics is not None:
@@ -208,7 +208,7 @@ def _list_reassignments(controller: Controller, message: Any, now: float) -> Dec
 
 def _create_topics(
     controller: Controller, message: Any, now: float, permit: Permit = unlimited
-) -> Decision:
+) -> ControllerResult:
     """CreateTopics 2-7."""
     wanted = [
         NewTopic(
@@ -230,7 +230,7 @@ def _refuse_topics(message: Any, error: KafkaError) -> Fields:
 
 def _delete_topics(
     controller: Controller, message: Any, now: float, permit: Permit = unlimited
-) -> Decision:
+) -> ControllerResult:
     """DeleteTopics 1-6. Only version 6 knows ids."""
     names, ids = _topics_to_delete(message)
     decision = controller.delete_topics(names, ids, permit=permit)
@@ -243,7 +243,7 @@ def _delete_topics(
         if _is_contradictory(topic)
     ]
     rows = contradictory + decision.response["responses"]
-    return Decision(decision.records, {"responses": rows})
+    return ControllerResult(decision.records, {"responses": rows})
 
 
 def _is_contradictory(topic: Any) -> bool:
@@ -268,7 +268,7 @@ def _topics_to_delete(message: Any) -> tuple[list[str], list[UUID]]:
 
 def _create_partitions(
     controller: Controller, message: Any, now: float, permit: Permit = unlimited
-) -> Decision:
+) -> ControllerResult:
     """CreatePartitions 0-3."""
     wanted = [
         MorePartitions(
@@ -290,7 +290,7 @@ def _refuse_partitions(message: Any, error: KafkaError) -> Fields:
 # Settings
 
 
-def _alter_configs(controller: Controller, message: Any, now: float) -> Decision:
+def _alter_configs(controller: Controller, message: Any, now: float) -> ControllerResult:
     """AlterConfigs 0-2."""
     wanted = [
         ConfigChanges(
@@ -303,7 +303,9 @@ def _alter_configs(controller: Controller, message: Any, now: float) -> Decision
     return controller.alter_configs(wanted, validate_only=message.validate_only)
 
 
-def _incremental_alter_configs(controller: Controller, message: Any, now: float) -> Decision:
+def _incremental_alter_configs(
+    controller: Controller, message: Any, now: float
+) -> ControllerResult:
     """IncrementalAlterConfigs 0-1."""
     wanted = [
         ConfigChanges(
@@ -331,7 +333,7 @@ def _refuse_configs(message: Any, error: KafkaError) -> Fields:
 # Quotas and features
 
 
-def _alter_client_quotas(controller: Controller, message: Any, now: float) -> Decision:
+def _alter_client_quotas(controller: Controller, message: Any, now: float) -> ControllerResult:
     """AlterClientQuotas 0-1."""
     wanted = [
         QuotaChanges(
@@ -358,7 +360,7 @@ def _refuse_quotas(message: Any, error: KafkaError) -> Fields:
     return {"entries": rows}
 
 
-def _update_features(controller: Controller, message: Any, now: float) -> Decision:
+def _update_features(controller: Controller, message: Any, now: float) -> ControllerResult:
     """UpdateFeatures 0-2. Version 0 says only whether a downgrade is allowed."""
     wanted = []
     for update in message.feature_updates:

@@ -33,9 +33,11 @@ from ottla.config import (
 )
 from ottla.config.dynamic import DYNAMIC, ROWS
 from ottla.controller.controller import Controller
-from ottla.controller.draft import ControllerConfig, Decision
+from ottla.controller.draft import ControllerConfig, ControllerResult
+from ottla.controller.elections import leader_changes
+from ottla.events.controller import ControllerActivated, ControllerDeactivated
 from ottla.metadata.features import supported_ranges
-from ottla.metadata.image import MetadataImage
+from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import Record
 from ottla.raft.format import load_bootstrap_records
 from ottla.runtime import Connection, Runtime
@@ -53,8 +55,9 @@ ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS = 1, 2
 
 
 class MetadataLog(LeaderInfo, Protocol):
-    """What a controller asks of its quorum (`broker.quorum.Quorum`)."""
+    """What a controller needs of its quorum (see `raft_driver`)."""
 
+    on_image: list[Callable[[MetadataImage, Delta], None]]
     on_leadership: list[Callable[[bool, int], None]]
 
     @property
@@ -80,8 +83,12 @@ class ControllerService:
         self._runtime = runtime
         self._quorum = quorum
         self._controller = Controller(
-            controller_config(settings, quorum.cluster_id), runtime.random
+            controller_config(settings, quorum.cluster_id),
+            runtime.random,
+            lambda: quorum.next_offset,
         )
+        self._events = runtime.events
+        self._committed_image = MetadataImage()
         self._quotas = ClientQuotas(settings, runtime.clock.monotonic, lambda: quorum.image)
         self._last_append: asyncio.Future[int] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -92,6 +99,7 @@ class ControllerService:
         self._to_controller: ToController | None = None
         # At once, since a lone voter may lead before anybody calls `start`.
         quorum.on_leadership.append(self._leadership)
+        quorum.on_image.append(self._image_committed)
 
     async def start(self) -> None:
         self._to_controller = ToController(self._settings, self._runtime, self._quorum)
@@ -99,6 +107,7 @@ class ControllerService:
 
     async def stop(self) -> None:
         self._quorum.on_leadership.remove(self._leadership)
+        self._quorum.on_image.remove(self._image_committed)
         self._deactivate()
         tasks = list(self._tasks)
         for task in tasks:
@@ -122,6 +131,7 @@ class ControllerService:
         if not active:
             return
         self._controller.activate(self._quorum.image, epoch, self._now())
+        self._events.emit(ControllerActivated(epoch))
         logger.info("active controller of epoch %d", epoch)
         if not self._quorum.image.features:
             directory = self._settings.metadata_log_dir
@@ -132,6 +142,8 @@ class ControllerService:
         self._set_timer()
 
     def _deactivate(self) -> None:
+        if self._controller.active:
+            self._events.emit(ControllerDeactivated(self._controller.epoch))
         self._controller.deactivate()
         self._heartbeats.clear()
         self._last_append = None
@@ -139,24 +151,30 @@ class ControllerService:
             self._timer.cancel()
             self._timer = None
 
+    def _image_committed(self, image: MetadataImage, delta: Delta) -> None:
+        before, self._committed_image = self._committed_image, image
+        if self._events and self._controller.active:
+            for event in leader_changes(before, image, delta):
+                self._events.emit(event)
+
     # Commands
 
-    def _run(self, command: Callable[[], Decision]) -> Decision:
+    def _run(self, command: Callable[[], ControllerResult]) -> ControllerResult:
         """Decide and append. A controller whose records the quorum does not take is one no longer."""
-        if self._controller.active:
-            self._controller.next_offset = self._quorum.next_offset
-        decision = command()
-        if decision.records:
-            expected = self._controller.next_offset - len(decision.records)
+        next_offset = self._quorum.next_offset
+        result = command()
+        for event in result.events:
+            self._events.emit(event)
+        if result.records:
             try:
-                offset, self._last_append = self._quorum.append(decision.records)
+                offset, self._last_append = self._quorum.append(result.records)
             except KafkaError:
                 self._deactivate()
                 raise
-            assert offset == expected, f"appended at {offset}, decided for {expected}"
+            assert offset == next_offset, f"appended at {offset}, decided for {next_offset}"
             self._last_append.add_done_callback(_note_failure)
         self._set_timer()
-        return decision
+        return result
 
     def _execute(
         self, key: ApiKey, message: Any, mutations: Mutations | None = None
@@ -165,16 +183,14 @@ class ControllerService:
         api = CONTROLLER_APIS[key]
         limit = {} if mutations is None else {"permit": mutations.permit}
         try:
-            decision = self._run(
-                lambda: api.decide(self._controller, message, self._now(), **limit)
-            )
+            result = self._run(lambda: api.decide(self._controller, message, self._now(), **limit))
         except KafkaError as error:
             logger.info("%s refused: %s", key.name, error)
             return api.refuse(message, error), self._last_append
         if mutations is not None and mutations.delay > 0.0:
             throttle = {"throttle_time": math.ceil(mutations.delay * 1000)}
-            return {**decision.response, **throttle}, self._last_append
-        return decision.response, self._last_append
+            return {**result.response, **throttle}, self._last_append
+        return result.response, self._last_append
 
     def _mutations(self, key: ApiKey, header: RequestHeader) -> Mutations | None:
         """The quota that a client's request is charged to, if there is one."""
@@ -286,7 +302,7 @@ class ControllerService:
             logger.exception("what was due could not be decided")
             self._timer = asyncio.get_running_loop().call_later(FAILED_TICK_S, self._tick)
 
-    def _decide_alone(self, command: Callable[[], Decision]) -> None:
+    def _decide_alone(self, command: Callable[[], ControllerResult]) -> None:
         """A command that nobody waits for."""
         try:
             self._run(command)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ottla.broker.cluster.raft_wire import API_OF, Refused, read_answer, request_body
 from ottla.raft.messages import QuorumAnswer
-from ottla.raft.roles import Send
+from ottla.raft.outputs import Send
 from ottla.raft.voters import QuorumEndpoint
 from ottla.runtime.seams import Network
 from ottla.wire.channel import Channel

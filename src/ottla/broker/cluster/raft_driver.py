@@ -22,26 +22,28 @@ from ottla.broker.cluster import raft_wire
 from ottla.broker.cluster.raft_channels import Peers
 from ottla.broker.server.connections import Handler, Request
 from ottla.config import Settings
+from ottla.events.quorum import (
+    BecameQuorumLeader,
+    DecisionsLost,
+    LostQuorumLeadership,
+    MetadataRefused,
+    MetadataTruncated,
+    QuorumLeaderChanged,
+    SnapshotInstalled,
+    SnapshotWritten,
+    TwoQuorumLeaders,
+    VoterCameOfAge,
+)
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import Record, decode, encode
+from ottla.raft.election_state import QuorumStateFile
 from ottla.raft.format import METADATA_DIRECTORY, load_properties
 from ottla.raft.journal import TOPIC, Journal, metadata_log_config
 from ottla.raft.messages import Fetch, FetchAnswer, Park, QuorumAnswer, SnapshotId
-from ottla.raft.quorum_state import QuorumStateFile
+from ottla.raft.outputs import Send
 from ottla.raft.raft import Raft
-from ottla.raft.roles import (
-    BadRecords,
-    BecameLeader,
-    CameOfAge,
-    LeaderChanged,
-    LostLeadership,
-    Replica,
-    Send,
-    SnapshotInstalled,
-    Timing,
-    Truncated,
-    TwoLeaders,
-)
+from ottla.raft.replication import ReplicaProgress
+from ottla.raft.roles import Timing
 from ottla.raft.snapshots import BOOTSTRAP, build_snapshot
 from ottla.raft.voters import QuorumEndpoint, ReplicaKey, Voter, VoterSet
 from ottla.records.record import records as records_of
@@ -104,6 +106,7 @@ class Quorum:
             runtime.clock.wall_ms,
             timing=_timing(settings),
             bootstrap=_bootstrap(settings),
+            events=runtime.events,
         )
         self._journal = journal
         self._peers = Peers(
@@ -326,22 +329,22 @@ class Quorum:
     def _note_events(self) -> None:
         for event in _drained(self._raft.events):
             match event:
-                case LeaderChanged(epoch=epoch, leader=leader):
+                case QuorumLeaderChanged(epoch=epoch, leader=leader):
                     logger.info("node %d: epoch %d, leader %s", self.node_id, epoch, leader)
                     self._tell(self.on_leader, leader, epoch)
-                case BecameLeader(epoch=epoch):
+                case BecameQuorumLeader(epoch=epoch):
                     logger.info("node %d leads the quorum in epoch %d", self.node_id, epoch)
-                case LostLeadership(epoch=epoch):
+                case LostQuorumLeadership(epoch=epoch):
                     logger.info("node %d no longer leads epoch %d", self.node_id, epoch)
                     self._end_leadership()
                     self._fail_appends(
                         KafkaError(ErrorCode.NOT_CONTROLLER, f"leadership of epoch {epoch} is lost")
                     )
-                case Truncated(from_offset=old, to_offset=new):
+                case MetadataTruncated(from_offset=old, to_offset=new):
                     logger.info("node %d cut its log from %d to %d", self.node_id, old, new)
                 case SnapshotInstalled():
                     self._load_snapshot()
-                case TwoLeaders(epoch=epoch, known=known, named=named):
+                case TwoQuorumLeaders(epoch=epoch, known=known, named=named):
                     logger.warning(
                         "node %d: told that %d leads epoch %d, which %d leads",
                         self.node_id,
@@ -349,9 +352,9 @@ class Quorum:
                         epoch,
                         known,
                     )
-                case CameOfAge():
+                case VoterCameOfAge():
                     logger.info("node %d has its vote in the quorum", self.node_id)
-                case BadRecords(why=why):
+                case MetadataRefused(why=why):
                     logger.warning("node %d: refused what the leader sent: %s", self.node_id, why)
 
     # Flushing
@@ -389,6 +392,10 @@ class Quorum:
         return first, done
 
     def _fail_appends(self, error: Exception) -> None:
+        if self._appends and self._runtime.events:
+            first = self._appends[0].first_offset
+            lost = DecisionsLost(len(self._appends), first, str(error))
+            self._runtime.events.emit(lost)
         while self._appends:
             done = self._appends.popleft().done
             if not done.done():
@@ -396,7 +403,7 @@ class Quorum:
 
     def _begin_leadership(self) -> None:
         """Active once a record of the own epoch is committed and applied."""
-        leadership = self._raft.leadership
+        leadership = self._raft.leader_state
         if leadership is None or self._active_epoch is not None:
             return
         if self._applied_end > leadership.start_offset:
@@ -505,6 +512,7 @@ class Quorum:
                 self._settings.metadata_max_retention_ms,
                 now_ms,
             )
+            self._runtime.events.emit(SnapshotWritten(id.end_offset, id.epoch))
             logger.info("node %d wrote the metadata checkpoint %s", self.node_id, id)
 
         self._step(take)
@@ -617,7 +625,7 @@ class Quorum:
 
     def describe(self) -> Mapping[str, Any]:
         """The fields of a DescribeQuorum response."""
-        raft, leadership = self._raft, self._raft.leadership
+        raft, leadership = self._raft, self._raft.leader_state
         partition: dict[str, Any] = {
             "partition_index": 0,
             "error_code": ErrorCode.NONE if leadership else ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -643,7 +651,7 @@ class Quorum:
             "nodes": nodes,
         }
 
-    def _replica_fields(self, replica: Replica) -> dict[str, Any]:
+    def _replica_fields(self, replica: ReplicaProgress) -> dict[str, Any]:
         end = -1 if replica.end_offset is None else replica.end_offset
         fetched = self._wall(replica.last_fetch if replica.end_offset is not None else -math.inf)
         return _replica_fields(replica.key, end, fetched, self._wall(replica.last_caught_up))

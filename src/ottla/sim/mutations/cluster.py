@@ -11,6 +11,7 @@ from ottla.controller import brokers, draft, elections, partitions
 from ottla.controller.brokers import Registration
 from ottla.controller.draft import Draft
 from ottla.controller.elections import Rules
+from ottla.events.controller import FenceCause
 from ottla.metadata.image import BrokerImage, PartitionImage
 from ottla.metadata.records import PartitionChangeRecord
 from ottla.sim.engine.patches import Patch
@@ -84,7 +85,7 @@ def eligible_leaders_outlive_their_claim() -> list[Patch]:
 def fenced_broker_stays_in_sync() -> list[Patch]:
     """Fencing a broker leaves its partitions as they are."""
 
-    def fence(draft: Draft, broker_ids: Sequence[int]) -> None:
+    def fence(draft: Draft, broker_ids: Sequence[int], cause: FenceCause) -> None:
         fenced = [draft.image.brokers[broker_id] for broker_id in broker_ids]
         draft.add([brokers._registration_change(each, fenced=brokers.FENCE) for each in fenced])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ottla.raft.quorum_state import QuorumState, QuorumStateFile
+from ottla.raft.election_state import ElectionState, QuorumStateFile
 from ottla.replica.partition import Partition
 from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
@@ -16,7 +16,7 @@ def quorum_state_is_removed_before_it_is_replaced() -> list[Patch]:
     """A voter that dies in between has forgotten its epoch, and whom it voted for."""
     write = QuorumStateFile.write
 
-    def remove_and_write(self: QuorumStateFile, state: QuorumState, **format: Any) -> None:
+    def remove_and_write(self: QuorumStateFile, state: ElectionState, **format: Any) -> None:
         if self.exists:
             self._disk.remove(self.path)
             self._disk.flush_dir(os.path.dirname(self.path))

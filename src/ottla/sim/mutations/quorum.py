@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.broker.cluster.raft_driver import Quorum
+from ottla.events.quorum import VoteReason
+from ottla.raft import election
+from ottla.raft.election import VoteDecision
+from ottla.raft.election_state import ElectionState, QuorumStateFile, encode_state
+from ottla.raft.follower import MetadataFetcher
 from ottla.raft.journal import Diverges, Journal
 from ottla.raft.messages import Vote
-from ottla.raft.quorum_state import QuorumState, QuorumStateFile, encode_state
-from ottla.raft.raft import Raft
-from ottla.raft.roles import Role
+from ottla.raft.quorum_state import QuorumState
+from ottla.raft.replication import LeaderState, advance_high_watermark
+from ottla.raft.roles import RaftRole
 from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
 
@@ -37,7 +42,7 @@ def vote_is_not_durable() -> list[Patch]:
     """Epoch and vote are answered before they would survive a power loss."""
 
     def write(
-        self: QuorumStateFile, state: QuorumState, *, kraft_version: int, voters: Sequence[int]
+        self: QuorumStateFile, state: ElectionState, *, kraft_version: int, voters: Sequence[int]
     ) -> None:
         data = encode_state(state, kraft_version=kraft_version, voters=voters)
         self._disk.replace(self.path, data, durable=False)
@@ -48,25 +53,26 @@ def vote_is_not_durable() -> list[Patch]:
 @mutation("own")
 def votes_twice_in_an_epoch() -> list[Patch]:
     """A voter forgets that its vote in this epoch is given."""
-    original = Raft._grants
+    original = election.decide_vote
 
-    def grants(self: Raft, request: Vote) -> bool:
+    def decide_vote(request: Vote, voter: QuorumState) -> VoteDecision:
         if request.pre_vote:
-            return original(self, request)
-        return self._state.leader is None and request.last >= self.journal.end
+            return original(request, voter)
+        is_granted = voter.state.leader is None and request.last >= voter.journal.end
+        return VoteDecision(is_granted, VoteReason.UP_TO_DATE)
 
-    return [Patch(Raft, "_grants", grants)]
+    return [Patch(election, "decide_vote", decide_vote)]
 
 
 @mutation("own")
 def votes_for_a_shorter_log() -> list[Patch]:
     """A candidate's log is not compared with the voter's: it may lack what is committed."""
-    original = Raft._grants
+    original = election.decide_vote
 
-    def grants(self: Raft, request: Vote) -> bool:
-        return original(self, request._replace(last=max(request.last, self.journal.end)))
+    def decide_vote(request: Vote, voter: QuorumState) -> VoteDecision:
+        return original(request._replace(last=max(request.last, voter.journal.end)), voter)
 
-    return [Patch(Raft, "_grants", grants)]
+    return [Patch(election, "decide_vote", decide_vote)]
 
 
 @mutation("own (Raft §5.4.2)")
@@ -74,28 +80,25 @@ def commits_records_of_earlier_epochs() -> list[Patch]:
     """The high watermark passes records of an earlier epoch once they are on a majority, before one of the
     leader's own is."""
 
-    def update_high_watermark(self: Raft) -> None:
-        leadership = self._leadership
-        assert leadership is not None
-        own_end = self.journal.flushed_end if self.is_voter else None
-        on_majority = leadership.end_on_majority(self.journal.voters.majority, own_end)
-        self._advance_high_watermark(on_majority)
+    def update_high_watermark(self: LeaderState) -> None:
+        advance_high_watermark(self._journal, self._outputs, self.end_on_majority())
 
-    return [Patch(Raft, "_update_high_watermark", update_high_watermark)]
+    return [Patch(LeaderState, "update_high_watermark", update_high_watermark)]
 
 
 @mutation("own")
 def fetches_before_it_has_flushed() -> list[Patch]:
     """A voter's next fetch, by which the leader counts it, leaves before the last records are on disk."""
 
-    def may_fetch(self: Raft) -> bool:
+    def may_fetch(self: MetadataFetcher) -> bool:
+        quorum = self._quorum
         return (
-            self.role in (Role.UNATTACHED, Role.FOLLOWER)
-            and self._fetching is None
-            and (self.leader is not None or bool(self._discovery()))
+            quorum.role in (RaftRole.UNATTACHED, RaftRole.FOLLOWER)
+            and self.under_way is None
+            and (quorum.leader is not None or bool(self.discovery()))
         )
 
-    return [Patch(Raft, "_may_fetch", may_fetch)]
+    return [Patch(MetadataFetcher, "may_fetch", may_fetch)]
 
 
 @mutation("own")
@@ -116,7 +119,7 @@ def controller_is_active_at_once() -> list[Patch]:
     old."""
 
     def begin_leadership(self: Quorum) -> None:
-        if self._raft.leadership is not None and self._active_epoch is None:
+        if self._raft.leader_state is not None and self._active_epoch is None:
             self._active_epoch = self.epoch
             self._tell(self.on_leadership, True, self.epoch)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.broker.node import Broker, Node
-from ottla.raft.messages import Vote, VoteAnswer
-from ottla.raft.raft import Raft
-from ottla.raft.roles import Role
-from ottla.raft.snapshots import Download, SnapshotContent
+from ottla.events import Event
+from ottla.events.quorum import SnapshotInstalled, VoteGranted
+from ottla.raft.roles import RaftRole
 from ottla.replica.partition import Partition, Proposal, Truncation
+from ottla.sim.cluster.nodes import SimNode
 
 
 class GrantedVote(NamedTuple):
@@ -23,11 +23,10 @@ class Told:
 
     def __init__(self) -> None:
         self.votes: list[GrantedVote] = []
-        self.installs: list[tuple[int, Role]] = []
+        self.installs: list[tuple[int, RaftRole]] = []
         """Which node took over a checkpoint, and in which role."""
         self.truncations: list[tuple[int, Truncation]] = []
         self.proposals: list[tuple[Partition, Proposal]] = []
-        self._rafts: dict[int, Raft] = {}
         self._brokers: dict[int, Broker] = {}
 
     @property
@@ -40,37 +39,19 @@ class Told:
             news.clear()
 
     def listen(self, id: int, node: Node) -> None:
-        """To the newest life of the node, once; again when there is a broker in it."""
-        assert node.quorum is not None
-        if self._rafts.get(id) is not node.quorum.raft:
-            self._rafts[id] = node.quorum.raft
-            self._listen_to_votes(id, node.quorum.raft)
-            self._listen_to_installs(id, node.quorum.raft)
+        """To the broker in the newest life of the node, once."""
         if node.broker is not None and self._brokers.get(id) is not node.broker:
             self._brokers[id] = node.broker
             replicas = node.broker.replicas
             replicas.on_truncation.append(lambda cut: self.truncations.append((id, cut)))
             replicas.on_proposal.append(self._proposed)
 
-    def _listen_to_votes(self, id: int, raft: Raft) -> None:
-        handle_vote = raft.handle_vote
-
-        def voted(request: Vote, now: float) -> VoteAnswer:
-            answer = handle_vote(request, now)
-            if answer.granted and not request.pre_vote:
-                self.votes.append(GrantedVote(id, answer.epoch, request.candidate.id))
-            return answer
-
-        raft.handle_vote = voted  # type: ignore[method-assign]
-
-    def _listen_to_installs(self, id: int, raft: Raft) -> None:
-        install = raft.journal.install
-
-        def installed(download: Download) -> SnapshotContent:
-            self.installs.append((id, raft.role))
-            return install(download)
-
-        raft.journal.install = installed  # type: ignore[method-assign]
+    def happened(self, node: SimNode, event: Event) -> None:
+        if isinstance(event, VoteGranted) and not event.pre_vote:
+            self.votes.append(GrantedVote(node.id, event.epoch, event.candidate))
+        elif isinstance(event, SnapshotInstalled):
+            assert node.node is not None and node.node.quorum is not None
+            self.installs.append((node.id, node.node.quorum.raft.role))
 
     def _proposed(self, partition: Partition) -> None:
         if partition.proposal is not None:

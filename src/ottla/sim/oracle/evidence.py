@@ -31,6 +31,7 @@ class Books:
         self._quorum = QuorumChecker(cluster)
         self._claims = Claims()
         self._told = Told()
+        cluster.subscribe(self._told.happened)
         self._watched = {node.id: Watched(node) for node in cluster.nodes.values()}
 
     @property

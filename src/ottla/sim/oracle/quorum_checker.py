@@ -12,11 +12,11 @@ from ottla.log.errors import LogDirError
 from ottla.log.log import Log
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import Record, decode
+from ottla.raft.election_state import ElectionState
 from ottla.raft.journal import TOPIC as METADATA_TOPIC
 from ottla.raft.journal import Journal
 from ottla.raft.messages import SnapshotId
-from ottla.raft.quorum_state import QuorumState
-from ottla.raft.roles import Role as RaftRole
+from ottla.raft.roles import RaftRole
 from ottla.raft.snapshots import BOOTSTRAP, read_snapshot
 from ottla.records.batch import read_batch
 from ottla.records.record import records as records_of
@@ -159,7 +159,7 @@ class QuorumChecker:
         if role is RaftRole.LEADER:
             raise self._fail("M5", node, "a leader took over a checkpoint")
 
-    def _check_state(self, watched: WatchedVoter, state: QuorumState, role: RaftRole) -> None:
+    def _check_state(self, watched: WatchedVoter, state: ElectionState, role: RaftRole) -> None:
         """M1, M2."""
         node = watched.machine.id
         if state.epoch < watched.epoch:
@@ -322,7 +322,7 @@ class QuorumChecker:
             raise self._fail("M6", watched.machine.id, f"its image at {image.offset} is another")
 
 
-def _told(state: QuorumState) -> str:
+def _told(state: ElectionState) -> str:
     voted = "" if state.voted is None else f" voted for {state.voted.id}"
     return (
         f"epoch {state.epoch} leader {state.leader}{voted}{' newborn' if state.is_newborn else ''}"

@@ -20,6 +20,7 @@ from ottla.replica.partition import Partition, Proposal, Role, Truncation
 from ottla.sim.cluster.nodes import SimCluster, SimNode
 from ottla.sim.engine.process import Process
 from ottla.sim.oracle.coverage import mark
+from ottla.sim.oracle.coverage_controller import DecisionCoverage
 from ottla.sim.oracle.evidence import Books, decision
 from ottla.sim.oracle.expiry import Expiry
 from ottla.sim.oracle.history import TABLE, Ack, Batch, History
@@ -42,6 +43,7 @@ class Checkers(Books):
         self.is_durable = False
         """Whether everything is flushed before it counts: then no loss of power explains that it is gone."""
         # Looked up when it is called: `observers` listens there.
+        self._quorum.on_decisions.append(DecisionCoverage().decided)
         self._quorum.on_decisions.append(lambda *what: self._check_decisions(*what))
         self.on_decisions = self._quorum.on_decisions
         self.leaders = Leaders(self._now)

@@ -31,6 +31,7 @@ from ottla.sim.engine.world import World
 from ottla.sim.faults.fault import CLIENTS
 from ottla.sim.faults.nemesis import Absence, FaultPlan, Nemesis
 from ottla.sim.oracle.coverage import counted, mark
+from ottla.sim.oracle.coverage_quorum import mark_quorum
 from ottla.sim.oracle.coverage_storage import storage_coverage
 from ottla.sim.oracle.group_observers import watched
 from ottla.sim.oracle.group_oracle import Transaction
@@ -525,6 +526,7 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
         began = world.loop.time()
         scenario = Scenario(world, options)
         scenario.cluster.subscribe(storage_coverage)
+        scenario.cluster.subscribe(mark_quorum)
         try:
             with observed(), scenario.watched(), heard(scenario.failures.append, is_expected):
                 scenario.run()

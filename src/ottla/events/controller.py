@@ -1,0 +1,98 @@
+"""Events of the active controller: what it decides, as it decides it, and elections as they are committed.
+
+A decision may still be lost before it is committed: `DecisionsLost` follows then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ottla.events import Event
+from ottla.wire.errors import ErrorCode
+
+
+class FenceCause(StrEnum):
+    SESSION_OVER = "no heartbeat for too long, or none over a new connection in time"
+    UNREACHABLE = "nobody listens at its address"
+    ASKED = "it asked to be fenced"
+    SHUT_DOWN = "its controlled shutdown is complete"
+    NO_DISK = "all its log directories failed"
+    RESTARTED = "a new incarnation registered"
+
+
+class ElectionKind(StrEnum):
+    IN_SYNC = "from the ISR"
+    ELIGIBLE = "from the eligible leader replicas (KIP-966)"
+    LAST_KNOWN_LEADER = "the last known leader, which may have lost its tail"
+    UNCLEAN = "another replica: committed records may be lost"
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerActivated(Event):
+    """This node is the active controller from now on: everything committed before its epoch is in its image."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerDeactivated(Event):
+    """This node is not the active controller any more."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFenced(Event):
+    """The controller decided that a broker leads nothing and is in no ISR."""
+
+    broker: int
+    broker_epoch: int
+    cause: FenceCause
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUnfenced(Event):
+    """The controller decided that a broker, caught up with the metadata, may lead and be in sync."""
+
+    broker: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsrProposalRefused(Event):
+    """The controller refused the ISR that a leader proposed (AlterPartition)."""
+
+    topic: str | None
+    """None: there is no such topic."""
+    partition: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    error: ErrorCode
+    restarted: tuple[int, ...] = ()
+    """Proposed members that are alive and have restarted since the leader saw them (KIP-903)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElected(Event):
+    """A partition's new leader is committed."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    previous_leader: int
+    isr: tuple[int, ...]
+    kind: ElectionKind
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWentOffline(Event):
+    """It is committed that a partition has no leader: nobody who may lead it is alive."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    previous_leader: int

@@ -1,0 +1,141 @@
+"""Events of the metadata quorum: votes, leaders, and what becomes of a node's copy of the metadata log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ottla.events import Event
+
+
+class VoteReason(StrEnum):
+    """Why a voter granted or refused its vote."""
+
+    UP_TO_DATE = "the candidate's log has everything that the voter's log has"
+    REPEATED = "the voter has voted for this candidate in this epoch already"
+    BEHIND = "the candidate's log lacks records that the voter has"
+    VOTED_FOR_ANOTHER = "the voter has voted for another candidate in this epoch"
+    LEADER_KNOWN = "the voter knows a leader of this epoch"
+    LEADS = "the voter leads this epoch"
+    LEADER_ALIVE = "the voter still fetches from the leader"
+    GAVE_WAY = "the voter stands for election itself, and the candidate comes first"
+    COMES_FIRST = "the voter stands for election itself, and comes first"
+    NEWBORN = "the voter's disk was empty and it has not caught up yet"
+
+
+class ResignationCause(StrEnum):
+    NO_MAJORITY = "no majority has fetched for too long"
+    STOPPING = "the node stops"
+
+
+@dataclass(frozen=True, slots=True)
+class VoteGranted(Event):
+    """A voter granted a vote. A vote (not a pre-vote) is on disk already."""
+
+    epoch: int
+    candidate: int
+    pre_vote: bool
+    reason: VoteReason
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRefused(Event):
+    """A voter refused a vote that was asked for in a valid request."""
+
+    epoch: int
+    candidate: int
+    pre_vote: bool
+    reason: VoteReason
+
+
+@dataclass(frozen=True, slots=True)
+class BecameQuorumLeader(Event):
+    """This node won the election of `epoch`. Nothing of its epoch is committed yet."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostQuorumLeadership(Event):
+    """This node led `epoch` and does not any more."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumLeaderResigned(Event):
+    """This node laid down its leadership of `epoch`."""
+
+    epoch: int
+    cause: ResignationCause
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumLeaderChanged(Event):
+    """This node knows another epoch or leader than before. `leader` None: it knows none."""
+
+    epoch: int
+    leader: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TwoQuorumLeaders(Event):
+    """A node named another leader of an epoch than this one knows, and was not believed. One of the two was forged:
+    this node may be of no use to the quorum until the next epoch."""
+
+    epoch: int
+    known: int
+    named: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoterCameOfAge(Event):
+    """A newborn voter has its vote from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataCommitted(Event):
+    """The high watermark of the metadata log rose to `high_watermark` on this node."""
+
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataTruncated(Event):
+    """This node cut a tail that no majority had: its log ended at `from_offset` and ends at `to_offset` now."""
+
+    from_offset: int
+    to_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRefused(Event):
+    """The leader sent something that it did not write, damaged or from elsewhere. It was not taken."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInstalled(Event):
+    """This node replaced its metadata log by a checkpoint that it fetched from the leader."""
+
+    end_offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotWritten(Event):
+    """This node wrote a checkpoint of its own."""
+
+    end_offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionsLost(Event):
+    """The active controller had appended decisions and lost its leadership before they were committed. The next
+    leader may still commit them."""
+
+    count: int
+    first_offset: int
+    cause: str

@@ -1,0 +1,229 @@
+"""The leader's side of replication: append, count what a majority has, and serve the fetches of the others.
+
+A `LeaderState` (Kafka's LeaderState) exists exactly while its node leads an epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ottla.events.quorum import MetadataCommitted
+from ottla.raft.control_records import leader_change
+from ottla.raft.journal import Agreement, Diverges, Journal
+from ottla.raft.messages import (
+    Fetch,
+    FetchAnswer,
+    FetchSnapshot,
+    FetchSnapshotAnswer,
+    LogPosition,
+    Park,
+)
+from ottla.raft.outputs import Outputs
+from ottla.raft.snapshots import BATCH_BYTES_MAX, BOOTSTRAP, voter_controls
+from ottla.raft.voters import QuorumEndpoint, ReplicaKey
+from ottla.records.record import Record, build, control_batch
+from ottla.wire.errors import ErrorCode, KafkaError
+
+CHECK_QUORUM_FACTOR = 1.5
+FETCH_BYTES_MAX = 1 << 20
+OBSERVER_FORGOTTEN_S = 300.0
+OBSERVERS_MAX = 10_000
+"""Any node may fetch, and is remembered as an observer."""
+RECORD_OVERHEAD_MAX = 32
+"""What a record takes beside its value."""
+
+
+@dataclass(slots=True)
+class ReplicaProgress:
+    """What a leader knows of another replica."""
+
+    key: ReplicaKey
+    end_offset: int | None = None
+    """Where its flushed log ends; None before its first fetch in this epoch."""
+    last_fetch: float = -math.inf
+    last_caught_up: float = -math.inf
+    leader_end_then: int = 0
+    acknowledged: bool = False
+    """Knows that we lead."""
+
+
+class LeaderState:
+    def __init__(
+        self,
+        key: ReplicaKey,
+        epoch: int,
+        endpoint: QuorumEndpoint | None,
+        journal: Journal,
+        wall_ms: Callable[[], int],
+        outputs: Outputs,
+        now: float,
+    ) -> None:
+        self.epoch = epoch
+        self.start_offset = journal.log_end
+        """Of the first record of this epoch. The high watermark moves only past it."""
+        # As if every voter had fetched just now: each has the whole timeout for its first fetch.
+        self.voters = {
+            voter.id: ReplicaProgress(voter.key, last_fetch=now)
+            for voter in journal.voters.voters
+            if voter.id != key.id
+        }
+        """Without ourselves."""
+        self.observers: dict[ReplicaKey, ReplicaProgress] = {}
+        self._key = key
+        self._endpoint = endpoint
+        self._journal = journal
+        self._wall_ms = wall_ms
+        self._outputs = outputs
+
+    @property
+    def _is_voter(self) -> bool:
+        return self._journal.voters.has(self._key)
+
+    # Writing
+
+    def write_first_records(self, granting: Sequence[int]) -> None:
+        """The first record of an epoch names its leader. A new quorum's first leader adds the voters, and so does
+        one that listens elsewhere than they say."""
+        journal = self._journal
+        voters = journal.voters
+        entries = [leader_change(self._key.id, voters.ids, granting)]
+        mine = voters.get(self._key.id)
+        if self._endpoint is not None and mine is not None and self._endpoint not in mine.endpoints:
+            voters = voters.with_endpoints(self._key.id, (self._endpoint,))
+        if journal.kraft_version >= 1 and (
+            not journal.voters_are_written or voters != journal.voters
+        ):
+            entries += voter_controls(journal.kraft_version, voters)
+        now_ms = self._wall_ms()
+        journal.append_as_leader(control_batch(entries, timestamp=now_ms), self.epoch, now_ms)
+
+    def append(self, values: Sequence[bytes]) -> tuple[int, int]:
+        """Write metadata records as one atomic batch. Their first offset, and the log's end after them."""
+        if sum(len(value) + RECORD_OVERHEAD_MAX for value in values) > BATCH_BYTES_MAX:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{len(values)} records in one batch of metadata are more than {BATCH_BYTES_MAX} bytes",
+            )
+        now_ms = self._wall_ms()
+        batch = build(Record(i, now_ms, None, value) for i, value in enumerate(values))
+        base = self._journal.append_as_leader(batch, self.epoch, now_ms)
+        return base, self._journal.log_end
+
+    # Committing
+
+    @property
+    def is_established(self) -> bool:
+        """A record of its own epoch is committed."""
+        return self._journal.high_watermark > self.start_offset
+
+    def update_high_watermark(self) -> None:
+        """Committed is what a majority of the voters has flushed, once that includes a record of this epoch (M4)."""
+        end = self.end_on_majority()
+        if end > self.start_offset:
+            advance_high_watermark(self._journal, self._outputs, end)
+
+    def end_on_majority(self) -> int:
+        """The offset below which a majority of the voters has flushed everything."""
+        ends = [-1 if r.end_offset is None else r.end_offset for r in self.voters.values()]
+        if self._is_voter:
+            ends.append(self._journal.flushed_end)
+        return sorted(ends, reverse=True)[self._journal.voters.majority - 1]
+
+    # Who fetches
+
+    def quorum_deadline(self, fetch_timeout: float) -> float:
+        """When to give up because no majority has fetched for too long."""
+        others_needed = self._journal.voters.majority - (1 if self._is_voter else 0)
+        if others_needed == 0:
+            return math.inf
+        fetches = sorted((r.last_fetch for r in self.voters.values()), reverse=True)
+        return fetches[others_needed - 1] + CHECK_QUORUM_FACTOR * fetch_timeout
+
+    def successors(self) -> tuple[ReplicaKey, ...]:
+        """The other voters, the one with the longest log first."""
+        by_progress = sorted(
+            self.voters.values(), key=lambda r: -1 if r.end_offset is None else r.end_offset
+        )
+        return tuple(replica.key for replica in reversed(by_progress))
+
+    def _fetched(self, key: ReplicaKey, offset: int | None, now: float) -> None:
+        """A replica fetched. If its log agrees with ours, it has flushed everything below `offset`."""
+        log_end = self._journal.log_end
+        replica = self.voters.get(key.id)
+        # A node whose disk was replaced is not the voter of that id any more.
+        is_voter = replica is not None and replica.key.directory in (None, key.directory)
+        if replica is None or not is_voter:
+            # Taken out and put back: the first is always the one whose last fetch is the oldest.
+            replica = self.observers.pop(key, None) or ReplicaProgress(key)
+            self._forget_observers(now)
+            self.observers[key] = replica
+        replica.acknowledged = True
+        if offset is not None:
+            if offset >= log_end:
+                replica.last_caught_up = now
+            elif offset >= replica.leader_end_then:
+                replica.last_caught_up = max(replica.last_caught_up, replica.last_fetch)
+            replica.end_offset = offset
+        replica.leader_end_then = log_end
+        replica.last_fetch = now
+        if is_voter:
+            self.update_high_watermark()
+
+    def _forget_observers(self, now: float) -> None:
+        while self.observers:
+            key, observer = next(iter(self.observers.items()))
+            is_old = now - observer.last_fetch > OBSERVER_FORGOTTEN_S
+            if not is_old and len(self.observers) < OBSERVERS_MAX:
+                return
+            del self.observers[key]
+
+    # Serving
+
+    def serve_fetch(self, request: Fetch, now: float) -> FetchAnswer | Park:
+        """Answered at once if there are records or a higher watermark, or if the replica must first cut its log or
+        fetch a checkpoint."""
+        journal = self._journal
+        agreement: Agreement = journal.agreement(request.offset, request.last_epoch)
+        self._fetched(request.replica, request.offset if agreement is None else None, now)
+        answer = FetchAnswer(
+            ErrorCode.NONE,
+            self.epoch,
+            self._key.id,
+            journal.high_watermark if self.is_established else -1,
+            journal.log_start,
+            endpoint=self._endpoint,
+        )
+        if isinstance(agreement, Diverges):
+            return answer._replace(diverging=LogPosition(*agreement))
+        if agreement is not None:
+            return answer._replace(snapshot_id=agreement)
+        found = journal.read(request.offset, request.bytes_max, journal.log_end)
+        if found.range is not None:
+            return answer._replace(records=found.range)
+        if answer.high_watermark > request.high_watermark or request.wait_ms_max == 0:
+            return answer
+        return Park(now + request.wait_ms_max / 1000, answer)
+
+    def serve_snapshot(self, request: FetchSnapshot, now: float) -> FetchSnapshotAnswer:
+        """The next piece of a checkpoint. The one from formatting is not handed out: its content is in the log."""
+        self._fetched(request.replica, None, now)
+        snapshots, id = self._journal.snapshots, request.snapshot_id
+        answer = FetchSnapshotAnswer(
+            ErrorCode.NONE, self.epoch, self._key.id, id, endpoint=self._endpoint
+        )
+        if id not in snapshots.ids or id == BOOTSTRAP:
+            return answer._replace(error=ErrorCode.SNAPSHOT_NOT_FOUND)
+        size = snapshots.size(id)
+        if not 0 <= request.position < size:
+            return answer._replace(error=ErrorCode.POSITION_OUT_OF_RANGE)
+        data = snapshots.chunk(id, request.position, min(request.bytes_max, FETCH_BYTES_MAX))
+        return answer._replace(size=size, position=request.position, data=data)
+
+
+def advance_high_watermark(journal: Journal, outputs: Outputs, offset: int) -> None:
+    before = journal.high_watermark
+    journal.log.advance_high_watermark(offset)
+    if journal.high_watermark > before:
+        outputs.emit(MetadataCommitted(journal.high_watermark))
