@@ -240,11 +240,7 @@ class FramedConnection(ABC):
         if self._queued_bytes > QUEUED_BYTES_MAX and self._accepted and not self._choked:
             self._choked = True
             self._update_reading()
-        if self._queue and not (self._delivering or self._writing):
-            self._flush_soon()
-
-    def _flush_soon(self) -> None:
-        if not self._flush_scheduled:
+        if self._queue and not (self._flush_scheduled or self._delivering or self._writing):
             self._flush_scheduled = True
             self._schedule_flush(self._scheduled_flush)
 

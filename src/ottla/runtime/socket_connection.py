@@ -213,9 +213,10 @@ class SocketConnection(FramedConnection):
             if budget > 0:
                 self._writing = True
                 self._loop.add_writer(self._fd, self._flush)
-            else:
+            elif not self._flush_scheduled:
                 # The system would take more. A turn for the others costs fewer calls than waiting for the writer.
-                self._flush_soon()
+                self._flush_scheduled = True
+                self._schedule_flush(self._scheduled_flush)
         elif self._writing and not self._queue:
             self._writing = False
             self._loop.remove_writer(self._fd)

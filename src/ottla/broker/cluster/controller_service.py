@@ -82,7 +82,9 @@ class ControllerService:
         self._controller = Controller(
             controller_config(settings, quorum.cluster_id), runtime.random
         )
-        self._quotas = ClientQuotas(settings, runtime.clock.monotonic, lambda: quorum.image)
+        self._quotas = ClientQuotas(
+            settings, runtime.clock.monotonic, lambda: quorum.image, events=runtime.events
+        )
         self._last_append: asyncio.Future[int] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heartbeats: dict[int, ServerConnection] = {}

@@ -108,7 +108,8 @@ class SimConnection(FramedConnection):
             self._active_at = self._loop.time()
         if self._queue:
             self._tcp.wait_for_room()
-        self._flushed()
+        if self._closing or self._choked:
+            self._flushed()
 
     # The end
 
