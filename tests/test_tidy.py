@@ -20,7 +20,13 @@ from support.house import (
     room_of,
 )
 
-RUNTIME_IMPLEMENTATIONS = {"ottla.runtime.files", "ottla.runtime.real", "ottla.runtime.sockets"}
+RUNTIME_IMPLEMENTATIONS = {
+    "ottla.runtime.files",
+    "ottla.runtime.frame_memory",
+    "ottla.runtime.real",
+    "ottla.runtime.socket_connection",
+    "ottla.runtime.sockets",
+}
 
 # What decides must not see the machine: the simulator could not replay it.
 CORES = ("log", "replica", "raft", "metadata", "controller", "coordinators")

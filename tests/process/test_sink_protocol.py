@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ottla.client import Client
-from ottla.client.model import Fetched
-from ottla.client.transaction_admin import Transactions
+from ottla.client.model import FetchedRecords
+from ottla.client.transaction_admin import TransactionAdmin
 from ottla.spark.errors import SparkSourceError
 from ottla.spark.write.decisions import Commit, Outcome, Refused, committing, driver_id, withdrawing
 from ottla.spark.write.sink import DECISION_TOPIC, SinkDriver
@@ -124,7 +124,7 @@ def test_the_log_tells_how_a_transaction_ended_when_its_coordinator_does_not(sin
     first = sink.write("run")
 
     async def end(client: Client) -> None:
-        transactions = Transactions(client)
+        transactions = TransactionAdmin(client)
         await transactions.end(first[0].identity, commit=True)
         await transactions.abort(first[1].identity.transactional_id)
         driver = SinkDriver(client, sink.query, now_ms)
@@ -148,14 +148,14 @@ def test_the_proposal_of_another_querys_dead_driver_is_waited_for_before_ones_ow
     async def work(client: Client) -> None:
         looked = asyncio.Event()
 
-        async def looking(*what: Any, **how: Any) -> Fetched:
+        async def looking(*what: Any, **how: Any) -> FetchedRecords:
             looked.set()
             return await Client.fetch(client, *what, **how)
 
         client.fetch = looking  # type: ignore[method-assign]
         driver = SinkDriver(client, sink.query, now_ms)
         committed = asyncio.create_task(driver.carry_out(committing(sink.query, "run", 0, written)))
-        transactions = Transactions(client)
+        transactions = TransactionAdmin(client)
         own, theirs = driver_id(sink.query), driver_id(dead.query)
         await looked.wait()
         assert not committed.done()

@@ -9,7 +9,7 @@ import pytest
 from disk_cluster import FIRST, METADATA, SECOND, SETTINGS, TOPIC, DiskCluster, key
 
 from ottla.broker.apis.groups import GROUP_TOPIC
-from ottla.client.group_admin import Groups
+from ottla.client.group_admin import GroupAdmin
 from ottla.metadata.records import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, NO_LEADER
 from ottla.sim.cluster.nodes import SimCluster
 from ottla.sim.engine.world import World
@@ -299,7 +299,7 @@ def test_a_coordinator_whose_log_rotted_leaves_its_groups_to_another_one(
     with World(14) as world:
         cluster = DiskCluster(world, offsets_topic_num_partitions="1")
         cluster.create(*EVERYWHERE)
-        groups = Groups(cluster.client)
+        groups = GroupAdmin(cluster.client)
         for offset in range(100, 120):  # all batches are of one size
             cluster.do(groups.commit("g", {(TOPIC, 0): offset}))
         cluster.wait(lambda: cluster.is_whole(topic=GROUP_TOPIC))

@@ -7,7 +7,7 @@ from disk_cluster import TOPIC, DiskCluster
 
 from ottla.broker.apis.groups import GROUP_TOPIC
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
-from ottla.client.group_admin import Groups
+from ottla.client.group_admin import GroupAdmin
 from ottla.sim.engine.world import World
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
@@ -21,7 +21,7 @@ def _asked_after_it_was_replaced() -> tuple[int, list[int]]:
     with World(21) as world:
         cluster = DiskCluster(world, offsets_topic_num_partitions="1")
         cluster.create([1, 2, 3])
-        groups = Groups(cluster.client)
+        groups = GroupAdmin(cluster.client)
         cluster.do(groups.commit("g", {PLACE: 10}))
         cluster.wait(lambda: cluster.is_whole(topic=GROUP_TOPIC))
         controller = cluster.active_controller()

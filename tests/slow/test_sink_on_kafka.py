@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.client import Client
-from ottla.client.transaction_admin import Transactions
+from ottla.client.transaction_admin import TransactionAdmin
 from ottla.spark.write.decisions import Refused, withdrawing
 from ottla.wire.errors import KafkaError
 from support.cluster import ProcessCluster, wait_until
@@ -91,7 +91,7 @@ def test_what_was_committed_stays_committed_when_its_id_is_used_again(sink: Sink
         sink.commit("one", sink.write("one"), dies_in=(1, 1))
 
     async def use_again(client: Client) -> None:
-        await Transactions(client).init(f"ottla-sink/{sink.query}/one/0/0", 60_000)
+        await TransactionAdmin(client).init(f"ottla-sink/{sink.query}/one/0/0", 60_000)
 
     sink.ask(use_again)
     sink.commit("two", sink.write("two"))

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")
 
 from ottla.client import BlockingClient
-from ottla.client.transaction_admin import ONGOING, Transactions
+from ottla.client.transaction_admin import ONGOING, TransactionAdmin
 from support.cluster import ProcessCluster, wait_until
 from support.transactions import read
 
@@ -83,7 +83,7 @@ class Stream:
     def open_transactions(self) -> list[str]:
         addresses = [("127.0.0.1", node.port) for node in self.cluster.nodes.values()]
         with BlockingClient(addresses) as blocking:
-            heard = blocking.run(Transactions(blocking.client).all(states=(ONGOING,)))
+            heard = blocking.run(TransactionAdmin(blocking.client).all(states=(ONGOING,)))
         return [each.id for each in heard.answers]
 
 

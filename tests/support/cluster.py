@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.local.processes import started_at
 from ottla.records.batch import CorruptBatch, batches
 from ottla.testing.cluster import Cluster
-from ottla.testing.cluster import Node as NodeProcess
+from ottla.testing.cluster import ClusterNode as NodeProcess
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import read_response_header, request_frame
 from ottla.wire.messages import read_response, write_request

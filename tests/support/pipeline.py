@@ -25,7 +25,7 @@ from confluent_kafka import (
 )
 
 from ottla.client import BlockingClient, Unreachable
-from ottla.client.group_admin import Groups
+from ottla.client.group_admin import GroupAdmin
 from ottla.wire.errors import KafkaError as KafkaRefusal
 from support.cluster import ProcessCluster, wait_until
 from support.transactions import read
@@ -204,7 +204,7 @@ class Watcher:
     def __init__(self, bootstrap: str, group: str) -> None:
         hosts = [address.rpartition(":") for address in bootstrap.split(",")]
         self._blocking = BlockingClient([(host, int(port)) for host, _, port in hosts], timeout_s=5)
-        self._groups = Groups(self._blocking.client)
+        self._groups = GroupAdmin(self._blocking.client)
         self._group = group
         self.committed: dict[tuple[str, int], int] = {}
         self.went_back: list[str] = []

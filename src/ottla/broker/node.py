@@ -41,8 +41,9 @@ from ottla.broker.replication.fetchers import Replication
 from ottla.broker.replication.housekeeping import Housekeeping
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttle import ReplicationThrottle
-from ottla.broker.server.connections import Handler, Server
+from ottla.broker.server.connections import Handler
 from ottla.broker.server.quotas import ClientQuotas
+from ottla.broker.server.server import Server
 from ottla.config.dynamic import current
 from ottla.config.node_settings import Settings
 from ottla.config.values import ConfigError, Listener
@@ -330,7 +331,9 @@ class Broker:
             lambda: self.lifecycle.is_in_doubt,
         )
         self.groups = GroupHandlers(settings, self.coordination, self.cluster)
-        self.quotas = ClientQuotas(settings, runtime.clock.monotonic, lambda: self.cluster.image)
+        self.quotas = ClientQuotas(
+            settings, runtime.clock.monotonic, lambda: self.cluster.image, events=runtime.events
+        )
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
         for server in servers:
             server.quotas = self.quotas

@@ -22,7 +22,13 @@ from ottla.cli.output import (
 
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
-    from ottla.client.group_admin import GroupDescription, GroupMember, Groups, PartitionLag, Place
+    from ottla.client.group_admin import (
+        GroupAdmin,
+        GroupDescription,
+        GroupMember,
+        PartitionLag,
+        Place,
+    )
 
 app = typer.Typer(
     help="List, describe, explain, reset or delete consumer groups.",
@@ -41,10 +47,10 @@ def list_groups(
     format: FormatOption = Format.table,
 ) -> None:
     """List the groups of all brokers."""
-    from ottla.client.group_admin import Groups
+    from ottla.client.group_admin import GroupAdmin
 
     with connect(bootstrap, dir, timeout) as blocking:
-        found, silent = blocking.run(Groups(blocking.client).all())
+        found, silent = blocking.run(GroupAdmin(blocking.client).all())
     warn_of_silent(silent)
     if format is Format.json:
         print_json([group._asdict() for group in found])
@@ -67,10 +73,10 @@ def describe(
 
     The seconds are the age of the next record that the group will read, by its own timestamp.
     """
-    from ottla.client.group_admin import Groups
+    from ottla.client.group_admin import GroupAdmin
 
     with connect(bootstrap, dir, timeout) as blocking:
-        groups = Groups(blocking.client)
+        groups = GroupAdmin(blocking.client)
         described = _described(blocking, groups, group)
         assigned = tuple(place for member in described.members for place in member.assigned)
         lags = blocking.run(groups.lags(group, assigned))
@@ -107,7 +113,7 @@ def describe(
         print(f"member {member.instance_id or member.id} ({member.host}) has no partitions")
 
 
-def _described(blocking: BlockingClient, groups: Groups, group: str) -> GroupDescription:
+def _described(blocking: BlockingClient, groups: GroupAdmin, group: str) -> GroupDescription:
     from ottla.wire.errors import ErrorCode, KafkaError
 
     try:
@@ -173,10 +179,10 @@ def explain(
     format: FormatOption = Format.table,
 ) -> None:
     """Say in words how a group is: what a rebalance waits for and since when, who is idle, who is behind."""
-    from ottla.client.group_admin import Groups
+    from ottla.client.group_admin import GroupAdmin
 
     with connect(bootstrap, dir, timeout) as blocking:
-        groups = Groups(blocking.client)
+        groups = GroupAdmin(blocking.client)
         described = _described(blocking, groups, group)
         assigned = tuple(place for member in described.members for place in member.assigned)
         lags = blocking.run(groups.lags(group, assigned))
@@ -282,11 +288,11 @@ def reset_offsets(
     format: FormatOption = Format.table,
 ) -> None:
     """Set where a group without members will read on."""
-    from ottla.client.group_admin import Groups
+    from ottla.client.group_admin import GroupAdmin
     from ottla.wire.errors import ErrorCode, KafkaError
 
     with connect(bootstrap, dir, timeout) as blocking:
-        groups = Groups(blocking.client)
+        groups = GroupAdmin(blocking.client)
         try:
             if members := blocking.run(groups.describe(group)).members:
                 raise Failure(
@@ -373,12 +379,12 @@ def delete(
     format: FormatOption = Format.table,
 ) -> None:
     """Delete a group without members, and its offsets."""
-    from ottla.client.group_admin import Groups
+    from ottla.client.group_admin import GroupAdmin
     from ottla.wire.errors import ErrorCode, KafkaError
 
     with connect(bootstrap, dir, timeout) as blocking:
         try:
-            blocking.run(Groups(blocking.client).delete(group))
+            blocking.run(GroupAdmin(blocking.client).delete(group))
         except KafkaError as error:
             if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
                 raise Failure(f"there is no group {group} (ottla groups list)", NOT_FOUND) from None

@@ -12,7 +12,7 @@ from ottla.cli.output import Format, FormatOption, count_of, print_json, print_t
 from ottla.cli.settings import parse_configs
 
 if TYPE_CHECKING:
-    from ottla.client.model import Config, Partition, Replica, Topic
+    from ottla.client.model import Config, PartitionInfo, ReplicaInfo, Topic
 
 app = typer.Typer(
     help="Create, show, change and delete topics.",
@@ -353,7 +353,7 @@ def replicas(
     print("\nEach broker is asked in turn: while records arrive, these are different moments.")
 
 
-def by_number(topic: Topic) -> list[Partition]:
+def by_number(topic: Topic) -> list[PartitionInfo]:
     return sorted(topic.partitions, key=lambda each: each.partition)
 
 
@@ -373,7 +373,7 @@ def _id_text(topic: Topic) -> str:
     return uuid_to_text(topic.id)
 
 
-def partition_as_json(partition: Partition) -> dict[str, Any]:
+def partition_as_json(partition: PartitionInfo) -> dict[str, Any]:
     return {
         "partition": partition.partition,
         "leader": partition.leader if partition.leader >= 0 else None,
@@ -384,7 +384,7 @@ def partition_as_json(partition: Partition) -> dict[str, Any]:
     }
 
 
-def replicas_as_json(topic: Topic, replicas: list[Replica]) -> dict[str, Any]:
+def replicas_as_json(topic: Topic, replicas: list[ReplicaInfo]) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "partitions": [

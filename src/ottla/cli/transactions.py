@@ -14,7 +14,11 @@ from ottla.cli.output import Format, FormatOption, print_json, print_table, warn
 
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
-    from ottla.client.transaction_admin import OpenTransaction, TransactionDescription, Transactions
+    from ottla.client.transaction_admin import (
+        OpenTransaction,
+        TransactionAdmin,
+        TransactionDescription,
+    )
 
 app = typer.Typer(
     help="List, describe or abort transactions.", no_args_is_help=True, rich_markup_mode=None
@@ -42,13 +46,13 @@ def list_transactions(
     format: FormatOption = Format.table,
 ) -> None:
     """List the transactional ids of all brokers."""
-    from ottla.client.transaction_admin import Transactions
+    from ottla.client.transaction_admin import TransactionAdmin
 
     states = tuple(_state(name) for name in state or ())
     _require_pattern(pattern)
     with connect(bootstrap, dir, timeout) as blocking:
         found, silent = blocking.run(
-            Transactions(blocking.client).all(
+            TransactionAdmin(blocking.client).all(
                 states=states,
                 open_for_ms=-1 if open_for is None else round(open_for * 1000),
                 pattern=pattern,
@@ -96,10 +100,10 @@ def describe(
     format: FormatOption = Format.table,
 ) -> None:
     """Show a transactional id's producer, its transaction's state, age and partitions."""
-    from ottla.client.transaction_admin import Transactions
+    from ottla.client.transaction_admin import TransactionAdmin
 
     with connect(bootstrap, dir, timeout) as blocking:
-        found = _described(blocking, Transactions(blocking.client), id)
+        found = _described(blocking, TransactionAdmin(blocking.client), id)
     if format is Format.json:
         print_json(_as_json(found))
         return
@@ -140,13 +144,13 @@ def abort(
 ) -> None:
     """Abort what is open: by its transactional id, which fences its producer, or, where no coordinator
     knows of it any more, in the partition in which it hangs."""
-    from ottla.client.transaction_admin import Transactions
+    from ottla.client.transaction_admin import TransactionAdmin
 
     if (id is None) == (topic is None):
         raise Failure("give either a transactional id or --topic", USAGE)
     done: dict[str, object]
     with connect(bootstrap, dir, timeout, topic=topic) as blocking:
-        transactions = Transactions(blocking.client)
+        transactions = TransactionAdmin(blocking.client)
         if id is not None:
             _abort_by_id(blocking, transactions, id)
             done = {"id": id, "aborted": True}
@@ -166,7 +170,7 @@ def abort(
         print(told)
 
 
-def _abort_by_id(blocking: BlockingClient, transactions: Transactions, id: str) -> None:
+def _abort_by_id(blocking: BlockingClient, transactions: TransactionAdmin, id: str) -> None:
     from ottla.client.transaction_admin import ONGOING
 
     found = _described(blocking, transactions, id)
@@ -177,7 +181,7 @@ def _abort_by_id(blocking: BlockingClient, transactions: Transactions, id: str) 
 
 def _hanging(
     blocking: BlockingClient,
-    transactions: Transactions,
+    transactions: TransactionAdmin,
     topic: str,
     partition: int,
     start_offset: int | None,
@@ -198,7 +202,7 @@ def _hanging(
 
 def _require_nobodys(
     blocking: BlockingClient,
-    transactions: Transactions,
+    transactions: TransactionAdmin,
     topic: str,
     partition: int,
     hanging: OpenTransaction,
@@ -227,7 +231,7 @@ def _require_nobodys(
 
 
 def _described(
-    blocking: BlockingClient, transactions: Transactions, id: str
+    blocking: BlockingClient, transactions: TransactionAdmin, id: str
 ) -> TransactionDescription:
     from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from ottla.client.client import Client
 from ottla.client.connections import Address, Unreachable
-from ottla.client.model import Partition
+from ottla.client.model import PartitionInfo
 from ottla.wire.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
@@ -71,11 +71,11 @@ async def ask_everybody(client: Client, question: Callable[[int], Awaitable[T]])
 
 async def newest_view(
     client: Client, addresses: Sequence[Address], topic: str, patience_s: float
-) -> list[Partition]:
+) -> list[PartitionInfo]:
     """The topic's partitions, of what the brokers there know: one that is cut off believes in what was.
     Empty if none answers; KafkaError if none knows the topic."""
 
-    async def known_at(address: Address) -> tuple[Partition, ...] | KafkaError:
+    async def known_at(address: Address) -> tuple[PartitionInfo, ...] | KafkaError:
         try:
             async with asyncio.timeout(patience_s):
                 return (await client.topic_as_known_at(address, topic)).partitions
@@ -85,7 +85,7 @@ async def newest_view(
             return error
 
     views = await asyncio.gather(*(known_at(address) for address in addresses))
-    newest: dict[int, Partition] = {}
+    newest: dict[int, PartitionInfo] = {}
     for view in views:
         for seen in () if isinstance(view, KafkaError) else view:
             known = newest.get(seen.partition)
@@ -98,7 +98,7 @@ async def newest_view(
     return [newest[number] for number in sorted(newest)]
 
 
-def _age(seen: Partition) -> tuple[int, int]:
+def _age(seen: PartitionInfo) -> tuple[int, int]:
     """What is newer is greater: a later leader or, with the same one, fewer in sync (nobody tells what came
     later, and to wait a little longer does no harm)."""
     return seen.leader_epoch, -len(seen.isr)

@@ -12,20 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ottla.client.connections import Address, Connections, check
+from ottla.client.connections import Address, BrokerConnections, check
 from ottla.client.model import (
-    Broker,
+    BrokerInfo,
     ClusterDescription,
     Config,
-    Fetched,
-    Marker,
+    FetchedRecords,
     Metadata,
-    Offsets,
-    Quorum,
+    QuorumInfo,
     QuorumReplica,
     Reassignment,
-    Replica,
+    ReplicaInfo,
+    ReplicaOffsets,
     Topic,
+    TransactionMarker,
     metadata_of,
 )
 from ottla.records.batch import Batch, batches, check_crc
@@ -71,7 +71,9 @@ class Client:
         patient: bool = False,
     ) -> None:
         """`patient`: also that nobody answers at all passes by itself."""
-        self.connections = Connections(network, bootstrap, client_id, timeout_s, patient=patient)
+        self.connections = BrokerConnections(
+            network, bootstrap, client_id, timeout_s, patient=patient
+        )
         self._topics: dict[str, Topic] = {}
 
     async def __aenter__(self) -> Self:
@@ -134,7 +136,7 @@ class Client:
             answer = await self.connections.ask(ApiKey.DESCRIBE_CLUSTER, fields)
             check(answer.error_code, answer.error_message)
             brokers = tuple(
-                Broker(
+                BrokerInfo(
                     int(each.broker_id),
                     each.host,
                     int(each.port),
@@ -147,18 +149,18 @@ class Client:
 
         return await self.connections.retrying(attempt)
 
-    async def describe_quorum(self) -> Quorum:
+    async def describe_quorum(self) -> QuorumInfo:
         fields = {
             "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
         }
 
-        async def attempt() -> Quorum:
+        async def attempt() -> QuorumInfo:
             answer = await self.connections.ask(ApiKey.DESCRIBE_QUORUM, fields)
             check(answer.error_code, field(answer, "error_message", None))
             (topic,) = answer.topics
             (found,) = topic.partitions
             check(found.error_code, field(found, "error_message", None))
-            return Quorum(
+            return QuorumInfo(
                 int(found.leader_id),
                 int(found.leader_epoch),
                 int(found.high_watermark),
@@ -375,21 +377,23 @@ class Client:
 
         return await self.connections.retrying(attempt)
 
-    async def replicas(self, topic: str) -> list[Replica]:
+    async def replicas(self, topic: str) -> list[ReplicaInfo]:
         """Every copy of every partition, each described by the broker that holds it."""
         described = (await self.metadata([topic])).topics[0]
         partitions = sorted(described.partitions, key=lambda each: each.partition)
-        copies: dict[int, dict[int, Offsets]] = {}
+        copies: dict[int, dict[int, ReplicaOffsets]] = {}
         for broker in sorted({broker for each in partitions for broker in each.replicas}):
             held = [each.partition for each in partitions if broker in each.replicas]
             copies[broker] = await self._copies(described, broker, held)
-        result: list[Replica] = []
+        result: list[ReplicaInfo] = []
         for partition in partitions:
             number, leader = partition.partition, partition.leader
             of_leader = copies.get(leader, {}).get(number)
             for broker in partition.replicas:
                 in_sync = broker in partition.isr
-                replica = Replica(number, broker, broker == leader, in_sync, None, None, None, None)
+                replica = ReplicaInfo(
+                    number, broker, broker == leader, in_sync, None, None, None, None
+                )
                 found = copies[broker].get(number)
                 if found is not None:
                     replica = replica._replace(
@@ -404,7 +408,7 @@ class Client:
 
     async def _copies(
         self, topic: Topic, broker: int, partitions: Sequence[int]
-    ) -> dict[int, Offsets]:
+    ) -> dict[int, ReplicaOffsets]:
         """What a broker says of its copies; of those that it does not tell about, nothing, and nothing if it is down."""
         try:
             starts, ends = [
@@ -427,7 +431,7 @@ class Client:
             number: answer.high_watermark for number, answer in fetched.items() if not answer.error
         }
         return {
-            number: Offsets(start, int(ends[number].offset), high_watermarks.get(number))
+            number: ReplicaOffsets(start, int(ends[number].offset), high_watermarks.get(number))
             for number, start in known.items()
         }
 
@@ -493,11 +497,11 @@ class Client:
         max_bytes: int = 1 << 20,
         max_wait_ms: int = 500,
         committed: bool = False,
-    ) -> Fetched:
+    ) -> FetchedRecords:
         """Records from `offset` on; none if there is nothing new within `max_wait_ms`. `committed` leaves out
         what belongs to transactions that are open or aborted."""
 
-        async def attempt() -> Fetched:
+        async def attempt() -> FetchedRecords:
             leader = await self.leader(topic, partition)
             described = await self.topic(topic)
             try:
@@ -562,7 +566,7 @@ def _quorum_replicas(answer: Iterable[Any]) -> tuple[QuorumReplica, ...]:
     return tuple(QuorumReplica(int(each.replica_id), int(each.log_end_offset)) for each in answer)
 
 
-def _fetched(answer: FetchedPartition, offset: int) -> Fetched:
+def _fetched(answer: FetchedPartition, offset: int) -> FetchedRecords:
     """Unpack the batches. A fetch begins with the batch that holds the offset, and may end in half a one."""
     data = answer.records
     assert data is None or isinstance(data, memoryview), "a response is read as one view"
@@ -571,7 +575,7 @@ def _fetched(answer: FetchedPartition, offset: int) -> Fetched:
     being_aborted: set[int] = set()
     found: list[Record] = []
     headers: list[Batch] = []
-    markers: list[Marker] = []
+    markers: list[TransactionMarker] = []
     next_offset = offset
     for batch in batches(data or b"", allow_partial=True):
         headers.append(batch)
@@ -585,7 +589,7 @@ def _fetched(answer: FetchedPartition, offset: int) -> Fetched:
         elif not (batch.is_transactional and batch.producer_id in being_aborted):
             found.extend(each for each in records(data or b"", batch) if each.offset >= offset)
         next_offset = max(next_offset, batch.next_offset)
-    return Fetched(
+    return FetchedRecords(
         found,
         next_offset,
         answer.high_watermark,
@@ -597,6 +601,6 @@ def _fetched(answer: FetchedPartition, offset: int) -> Fetched:
     )
 
 
-def _marker(batch: Batch, record: Record) -> Marker:
+def _marker(batch: Batch, record: Record) -> TransactionMarker:
     is_commit = control_type(record) == ControlType.COMMIT
-    return Marker(record.offset, batch.producer_id, batch.producer_epoch, is_commit)
+    return TransactionMarker(record.offset, batch.producer_id, batch.producer_epoch, is_commit)

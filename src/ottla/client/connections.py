@@ -46,7 +46,7 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-class Connections:
+class BrokerConnections:
     """One channel per broker, each with its versions negotiated."""
 
     def __init__(

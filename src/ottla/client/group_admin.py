@@ -67,7 +67,7 @@ class PartitionLag(NamedTuple):
         return self.log_end - min(max(self.committed or 0, self.log_start), self.log_end)
 
 
-class Groups:
+class GroupAdmin:
     """What a `Client` can do about consumer groups."""
 
     def __init__(self, client: Client) -> None:

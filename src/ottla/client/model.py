@@ -10,7 +10,7 @@ from ottla.records.record import Record
 from ottla.wire.messages import field
 
 
-class Broker(NamedTuple):
+class BrokerInfo(NamedTuple):
     id: int
     host: str
     port: int
@@ -18,7 +18,7 @@ class Broker(NamedTuple):
     fenced: bool = False
 
 
-class Partition(NamedTuple):
+class PartitionInfo(NamedTuple):
     topic: str
     partition: int
     leader: int
@@ -37,7 +37,7 @@ class Topic(NamedTuple):
     name: str
     id: UUID | None
     internal: bool
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionInfo, ...]
 
 
 class Reassignment(NamedTuple):
@@ -53,14 +53,14 @@ class Reassignment(NamedTuple):
 
 class Metadata(NamedTuple):
     cluster_id: str | None
-    brokers: tuple[Broker, ...]
+    brokers: tuple[BrokerInfo, ...]
     topics: tuple[Topic, ...]
 
 
 class ClusterDescription(NamedTuple):
     cluster_id: str
     controller: int
-    brokers: tuple[Broker, ...]
+    brokers: tuple[BrokerInfo, ...]
     """The fenced ones too, where the cluster tells."""
 
 
@@ -69,7 +69,7 @@ class QuorumReplica(NamedTuple):
     log_end: int
 
 
-class Quorum(NamedTuple):
+class QuorumInfo(NamedTuple):
     leader: int
     epoch: int
     high_watermark: int
@@ -85,7 +85,7 @@ class Config(NamedTuple):
     sensitive: bool
 
 
-class Offsets(NamedTuple):
+class ReplicaOffsets(NamedTuple):
     """Of one copy of a partition."""
 
     log_start: int
@@ -94,7 +94,7 @@ class Offsets(NamedTuple):
     """None: it moved on while it was asked."""
 
 
-class Replica(NamedTuple):
+class ReplicaInfo(NamedTuple):
     """One copy of a partition, as the broker that holds it describes it. None: it did not answer."""
 
     partition: int
@@ -108,7 +108,7 @@ class Replica(NamedTuple):
     """Records that the leader has and this copy has not."""
 
 
-class Marker(NamedTuple):
+class TransactionMarker(NamedTuple):
     """The end of a transaction, as it lies in a partition's log."""
 
     offset: int
@@ -117,7 +117,7 @@ class Marker(NamedTuple):
     is_commit: bool
 
 
-class Fetched(NamedTuple):
+class FetchedRecords(NamedTuple):
     """What one fetch of a partition brought."""
 
     records: list[Record]
@@ -129,13 +129,13 @@ class Fetched(NamedTuple):
     """(producer id, first offset) of the aborted transactions in it; only told to who reads committed records."""
     batches: tuple[Batch, ...] = ()
     """As they came: the first may begin before the offset that was asked for."""
-    markers: tuple[Marker, ...] = ()
+    markers: tuple[TransactionMarker, ...] = ()
 
 
 def metadata_of(answer: Any) -> Metadata:
     """From a Metadata response."""
     brokers = tuple(
-        Broker(int(each.node_id), each.host, int(each.port), field(each, "rack", None))
+        BrokerInfo(int(each.node_id), each.host, int(each.port), field(each, "rack", None))
         for each in answer.brokers
     )
     topics = tuple(
@@ -150,8 +150,8 @@ def metadata_of(answer: Any) -> Metadata:
     return Metadata(field(answer, "cluster_id", None), brokers, topics)
 
 
-def _partition(topic: str, answer: Any) -> Partition:
-    return Partition(
+def _partition(topic: str, answer: Any) -> PartitionInfo:
+    return PartitionInfo(
         topic,
         int(answer.partition_index),
         int(answer.leader_id),

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from ottla.client.client import Client
 from ottla.client.connections import RETRY_PAUSE_S, Unreachable, check, error_of
 from ottla.client.producer import ACKS_ALL, PRODUCE_BY_TOPIC_ID_FROM, SEQUENCE_COUNT
-from ottla.client.transaction_admin import EPOCH_PER_TRANSACTION, ProducerIdentity, Transactions
+from ottla.client.transaction_admin import EPOCH_PER_TRANSACTION, ProducerIdentity, TransactionAdmin
 from ottla.records.batch import (
     CRC_START,
     HEADER,
@@ -97,7 +97,7 @@ class PipelinedProducer:
         transaction_timeout_ms: int = 60_000,
         delivery_timeout_s: float = 120.0,
     ) -> None:
-        self.transactions = Transactions(client)
+        self.transactions = TransactionAdmin(client)
         self.identity: ProducerIdentity | None = None
         self._client = client
         self._transactional_id = transactional_id

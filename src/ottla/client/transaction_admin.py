@@ -67,7 +67,7 @@ class OpenTransaction(NamedTuple):
     last_timestamp_ms: int
 
 
-class Transactions:
+class TransactionAdmin:
     """What a `Client` can do about transactions."""
 
     def __init__(self, client: Client) -> None:

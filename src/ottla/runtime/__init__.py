@@ -4,9 +4,8 @@ Everything that decides (log, replica, metadata, controller) sees the outside wo
 protocols, so the same code runs on real sockets and files and inside the simulator.
 """
 
+from ottla.runtime.framed_connection import QUEUED_BYTES_MAX
 from ottla.runtime.seams import (
-    CLOSE_PATIENCE_S,
-    QUEUED_BYTES_MAX,
     AcceptedConnection,
     Buffer,
     Chunk,
@@ -19,11 +18,9 @@ from ottla.runtime.seams import (
     Listener,
     Network,
     Runtime,
-    frame_refused,
 )
 
 __all__ = [
-    "CLOSE_PATIENCE_S",
     "QUEUED_BYTES_MAX",
     "AcceptedConnection",
     "Buffer",
@@ -37,5 +34,4 @@ __all__ = [
     "Listener",
     "Network",
     "Runtime",
-    "frame_refused",
 ]

@@ -16,31 +16,6 @@ from ottla.events import Events
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-QUEUED_BYTES_MAX = 4 * 1024 * 1024
-"""Who connected to us and leaves more than this untaken is not read until half of it is gone: whoever does
-not listen is not listened to. A connection that we opened is always read: two ends of which each waits for
-the other to listen would wait for ever."""
-CLOSE_PATIENCE_S = 5.0
-"""What is queued on a connection that is to be closed still goes out, unless nothing of it has for so long."""
-
-
-OTHERS_FIRST_BYTES = {
-    **dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC"), "HTTP"),
-    **dict.fromkeys((b"CONN", b"TRAC", b"PRI "), "HTTP"),
-    **dict.fromkeys((b"\x16\x03" + bytes([minor]) for minor in range(4)), "TLS"),
-}
-"""What peers begin with that speak no Kafka here, which would be the size of a frame."""
-
-
-def frame_refused(size: int, limit: int) -> str:
-    """Why a connection ends that announces such a frame."""
-    reason = f"frame of {size} bytes refused, the limit is {limit}"
-    begins = size.to_bytes(4, "big", signed=True)
-    for other, protocol in OTHERS_FIRST_BYTES.items():
-        if begins.startswith(other):
-            return f"{reason} (the peer seems to speak {protocol})"
-    return reason
-
 
 class Clock(Protocol):
     def monotonic(self) -> float:
@@ -104,6 +79,10 @@ class FileRange:
         if self.in_memory is not None:
             return self.in_memory
         return self.file.read_at(self.position, self.size)
+
+    def after(self, sent: int) -> FileRange:
+        """What remains when the first `sent` bytes are gone."""
+        return FileRange(self.file, self.position + sent, self.size - sent)
 
 
 Chunk: TypeAlias = bytes | bytearray | memoryview | FileRange

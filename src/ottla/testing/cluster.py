@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from ottla.local.cluster import HOST, READY_TIMEOUT_S, STOP_PATIENCE_S, LocalCluster
 from ottla.local.ports import free_ports
 from ottla.local.processes import Starting
-from ottla.testing.network import CLIENT, End, Network
+from ottla.testing.network import CLIENT, End, ProxyNetwork
 
 if TYPE_CHECKING:
     from ottla.client import Client
-    from ottla.client.model import Partition
+    from ottla.client.model import PartitionInfo
 
-__all__ = ["CLIENT", "Cluster", "ExistingCluster", "Node"]
+__all__ = ["CLIENT", "Cluster", "ClusterNode", "ExistingCluster"]
 
 SETTINGS: Mapping[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
@@ -45,7 +45,7 @@ LOOK_EVERY_S = 0.02
 T = TypeVar("T")
 
 
-class Node:
+class ClusterNode:
     """One of the cluster's nodes: a broker and, if it is one of the first three, a controller too."""
 
     def __init__(self, cluster: LocalCluster, id: int) -> None:
@@ -124,10 +124,10 @@ class Cluster:
         self.node_settings = node_settings or {}
         self.seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         self.directory = directory
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[int, ClusterNode] = {}
         self._chance = random.Random(self.seed)
         self._is_proxied = proxied
-        self._network: Network | None = None
+        self._network: ProxyNetwork | None = None
         self._advertised: dict[int, int] = {}
         self._is_ours = directory is None
         self._starting: dict[int, Starting] = {}
@@ -169,7 +169,7 @@ class Cluster:
             self.directory = Path(tempfile.mkdtemp(prefix="ottla-"))
             self._warden = _watch_over(self.directory)
         self._local = LocalCluster.create(self.directory, self.brokers, 0)
-        self.nodes = {id: Node(self._local, id) for id in self._local.nodes}
+        self.nodes = {id: ClusterNode(self._local, id) for id in self._local.nodes}
         more = dict(self.settings)
         if self._is_proxied:
             more |= self._wire()
@@ -181,7 +181,7 @@ class Cluster:
 
     def _wire(self) -> dict[str, str]:
         """Ports of ours before those of the nodes; the settings that make the nodes use them."""
-        self._network = Network(
+        self._network = ProxyNetwork(
             lambda: {id: node.pid for id, node in self._local.nodes.items() if node.pid is not None}
         )
         ports = iter(free_ports(2 * self.brokers))
@@ -218,7 +218,7 @@ class Cluster:
         return self._local.bootstrap
 
     @property
-    def up(self) -> list[Node]:
+    def up(self) -> list[ClusterNode]:
         return [node for node in self.nodes.values() if node.running and not node.paused]
 
     def any_broker(self) -> int:
@@ -298,7 +298,7 @@ class Cluster:
     # -- its network
 
     @property
-    def _wires(self) -> Network:
+    def _wires(self) -> ProxyNetwork:
         if self._network is None:
             raise RuntimeError("this cluster cannot be cut: make it with proxied=True")
         return self._network
@@ -352,7 +352,7 @@ class Cluster:
     def leader(self, topic: str, partition: int = 0) -> int:
         """The broker that leads the partition, once there is one."""
 
-        def is_led(partitions: list[Partition]) -> bool:
+        def is_led(partitions: list[PartitionInfo]) -> bool:
             if partition >= len(partitions):
                 raise ValueError(
                     f"topic {topic} has no partition {partition}: they are 0 to {len(partitions) - 1}"
@@ -373,16 +373,16 @@ class Cluster:
 
     def _until(
         self,
-        good: Callable[[list[Partition]], bool],
+        good: Callable[[list[PartitionInfo]], bool],
         topic: str,
         what: str,
         timeout: float = ASK_TIMEOUT_S,
-    ) -> list[Partition]:
+    ) -> list[PartitionInfo]:
         from ottla.client.all_brokers import newest_view
 
         deadline = time.monotonic() + timeout
 
-        async def ask(client: Client) -> list[Partition]:
+        async def ask(client: Client) -> list[PartitionInfo]:
             while True:
                 awake = [self._addresses[node.id] for node in self.up]
                 found = await newest_view(client, awake, topic, BROKER_PATIENCE_S)
@@ -462,5 +462,5 @@ def _watch_over(directory: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def _is_led(partition: Partition) -> bool:
+def _is_led(partition: PartitionInfo) -> bool:
     return bool(partition.leader >= 0)

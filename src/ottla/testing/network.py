@@ -29,7 +29,7 @@ CALL_TIMEOUT_S = 10.0
 T = TypeVar("T")
 
 
-class Network:
+class ProxyNetwork:
     """One proxy per port of each node, in a thread of its own."""
 
     def __init__(self, pids: Callable[[], Mapping[int, int]]) -> None:

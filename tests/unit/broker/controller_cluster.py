@@ -16,7 +16,7 @@ from ottla.broker.apis.describe import api_versions_handler
 from ottla.broker.cluster.controller_channel import ToController
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
-from ottla.broker.server.connections import Server
+from ottla.broker.server.server import Server
 from ottla.config import Listener, Settings
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import NoOpRecord, Record

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from ottla.broker.apis.describe import api_versions_handler
 from ottla.broker.cluster.raft_driver import Quorum
-from ottla.broker.server.connections import Server
+from ottla.broker.server.server import Server
 from ottla.config import Settings
 from ottla.raft.format import format_directory, is_formatted
 from ottla.raft.voters import QuorumEndpoint, Voter, VoterSet

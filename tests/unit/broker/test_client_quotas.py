@@ -10,6 +10,8 @@ import pytest
 
 from ottla.broker.server.quotas import ANONYMOUS, Bucket, ClientQuotas, Meter, Window
 from ottla.config import Settings
+from ottla.events import Event, Events
+from ottla.events.requests import QuotaExceeded
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -28,8 +30,13 @@ Quotas = Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float]]
 class Clients:
     def __init__(self, quotas: Quotas) -> None:
         self.now = 1000.0
+        self.emitted: list[Event] = []
+        self.events = Events()
+        self.events.subscribe(self.emitted.append)
         self.image: Any = SimpleNamespace(client_quotas=quotas)
-        self.quotas = ClientQuotas(SETTINGS, lambda: self.now, lambda: self.image)
+        self.quotas = ClientQuotas(
+            SETTINGS, lambda: self.now, lambda: self.image, events=self.events
+        )
         self.quotas.refresh()
 
     def rate(self, client_id: str) -> float | None:
@@ -165,3 +172,25 @@ def test_changes_beyond_the_quota_are_refused_or_delayed() -> None:
     old.permit(1)
     assert old.delay == pytest.approx(5.0)
     assert clients.quotas.mutations("d", is_strict=True) is None
+
+
+def test_a_throttled_request_is_an_event() -> None:
+    clients = Clients({(("client-id", "c"),): {"producer_byte_rate": 100.0}})
+    assert clients.produce("c", 500) == 0.0
+    assert clients.emitted == []
+    throttle_s = clients.produce("c", 1000)
+    assert throttle_s > 0.0
+    assert clients.emitted == [QuotaExceeded("c", "producer_byte_rate", 100.0, throttle_s)]
+
+
+def test_a_refused_change_of_the_cluster_is_an_event() -> None:
+    clients = Clients({(("client-id", "c"),): {"controller_mutation_rate": 1.0}})
+    first = clients.quotas.mutations("c", is_strict=True)
+    assert first is not None
+    first.permit(1000)
+    assert clients.emitted == []
+    second = clients.quotas.mutations("c", is_strict=True)
+    assert second is not None
+    with pytest.raises(KafkaError):
+        second.permit(1)
+    assert clients.emitted == [QuotaExceeded("c", "controller_mutation_rate", 1.0, second.delay)]

@@ -3,7 +3,8 @@
 Seconds depend on the machine's mood, calls do not: these tests fail when a change adds work for each record, each
 partition or each request, and say which functions are called most. A budget stands beside the code that it
 guards; whoever makes that code cheaper lowers it, whoever must raise it says why there. Each leaves some room for
-what a node does by the clock, which may come between.
+what a node does by the clock, which may come between. The rules of a connection (`runtime.framed_connection`) are
+counted, the simulated socket below them is not.
 """
 
 from __future__ import annotations

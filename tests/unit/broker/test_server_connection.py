@@ -10,9 +10,9 @@ from ottla.broker.server.connections import (
     EARLY_BYTES_MAX,
     UNANSWERED_MAX,
     Request,
-    Server,
     ServerConnection,
 )
+from ottla.broker.server.server import Server
 from ottla.runtime import QUEUED_BYTES_MAX, Chunk
 from ottla.runtime.sockets import RealNetwork
 from ottla.wire.apis import ApiKey

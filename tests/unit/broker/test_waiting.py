@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.server.deadlines import LINES_KEPT, RESOLUTION_S, Deadlines, Line
+from ottla.broker.server.deadlines import QUEUES_KEPT, RESOLUTION_S, DeadlineQueue, Deadlines
 from ottla.sim.engine.world import SimHost, World
 
 
@@ -69,18 +69,18 @@ def test_who_leaves_the_line_is_not_told_and_those_behind_are_in_time() -> None:
     assert second.ended_at == pytest.approx(due, abs=2 * RESOLUTION_S)
 
 
-def test_lines_that_nobody_stands_in_are_forgotten() -> None:
+def test_queues_that_nobody_stands_in_are_forgotten() -> None:
     with World(1) as world:
         rig = Rig(world)
         for limit_ms in range(1_000_000, 1_000_100):
             waiting, _ = rig.add(limit_ms)
             del rig.line[waiting]
-            assert len(rig.deadlines._lines) == len(rig.deadlines._timers) <= LINES_KEPT
+            assert len(rig.deadlines._queues) == len(rig.deadlines._timers) <= QUEUES_KEPT
         world.run_for(1001)
-        assert not rig.deadlines._lines and not rig.deadlines._timers
+        assert not rig.deadlines._queues and not rig.deadlines._timers
 
 
-class CountedLines(dict[int, Line]):
+class CountedQueues(dict[int, DeadlineQueue]):
     times_looked_through = 0
 
     def items(self) -> Any:
@@ -88,14 +88,14 @@ class CountedLines(dict[int, Line]):
         return super().items()
 
 
-def test_each_may_have_a_limit_of_its_own_and_lines_are_seldom_looked_through() -> None:
+def test_each_may_have_a_limit_of_its_own_and_queues_are_seldom_looked_through() -> None:
     with World(1) as world:
         rig = Rig(world)
-        lines = rig.deadlines._lines = CountedLines()
+        lines = rig.deadlines._queues = CountedQueues()
         waiting = [rig.add(limit_ms) for limit_ms in range(1_000, 3_000, 2)]
         assert len(lines) == 1000 and lines.times_looked_through <= 7
         world.run_for(4)
-        assert not rig.deadlines._lines and not rig.deadlines._timers
+        assert not rig.deadlines._queues and not rig.deadlines._timers
     for each, due in waiting:
         assert each.ended_at == pytest.approx(due, abs=2 * RESOLUTION_S)
 

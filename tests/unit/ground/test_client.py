@@ -11,7 +11,7 @@ from ottla.cli import errors
 from ottla.cli.main import explain
 from ottla.cli.records import BATCH_RECORDS_MAX, _batches, _text, _with_keys
 from ottla.client import Unreachable
-from ottla.client.model import Partition, Topic
+from ottla.client.model import PartitionInfo, Topic
 from ottla.client.partitioner import murmur2, partition_for
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -21,7 +21,7 @@ def topic(partitions: int) -> Topic:
         "t",
         None,
         False,
-        tuple(Partition("t", number, 1, 0, (1,), (1,), ()) for number in range(partitions)),
+        tuple(PartitionInfo("t", number, 1, 0, (1,), (1,), ()) for number in range(partitions)),
     )
 
 

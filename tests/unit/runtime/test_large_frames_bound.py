@@ -9,15 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.runtime import Connection
-from ottla.runtime import sockets as sockets_module
-from ottla.runtime.sockets import (
-    STANDSTILL_BYTES,
-    STANDSTILL_S,
-    FrameMemory,
-    LargeFrame,
-    RealNetwork,
-)
+from ottla.runtime import Connection, frame_memory
+from ottla.runtime.frame_memory import STANDSTILL_BYTES, STANDSTILL_S, FrameMemory, LargeFrame
+from ottla.runtime.sockets import RealNetwork
 
 FRAME_BYTES = 1 << 20
 
@@ -44,7 +38,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_who_wants_more_than_there_is_loses_its_connection_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sockets_module, "LARGE_FRAMES_BYTES_MAX", 5 * FRAME_BYTES // 2)
+    monkeypatch.setattr(frame_memory, "LARGE_FRAMES_BYTES_MAX", 5 * FRAME_BYTES // 2)
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
@@ -66,11 +60,11 @@ def test_who_wants_more_than_there_is_loses_its_connection_and_the_others_go_on(
         await until(lambda: len(peers) == 3)
         for client in clients[:2]:
             await loop.sock_sendall(client, bytes(FRAME_BYTES - 1))
-        await until(lambda: network.accepted_frames.taken_bytes == 2 * FRAME_BYTES)
+        await until(lambda: network.memory.accepted_frames.taken_bytes == 2 * FRAME_BYTES)
         try:
             await loop.sock_sendall(clients[2], bytes(FRAME_BYTES - 1))
         except ConnectionError:
-            assert network.accepted_frames.taken_bytes == 2 * FRAME_BYTES, (
+            assert network.memory.accepted_frames.taken_bytes == 2 * FRAME_BYTES, (
                 "closed while it was still sending"
             )
         await until(lambda: len(peers[2].lost) == 1)
@@ -78,10 +72,10 @@ def test_who_wants_more_than_there_is_loses_its_connection_and_the_others_go_on(
         for client in clients[:2]:
             await loop.sock_sendall(client, b"!")
         await until(lambda: peers[0].frames == peers[1].frames == [FRAME_BYTES])
-        assert network.accepted_frames.taken_bytes == 0
+        assert network.memory.accepted_frames.taken_bytes == 0
         clients[0].close()
         await until(lambda: bool(peers[0].lost))
-        assert network.accepted_frames.taken_bytes == 0
+        assert network.memory.accepted_frames.taken_bytes == 0
         listener.close()
         clients[1].close()
         clients[2].close()
@@ -93,7 +87,7 @@ def test_who_wants_more_than_there_is_loses_its_connection_and_the_others_go_on(
 def test_what_strangers_begin_takes_nothing_from_connections_that_we_opened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sockets_module, "LARGE_FRAMES_BYTES_MAX", FRAME_BYTES)
+    monkeypatch.setattr(frame_memory, "LARGE_FRAMES_BYTES_MAX", FRAME_BYTES)
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
@@ -107,7 +101,7 @@ def test_what_strangers_begin_takes_nothing_from_connections_that_we_opened(
         await loop.sock_connect(client, listener.address)
         prefix = FRAME_BYTES.to_bytes(4, "big")
         await loop.sock_sendall(client, prefix + bytes(FRAME_BYTES - 1))
-        await until(lambda: network.accepted_frames.taken_bytes == FRAME_BYTES)
+        await until(lambda: network.memory.accepted_frames.taken_bytes == FRAME_BYTES)
 
         async def leader(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(prefix + bytes(FRAME_BYTES))
@@ -122,7 +116,11 @@ def test_what_strangers_begin_takes_nothing_from_connections_that_we_opened(
         listener.close()
         client.close()
         await until(lambda: bool(stranger.lost))
-        assert network.accepted_frames.taken_bytes == network.own_frames.taken_bytes == 0
+        assert (
+            network.memory.accepted_frames.taken_bytes
+            == network.memory.opened_frames.taken_bytes
+            == 0
+        )
 
     asyncio.run(scenario())
 
@@ -133,14 +131,14 @@ class Frames:
     def __init__(self) -> None:
         self.now = 1000.0
         self.memory = FrameMemory(lambda: self.now)
-        self.gave_way: list[LargeFrame] = []
+        self.gave_up: list[LargeFrame] = []
 
     def begin(self) -> LargeFrame:
-        def give_way() -> None:
-            self.gave_way.append(frame)
+        def give_up() -> None:
+            self.gave_up.append(frame)
             self.memory.release(frame)
 
-        frame = LargeFrame(FRAME_BYTES, bytearray(), self.memory, give_way)
+        frame = LargeFrame(FRAME_BYTES, bytearray(), self.memory, give_up)
         self.memory.reserve(frame, FRAME_BYTES)
         return frame
 
@@ -154,11 +152,11 @@ class Frames:
 
 @pytest.fixture
 def frames(monkeypatch: pytest.MonkeyPatch) -> Frames:
-    monkeypatch.setattr(sockets_module, "LARGE_FRAMES_BYTES_MAX", 3 * FRAME_BYTES)
+    monkeypatch.setattr(frame_memory, "LARGE_FRAMES_BYTES_MAX", 3 * FRAME_BYTES)
     return Frames()
 
 
-def test_frames_that_nobody_goes_on_sending_give_way_where_memory_is_short(frames: Frames) -> None:
+def test_frames_that_nobody_goes_on_sending_give_up_where_memory_is_short(frames: Frames) -> None:
     standing, moving, trickling = frames.begin(), frames.begin(), frames.begin()
     frames.now += 100
     assert frames.is_refused(), "nobody has been seen standing yet"
@@ -166,7 +164,7 @@ def test_frames_that_nobody_goes_on_sending_give_way_where_memory_is_short(frame
     trickling.filled += STANDSTILL_BYTES - 1
     frames.now += STANDSTILL_S
     later = frames.begin()
-    assert frames.gave_way == [standing, trickling]
+    assert frames.gave_up == [standing, trickling]
     assert frames.memory.taken_bytes == 2 * FRAME_BYTES
     for frame in (moving, later):
         frames.memory.release(frame)
@@ -184,7 +182,7 @@ def test_frames_that_come_all_the_time_keep_their_room_and_the_newcomer_is_refus
         for frame in begun:
             frame.filled += STANDSTILL_BYTES
         frames.now += STANDSTILL_S / 2
-    assert frames.gave_way == []
+    assert frames.gave_up == []
 
 
 def test_a_frame_that_began_a_moment_ago_does_not_stand(frames: Frames) -> None:
@@ -194,16 +192,16 @@ def test_a_frame_that_began_a_moment_ago_does_not_stand(frames: Frames) -> None:
     frames.now += STANDSTILL_S
     new = frames.begin()
     frames.begin()
-    assert frames.gave_way == standing
+    assert frames.gave_up == standing
     assert not frames.is_refused()
-    assert new not in frames.gave_way
+    assert new not in frames.gave_up
 
 
 def test_who_stands_still_with_its_frame_loses_its_connection_to_who_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sockets_module, "LARGE_FRAMES_BYTES_MAX", FRAME_BYTES)
-    monkeypatch.setattr(sockets_module, "STANDSTILL_S", 0.01)
+    monkeypatch.setattr(frame_memory, "LARGE_FRAMES_BYTES_MAX", FRAME_BYTES)
+    monkeypatch.setattr(frame_memory, "STANDSTILL_S", 0.01)
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
@@ -226,7 +224,7 @@ def test_who_stands_still_with_its_frame_loses_its_connection_to_who_does_not(
             return connected
 
         clients = [await client(bytes(FRAME_BYTES - 1))]
-        await until(lambda: network.accepted_frames.taken_bytes == FRAME_BYTES)
+        await until(lambda: network.memory.accepted_frames.taken_bytes == FRAME_BYTES)
         while not any(peer.frames for peer in peers):
             clients.append(await client(bytes(FRAME_BYTES)))
             await asyncio.sleep(0.02)
@@ -237,6 +235,6 @@ def test_who_stands_still_with_its_frame_loses_its_connection_to_who_does_not(
         for each in clients:
             each.close()
         await until(lambda: all(peer.lost for peer in peers))
-        assert network.accepted_frames.taken_bytes == 0
+        assert network.memory.accepted_frames.taken_bytes == 0
 
     asyncio.run(scenario())

@@ -15,7 +15,8 @@ import uvloop
 from ottla.local.ports import free_ports
 from ottla.runtime import unix_sockets
 from ottla.runtime.seams import AcceptedConnection, Connection
-from ottla.runtime.sockets import RealNetwork, SocketConnection
+from ottla.runtime.socket_connection import SocketConnection
+from ottla.runtime.sockets import RealNetwork
 
 pytestmark = pytest.mark.skipif(not unix_sockets.IS_SERVED, reason="only Linux has abstract names")
 

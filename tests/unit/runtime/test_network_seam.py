@@ -22,12 +22,11 @@ from ottla.runtime import (
     FileRange,
     Listener,
     Network,
+    framed_connection,
 )
-from ottla.runtime import sockets as sockets_module
 from ottla.runtime.files import RealDisk
 from ottla.runtime.sockets import RealNetwork
 from ottla.sim import World
-from ottla.sim.engine import network as sim_network_module
 
 FRAME_MAX = 64 << 20
 
@@ -134,7 +133,9 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Scenario],
         async def main() -> None:
             network = RealNetwork(asyncio.get_running_loop(), near=request.param == "near")
             problems: list[object] = []
-            network.loop.set_exception_handler(lambda _loop, context: problems.append(context))
+            asyncio.get_running_loop().set_exception_handler(
+                lambda _loop, context: problems.append(context)
+            )
             stage = Stage(network, network, "127.0.0.1", RealDisk(), str(tmp_path))
             try:
                 await scenario(stage)
@@ -422,8 +423,7 @@ def test_idle_is_who_neither_takes_anything_nor_says_anything_whole(play: Play) 
 def test_closing_waits_for_who_takes_and_not_for_who_does_not(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (sockets_module, sim_network_module):
-        monkeypatch.setattr(module, "CLOSE_PATIENCE_S", 2.0)
+    monkeypatch.setattr(framed_connection, "CLOSE_PATIENCE_S", 2.0)
 
     async def scenario(stage: Stage) -> None:
         listener = await stage.listen()

@@ -14,10 +14,11 @@ from struct import pack
 import pytest
 import uvloop
 
-from ottla.runtime import Connection, Listener
+from ottla.runtime import Connection, Listener, socket_connection
 from ottla.runtime import sockets as sockets_module
 from ottla.runtime.real import RealClock, real_runtime, run
-from ottla.runtime.sockets import RealNetwork, SocketConnection
+from ottla.runtime.socket_connection import SocketConnection
+from ottla.runtime.sockets import RealNetwork
 
 
 class Peer:
@@ -55,7 +56,7 @@ class Server:
         client = socket.socket()
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await self.network.loop.sock_connect(client, self.listener.address)
+        await asyncio.get_running_loop().sock_connect(client, self.listener.address)
         await until(lambda: len(self.peers) == count + 1)
         return client
 
@@ -130,7 +131,9 @@ def test_large_frames_in_pieces_of_any_size_arrive_whole(play: Play) -> None:
         position = 0
         while position < len(stream):
             size = chance.choice((1, 3, 1000, 17_000, 70_000, 200_000))
-            await server.network.loop.sock_sendall(client, stream[position : position + size])
+            await asyncio.get_running_loop().sock_sendall(
+                client, stream[position : position + size]
+            )
             position += size
             await asyncio.sleep(0)
         await until(lambda: len(server.peers[0].frames) == len(bodies))
@@ -170,7 +173,7 @@ def test_an_announced_size_alone_takes_no_memory(play: Play) -> None:
         client.send(pack(">i", 100 << 20))
         await until(lambda: len(connection._partial) == 4)
         assert connection._large is None
-        await server.network.loop.sock_sendall(client, bytes(100_000))
+        await asyncio.get_running_loop().sock_sendall(client, bytes(100_000))
         await until(lambda: connection._large is not None and connection._large.filled == 100_000)
         assert connection._large is not None and len(connection._large.buffer) <= 256 * 1024
         client.close()
@@ -185,10 +188,10 @@ def test_a_slow_reader_gets_everything_and_costs_nobody_else(play: Play) -> None
         body = random.Random(4).randbytes(3_000_000)
         server.peers[0].connection.send([pack(">i", len(body)), body])
         server.peers[1].connection.send([pack(">i", 2), b"hi"])
-        assert await server.network.loop.sock_recv(quick, 10) == b"\0\0\0\2hi"
+        assert await asyncio.get_running_loop().sock_recv(quick, 10) == b"\0\0\0\2hi"
         received = bytearray()
         while len(received) < len(body) + 4:
-            received += await server.network.loop.sock_recv(slow, 9_000)
+            received += await asyncio.get_running_loop().sock_recv(slow, 9_000)
         assert received[4:] == body
         assert server.peers[0].connection.queued_bytes == 0
         slow.close()
@@ -223,7 +226,7 @@ def test_without_descriptors_accepting_pauses_and_goes_on_later(
     monkeypatch.setattr(sockets_module, "ACCEPT_PAUSE_S", 0.02)
 
     async def scenario(server: Server) -> None:
-        loop = server.network.loop
+        loop = asyncio.get_running_loop()
         accept_calls = 0
         accept = server.listener._acceptable  # type: ignore[attr-defined]
 
@@ -279,7 +282,7 @@ def test_what_is_queued_in_one_turn_leaves_in_one_call(play: Play) -> None:
             connection.send([b"a", b"b"])
         data = b""
         while len(data) < 20:
-            data += await server.network.loop.sock_recv(client, 100)
+            data += await asyncio.get_running_loop().sock_recv(client, 100)
         assert data == b"ab" * 10
         assert calls == [20]
         client.close()
@@ -347,13 +350,13 @@ class NeverFull:
 def test_who_has_used_up_its_turn_has_another_without_asking_whether_there_is_room(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sockets_module, "WRITE_BYTES_PER_TURN", 1000)
+    monkeypatch.setattr(socket_connection, "WRITE_BYTES_PER_TURN", 1000)
 
     async def scenario(server: Server) -> None:
         loop = asyncio.get_running_loop()
         client = await server.raw_client()
         connection = server.peers[-1].connection
-        monkeypatch.setattr(server.network, "loop", NeverFull(loop))
+        monkeypatch.setattr(connection, "_loop", NeverFull(loop))
         chunks = [bytes([number]) * 900 for number in range(20)]
         connection.send(chunks)
         received = b""

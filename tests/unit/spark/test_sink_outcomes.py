@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from ottla.client.client import Client
-from ottla.client.connections import Connections, Unreachable
-from ottla.client.model import Fetched, Marker
+from ottla.client.connections import BrokerConnections, Unreachable
+from ottla.client.model import FetchedRecords, TransactionMarker
 from ottla.client.transaction_admin import ProducerIdentity
 from ottla.records.batch import Batch, batches
 from ottla.records.record import Record, build
@@ -31,8 +31,8 @@ def batch_of(producer_id: int, base_offset: int = FIRST) -> Batch:
     return found._replace(base_offset=base_offset)
 
 
-def marker(offset: int, *, is_commit: bool, epoch: int = EPOCH + 1) -> Marker:
-    return Marker(offset, PRODUCER, epoch, is_commit)
+def marker(offset: int, *, is_commit: bool, epoch: int = EPOCH + 1) -> TransactionMarker:
+    return TransactionMarker(offset, PRODUCER, epoch, is_commit)
 
 
 class Log:
@@ -43,16 +43,16 @@ class Log:
         *,
         aborted: tuple[tuple[int, int], ...] = (),
         first: Batch | None = None,
-        markers: tuple[Marker, ...] = (),
+        markers: tuple[TransactionMarker, ...] = (),
     ) -> None:
         self.aborted, self.markers = aborted, markers
         self.batches = () if first is None else (first,)
         self.connections = self
         self.timeout_s = 1.0
 
-    async def fetch(self, topic: str, partition: int, offset: int, **how: Any) -> Fetched:
+    async def fetch(self, topic: str, partition: int, offset: int, **how: Any) -> FetchedRecords:
         aborted = self.aborted if how.get("committed") else ()
-        return Fetched([], END, END, 0, END, aborted, self.batches, self.markers)
+        return FetchedRecords([], END, END, 0, END, aborted, self.batches, self.markers)
 
 
 def outcome(log: Log, version: int = 2) -> Outcome:
@@ -98,7 +98,7 @@ def test_where_epochs_are_not_for_one_transaction_a_marker_without_its_records_t
 
 @pytest.mark.parametrize("patient", [True, False])
 def test_that_nobody_answers_for_a_moment_passes_for_who_is_patient(patient: bool) -> None:
-    connections = Connections(cast(Any, None), [("127.0.0.1", 1)], "c", 5.0, patient=patient)
+    connections = BrokerConnections(cast(Any, None), [("127.0.0.1", 1)], "c", 5.0, patient=patient)
     tried = 0
 
     async def attempt() -> int:

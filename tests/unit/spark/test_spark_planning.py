@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.client.model import Metadata, Partition, Topic
+from ottla.client.model import Metadata, PartitionInfo, Topic
 from ottla.spark.connect.cluster import EpochEnd, Found
 from ottla.spark.errors import OptionError, SparkSourceError
 from ottla.spark.options import EARLIEST, LATEST, AtOffsets, Options, Place, ReadOptions
@@ -47,7 +47,7 @@ class TableCluster:
             for name in names
             if (
                 partitions := tuple(
-                    Partition(topic, number, 1, 0, (1,), (1,), ())
+                    PartitionInfo(topic, number, 1, 0, (1,), (1,), ())
                     for topic, number in self.logs
                     if topic == name
                 )

@@ -15,7 +15,7 @@ from ottla.broker.replication.cold_reads import ColdReads
 from ottla.broker.replication.replica_manager import News, ReplicaManager, Sleeper
 from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.server.connections import Request, ServerConnection
-from ottla.broker.server.deadlines import Deadlines, Line
+from ottla.broker.server.deadlines import DeadlineQueue, Deadlines
 from ottla.broker.server.quotas import ClientQuotas
 from ottla.config.node_settings import Settings
 from ottla.log.errors import InMemory, LogDirError, NotInMemory
@@ -33,10 +33,10 @@ from ottla.wire import fetch as codec
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchRequest
 
-CALLS_MAX = 220
+CALLS_MAX = 240
 """Budget, counted by test_counted_work: what one fetch of one partition may call, however many batches it brings
 and however many partitions its session has."""
-IDLE_CALLS_MAX = 108
+IDLE_CALLS_MAX = 122
 """Budget: the same for a fetch that has nothing to tell when its time is up."""
 
 FROM_FOLLOWER_SINCE = 11
@@ -464,7 +464,7 @@ class ParkedFetch:
         self._fetch = fetch
         self._bytes_max = bytes_max
         self._bytes_min = min(fetch.min_bytes, bytes_max) if fetch.max_wait_ms > 0 else 0
-        self._line: Line | None = None
+        self._line: DeadlineQueue | None = None
 
     def try_complete(self, now: float) -> bool:
         """Answer if there is enough."""

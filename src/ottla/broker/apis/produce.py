@@ -16,7 +16,7 @@ from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.coordination.verification import Beginning, Verdicts, Verifier, told_to_clients
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
-from ottla.broker.server.deadlines import Deadlines, Line
+from ottla.broker.server.deadlines import DeadlineQueue, Deadlines
 from ottla.log.errors import LogDirError
 from ottla.records.batch import CODEC_MASK
 from ottla.replica.partition import Partition
@@ -26,7 +26,7 @@ from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
 
 logger = logging.getLogger(__name__)
 
-CALLS_MAX = 450
+CALLS_MAX = 500
 """Budget, counted by test_counted_work: what a leader may call for one acks=all request, whatever is in it, with
 all that its two followers ask until it is answered."""
 BYTES_MAX = 8 * 1024
@@ -60,7 +60,7 @@ class ParkedProduce:
         self._results = results
         self._finish = finish
         self._waiting_for: dict[Partition, list[int]] = {}
-        self._line: Line | None = None
+        self._line: DeadlineQueue | None = None
 
     def wait_for(self, partition: Partition, offset: int) -> None:
         """The result that comes next is true once this is committed."""

@@ -89,7 +89,9 @@ class ControllerService:
         )
         self._events = runtime.events
         self._committed_image = MetadataImage()
-        self._quotas = ClientQuotas(settings, runtime.clock.monotonic, lambda: quorum.image)
+        self._quotas = ClientQuotas(
+            settings, runtime.clock.monotonic, lambda: quorum.image, events=runtime.events
+        )
         self._last_append: asyncio.Future[int] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heartbeats: dict[int, ServerConnection] = {}

@@ -15,7 +15,7 @@ from uuid import UUID
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttle import ReplicationThrottle
-from ottla.broker.server.deadlines import Deadlines, Line
+from ottla.broker.server.deadlines import DeadlineQueue, Deadlines
 from ottla.config.node_settings import Settings
 from ottla.log.errors import LogDirError
 from ottla.replica.fetcher import FetchConversation, FetcherConfig
@@ -28,7 +28,7 @@ from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 
 logger = logging.getLogger(__name__)
 
-CALLS_MAX = 165
+CALLS_MAX = 177
 """Budget, counted by test_counted_work: what a follower may call for one answer with news of one partition, from
 the answer's bytes to those of its next fetch."""
 
@@ -167,7 +167,7 @@ class LeaderFetcher:
         self._under_way = 0
         self._turn: asyncio.Handle | None = None
         self._alarm: asyncio.TimerHandle | None = None
-        self._line: Line | None = None
+        self._line: DeadlineQueue | None = None
         """Where it waits for an answer, as long as one is due."""
         self._is_stopped = False
 

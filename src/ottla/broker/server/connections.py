@@ -1,8 +1,9 @@
-"""A listener: connections in, requests to their handlers, answers out in the order of the requests.
+"""One client's connection: requests go to their handlers, answers go out in the order of the requests.
 
-A handler is a plain function. It parses what it needs before it returns, because the frame's memory is
-used again afterwards, and answers now or later. Clients pipeline requests, so later ones may be answered
-first; they wait here for their turn.
+A handler is a plain function. It parses what it needs before it returns, because the frame's memory is used again
+afterwards. It answers now or later. Clients pipeline requests, so a later request may be answered first: its answer
+waits here until the earlier ones are sent. `Request` and `ServerConnection` share the state of that order, so they are
+one module.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from ottla.runtime import AcceptedConnection, Chunk, FileRange, Listener, Network
+from ottla.runtime import AcceptedConnection, Chunk, FileRange
 from ottla.wire import messages, schema
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import InvalidFrame
@@ -25,13 +26,16 @@ from ottla.wire.headers import (
     response_header,
 )
 
+if TYPE_CHECKING:
+    from ottla.broker.server.server import Server
+
 logger = logging.getLogger(__name__)
 
 UNANSWERED_MAX = 512
-"""Requests of one connection that may wait for their answers before it is no longer read."""
+"""A connection with so many unanswered requests is not read."""
 EARLY_BYTES_MAX = 4 * 1024 * 1024
-"""Bytes of answers that wait on one connection for the answer to an earlier request, before it is no longer
-read. Those that were sent and that the client does not take are the connection's own care."""
+"""A connection is not read while the answers that wait for an earlier answer take more bytes than this. Answers that
+were sent, and that the client does not take, are limited by `runtime.framed_connection`."""
 
 REQUEST_BYTES_MAX: dict[int, int] = {int(api.key): api.request_bytes_max for api in APIS.values()}
 
@@ -41,22 +45,22 @@ Handler: TypeAlias = Callable[["Request"], None]
 
 
 class Quotas(Protocol):
-    """Holds clients to what they may (`broker.quotas`)."""
+    """Measures requests and throttles clients (`broker.server.quotas`)."""
 
     active: bool
-    """False as long as nobody has a quota: then nothing is measured."""
+    """False as long as no quota is set: then nothing is measured."""
 
     def handle(self, request: Request, handler: Handler, size: int) -> None: ...
 
 
-class ParkedFetch(Protocol):
-    """A fetch that waits for something to tell."""
+class ParkedRequest(Protocol):
+    """A request that was not answered at once, and that ends in one of these two ways."""
 
     def complete(self) -> None:
         """Answer with what there is."""
 
     def drop(self) -> None:
-        """Nobody waits for the answer any more."""
+        """The connection is lost: do not answer."""
 
 
 class Request:
@@ -82,7 +86,7 @@ class Request:
         self.frame = frame
         self.throttle_ms = 0
         self.early_bytes = 0
-        """What its answer takes while it waits for its turn."""
+        """The size of its answer, while the answer waits for an earlier one."""
         self._answer: Sequence[Chunk] | None = None
         self._is_answered = False
 
@@ -91,13 +95,12 @@ class Request:
         return self.header.client_id or ""
 
     def message(self) -> Any:
-        """The body as kio's entity; InvalidFrame (which closes the connection) if it is none."""
+        """The body as kio's entity. InvalidFrame, which closes the connection, if it cannot be parsed."""
         header = self.header
         return messages.read_request(header.api_key, header.api_version, self.frame, header.body)
 
     def throttle(self, seconds: float) -> None:
-        """The client is above its quota. Its answer says so, and nothing more is read from it for that
-        long (KIP-219)."""
+        """The client is above its quota. The answer says so, and the connection is not read for that long (KIP-219)."""
         self.throttle_ms = max(self.throttle_ms, math.ceil(seconds * 1000))
 
     def respond(self, fields: Mapping[str, Any]) -> None:
@@ -112,12 +115,12 @@ class Request:
         self._finish(response_chunks(head, body))
 
     def finish_silently(self) -> None:
-        """acks=0: the client waits for no answer."""
+        """acks=0: the client expects no answer."""
         self._finish(None)
 
     def run(self, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
-        """Answer with the result of `work`. What a client can do wrong is answered by the work itself;
-        anything it raises is a defect of ours, logged, and the connection closes."""
+        """Answer with the result of `work`. The work itself answers what a client did wrong. An exception is a defect
+        of ours: it is logged, and the connection closes."""
         self.connection.server.spawn(self._run(work))
 
     async def _run(self, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
@@ -152,8 +155,8 @@ class ServerConnection:
     def __init__(self, server: Server, connection: AcceptedConnection) -> None:
         self.server = server
         self.on_close: list[Callable[[], None]] = []
-        self.parked_fetch: ParkedFetch | None = None
-        """The fetch that waits on this connection; a following fetch completes it first."""
+        self.parked_fetch: ParkedRequest | None = None
+        """The fetch that is parked on this connection. A following fetch completes it first."""
         self._connection = connection
         self._unanswered: deque[Request] = deque()
         self._early_bytes = 0
@@ -185,7 +188,7 @@ class ServerConnection:
 
     @property
     def idle_s(self) -> float:
-        """For how long the client has done nothing, though it could have: 0 while it waits for us."""
+        """Seconds for which the client did nothing. 0 while it waits for our answer."""
         connection = self._connection
         waits_for_us = self._unanswered and not connection.queued_bytes
         return 0.0 if waits_for_us else connection.idle_s
@@ -194,12 +197,17 @@ class ServerConnection:
         try:
             header = read_request_header(frame)
         except InvalidFrame as error:
-            logger.info("closing %s on %s: %s", self.peer, self.server.name, error)
+            logger.info(
+                "closing connection, invalid header peer=%s listener=%s error=%s",
+                self.peer,
+                self.server.name,
+                error,
+            )
             self._connection.abort()
             return
         if len(frame) > REQUEST_BYTES_MAX[header.api_key]:
             logger.info(
-                "closing %s: a request of api key %d with %d bytes",
+                "closing connection, request too large peer=%s api_key=%d bytes=%d",
                 self.peer,
                 header.api_key,
                 len(frame),
@@ -209,9 +217,9 @@ class ServerConnection:
         handler = self.server.handlers.get(header.api_key)
         if handler is None:
             logger.log(
-                # A node takes its ports before it can serve: who comes so early simply comes again.
+                # A node opens its ports before it can serve. Clients that come so early connect again.
                 logging.INFO if self.server.handlers else logging.DEBUG,
-                "closing %s: api key %d is not served on %s",
+                "closing connection, api not served peer=%s api_key=%d listener=%s",
                 self.peer,
                 header.api_key,
                 self.server.name,
@@ -227,17 +235,22 @@ class ServerConnection:
             else:
                 quotas.handle(request, handler, len(frame))
         except InvalidFrame as error:
-            logger.info("closing %s: %s: %s", self.peer, request.describe(), error)
+            logger.info(
+                "closing connection, invalid request peer=%s request=%r error=%s",
+                self.peer,
+                request.describe(),
+                error,
+            )
             self._connection.abort()
         except Exception:
             self.fail(request)
-        request.frame = NO_FRAME  # its memory is used again; a parked request must not hold it
+        request.frame = NO_FRAME  # its memory is used again: a parked request must not hold it
         if len(self._unanswered) >= UNANSWERED_MAX:
             self._pause()
 
     def fail(self, request: Request) -> None:
-        """Called while an unforeseen exception is handled: keep the node, drop the connection."""
-        logger.exception("%s failed; closing its connection", request.describe())
+        """Called while an unforeseen exception is handled: close the connection, and go on."""
+        logger.exception("closing connection, request failed request=%r", request.describe())
         self._connection.abort()
 
     def answered(self, request: Request) -> None:
@@ -261,12 +274,12 @@ class ServerConnection:
             self._pause()
 
     def hold(self) -> None:
-        """Take no more requests until `release`: what follows must not overtake the one at hand."""
+        """Take no more requests until `release`: they must not overtake the current one."""
         self._holds += 1
         self._pause()
 
     def release(self) -> None:
-        assert self._holds, f"{self.peer} is released without being held"
+        assert self._holds, f"connection {self.peer} is released, but it is not held"
         self._holds -= 1
         self._resume_if_caught_up()
 
@@ -291,7 +304,9 @@ class ServerConnection:
             self._connection.resume_reading()
 
     def connection_lost(self, reason: str) -> None:
-        logger.debug("%s on %s: %s", self.peer, self.server.name, reason)
+        logger.debug(
+            "connection lost peer=%s listener=%s reason=%s", self.peer, self.server.name, reason
+        )
         self.server.connections.pop(self, None)
         if self.parked_fetch is not None:
             self.parked_fetch.drop()
@@ -305,79 +320,3 @@ class ServerConnection:
 
     def abort(self) -> None:
         self._connection.abort()
-
-
-class Server:
-    """One listener with its handlers and limits."""
-
-    def __init__(
-        self,
-        name: str,
-        handlers: Mapping[ApiKey, Handler],
-        *,
-        frame_bytes_max: int,
-        idle_max_s: float,
-        connections_max: int,
-        connections_per_ip_max: int,
-    ) -> None:
-        self.name = name
-        self.handlers: dict[int, Handler] = {int(key): handler for key, handler in handlers.items()}
-        self.quotas: Quotas | None = None
-        self.connections: dict[ServerConnection, None] = {}
-        self._frame_bytes_max = frame_bytes_max
-        self._idle_max_s = idle_max_s
-        self.connections_max = connections_max
-        self.connections_per_ip_max = connections_per_ip_max
-        self._listener: Listener | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        self._idle_check: asyncio.TimerHandle | None = None
-
-    async def listen(self, network: Network, host: str, port: int) -> tuple[str, int]:
-        self._listener = await network.listen(
-            host, port, self._accept, frame_bytes_max=self._frame_bytes_max
-        )
-        self._close_idle()
-        return self._listener.address
-
-    def _accept(self, connection: AcceptedConnection) -> ServerConnection:
-        accepted = ServerConnection(self, connection)
-        host = accepted.peer_host
-        from_there = 0
-        if len(self.connections) >= self.connections_per_ip_max:
-            from_there = sum(other.peer_host == host for other in self.connections)
-        if (
-            len(self.connections) >= self.connections_max
-            or from_there >= self.connections_per_ip_max
-        ):
-            logger.warning("refusing %s: too many connections on %s", accepted.peer, self.name)
-            connection.abort()
-        else:
-            self.connections[accepted] = None
-        return accepted
-
-    def _close_idle(self) -> None:
-        for connection in list(self.connections):
-            if connection.idle_s > self._idle_max_s:
-                connection.abort()
-        self._idle_check = asyncio.get_running_loop().call_later(
-            min(self._idle_max_s, 30.0), self._close_idle
-        )
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
-
-    def stop_accepting(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
-
-    def close(self) -> None:
-        self.stop_accepting()
-        if self._idle_check is not None:
-            self._idle_check.cancel()
-        for connection in list(self.connections):
-            connection.close()
-        for task in list(self._tasks):
-            task.cancel()

@@ -1,4 +1,4 @@
-"""Waiting for something that may never come, without a task or a timer of its own."""
+"""Time limits of parked requests, without a task or a timer for each."""
 
 from __future__ import annotations
 
@@ -20,71 +20,75 @@ async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 RESOLUTION_S = 0.001
-"""Limits are told in milliseconds, and timers may be early by as much."""
-LINES_KEPT = 16
-"""So many lines may be empty before they are looked through."""
+"""Limits are given in milliseconds, and timers may be early by as much."""
+QUEUES_KEPT = 16
+"""So many queues may be empty before they are looked through."""
 
 
-class Patient(Protocol):
+class Expiring(Protocol):
+    """What has a deadline."""
+
     def time_is_up(self) -> None: ...
 
 
-Line: TypeAlias = OrderedDict[Patient, float]
-"""Those that wait equally long, in the order in which they came, with the moment when their time is up. (A plain
-dict takes longer to say who is first, the more have left.)"""
+DeadlineQueue: TypeAlias = OrderedDict[Expiring, float]
+"""Those with the same time limit, in the order in which they came, each with its deadline. (In a plain dict it takes
+longer to find the first, the more were removed.)"""
 
 
 class Deadlines:
-    """Time limits of parked requests. Nearly all of them are answered long before, and there is one for each
-    request, so a limit must cost next to nothing: whoever waits equally long stands in one line, and only the
-    head of a line has a timer."""
+    """The deadlines of parked requests.
+
+    Nearly all requests are answered long before their deadline, and every request has one. So a deadline must cost
+    next to nothing: requests with the same time limit share a queue, and only the head of a queue has a timer.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lines: dict[int, Line] = {}
+        self._queues: dict[int, DeadlineQueue] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
-        self._tidy_at = LINES_KEPT
+        self._tidy_at = QUEUES_KEPT
 
-    def add(self, waiting: Patient, now: float, limit_ms: int) -> Line:
-        """The line that it stands in: who waits no longer takes itself out."""
-        line = self._lines.get(limit_ms)
-        if line is None:
-            line = self._new_line(limit_ms)
-        line[waiting] = now + limit_ms / 1000
-        return line
+    def add(self, waiting: Expiring, now: float, limit_ms: int) -> DeadlineQueue:
+        """The queue that it is in: the caller removes it from there when it no longer waits."""
+        queue = self._queues.get(limit_ms)
+        if queue is None:
+            queue = self._new_queue(limit_ms)
+        queue[waiting] = now + limit_ms / 1000
+        return queue
 
-    def _new_line(self, limit_ms: int) -> Line:
-        if len(self._lines) >= self._tidy_at:
-            self._forget_empty_lines()
-        line = self._lines[limit_ms] = OrderedDict()
-        self._look_again(limit_ms, limit_ms / 1000)
-        return line
+    def _new_queue(self, limit_ms: int) -> DeadlineQueue:
+        if len(self._queues) >= self._tidy_at:
+            self._forget_empty_queues()
+        queue = self._queues[limit_ms] = OrderedDict()
+        self._start_timer(limit_ms, limit_ms / 1000)
+        return queue
 
-    def _forget_empty_lines(self) -> None:
-        """Clients choose how long they wait: lines that nobody stands in must not become many. Nor may looking for
-        them cost each new line as much as there are lines, so that is done when they have doubled."""
-        for limit_ms in [limit_ms for limit_ms, line in self._lines.items() if not line]:
+    def _forget_empty_queues(self) -> None:
+        """Clients choose their time limits, so empty queues must not become many. Each new queue must not cost a look at
+        all of them, so that is done when their number has doubled."""
+        for limit_ms in [limit_ms for limit_ms, queue in self._queues.items() if not queue]:
             self._timers.pop(limit_ms).cancel()
-            del self._lines[limit_ms]
-        self._tidy_at = max(LINES_KEPT, 2 * len(self._lines))
+            del self._queues[limit_ms]
+        self._tidy_at = max(QUEUES_KEPT, 2 * len(self._queues))
 
-    def _look_again(self, limit_ms: int, seconds: float) -> None:
+    def _start_timer(self, limit_ms: int, seconds: float) -> None:
         self._timers[limit_ms] = asyncio.get_running_loop().call_later(
-            seconds, self._look_at, limit_ms
+            seconds, self._expire, limit_ms
         )
 
-    def _look_at(self, limit_ms: int) -> None:
-        line = self._lines[limit_ms]
+    def _expire(self, limit_ms: int) -> None:
+        queue = self._queues[limit_ms]
         now = self._clock.monotonic()
         try:
-            while line:
-                head = next(iter(line))
-                if line[head] - now > RESOLUTION_S:
+            while queue:
+                head = next(iter(queue))
+                if queue[head] - now > RESOLUTION_S:
                     break
-                del line[head]
+                del queue[head]
                 head.time_is_up()
         finally:
-            if line:
-                self._look_again(limit_ms, next(iter(line.values())) - now)
+            if queue:
+                self._start_timer(limit_ms, next(iter(queue.values())) - now)
             else:
-                del self._lines[limit_ms], self._timers[limit_ms]
+                del self._queues[limit_ms], self._timers[limit_ms]

@@ -1,10 +1,10 @@
-"""Client quotas at work: how long a client must wait that sends, receives or changes more than it may.
+"""Client quotas: for how long a client is throttled that sends, receives or changes more than it may.
 
-A client is known by its user and its client id; the most specific quota that was set for them holds, and
-all clients that share it share its allowance (KIP-13, KIP-546). Bytes and time are measured over a sliding
-window; who is above its rate gets its answer, with the time in it that would bring the rate down again,
-and is not read from for so long (KIP-219). Changes to the cluster are measured by a bucket of tokens, and
-newer clients are refused instead of delayed (KIP-599).
+A client is known by its user and its client id. The most specific quota that is set for them holds. All clients that
+share a quota share its allowance (KIP-13, KIP-546). Bytes and time are measured over a sliding window. A client above
+its rate gets its answer. The answer holds the time that would bring the rate down again, and the client's connection is
+not read for so long (KIP-219). Changes to the cluster are measured by a token bucket. Newer clients are refused there
+instead of delayed (KIP-599).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from ottla.broker.server.connections import Handler, Request
 from ottla.config.node_settings import Settings
+from ottla.events import Events
+from ottla.events.requests import QuotaExceeded
 from ottla.metadata.image import MetadataImage, QuotaKey
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -29,7 +31,7 @@ REQUESTS = "request_percentage"
 MUTATIONS = "controller_mutation_rate"
 
 METERS_MAX = 10_000
-"""Clients measured at one time. Client ids are free to choose: beyond it, all are measured anew."""
+"""Clients measured at one time. Clients choose their ids freely. Beyond this number, all are measured anew."""
 
 BROKERS_ADD_FROM = 4
 """Versions of AddPartitionsToTxn from this one on are sent by brokers."""
@@ -41,8 +43,8 @@ class Window(NamedTuple):
 
 
 class Meter:
-    """A rate over the last samples, as Kafka measures it: the newest sample is still growing, and before
-    there are enough of them the missing ones count as empty, if a first burst is allowed."""
+    """A rate over the last samples, as Kafka measures it. The newest sample is still growing. While there are too few
+    samples, the missing ones count as empty, if a first burst is allowed."""
 
     def __init__(self, window: Window, *, allows_burst: bool = True) -> None:
         self._window = window
@@ -58,7 +60,7 @@ class Meter:
         samples[-1][1] += amount
 
     def delay(self, rate: float, now: float) -> float:
-        """Seconds until what was recorded is no more than `rate` allows, if nothing comes meanwhile."""
+        """Seconds until the recorded amount is within `rate`, if nothing is added."""
         samples, (count, length) = self._samples, self._window
         while samples and now - samples[0][0] >= count * length:
             samples.popleft()
@@ -69,7 +71,7 @@ class Meter:
 
 
 class Bucket:
-    """Tokens that come at a steady rate, up to what a window holds. It may be overdrawn once."""
+    """A token bucket: tokens come at a steady rate, up to what a window holds. It may be overdrawn once."""
 
     def __init__(self, window: Window, rate: float, now: float) -> None:
         self._window_s = window.samples * window.seconds
@@ -86,23 +88,29 @@ class Bucket:
 
 
 class Allowance(NamedTuple):
-    """The quota that holds for a client, and who shares it."""
+    """The quota that holds for a client, and the clients that share it."""
 
     rate: float
     shared_by: QuotaKey
 
 
 class ClientQuotas:
-    """The quotas of one node. `active` is what the hot path asks: no quota, no cost."""
+    """The quotas of one node. Requests are measured only while `active`: without a quota there is no cost."""
 
     def __init__(
-        self, settings: Settings, now: Callable[[], float], image: Callable[[], MetadataImage]
+        self,
+        settings: Settings,
+        now: Callable[[], float],
+        image: Callable[[], MetadataImage],
+        *,
+        events: Events,
     ) -> None:
         self.active = False
         self.limits_requests = False
         self._seen: Mapping[QuotaKey, Mapping[str, float]] = {}
         self._now = now
         self._image = image
+        self._events = events
         self._window = Window(settings.quota_window_num, settings.quota_window_size_seconds)
         self._bucket_window = Window(
             settings.controller_quota_window_num, settings.controller_quota_window_size_seconds
@@ -112,7 +120,7 @@ class ClientQuotas:
         self._allowances: dict[tuple[str, str], Allowance | None] = {}
 
     def refresh(self) -> None:
-        """The image may be another one now."""
+        """Call this when the image has changed."""
         quotas = self._image().client_quotas
         if quotas is self._seen:
             return
@@ -122,7 +130,7 @@ class ClientQuotas:
         self._allowances.clear()
         self._forget()
 
-    # -- who may what --------------------------------------------------------------------------------
+    # The quota of a client
 
     def allowance(self, what: str, client_id: str) -> Allowance | None:
         key = (what, client_id)
@@ -149,14 +157,14 @@ class ClientQuotas:
                 return Allowance(found, ((CLIENT_ID, client_id),))
         return None
 
-    # -- what it costs -------------------------------------------------------------------------------
+    # Measuring
 
     def consumed(self, request: Request, size: int) -> None:
         self._charge(request, CONSUMED, size)
 
     def handle(self, request: Request, handler: Handler, size: int) -> None:
-        """Have a request of `size` bytes served, and measured. The time that it takes is charged to the
-        client's next one, since this one's answer may be gone when it is known."""
+        """Serve and measure a request of `size` bytes. The time it takes is charged to the client's next request, because
+        this request's answer may be sent before the time is known."""
         api_key = request.header.api_key
         if api_key == ApiKey.PRODUCE:
             self._charge(request, PRODUCED, size)
@@ -172,7 +180,7 @@ class ClientQuotas:
             self._meter(REQUESTS, allowed).record((now - began) * 100.0, now)
 
     def consumable_bytes(self, client_id: str) -> int | None:
-        """The most that one answer may hold: what the client may receive in a whole window."""
+        """The largest answer: what the client may receive in a whole window."""
         allowed = self.allowance(CONSUMED, client_id)
         if allowed is None:
             return None
@@ -188,9 +196,11 @@ class ClientQuotas:
             meter.record(amount, now)
         delay = meter.delay(allowed.rate, now)
         if what == REQUESTS:
-            delay = min(delay, self._window.seconds)  # time is never owed for longer than a sample
+            delay = min(delay, self._window.seconds)  # at most one sample, as in Kafka
         if delay > 0.0:
             request.throttle(delay)
+            if self._events:
+                self._events.emit(QuotaExceeded(request.client_id, what, allowed.rate, delay))
 
     def _meter(self, what: str, allowed: Allowance) -> Meter:
         key = (what, allowed.shared_by)
@@ -205,10 +215,10 @@ class ClientQuotas:
         self._meters.clear()
         self._buckets.clear()
 
-    # -- changes to the cluster ----------------------------------------------------------------------
+    # Changes to the cluster
 
     def mutations(self, client_id: str, *, is_strict: bool) -> Mutations | None:
-        """What one request's changes are charged to; None without a quota."""
+        """Charges the changes of one request. None without a quota."""
         self.refresh()
         if not self.active or (allowed := self.allowance(MUTATIONS, client_id)) is None:
             return None
@@ -218,20 +228,28 @@ class ClientQuotas:
                 self._forget()
             bucket = Bucket(self._bucket_window, allowed.rate, self._now())
             self._buckets[allowed.shared_by] = bucket
-        return Mutations(bucket, allowed.rate, self._now, is_strict)
+        return Mutations(bucket, allowed.rate, self._now, is_strict, client_id, self._events)
 
 
 class Mutations:
-    """Takes the tokens for one request. A strict one is refused while the bucket is overdrawn; older
-    clients do not know that error, and are delayed instead."""
+    """Takes the tokens for one request. A strict request is refused while the bucket is overdrawn. Older clients do
+    not know that error, and are delayed instead."""
 
     def __init__(
-        self, bucket: Bucket, rate: float, now: Callable[[], float], is_strict: bool
+        self,
+        bucket: Bucket,
+        rate: float,
+        now: Callable[[], float],
+        is_strict: bool,
+        client_id: str,
+        events: Events,
     ) -> None:
         self._bucket = bucket
         self._rate = rate
         self._now = now
         self._is_strict = is_strict
+        self._client_id = client_id
+        self._events = events
         self.delay = 0.0
 
     def permit(self, partitions: int) -> None:
@@ -239,16 +257,23 @@ class Mutations:
         if self._is_strict:
             self.delay = before
             if before > 0.0:
+                self._exceeded()
                 raise KafkaError(
                     ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded."
                 )
         self._bucket.take(partitions)
         if not self._is_strict:
             self.delay = self._bucket.delay(self._rate, self._now())
+            if self.delay > 0.0:
+                self._exceeded()
+
+    def _exceeded(self) -> None:
+        if self._events:
+            self._events.emit(QuotaExceeded(self._client_id, MUTATIONS, self._rate, self.delay))
 
 
 def _is_between_brokers(request: Request) -> bool:
-    """Replication and transactions must not wait for a quota of clients."""
+    """Client quotas must not delay replication and transactions."""
     api_key = request.header.api_key
     return (
         request.connection.is_follower

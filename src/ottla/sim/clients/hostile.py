@@ -22,7 +22,7 @@ from ottla.records.batch import NO_PRODUCER_ID, batches
 from ottla.runtime import Connection
 from ottla.sim.cluster.nodes import BROKER_PORT, CONTROLLER_PORT
 from ottla.sim.engine.patches import Patch, patched
-from ottla.sim.engine.process import Process, current_process
+from ottla.sim.engine.process import SimProcess, current_process
 from ottla.sim.engine.world import SimHost
 from ottla.sim.oracle.coverage import mark
 from ottla.wire import produce
@@ -67,7 +67,7 @@ class Recorded(NamedTuple):
     version: int
     body: bytes
     client_id: str
-    sender: Process | None
+    sender: SimProcess | None
 
 
 class _Ear:

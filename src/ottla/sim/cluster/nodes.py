@@ -13,7 +13,7 @@ from functools import partial
 from ottla.broker.node import Node
 from ottla.config import Settings
 from ottla.events import Event
-from ottla.sim.engine.process import Process
+from ottla.sim.engine.process import SimProcess
 from ottla.sim.engine.world import SimHost, World
 
 BROKER_PORT, CONTROLLER_PORT = 9092, 9093
@@ -57,7 +57,7 @@ class SimNode:
         return self.host.process is not None
 
     @property
-    def process(self) -> Process | None:
+    def process(self) -> SimProcess | None:
         return self.host.process
 
     @property

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from contextvars import Context
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
-from ottla.sim.engine.process import Died, Process, current_process
+from ottla.sim.engine.process import Died, SimProcess, current_process
 from ottla.sim.engine.tcp import TcpNetwork
 from ottla.sim.engine.trace import Trace
 from ottla.sim.engine.transports import SimServer, SimTransport, create_connection, create_server
@@ -53,7 +53,7 @@ class Livelock(Exception):
 
 class SimHandle(asyncio.Handle):
     __slots__ = ("process",)
-    process: Process | None
+    process: SimProcess | None
 
 
 class QuietHandle(SimHandle):
@@ -64,7 +64,7 @@ class QuietHandle(SimHandle):
 
 class SimTimerHandle(asyncio.TimerHandle):
     __slots__ = ("process",)
-    process: Process | None
+    process: SimProcess | None
 
 
 class MachineEvent:
@@ -136,7 +136,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._closed = False
         self._burying = False
         self._in_machinery = False
-        self.after_event: Callable[[Process], None] | None = None
+        self.after_event: Callable[[SimProcess], None] | None = None
         """Called after everything that a process did, with that process: whoever checks what always holds."""
         self.network = TcpNetwork(self)
 
@@ -231,7 +231,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._cancelled_timers = 0
 
     def run_as(
-        self, process: Process | None, context: Context, function: Callable[[], object]
+        self, process: SimProcess | None, context: Context, function: Callable[[], object]
     ) -> None:
         """Let a node hear from the machinery: at once, when it is resumed, or never.
 
@@ -356,14 +356,14 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     # Processes
 
-    def resume(self, process: Process) -> None:
+    def resume(self, process: SimProcess) -> None:
         process.paused = False
         deferred, process.deferred = process.deferred, []
         for handle in deferred:
             assert isinstance(handle, SimHandle | SimTimerHandle)
             self._ready.append(handle)
 
-    def bury(self, process: Process) -> None:
+    def bury(self, process: SimProcess) -> None:
         """The process is dead: none of its callbacks runs again, nor do its tasks' `finally`."""
         process.alive = False
         process.paused = False
@@ -372,7 +372,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             process.dead_tasks.append(task)
 
-    def _tasks_of(self, process: Process | None) -> list[SimTask[Any]]:
+    def _tasks_of(self, process: SimProcess | None) -> list[SimTask[Any]]:
         tasks = [
             task
             for task in asyncio.all_tasks(self)
@@ -473,7 +473,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         else:
             self.default_exception_handler(context)
 
-    def _record(self, process: Process | None, message: str, problem: BaseException | None) -> None:
+    def _record(
+        self, process: SimProcess | None, message: str, problem: BaseException | None
+    ) -> None:
         host = process.host if process else ""
         self.unhandled.append(Unhandled(host, message, problem))
         log.error("%s: %s", host or "outside", message, exc_info=problem)

@@ -19,7 +19,7 @@ class Died(BaseException):
     """Ends the code of a process that died within a callback: no `except Exception` of its own may go on."""
 
 
-class Process:
+class SimProcess:
     """One incarnation of a node, from its start to its death."""
 
     __slots__ = (
@@ -57,5 +57,5 @@ class Process:
         return self.alive and not self.paused
 
 
-current_process: ContextVar[Process | None] = ContextVar("current_process", default=None)
+current_process: ContextVar[SimProcess | None] = ContextVar("current_process", default=None)
 """None outside every node: the script that drives the simulation."""

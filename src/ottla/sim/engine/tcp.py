@@ -21,7 +21,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from ottla.sim.engine.process import Process, current_process
+from ottla.sim.engine.process import SimProcess, current_process
 
 if TYPE_CHECKING:
     from ottla.sim.engine.loop import SimLoop
@@ -61,7 +61,7 @@ Way: TypeAlias = tuple[str, str]
 """From one host to another, by their names."""
 
 
-class Kind(Enum):
+class SegmentKind(Enum):
     DATA = "data"
     END = "end"
     RESET = "reset"
@@ -98,7 +98,7 @@ class TcpSocket:
     def __init__(
         self,
         network: TcpNetwork,
-        process: Process | None,
+        process: SimProcess | None,
         context: Context,
         local: tuple[str, int],
         peer: tuple[str, int],
@@ -121,7 +121,7 @@ class TcpSocket:
         self.gone = False
         """Closed by its program, failed, or lost with its host."""
         self._end_sent = False
-        self._in_flight: deque[tuple[Kind, bytes]] = deque()
+        self._in_flight: deque[tuple[SegmentKind, bytes]] = deque()
         self._last_arrival_ns = 0
         self._unread_by_peer = 0
         self._wants_room = False
@@ -146,7 +146,7 @@ class TcpSocket:
         for piece in self._network.cut(data[:taken]):
             if self.gone:
                 break  # reset by the network half-way
-            self._transmit(Kind.DATA, piece)
+            self._transmit(SegmentKind.DATA, piece)
         return taken
 
     def wait_for_room(self) -> None:
@@ -168,7 +168,7 @@ class TcpSocket:
         """Say that no more will be written."""
         if not self.gone and not self._end_sent:
             self._end_sent = True
-            self._transmit(Kind.END, b"")
+            self._transmit(SegmentKind.END, b"")
 
     def close(self) -> None:
         """As the system does it: an orderly end, or a reset if something remains unread."""
@@ -176,10 +176,10 @@ class TcpSocket:
             return
         self._network.loop.trace("close", self.number)
         if self.inbox:
-            self._transmit(Kind.RESET, b"")
+            self._transmit(SegmentKind.RESET, b"")
         elif not self._end_sent:
             self._end_sent = True
-            self._transmit(Kind.END, b"")
+            self._transmit(SegmentKind.END, b"")
         self._leave()
 
     # What happens to it
@@ -217,9 +217,9 @@ class TcpSocket:
         if user is not None:
             self._network.loop.run_as(self._process, self._context, user.readable)
 
-    def _transmit(self, kind: Kind, data: bytes) -> None:
+    def _transmit(self, kind: SegmentKind, data: bytes) -> None:
         network = self._network
-        if kind is Kind.DATA and network.draw(network.conditions.reset_rate):
+        if kind is SegmentKind.DATA and network.draw(network.conditions.reset_rate):
             self.reset_by_network()
             return
         delay_ns = network.delay_ns(self.host, self.other.host)
@@ -240,14 +240,14 @@ class TcpSocket:
         network.loop.trace(kind.value, self.number, len(data), zlib.crc32(data))
         if receiver.gone:
             # Its program is dead or no longer wants to hear: its system answers with a reset.
-            if kind is Kind.DATA and not self.gone:
+            if kind is SegmentKind.DATA and not self.gone:
                 network.loop.after_s(
                     network.delay_ns(receiver.host, self.host) / 1e9, self._refused
                 )
             return
-        if kind is Kind.RESET:
+        if kind is SegmentKind.RESET:
             receiver.fail(_reset_error())
-        elif kind is Kind.END:
+        elif kind is SegmentKind.END:
             receiver.ended = True
             receiver._wake()
         else:
@@ -314,7 +314,7 @@ class TcpListener:
     def __init__(
         self,
         network: TcpNetwork,
-        process: Process | None,
+        process: SimProcess | None,
         host: Host,
         port: int,
         accept: Callable[[TcpSocket], None],
@@ -435,7 +435,7 @@ class TcpNetwork:
         for _number, tcp_socket in sorted(stalled.items()):
             tcp_socket.try_again()
 
-    def reset_connections(self, processes: Iterable[Process], peer: str | None = None) -> int:
+    def reset_connections(self, processes: Iterable[SimProcess], peer: str | None = None) -> int:
         """Reset what those processes have open (to `peer` only); how many connections that were."""
         count = 0
         for process in processes:

@@ -22,7 +22,7 @@ from ottla.runtime import Runtime
 from ottla.sim.engine.disk import SimDisk
 from ottla.sim.engine.loop import SimLoop
 from ottla.sim.engine.network import SimNetwork
-from ottla.sim.engine.process import Process, current_process
+from ottla.sim.engine.process import SimProcess, current_process
 from ottla.sim.engine.tcp import TcpNetwork
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class SimHost:
             network=SimNetwork(world.loop, self._host),
             random=world.loop.random_for(f"node {name}"),
         )
-        self.process: Process | None = None
+        self.process: SimProcess | None = None
         self.started: list[asyncio.Task[Any]] = []
         """What `run` started on the process that is there now."""
 
@@ -82,7 +82,7 @@ class SimHost:
     def run(self, work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
         """Start `work` on this host, in the process that runs there or in a new one."""
         if self.process is None:
-            self.process = Process(self.name, self._loop.next_number())
+            self.process = SimProcess(self.name, self._loop.next_number())
             self._loop.trace("start", self.name, self.process.number)
             if not self._host.up:
                 self._host.up = True
@@ -169,7 +169,7 @@ class SimHost:
         return self._world.network.reset_connections(processes, peer)
 
 
-def _disconnect(process: Process, power_loss: bool) -> None:
+def _disconnect(process: SimProcess, power_loss: bool) -> None:
     for _port, listener in sorted(process.listeners.items()):
         listener.close()
     for _number, connection in sorted(process.sockets.items()):
@@ -186,7 +186,7 @@ class World:
         self.random = self.loop.random_for("workload")
         """For the script: what to do to whom, and when."""
         self._hosts: dict[str, SimHost] = {}
-        self._dead: list[Process] = []
+        self._dead: list[SimProcess] = []
 
     @property
     def network(self) -> TcpNetwork:
@@ -233,7 +233,7 @@ class World:
         """The hash of everything that happened so far."""
         return self.loop.trace.digest()
 
-    def keep_dead(self, process: Process) -> None:
+    def keep_dead(self, process: SimProcess) -> None:
         self._dead.append(process)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImag
 from ottla.metadata.records import NO_LEADER, RECOVERING
 from ottla.replica.partition import Partition, Proposal, Role, Truncation
 from ottla.sim.cluster.nodes import SimCluster, SimNode
-from ottla.sim.engine.process import Process
+from ottla.sim.engine.process import SimProcess
 from ottla.sim.oracle.coverage import mark
 from ottla.sim.oracle.coverage_controller import DecisionCoverage
 from ottla.sim.oracle.evidence import Books, decision
@@ -52,7 +52,7 @@ class Checkers(Books):
         self.expiry = Expiry(self._now)
         self.on_decisions.append(self.expiry.decided)
         self._leaders: dict[tuple[UUID, int, int], int] = {}
-        self._by_process: dict[Process, Watched] = {}
+        self._by_process: dict[SimProcess, Watched] = {}
         self._acks_seen = 0
         self._reads_seen = 0
         self._anomalies_seen = 0
@@ -69,7 +69,7 @@ class Checkers(Books):
             self._quorum.voters[machine.id].restarted()
             watched.has_served = False
 
-    def _after_event(self, process: Process) -> None:
+    def _after_event(self, process: SimProcess) -> None:
         watched = self._by_process.get(process)
         if watched is None:
             if len(self.history.acknowledged) != self._acks_seen:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client import Unreachable
 from ottla.client.connections import Address, check, error_of
-from ottla.client.model import Metadata, Partition, Topic, metadata_of
+from ottla.client.model import Metadata, PartitionInfo, Topic, metadata_of
 from ottla.spark.connect.connection import BrokerConnection, ConnectionOptions
 from ottla.spark.options import Place
 from ottla.wire.apis import ApiKey
@@ -43,7 +43,7 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
-def place_of(partition: Partition) -> Place:
+def place_of(partition: PartitionInfo) -> Place:
     return partition.topic, partition.partition
 
 
@@ -53,7 +53,7 @@ class Cluster:
         self._connect_retries = connect_retries
         self._connect_pause_s = connect_pause_s
         self._addresses: dict[int, Address] = {}
-        self._partitions: dict[Place, Partition] = {}
+        self._partitions: dict[Place, PartitionInfo] = {}
         """As last described. Who leads may be another by now, and says so."""
         self._connections: dict[Address, BrokerConnection] = {}
 
@@ -165,7 +165,7 @@ class Cluster:
         self,
         places: Iterable[Place],
         key: ApiKey,
-        fields_of: Callable[[list[Partition]], Mapping[str, Any]],
+        fields_of: Callable[[list[PartitionInfo]], Mapping[str, Any]],
         told: Callable[[Any], Mapping[Place, T | KafkaError]],
     ) -> dict[Place, T]:
         """Each place's leader is asked, all leaders at the same time and all places of one leader at once. KafkaError if one
@@ -192,11 +192,11 @@ class Cluster:
         self,
         places: Sequence[Place],
         key: ApiKey,
-        fields_of: Callable[[list[Partition]], Mapping[str, Any]],
+        fields_of: Callable[[list[PartitionInfo]], Mapping[str, Any]],
         told: Callable[[Any], Mapping[Place, T | KafkaError]],
     ) -> dict[Place, T | KafkaError]:
         answers: dict[Place, T | KafkaError] = {}
-        by_leader: dict[int, list[Partition]] = {}
+        by_leader: dict[int, list[PartitionInfo]] = {}
         for place in places:
             partition = self._partitions.get(place)
             what = f"{place[0]}-{place[1]}"
@@ -229,7 +229,7 @@ class Cluster:
     def offsets(self, times: Mapping[Place, int], *, read_committed: bool = False) -> dict[Place, Found | None]:  # fmt: skip
         """Of the first record at or after a time (ms), or EARLIEST, or LATEST; None if no record is as new."""
 
-        def fields_of(partitions: list[Partition]) -> dict[str, Any]:
+        def fields_of(partitions: list[PartitionInfo]) -> dict[str, Any]:
             asked: dict[str, list[dict[str, int]]] = {}
             for each in partitions:
                 asked.setdefault(each.topic, []).append(
@@ -261,7 +261,7 @@ class Cluster:
     def epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, EpochEnd]:
         """Where, in the log of the present leader, each place's epoch ends."""
 
-        def fields_of(partitions: list[Partition]) -> dict[str, Any]:
+        def fields_of(partitions: list[PartitionInfo]) -> dict[str, Any]:
             asked: dict[str, list[dict[str, int]]] = {}
             for each in partitions:
                 asked.setdefault(each.topic, []).append(

@@ -10,9 +10,9 @@ from zlib import crc32
 
 from ottla.client.client import EARLIEST, LATEST, Client
 from ottla.client.connections import Unreachable
-from ottla.client.model import Fetched
+from ottla.client.model import FetchedRecords
 from ottla.client.pipelined import PipelinedProducer, Section
-from ottla.client.transaction_admin import EPOCH_PER_TRANSACTION, ONGOING, Transactions
+from ottla.client.transaction_admin import EPOCH_PER_TRANSACTION, ONGOING, TransactionAdmin
 from ottla.records.batch import HEADER_BYTES
 from ottla.records.compression import Codec
 from ottla.records.record import Record as LogRecord
@@ -172,7 +172,7 @@ class SinkDriver:
 
     def __init__(self, client: Client, query: str, now_ms: Callable[[], int]) -> None:
         self._client = client
-        self._transactions = Transactions(client)
+        self._transactions = TransactionAdmin(client)
         self._decisions = DecisionLog(client, query, now_ms)
 
     async def carry_out(self, procedure: Procedure) -> None:
@@ -292,7 +292,7 @@ class SinkDriver:
             position = fetched.next_offset
         raise self._forgotten(written)
 
-    async def _when_over(self, written: Written) -> Fetched:
+    async def _when_over(self, written: Written) -> FetchedRecords:
         """A committed read of the place that it wrote to, when no transaction is open there."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._client.connections.timeout_s

@@ -1,0 +1,94 @@
+"""A listener of a node: accepts connections up to its limits, and closes idle ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from ottla.broker.server.connections import Handler, Quotas, ServerConnection
+from ottla.runtime import AcceptedConnection, Listener, Network
+from ottla.wire.apis import ApiKey
+
+logger = logging.getLogger(__name__)
+
+
+class Server:
+    """One listener: its handlers, its limits, and the connections it accepted."""
+
+    def __init__(
+        self,
+        name: str,
+        handlers: Mapping[ApiKey, Handler],
+        *,
+        frame_bytes_max: int,
+        idle_max_s: float,
+        connections_max: int,
+        connections_per_ip_max: int,
+    ) -> None:
+        self.name = name
+        self.handlers: dict[int, Handler] = {int(key): handler for key, handler in handlers.items()}
+        self.quotas: Quotas | None = None
+        self.connections: dict[ServerConnection, None] = {}
+        self._frame_bytes_max = frame_bytes_max
+        self._idle_max_s = idle_max_s
+        self.connections_max = connections_max
+        self.connections_per_ip_max = connections_per_ip_max
+        self._listener: Listener | None = None
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._idle_check: asyncio.TimerHandle | None = None
+
+    async def listen(self, network: Network, host: str, port: int) -> tuple[str, int]:
+        self._listener = await network.listen(
+            host, port, self._accept, frame_bytes_max=self._frame_bytes_max
+        )
+        self._close_idle()
+        return self._listener.address
+
+    def _accept(self, connection: AcceptedConnection) -> ServerConnection:
+        accepted = ServerConnection(self, connection)
+        host = accepted.peer_host
+        from_there = 0
+        if len(self.connections) >= self.connections_per_ip_max:
+            from_there = sum(other.peer_host == host for other in self.connections)
+        if (
+            len(self.connections) >= self.connections_max
+            or from_there >= self.connections_per_ip_max
+        ):
+            logger.warning(
+                "refusing connection, too many connections peer=%s listener=%s",
+                accepted.peer,
+                self.name,
+            )
+            connection.abort()
+        else:
+            self.connections[accepted] = None
+        return accepted
+
+    def _close_idle(self) -> None:
+        for connection in list(self.connections):
+            if connection.idle_s > self._idle_max_s:
+                connection.abort()
+        self._idle_check = asyncio.get_running_loop().call_later(
+            min(self._idle_max_s, 30.0), self._close_idle
+        )
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+
+    def stop_accepting(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def close(self) -> None:
+        self.stop_accepting()
+        if self._idle_check is not None:
+            self._idle_check.cancel()
+        for connection in list(self.connections):
+            connection.close()
+        for task in list(self._tasks):
+            task.cancel()
