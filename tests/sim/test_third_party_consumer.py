@@ -15,7 +15,7 @@ import pytest
 from ottla.sim import World, borrowed_time
 from ottla.sim.cluster.nodes import BROKER_PORT
 from ottla.sim.oracle.observers import observed
-from ottla.sim.run.scenario import Options, Scenario
+from ottla.sim.run.scenario import RunOptions, Scenario
 from ottla.wire.types import TopicPartition
 
 TROUBLE_S = 6.0
@@ -33,7 +33,7 @@ def quiet() -> Iterator[None]:
 class WithGuest(Scenario):
     """A scenario with one aiokafka consumer of all partitions."""
 
-    def __init__(self, world: World, options: Options) -> None:
+    def __init__(self, world: World, options: RunOptions) -> None:
         super().__init__(world, options)
         self.read: dict[TopicPartition, list[bytes]] = {}
 
@@ -80,7 +80,7 @@ class WithGuest(Scenario):
 
 def run(seed: int) -> tuple[str, int]:
     """(hash of the trace, records that it read)"""
-    options = Options.draw(seed, TROUBLE_S)
+    options = RunOptions.draw(seed, TROUBLE_S)
     weights = options.faults.weights
     options.faults.weights = {kind: int(kind in KINDS) for kind in weights}
     options.topic_settings.pop("retention.bytes", None)

@@ -23,7 +23,7 @@ from ottla.cli.errors import USAGE, Failure
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from ottla.sim.run.scenario import Options, Outcome
+    from ottla.sim.run.scenario import RunOptions, RunOutcome
     from ottla.sim.run.seeds import Tally
 
 INTERRUPTED = 130
@@ -156,10 +156,10 @@ def replay_command(
     return " ".join(words)
 
 
-def _options(seed: int, trouble: float | None, faults: frozenset[int] | None) -> Options:
-    from ottla.sim.run.scenario import Options
+def _options(seed: int, trouble: float | None, faults: frozenset[int] | None) -> RunOptions:
+    from ottla.sim.run.scenario import RunOptions
 
-    return Options.draw(seed, trouble).with_faults(faults)
+    return RunOptions.draw(seed, trouble).with_faults(faults)
 
 
 def minimize_command(seed: int, trouble: float | None) -> str:
@@ -205,12 +205,12 @@ def _opened(trace: Path) -> IO[str]:
         raise Failure(f"--trace {trace}: {error.strerror}", USAGE) from error
 
 
-def _print_options(options: Options) -> None:
+def _print_options(options: RunOptions) -> None:
     for line in options.lines():
         print(line.replace(UNLIMITED, "none"), flush=True)
 
 
-def _print_outcome(outcome: Outcome, seconds: float) -> None:
+def _print_outcome(outcome: RunOutcome, seconds: float) -> None:
     from ottla.sim.run.seeds import speed_text
 
     print(f"faults: {_counts(outcome.faults) or 'none'}")
@@ -283,7 +283,7 @@ def _print_tally(tally: Tally, seconds: float, trouble: float | None) -> None:
     print(tally.digest, flush=True)
 
 
-def _line(outcome: Outcome) -> str:
+def _line(outcome: RunOutcome) -> str:
     return (
         f"{outcome.seed} {outcome.verdict.name} {outcome.acknowledged} acknowledged "
         f"{outcome.events} events {outcome.digest}"
@@ -291,7 +291,7 @@ def _line(outcome: Outcome) -> str:
 
 
 def _report(
-    outcome: Outcome, trouble: float | None, bar: Progress | None, *, is_first: bool
+    outcome: RunOutcome, trouble: float | None, bar: Progress | None, *, is_first: bool
 ) -> None:
     """Above the bar, if there is one."""
     text = (
@@ -361,7 +361,7 @@ def _minimize(seed: int, trouble: float | None, jobs: int = 1) -> int:
     print(f"{first.verdict.name} after {len(first.struck)} faults", flush=True)
     searching = time.monotonic()
 
-    def tell(tried: int, found: Outcome) -> None:
+    def tell(tried: int, found: RunOutcome) -> None:
         nonlocal smallest
         each = f"{tried} tried, {(time.monotonic() - searching) / tried:.1f} s each:"
         if found is smallest:

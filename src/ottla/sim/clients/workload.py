@@ -23,14 +23,14 @@ from ottla.sim.clients.connections import (
     NEW_SESSION,
     REQUEST_TIMEOUT_S,
     SESSIONLESS,
-    Connections,
-    Place,
+    ClientConnections,
+    PartitionLeader,
 )
 from ottla.sim.engine.loop import START_NS
 from ottla.sim.engine.world import WALL_START_MS, SimHost
 from ottla.sim.oracle.coverage import mark
-from ottla.sim.oracle.history import TABLE, Ack, Anomaly, Batch, History, Read, Refusal
-from ottla.sim.oracle.ledger import Loss
+from ottla.sim.oracle.history import TABLE, Ack, Anomaly, History, ProducedBatch, Read, Refusal
+from ottla.sim.oracle.ledger import RecordedLoss
 from ottla.wire import produce
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.channel import Channel
@@ -71,7 +71,7 @@ def name_of(record: Record) -> bytes:
 
 
 def _produce_call(
-    place: Place, batch: Batch, acks: int = ALL
+    place: PartitionLeader, batch: ProducedBatch, acks: int = ALL
 ) -> tuple[int, bytes, Callable[[memoryview, int], produce.PartitionResult]]:
     timestamp_ms = WALL_START_MS + int(batch.begun_at * 1000) - START_NS // 1_000_000
     data = build(
@@ -93,12 +93,12 @@ def _produce_call(
     return PRODUCE_VERSION, produce.write_request(PRODUCE_VERSION, request), read
 
 
-class Producer:
+class SimProducer:
     """One idempotent producer of one partition."""
 
     def __init__(
         self,
-        connections: Connections,
+        connections: ClientConnections,
         partition: TopicPartition,
         history: History,
         name: str,
@@ -122,20 +122,20 @@ class Producer:
         self._producer_id: int | None = None
         self._sequence = 0
         self._value = 0
-        self._last: Batch | None = None
+        self._last: ProducedBatch | None = None
         self._acknowledged_id = NO_PRODUCER_ID
         """Of the newest batch that was acknowledged."""
         self._loss_epoch = -1
         self._lossy: set[int] = set()
         """Identities that wrote before the cluster lost records, or to a leader from before that: a gap in their
         sequences may come from it."""
-        self._asked = Place(UUID(int=0), -1, -1), 0.0
+        self._asked = PartitionLeader(UUID(int=0), -1, -1), 0.0
         """Where something was sent last, and when."""
 
     async def run(self) -> None:
         """Until told to stop, and then until everything begun has an outcome, and one more batch is acknowledged,
         however often it is given up."""
-        queue: list[Batch] = []
+        queue: list[ProducedBatch] = []
         while not self.is_done:
             queue = [batch for batch in queue if self._history.is_of_now(batch)]
             if self._producer_id is None and not queue:
@@ -164,11 +164,13 @@ class Producer:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _next(self) -> Batch:
+    def _next(self) -> ProducedBatch:
         assert self._producer_id is not None
         count = self._random.choice((1, 1, 1, 2, 3, 8))
         values = tuple(f"{self.name}:{self._value + i}".encode() for i in range(count))
-        batch = Batch(self.partition, self._producer_id, self._sequence, values, self._now())
+        batch = ProducedBatch(
+            self.partition, self._producer_id, self._sequence, values, self._now()
+        )
         self._value += count
         self._sequence += count
         return batch
@@ -189,7 +191,7 @@ class Producer:
             pass
         await asyncio.sleep(BACKOFF_S)
 
-    async def _send(self, queue: list[Batch]) -> list[Batch]:
+    async def _send(self, queue: list[ProducedBatch]) -> list[ProducedBatch]:
         """One round: send all, wait for all; what has to be sent again."""
         try:
             place, channel = await self._connections.leader(self.partition)
@@ -205,7 +207,7 @@ class Producer:
                 raise ConnectionError("whoever answered has not heard that the topic is gone")
         except (OSError, TimeoutError, InvalidFrame) as error:
             results = [error] * len(queue)
-        again: list[Batch] = []
+        again: list[ProducedBatch] = []
         for batch, result in zip(queue, results, strict=True):
             if not self._history.is_of_now(batch):
                 continue  # nobody will ask what became of it
@@ -223,7 +225,9 @@ class Producer:
             await asyncio.sleep(self._backoff_s)
         return again
 
-    def _answered(self, batch: Batch, result: produce.PartitionResult, again: list[Batch]) -> None:
+    def _answered(
+        self, batch: ProducedBatch, result: produce.PartitionResult, again: list[ProducedBatch]
+    ) -> None:
         code = ErrorCode(result.error)
         if code is ErrorCode.NONE:
             if again and batch.producer_id != self._acknowledged_id:
@@ -250,7 +254,7 @@ class Producer:
                 )
             )
 
-    def _give_up(self, batches: Iterable[Batch]) -> list[Batch]:
+    def _give_up(self, batches: Iterable[ProducedBatch]) -> list[ProducedBatch]:
         """Nobody knows whether they are there. Sequences cannot go on after them: a new identity."""
         self._history.unknown += batches
         self._producer_id = None
@@ -263,7 +267,7 @@ class CarelessProducer:
 
     def __init__(
         self,
-        connections: Connections,
+        connections: ClientConnections,
         partition: TopicPartition,
         name: str,
         chance: random.Random,
@@ -287,7 +291,7 @@ class CarelessProducer:
                 return
             value = f"{self.name}:{number}".encode()
             now = asyncio.get_running_loop().time()
-            batch = Batch(self._partition, NO_PRODUCER_ID, NO_SEQUENCE, (value,), now)
+            batch = ProducedBatch(self._partition, NO_PRODUCER_ID, NO_SEQUENCE, (value,), now)
             try:
                 place, channel = await self._connections.leader(self._partition)
                 call = _produce_call(place, batch, acks=1)
@@ -298,11 +302,11 @@ class CarelessProducer:
                 self._connections.forget(self._partition)
 
 
-class Consumer:
+class SimConsumer:
     """Reads one partition from its beginning, from whoever leads it."""
 
     def __init__(
-        self, connections: Connections, partition: TopicPartition, history: History, name: str
+        self, connections: ClientConnections, partition: TopicPartition, history: History, name: str
     ) -> None:
         self.stopping = False
         self.may_rewind = True
@@ -316,7 +320,7 @@ class Consumer:
         self._epoch = -1
         """Of the last record read: the leader tells from it whether our position is still its history."""
         self._known_end = 0
-        self._losses: list[Loss] = []
+        self._losses: list[RecordedLoss] = []
         """Records were lost, and we may notice, until a leader that begins without them has served us."""
         self._had_losses = False
         """A follower that has not cut them yet may show them for a moment longer."""
@@ -331,7 +335,7 @@ class Consumer:
         self._losses, self._had_losses = [], False
         self._connections.forget(self.partition)
 
-    def allow_losses(self, loss: Loss) -> None:
+    def allow_losses(self, loss: RecordedLoss) -> None:
         self._losses.append(loss)
         self._had_losses = True
 
@@ -406,7 +410,7 @@ class Consumer:
         self._connections.forget(self.partition)
         await asyncio.sleep(BACKOFF_S)
 
-    async def _read_nearby(self, place: Place) -> None:
+    async def _read_nearby(self, place: PartitionLeader) -> None:
         """From a follower (KIP-392). It may know less than the leader, and what it refuses says nothing; what it
         shows is committed."""
         channel = await self._connections.follower(self.partition, place.leader)
@@ -447,7 +451,7 @@ class Consumer:
             self.position = batch.next_offset
             self._epoch = epoch
 
-    async def _may_have_expired(self, place: Place, channel: Channel) -> bool:
+    async def _may_have_expired(self, place: PartitionLeader, channel: Channel) -> bool:
         """What we would read next is no longer there: go on with what is. If whoever refused the fetch does
         not say where its log begins (it leads no more, say), nothing is known: whoever leads is asked all
         of it again."""
@@ -461,7 +465,7 @@ class Consumer:
         self.position, self._epoch = start, -1
         return True
 
-    async def _ask_end(self, place: Place, channel: Channel) -> None:
+    async def _ask_end(self, place: PartitionLeader, channel: Channel) -> None:
         """Within one client, whose requests carry the newest epoch it knows, the end never goes back."""
         end = await self._offset(place, channel, LATEST)
         if self.partition in self._history.born and (
@@ -473,7 +477,7 @@ class Consumer:
                 self._report("D4", f"the end was {self._known_end} and is {end}")
             self._known_end = end
 
-    async def _offset(self, place: Place, channel: Channel, which: int) -> int | None:
+    async def _offset(self, place: PartitionLeader, channel: Channel, which: int) -> int | None:
         asked = {
             "partition_index": self.partition.partition,
             "current_leader_epoch": place.leader_epoch,
@@ -507,17 +511,17 @@ class Workload:
         chance: random.Random,
     ) -> None:
         self.history = History()
-        self.producers: list[Producer] = []
-        self.consumers: list[Consumer] = []
+        self.producers: list[SimProducer] = []
+        self.consumers: list[SimConsumer] = []
         self.careless: list[CarelessProducer] = []
         self._host = host
         self._bootstrap = bootstrap
         self._random = chance
-        self._produce: Callable[[TopicPartition, str], Producer] | None = None
+        self._produce: Callable[[TopicPartition, str], SimProducer] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    def connections(self, name: str) -> Connections:
-        return Connections(self._host, self._bootstrap, name)
+    def connections(self, name: str) -> ClientConnections:
+        return ClientConnections(self._host, self._bootstrap, name)
 
     def begin(
         self,
@@ -533,8 +537,8 @@ class Workload:
     ) -> None:
         """So many producers, and consumers, of each partition."""
 
-        def produce(partition: TopicPartition, name: str) -> Producer:
-            producer = Producer(
+        def produce(partition: TopicPartition, name: str) -> SimProducer:
+            producer = SimProducer(
                 self.connections(name),
                 partition,
                 self.history,
@@ -554,7 +558,7 @@ class Workload:
                 produce(partition, f"{partition.topic}-{partition.partition}-p{number}")
             for number in range(consumers):
                 name = f"{partition.topic}-{partition.partition}-c{number}"
-                consumer = Consumer(self.connections(name), partition, self.history, name)
+                consumer = SimConsumer(self.connections(name), partition, self.history, name)
                 self.consumers.append(consumer)
                 self._tasks.append(self._host.run(consumer.run(), name=name))
             for number in range(careless):
@@ -576,7 +580,7 @@ class Workload:
         assert self._produce is not None
         for partition in sorted({producer.partition for producer in self.producers}):
             self._produce(partition, f"{partition.topic}-{partition.partition}-n")
-        clients: list[Producer | CarelessProducer] = [*self.producers, *self.careless]
+        clients: list[SimProducer | CarelessProducer] = [*self.producers, *self.careless]
         for client in clients:
             client.stopping = True
         for consumer in self.consumers:
@@ -596,7 +600,7 @@ class Workload:
         for consumer in self.consumers:
             consumer.disks_are_wrong = True
 
-    def allow_losses(self, partition: TopicPartition, loss: Loss) -> None:
+    def allow_losses(self, partition: TopicPartition, loss: RecordedLoss) -> None:
         """Records of it were lost and the loss is on record: clients may notice."""
         for producer in self.producers:
             if producer.partition == partition:

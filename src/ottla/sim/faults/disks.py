@@ -8,7 +8,7 @@ from functools import partial
 from ottla.records.batch import HEADER_BYTES
 from ottla.sim.cluster.nodes import DATA, METADATA, SimNode
 from ottla.sim.faults.fault import Deeds
-from ottla.sim.oracle.ledger import Seen
+from ottla.sim.oracle.ledger import SeenBatch
 from ottla.wire.types import TopicPartition
 
 
@@ -113,7 +113,7 @@ class DiskFaults(Deeds):
         self._mend_later(node)
         return True
 
-    def _some_closed_segment(self) -> tuple[SimNode, TopicPartition, str, Seen] | None:
+    def _some_closed_segment(self) -> tuple[SimNode, TopicPartition, str, SeenBatch] | None:
         node = self._pick("up")
         if node is None or not (self._may_harm(node) and self._checkers.may_lose(node.id)):
             return None

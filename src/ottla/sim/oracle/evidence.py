@@ -10,15 +10,15 @@ from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import DIRECTORY_LOST, NO_LEADER, RECOVERING
 from ottla.replica.partition import Role
 from ottla.sim.cluster.nodes import SimCluster
-from ottla.sim.oracle.eligibility import Claims
-from ottla.sim.oracle.event_recorder import Told
-from ottla.sim.oracle.last_seen import Replica, Watched
-from ottla.sim.oracle.ledger import Copy, Ledger, Violation
+from ottla.sim.oracle.eligibility import EligibleLeaders
+from ottla.sim.oracle.event_recorder import EventRecorder
+from ottla.sim.oracle.last_seen import NodeLastSeen, ReplicaLastSeen
+from ottla.sim.oracle.ledger import Ledger, LogCopy, Violation
 from ottla.sim.oracle.quorum_checker import METADATA, QuorumChecker
 from ottla.wire.types import TopicPartition
 
 
-class Books:
+class Evidence:
     def __init__(self, cluster: SimCluster) -> None:
         self.cluster = cluster
         self.ledgers: dict[TopicPartition, Ledger] = {}
@@ -29,9 +29,9 @@ class Books:
         self.given_up: set[TopicPartition] = set()
         """Partitions of which whoever had all that was committed lost it: an operator chose another leader."""
         self._quorum = QuorumChecker(cluster)
-        self._claims = Claims()
-        self._told = Told()
-        self._watched = {node.id: Watched(node) for node in cluster.nodes.values()}
+        self._eligible_leaders = EligibleLeaders()
+        self._recorder = EventRecorder()
+        self._watched = {node.id: NodeLastSeen(node) for node in cluster.nodes.values()}
 
     @property
     def image(self) -> MetadataImage:
@@ -71,7 +71,7 @@ class Books:
     def died_midway(self, node: int) -> None:
         """Told when a process died within an event. What it sent in that event never left it, so nobody can know of
         anything that it did there; on its disk some of it is."""
-        self._told.forget()
+        self._recorder.forget()
         self._quorum.voters[node].died_midway = True
         for replica in self._watched[node].replicas.values():
             replica.died_midway = True
@@ -118,7 +118,9 @@ class Books:
         return {
             TopicPartition(topic.name, number): {
                 id: why
-                for id, why in self._claims.heirs(self.image, topic.id, number, partition).items()
+                for id, why in self._eligible_leaders.heirs(
+                    self.image, topic.id, number, partition
+                ).items()
                 if not self._lost_its_log(id, TopicPartition(topic.name, number), partition)
             }
             for topic in self.image.topics.values()
@@ -136,12 +138,12 @@ class Books:
         lost = replica is not None and replica.is_doubtful and replica.log is None
         return lost or self.end_of(key) == 0
 
-    def _doubt(self, node: int, replica: Replica) -> None:
+    def _doubt(self, node: int, replica: ReplicaLastSeen) -> None:
         registered = self.image.brokers.get(node)
         replica.is_doubtful = True
         replica.lost_in = -1 if registered is None else registered.epoch
 
-    def _is_excused(self, node: int, replica: Replica) -> bool:
+    def _is_excused(self, node: int, replica: ReplicaLastSeen) -> bool:
         """It may miss what it is taken to hold, because the controller cannot know yet: as soon as its
         broker has registered anew, it is in no set until it has everything."""
         registered = self.image.brokers.get(node)
@@ -175,7 +177,7 @@ class Books:
         ledger = self.ledgers.get(key)
         return 0 if ledger is None else ledger.end
 
-    def copy_of(self, node: int, key: TopicPartition) -> Copy:
+    def copy_of(self, node: int, key: TopicPartition) -> LogCopy:
         return self._watched[node].replicas[key].copy
 
     def replicas_on(self, node: int) -> list[TopicPartition]:

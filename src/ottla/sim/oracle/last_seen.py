@@ -7,11 +7,11 @@ from typing import NamedTuple
 from ottla.log.log import Log
 from ottla.replica.partition import Partition, Role
 from ottla.sim.cluster.nodes import SimNode
-from ottla.sim.oracle.ledger import Copy
+from ottla.sim.oracle.ledger import LogCopy
 from ottla.wire.types import TopicPartition
 
 
-class State(NamedTuple):
+class ComparedState(NamedTuple):
     """What of a partition is compared after every event."""
 
     log_end: int
@@ -23,14 +23,14 @@ class State(NamedTuple):
     min_isr: int
 
 
-class Replica:
+class ReplicaLastSeen:
     """One replica as it was last seen."""
 
-    def __init__(self, copy: Copy) -> None:
+    def __init__(self, copy: LogCopy) -> None:
         self.copy = copy
         self.partition: Partition | None = None
         """As long as it is served."""
-        self.state: State | None = None
+        self.state: ComparedState | None = None
         self.committed_in = -1
         """The leader epoch in which its high watermark last moved."""
         self.recovery_point = 0
@@ -53,12 +53,12 @@ class Replica:
         return None if self.partition is None else self.partition.log
 
 
-class Watched:
+class NodeLastSeen:
     """One node, over all its lives."""
 
     def __init__(self, machine: SimNode) -> None:
         self.machine = machine
-        self.replicas: dict[TopicPartition, Replica] = {}
+        self.replicas: dict[TopicPartition, ReplicaLastSeen] = {}
         self.heard: object = None
         """The node, or the broker in it once there is one, that tells what it does within events."""
         self.has_served = False

@@ -20,20 +20,20 @@ from ottla.replica.partition import Partition, Proposal, Role, Truncation
 from ottla.sim.cluster.nodes import SimCluster, SimNode
 from ottla.sim.engine.process import Process
 from ottla.sim.oracle.coverage import mark
-from ottla.sim.oracle.evidence import Books, decision
-from ottla.sim.oracle.expiry import Expiry
-from ottla.sim.oracle.history import TABLE, Ack, Batch, History
-from ottla.sim.oracle.last_seen import Replica, State, Watched
-from ottla.sim.oracle.leader_history import Leaders
-from ottla.sim.oracle.ledger import EMPTY, Copy, Loss
+from ottla.sim.oracle.evidence import Evidence, decision
+from ottla.sim.oracle.expiry import ExpiryRules
+from ottla.sim.oracle.history import TABLE, Ack, History, ProducedBatch
+from ottla.sim.oracle.last_seen import ComparedState, NodeLastSeen, ReplicaLastSeen
+from ottla.sim.oracle.leader_history import LeaderHistory
+from ottla.sim.oracle.ledger import EMPTY, LogCopy, RecordedLoss
 from ottla.wire.types import TopicPartition
 
 
-class Checkers(Books):
+class Checkers(Evidence):
     def __init__(self, cluster: SimCluster, history: History) -> None:
         super().__init__(cluster)
         self.history = history
-        self.on_loss: list[Callable[[TopicPartition, Loss], None]] = []
+        self.on_loss: list[Callable[[TopicPartition, RecordedLoss], None]] = []
         self.on_deletion: list[Callable[[TopicPartition, UUID], None]] = []
         """A partition is gone, and all that clients were told of it with it."""
         self.on_proposal: list[Callable[[Partition, Proposal], None]] = []
@@ -44,13 +44,13 @@ class Checkers(Books):
         # Looked up when it is called: `observers` listens there.
         self._quorum.on_decisions.append(lambda *what: self._check_decisions(*what))
         self.on_decisions = self._quorum.on_decisions
-        self.leaders = Leaders(self._now)
+        self.leaders = LeaderHistory(self._now)
         self.on_decisions.append(self.leaders.decided)
-        self.on_decisions.append(self._claims.decided)
-        self.expiry = Expiry(self._now)
+        self.on_decisions.append(self._eligible_leaders.decided)
+        self.expiry = ExpiryRules(self._now)
         self.on_decisions.append(self.expiry.decided)
         self._leaders: dict[tuple[UUID, int, int], int] = {}
-        self._by_process: dict[Process, Watched] = {}
+        self._by_process: dict[Process, NodeLastSeen] = {}
         self._acks_seen = 0
         self._reads_seen = 0
         self._anomalies_seen = 0
@@ -83,17 +83,17 @@ class Checkers(Books):
         broker = node.broker
         if watched.heard is not (broker or node):
             watched.heard = broker or node
-            self._told.listen(watched.machine.id, node)
+            self._recorder.listen(watched.machine.id, node)
         self._quorum.look(watched.machine.id, node)
         if broker is not None and (watched.has_served or broker.is_serving):
             watched.has_served = True  # also while it stops: followers go on until their logs close
             self._look_at_replicas(watched, broker.replicas.partitions)
             watched.served_as = broker.lifecycle.broker_epoch
-        if self._told.has_news:
+        if self._recorder.has_news:
             self._check_told()
 
     def _check_told(self) -> None:
-        told = self._told
+        told = self._recorder
         for node, truncation in told.truncations:
             self._check_truncation(node, truncation)
         for partition, proposal in told.proposals:
@@ -177,7 +177,7 @@ class Checkers(Books):
             ):
                 raise self._fail(anomaly.rule, "a client", anomaly.partition, anomaly.what)
 
-    def _has_expired(self, batch: Batch) -> bool:
+    def _has_expired(self, batch: ProducedBatch) -> bool:
         """Whether this batch, or the one before it, is committed, and below the start of somebody's log: one that
         restarts then, or begins anew there, knows of its producer only what came later, not this one sent again,
         and takes an older one sent again for the first (seed 163)."""
@@ -203,7 +203,7 @@ class Checkers(Books):
     # Partitions
 
     def _look_at_replicas(
-        self, watched: Watched, partitions: dict[TopicPartition, Partition]
+        self, watched: NodeLastSeen, partitions: dict[TopicPartition, Partition]
     ) -> None:
         known = watched.replicas
         for key, partition in partitions.items():
@@ -225,7 +225,7 @@ class Checkers(Books):
             if replica is None or replica.log is not log:
                 replica = self._open(watched, key, partition)
             if replica.state != state:
-                self._changed(watched, key, partition, replica, State(*state))
+                self._changed(watched, key, partition, replica, ComparedState(*state))
             replica.recovery_point, replica.log_start = log.recovery_point, log.log_start
         if len(partitions) < len(known) or TABLE in self.image.topics:
             self._look_at_missing(watched, [key for key in known if key not in partitions])
@@ -235,7 +235,7 @@ class Checkers(Books):
         topic = self.image.topics.get(partition.topic)
         return topic is None or topic.id != partition.topic_id
 
-    def _look_at_missing(self, watched: Watched, missing: list[TopicPartition]) -> None:
+    def _look_at_missing(self, watched: NodeLastSeen, missing: list[TopicPartition]) -> None:
         node = watched.machine.id
         for key in missing:
             replica = watched.replicas[key]
@@ -255,7 +255,9 @@ class Checkers(Books):
                 replica.died_midway = True  # its disk may have failed within something
                 replica.partition, replica.state = None, None
 
-    def _look_a_last_time(self, watched: Watched, key: TopicPartition, replica: Replica) -> None:
+    def _look_a_last_time(
+        self, watched: NodeLastSeen, key: TopicPartition, replica: ReplicaLastSeen
+    ) -> None:
         """Requests that come together are one event: when the disk fails in the second, what the first
         wrote may be committed, and acknowledged."""
         partition, state = replica.partition, replica.state
@@ -282,7 +284,9 @@ class Checkers(Books):
             for callback in self.on_deletion:
                 callback(key, topic.id)
 
-    def _open(self, watched: Watched, key: TopicPartition, partition: Partition) -> Replica:
+    def _open(
+        self, watched: NodeLastSeen, key: TopicPartition, partition: Partition
+    ) -> ReplicaLastSeen:
         """A log begins, or is there again after a restart: what was flushed is, and without a power loss
         everything is."""
         node = watched.machine.id
@@ -290,7 +294,7 @@ class Checkers(Books):
         start = partition.log.segment_bases[0]
         ledger = self._ledger(key)
         known = before.copy.hash_at(start) if before is not None else None
-        replica = Replica(Copy(start, known or ledger.copy.hash_at(start) or EMPTY))
+        replica = ReplicaLastSeen(LogCopy(start, known or ledger.copy.hash_at(start) or EMPTY))
         replica.partition = partition
         watched.replicas[key] = replica
         disk = watched.machine.host.disk
@@ -349,11 +353,11 @@ class Checkers(Books):
 
     def _changed(
         self,
-        watched: Watched,
+        watched: NodeLastSeen,
         key: TopicPartition,
         partition: Partition,
-        replica: Replica,
-        state: State,
+        replica: ReplicaLastSeen,
+        state: ComparedState,
     ) -> None:
         self.checks += 1
         node = watched.machine.id
@@ -392,7 +396,9 @@ class Checkers(Books):
         if replica.is_doubtful and self._ledger(key).holds_all(replica.copy):
             replica.is_doubtful = False
 
-    def _check_minimum(self, watched: Watched, key: TopicPartition, partition: Partition) -> None:
+    def _check_minimum(
+        self, watched: NodeLastSeen, key: TopicPartition, partition: Partition
+    ) -> None:
         """D9: a leader that has heard of every decision asks for as many in-sync replicas as was decided."""
         node = watched.machine.node
         assert node is not None and node.quorum is not None
@@ -403,7 +409,7 @@ class Checkers(Books):
                 raise self._fail("D9", watched.machine.id, key, what)
 
     def _check_start(
-        self, node: int, key: TopicPartition, partition: Partition, replica: Replica
+        self, node: int, key: TopicPartition, partition: Partition, replica: ReplicaLastSeen
     ) -> None:
         """D11: a log begins no higher than somebody asked for, or retention may delete; all of it committed."""
         start, ledger = partition.log.log_start, self._ledger(key)
@@ -419,11 +425,11 @@ class Checkers(Books):
 
     def _log_changed(
         self,
-        watched: Watched,
+        watched: NodeLastSeen,
         key: TopicPartition,
         partition: Partition,
-        replica: Replica,
-        before: State | None,
+        replica: ReplicaLastSeen,
+        before: ComparedState | None,
     ) -> None:
         node, disk, log = watched.machine.id, watched.machine.host.disk, partition.log
         gone = replica.copy.cut_like(disk, log)
@@ -431,7 +437,7 @@ class Checkers(Books):
         if start > replica.copy.end or (start < replica.copy.start and not replica.copy.batches):
             # Begun anew where its leader's log begins, perhaps within a batch, or parts from all that was
             # left here.
-            replica.copy = Copy(start, self._ledger(key).copy.hash_at(start) or EMPTY)
+            replica.copy = LogCopy(start, self._ledger(key).copy.hash_at(start) or EMPTY)
         end_before = replica.copy.end
         replica.copy.follow(disk, log)
         self._forget_expired(watched, key, log, replica)
@@ -471,7 +477,7 @@ class Checkers(Books):
             raise self._fail("D6", node, key, f"epochs are {told}, the batches say {rebuilt}")
 
     def _forget_expired(
-        self, watched: Watched, key: TopicPartition, log: Log, replica: Replica
+        self, watched: NodeLastSeen, key: TopicPartition, log: Log, replica: ReplicaLastSeen
     ) -> None:
         """A follower that parts from its leader only below the leader's log start takes that start over."""
         mine = replica.copy.hash_at(log.log_start)
@@ -480,7 +486,9 @@ class Checkers(Books):
             assert known is not None
             replica.copy.begin_at(log.log_start, known, watched.machine.host.disk, log)
 
-    def _compare_with_others(self, watched: Watched, key: TopicPartition, mine: Replica) -> None:
+    def _compare_with_others(
+        self, watched: NodeLastSeen, key: TopicPartition, mine: ReplicaLastSeen
+    ) -> None:
         """D2: where two logs have the same batch end in the same epoch, all before is the same too."""
         if not mine.copy.batches:
             return
@@ -500,7 +508,11 @@ class Checkers(Books):
                 )
 
     def _took_leadership(
-        self, watched: Watched, key: TopicPartition, partition: Partition, replica: Replica
+        self,
+        watched: NodeLastSeen,
+        key: TopicPartition,
+        partition: Partition,
+        replica: ReplicaLastSeen,
     ) -> None:
         """D3: a clean leader has everything. M8: it is the only one of its epoch."""
         node = watched.machine.id
@@ -542,10 +554,10 @@ class Checkers(Books):
 
     def _high_watermark_advanced(
         self,
-        watched: Watched,
+        watched: NodeLastSeen,
         key: TopicPartition,
         partition: Partition,
-        replica: Replica,
+        replica: ReplicaLastSeen,
         role: Role,
     ) -> None:
         node = watched.machine.id
@@ -583,7 +595,11 @@ class Checkers(Books):
         return registered is None or proposed.get(member) != registered.epoch
 
     def _commit(
-        self, watched: Watched, key: TopicPartition, partition: Partition, replica: Replica
+        self,
+        watched: NodeLastSeen,
+        key: TopicPartition,
+        partition: Partition,
+        replica: ReplicaLastSeen,
     ) -> bool:
         """D3: what is committed is, and stays, the same. Whether this replica has a say in it."""
         ledger = self._ledger(key)
@@ -596,7 +612,9 @@ class Checkers(Books):
             raise self._fail("D3", watched.machine.id, key, what)
         return True
 
-    def _strong_isr(self, key: TopicPartition, partition: Partition, leader: Replica) -> None:
+    def _strong_isr(
+        self, key: TopicPartition, partition: Partition, leader: ReplicaLastSeen
+    ) -> None:
         """D1, against the controller's sets."""
         decided = self._partition_image(key)
         if (
@@ -613,7 +631,7 @@ class Checkers(Books):
         self,
         member: int,
         key: TopicPartition,
-        leader: Replica,
+        leader: ReplicaLastSeen,
         high_watermark: int,
         rule: str,
         partition: Partition,
@@ -691,7 +709,7 @@ class Checkers(Books):
             if now.replicas != was.replicas:
                 entitled += now.isr  # one joins and takes over at once: it is checked as a joiner
             topic_id = image.topics[key.topic].id
-            last_resort = self._claims.last_resort(image, topic_id, key.partition)
+            last_resort = self._eligible_leaders.last_resort(image, topic_id, key.partition)
             recovers = now.leader_recovery_state == RECOVERING and (
                 now.leader in last_resort or self._allows_unclean(key)
             )
@@ -749,7 +767,7 @@ class Checkers(Books):
                 self._strong_isr(key, partition, replica)
 
 
-def _lacks(replica: Replica | None, whole: Copy, end: int) -> str:
+def _lacks(replica: ReplicaLastSeen | None, whole: LogCopy, end: int) -> str:
     """Which offsets below `end` of a log that has them all it has not, or has otherwise."""
     if replica is None:
         return f"it has no replica, and lacks {whole.start}..{end - 1}"

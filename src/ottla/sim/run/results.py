@@ -17,12 +17,12 @@ from typing import Any
 
 from ottla.sim.faults.nemesis import KINDS
 from ottla.sim.oracle.coverage import RARE
-from ottla.sim.run.scenario import Outcome, Verdict
+from ottla.sim.run.scenario import RunOutcome, Verdict
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
-def line_of(outcome: Outcome) -> str:
+def line_of(outcome: RunOutcome) -> str:
     """A line, with its end."""
     content = {
         "seed": outcome.seed,

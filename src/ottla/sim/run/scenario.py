@@ -22,7 +22,7 @@ from ottla.log.errors import LogDirError, WrongDirectory
 from ottla.sim.clients import compacted_table
 from ottla.sim.clients.connections import create_topic
 from ottla.sim.clients.group_workload import TARGET, GroupPlan, GroupWorkload
-from ottla.sim.clients.hostile import Vandal, VandalPlan
+from ottla.sim.clients.hostile import HostileClient, HostilePlan
 from ottla.sim.clients.operator import UNCLEAN, Operator
 from ottla.sim.clients.workload import Workload
 from ottla.sim.cluster.nodes import SimCluster, SimNode
@@ -77,7 +77,7 @@ class Verdict(IntEnum):
 
 
 @dataclass
-class Options:
+class RunOptions:
     """What a seed decides, apart from what happens when."""
 
     seed: int
@@ -108,7 +108,7 @@ class Options:
     """What this run makes likely"""
     restless: bool = False
     """Whether careless producers look for the leader before each record"""
-    vandal: VandalPlan | None = None
+    hostile: HostilePlan | None = None
     """Somebody who sends garbage, and what others have sent before"""
     absence: Absence | None = None
     """Whether the others have to come to rest without one, before it is back"""
@@ -116,9 +116,9 @@ class Options:
     """How often what is fetched has to come from the disk"""
 
     @staticmethod
-    def draw(seed: int, trouble_s: float | None = None) -> Options:
+    def draw(seed: int, trouble_s: float | None = None) -> RunOptions:
         """What the seed says; `trouble_s` changes how long it is troubled, and nothing else."""
-        options = Options._draw(seed)
+        options = RunOptions._draw(seed)
         if trouble_s is not None:
             options.trouble_s = trouble_s
         if random.Random(f"{seed}/durable").random() < DURABLE_RATE:
@@ -127,7 +127,7 @@ class Options:
         return options
 
     @staticmethod
-    def _draw(seed: int) -> Options:
+    def _draw(seed: int) -> RunOptions:
         chance, rare = random.Random(f"{seed}/options"), random.Random(f"{seed}/rare")
         nodes = chance.choice((3, 3, 3, 3, 4, 5))
         topics = []
@@ -135,7 +135,7 @@ class Options:
             factor = chance.choice((3, 3, 3, 2, nodes))
             minimum = chance.choice((2, 2, 1)) if factor > 2 else chance.choice((1, 2))
             topics.append((f"t{number}", chance.choice((1, 2, 3)), factor, minimum))
-        options = Options(
+        options = RunOptions(
             seed=seed,
             nodes=nodes,
             topics=topics,
@@ -175,7 +175,7 @@ class Options:
             patience_s=chance.choice((5.0, 60.0)),
             trouble_s=chance.choice(TROUBLE_S),
             faults=FaultPlan.draw(chance),
-            vandal=VandalPlan.draw(seed),
+            hostile=HostilePlan.draw(seed),
         )
         if rare.random() < 0.3:
             retained = rare.choice(("0", "6000"))
@@ -235,7 +235,7 @@ class Options:
             weights.get(kind) for kind in ("retention", "delete_records")
         )
 
-    def with_faults(self, only: frozenset[int] | None) -> Options:
+    def with_faults(self, only: frozenset[int] | None) -> RunOptions:
         """The same run with these of its faults, by number; all for None."""
         return replace(self, faults=replace(self.faults, only=only))
 
@@ -253,7 +253,7 @@ class Options:
             f"{self.consumers} consumers a partition, pause {self.pause_s} s, "
             f"backoff {self.backoff_s} s, patience {self.patience_s} s",
             *([f"  groups: {self.groups.describe()}"] if self.groups is not None else ()),
-            *([f"  vandal: {self.vandal.describe()}"] if self.vandal is not None else ()),
+            *([f"  vandal: {self.hostile.describe()}"] if self.hostile is not None else ()),
             f"  faults: {self.faults.describe()}"
             + (f", one node {self.absence.value} in the end" if self.absence is not None else "")
             + (
@@ -269,7 +269,7 @@ def _texts(settings: Mapping[str, str]) -> str:
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     seed: int
     verdict: Verdict
     problem: str
@@ -316,7 +316,7 @@ def is_expected(failure: BaseException) -> bool:
 
 
 class Scenario:
-    def __init__(self, world: World, options: Options) -> None:
+    def __init__(self, world: World, options: RunOptions) -> None:
         self.world = world
         self.options = options
         self.cluster = SimCluster(world, options.nodes, options.settings)
@@ -337,9 +337,9 @@ class Scenario:
             world.loop.random_for("nemesis"),
         )
         self.nemesis.on_wrong_disk.append(self.workload.expect_wrong_disks)
-        self.table: compacted_table.Table | None = None
+        self.table: compacted_table.CompactedTable | None = None
         if options.has_table:
-            self.table = compacted_table.Table(
+            self.table = compacted_table.CompactedTable(
                 self.cluster,
                 self.checkers.leaders,
                 world.loop.random_for("table"),
@@ -358,10 +358,10 @@ class Scenario:
             )
             self.checkers.on_decisions.append(self.groups.oracle.decided)
             self.checkers.on_loss.append(self.groups.oracle.excuse)
-        self.vandal: Vandal | None = None
-        if options.vandal is not None:
-            self.vandal = Vandal(
-                options.vandal,
+        self.hostile: HostileClient | None = None
+        if options.hostile is not None:
+            self.hostile = HostileClient(
+                options.hostile,
                 world.node(CLIENTS),
                 [node.host.name for node in self.cluster.nodes.values()],
                 world.loop.random_for("vandal"),
@@ -376,8 +376,8 @@ class Scenario:
         with ExitStack() as stack:
             if self.groups is not None:
                 stack.enter_context(watched(self.groups.oracle))
-            if self.vandal is not None:
-                stack.enter_context(self.vandal.listening())
+            if self.hostile is not None:
+                stack.enter_context(self.hostile.listening())
             yield
 
     def _node_left(self, node: SimNode, failure: BaseException | None) -> None:
@@ -388,12 +388,12 @@ class Scenario:
     def run(self) -> None:
         self._begin()
         self.world.script(self.nemesis.run())
-        if self.vandal is not None:
-            self.world.node(CLIENTS).run(self.vandal.run(), name="vandal")
+        if self.hostile is not None:
+            self.world.node(CLIENTS).run(self.hostile.run(), name="vandal")
         self._let_run(self.options.trouble_s)
         absent = self.nemesis.end(self.options.absence)
-        if self.vandal is not None:
-            self.vandal.is_stopping = True
+        if self.hostile is not None:
+            self.hostile.is_stopping = True
         self.workload.stop_producing()
         if self.table is not None:
             self.table.stop_producing()
@@ -515,9 +515,11 @@ class Scenario:
         return ", ".join(repr(node) for node in self.cluster.nodes.values())
 
 
-def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = None) -> Outcome:
+def run_seed(
+    seed: int, *, keep_trace: bool = False, options: RunOptions | None = None
+) -> RunOutcome:
     """The whole run of a seed. Whatever goes wrong is in the outcome."""
-    options = options or Options.draw(seed)
+    options = options or RunOptions.draw(seed)
     verdict, problem = Verdict.PASSED, ""
     cpu_began = time.process_time()
     with collector_at_rest(), World(seed, keep_trace=keep_trace) as world, counted() as marks:
@@ -535,7 +537,7 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
         except Exception:
             verdict, problem = Verdict.CRASH, traceback.format_exc()
         history = scenario.workload.history
-        return Outcome(
+        return RunOutcome(
             seed=seed,
             verdict=verdict,
             problem=problem,

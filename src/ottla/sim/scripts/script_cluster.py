@@ -90,7 +90,7 @@ class UnflushedIsLost(random.Random):
         return a
 
 
-class Stage:
+class ScriptCluster:
     def __init__(self, world: World) -> None:
         self.world = world
         world.network.conditions.jitter_s = 0.0
@@ -114,7 +114,7 @@ class Stage:
             signature(known).bind(self, *arguments)
         except TypeError as error:
             raise ScriptError(f"{error}; usage: {usage(command)}") from None
-        if not self._brokers and known is not Stage.cluster:
+        if not self._brokers and known is not ScriptCluster.cluster:
             raise ScriptError(f"there are no brokers yet; first comes: {usage('cluster')}")
         told = known(self, *arguments)
         self.world.run_for(REACTION_S)
@@ -687,33 +687,33 @@ def _content(host: SimHost) -> bytes:
 
 
 COMMANDS: dict[str, Callable[..., list[str]]] = {
-    "cluster": Stage.cluster,
-    "topic": Stage.topic,
-    "start": Stage.start,
-    "kill": Stage.kill,
-    "power-off": Stage.power,
-    "flush": Stage.flush,
-    "erase-log": Stage.erase,
-    "replace-disk": Stage.replace_disk,
-    "isolate": Stage.isolate,
-    "heal": Stage.heal,
-    "hold": Stage.hold,
-    "release": Stage.release,
-    "send": Stage.send,
-    "answer": Stage.answer,
-    "lose": Stage.lose,
-    "move-leader": Stage.move,
-    "reassign": Stage.reassign,
-    "elect": Stage.elect,
-    "produce": Stage.produce,
-    "consume": Stage.consume,
-    "producer": Stage.producer,
-    "write": Stage.write,
-    "end-txn": Stage.end_transaction,
-    "transactions": Stage.transactions,
-    "end": Stage.end,
-    "state": Stage.state,
-    "epochs": Stage.epochs,
-    "wait": Stage.wait,
-    "expect": Stage.expect,
+    "cluster": ScriptCluster.cluster,
+    "topic": ScriptCluster.topic,
+    "start": ScriptCluster.start,
+    "kill": ScriptCluster.kill,
+    "power-off": ScriptCluster.power,
+    "flush": ScriptCluster.flush,
+    "erase-log": ScriptCluster.erase,
+    "replace-disk": ScriptCluster.replace_disk,
+    "isolate": ScriptCluster.isolate,
+    "heal": ScriptCluster.heal,
+    "hold": ScriptCluster.hold,
+    "release": ScriptCluster.release,
+    "send": ScriptCluster.send,
+    "answer": ScriptCluster.answer,
+    "lose": ScriptCluster.lose,
+    "move-leader": ScriptCluster.move,
+    "reassign": ScriptCluster.reassign,
+    "elect": ScriptCluster.elect,
+    "produce": ScriptCluster.produce,
+    "consume": ScriptCluster.consume,
+    "producer": ScriptCluster.producer,
+    "write": ScriptCluster.write,
+    "end-txn": ScriptCluster.end_transaction,
+    "transactions": ScriptCluster.transactions,
+    "end": ScriptCluster.end,
+    "state": ScriptCluster.state,
+    "epochs": ScriptCluster.epochs,
+    "wait": ScriptCluster.wait,
+    "expect": ScriptCluster.expect,
 }
