@@ -39,7 +39,7 @@ class WithGuest(Scenario):
 
     def _begin(self) -> None:
         super()._begin()
-        self.read = {key: [] for key in sorted(self.checkers.ledgers)}
+        self.read = {key: [] for key in sorted(self.evidence.ledgers)}
         self.world.node("guest").run(self._consume())
 
     async def _consume(self) -> None:
@@ -67,14 +67,14 @@ class WithGuest(Scenario):
     def _take(self, record: object) -> None:
         key = TopicPartition(record.topic, record.partition)  # type: ignore[attr-defined]
         offset, value = record.offset, record.value  # type: ignore[attr-defined]
-        ledger = self.checkers.ledgers[key]
+        ledger = self.evidence.ledgers[key]
         assert offset == len(self.read[key]), f"{key}: {offset} after {len(self.read[key])}"
         assert offset < ledger.end, f"{key}: was shown {offset}, committed is below {ledger.end}"
         self.read[key].append(value)
 
     def has_everything(self) -> bool:
         return all(
-            len(values) == self.checkers.ledgers[key].end for key, values in self.read.items()
+            len(values) == self.evidence.ledgers[key].end for key, values in self.read.items()
         )
 
 
@@ -89,7 +89,7 @@ def run(seed: int) -> tuple[str, int]:
         scenario = WithGuest(world, options)
         with observed():
             scenario.run()
-        assert not any(ledger.losses for ledger in scenario.checkers.ledgers.values())
+        assert not any(ledger.losses for ledger in scenario.evidence.ledgers.values())
         assert world.run_until(scenario.has_everything, 60)
         assert world.problems() == []
         written = scenario.workload.history

@@ -24,8 +24,8 @@ from ottla.sim.clients.group_members import (
 from ottla.sim.clients.processors import Processor
 from ottla.sim.cluster.nodes import SimCluster
 from ottla.sim.engine.world import SimHost
+from ottla.sim.oracle.evidence import Evidence
 from ottla.sim.oracle.group_oracle import OFFSETS, TRANSACTIONS, GroupOracle, text
-from ottla.sim.oracle.replica_checker import Checkers
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.types import TopicPartition
 
@@ -218,7 +218,7 @@ class GroupWorkload:
         for committer in self.committers:
             committer.stop()
 
-    def unsettled(self, cluster: SimCluster, checkers: Checkers) -> list[str]:
+    def unsettled(self, cluster: SimCluster, evidence: Evidence) -> list[str]:
         """Why groups and transactions are not at rest."""
         left = self._undecided(cluster)
         lost = self.oracle.losses
@@ -238,15 +238,15 @@ class GroupWorkload:
         for source in self._sources:
             if may_hang:
                 continue
-            end = self._end_to_reach(checkers, source)
+            end = self._end_to_reach(evidence, source)
             if not any(each.positions.get(source, -1) >= end for each in processors):
                 positions = {each.name: each.positions.get(source) for each in processors}
                 left.append(f"{text(source)} ends at {end}, processed up to {positions}")
         left += [
             f"{text(reader.partition)} is read up to {reader.position} of "
-            f"{checkers.end_of(reader.partition)}"
+            f"{evidence.end_of(reader.partition)}"
             for reader in self.readers
-            if reader.position < checkers.end_of(reader.partition)
+            if reader.position < evidence.end_of(reader.partition)
             and not {reader.partition, TRANSACTIONS} & lost.keys()
         ]
         return left
@@ -277,18 +277,18 @@ class GroupWorkload:
         )
         return [f"group {group} is not stable: {who}"]
 
-    def check_end(self, checkers: Checkers) -> None:
+    def check_end(self, evidence: Evidence) -> None:
         lost = self.oracle.losses
         may_hang = OFFSETS in lost or TRANSACTIONS in lost
         sources = [] if may_hang else self._sources
-        ends = {source: self._end_to_reach(checkers, source) for source in sources}
+        ends = {source: self._end_to_reach(evidence, source) for source in sources}
         unread = [
             reader.partition
             for reader in self.readers
-            if reader.position < checkers.end_of(reader.partition)
+            if reader.position < evidence.end_of(reader.partition)
         ]
         self.oracle.check_end(PROCESSORS, ends, unread)
 
-    def _end_to_reach(self, checkers: Checkers, source: TopicPartition) -> int:
+    def _end_to_reach(self, evidence: Evidence, source: TopicPartition) -> int:
         """Where something was lost, the group may have gone further already."""
-        return int(min(checkers.end_of(source), self.oracle.lost_from(source)))
+        return int(min(evidence.end_of(source), self.oracle.lost_from(source)))

@@ -85,10 +85,10 @@ class Administration(Deeds):
         if found is None:
             return False
         key = found[0]
-        end = self._checkers.ledgers[key].end if key in self._checkers.ledgers else 0
+        end = self._evidence.ledgers[key].end if key in self._evidence.ledgers else 0
         offset = HIGH_WATERMARK if self._random.random() < 0.3 else self._random.randint(0, end)
         self._say(f"deletes the records of {key} below {offset}")
-        self._checkers.expiry.asked(key, offset)
+        self._evidence.expiry.asked(key, offset)
         self._operator.delete_records(key, offset, partial(self._happened, "delete_records"))
         return True
 
@@ -101,5 +101,5 @@ class Administration(Deeds):
         self._say(f"deletes {name} and makes it anew")
         wait_s = self._random.choice((0.0, 0.1, 2.0))
         done = partial(self._happened, "recreate")
-        self._operator.recreate(self._checkers.image, name, wait_s, done)
+        self._operator.recreate(self._evidence.image, name, wait_s, done)
         return True

@@ -67,7 +67,7 @@ class DiskFaults(Deeds):
         all_vote = all(quorum is not None and quorum.raft.has_vote for quorum in voters)
         if not (
             self._may_harm(node)
-            and self._checkers.may_lose(node.id)
+            and self._evidence.may_lose(node.id)
             and all_vote
             and len(voters) == len(self._cluster.nodes)
         ):
@@ -84,7 +84,7 @@ class DiskFaults(Deeds):
         node, key, path, batch = found
         for callback in self.on_wrong_disk:
             callback()
-        self._checkers.disk_is_wrong(node.id, key)
+        self._evidence.disk_is_wrong(node.id, key)
         at = self._random.randrange(batch.position + HEADER_BYTES, batch.position + batch.size)
         self._say(f"lets a bit of {path} on node {node.id} rot, at {at}")
         node.host.disk.rot(path, at)
@@ -93,20 +93,20 @@ class DiskFaults(Deeds):
     def misdirect(self) -> bool:
         """A write to the end of a log lands elsewhere in the file."""
         node = self._pick("up")
-        if node is None or not (self._may_harm(node) and self._checkers.may_lose(node.id)):
+        if node is None or not (self._may_harm(node) and self._evidence.may_lose(node.id)):
             return False
-        keys = self._checkers.replicas_on(node.id)
+        keys = self._evidence.replicas_on(node.id)
         if not keys:
             return False
         key = self._random.choice(keys)
-        log = self._checkers.log_of(node.id, key)
+        log = self._evidence.log_of(node.id, key)
         path = f"{log.path}/{log.segment_bases[-1]:020d}.log"
         self._say(f"misdirects the next write to {path} on node {node.id}")
 
         def strikes() -> None:
             for callback in self.on_wrong_disk:
                 callback()
-            self._checkers.disk_is_wrong(node.id, key)
+            self._evidence.disk_is_wrong(node.id, key)
             self._happened("misdirect")
 
         node.host.disk.fail("misdirect", path, times=1, strikes=strikes)
@@ -115,14 +115,14 @@ class DiskFaults(Deeds):
 
     def _some_closed_segment(self) -> tuple[SimNode, TopicPartition, str, SeenBatch] | None:
         node = self._pick("up")
-        if node is None or not (self._may_harm(node) and self._checkers.may_lose(node.id)):
+        if node is None or not (self._may_harm(node) and self._evidence.may_lose(node.id)):
             return None
         found = []
-        for key in self._checkers.replicas_on(node.id):
-            log = self._checkers.log_of(node.id, key)
+        for key in self._evidence.replicas_on(node.id):
+            log = self._evidence.log_of(node.id, key)
             found += [
                 (node, key, f"{log.path}/{batch.segment:020d}.log", batch)
-                for batch in self._checkers.copy_of(node.id, key).batches
+                for batch in self._evidence.copy_of(node.id, key).batches
                 if batch.segment in log.segment_bases[:-1] and batch.end <= log.recovery_point
             ]
         return self._random.choice(found) if found else None

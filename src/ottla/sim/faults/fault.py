@@ -18,7 +18,7 @@ from ottla.sim.clients.operator import (
 )
 from ottla.sim.cluster.nodes import SimCluster, SimNode
 from ottla.sim.engine.tcp import Way
-from ottla.sim.oracle.replica_checker import Checkers
+from ottla.sim.oracle.evidence import Evidence
 from ottla.wire.types import TopicPartition
 
 CLIENTS = "clients"
@@ -30,7 +30,7 @@ class Deeds:
     def __init__(
         self,
         cluster: SimCluster,
-        checkers: Checkers,
+        evidence: Evidence,
         operator: Operator,
         chance: random.Random,
     ) -> None:
@@ -39,7 +39,7 @@ class Deeds:
         """The numbers of the faults that came about."""
         self.story: list[str] = []
         self._cluster = cluster
-        self._checkers = checkers
+        self._evidence = evidence
         self._operator = operator
         self.on_wrong_disk: list[Callable[[], None]] = []
         """Called before a disk first gives back what was never written to it."""
@@ -93,7 +93,7 @@ class Deeds:
     def _say(self, what: str) -> None:
         self._cluster.world.loop.trace.quote("nemesis", what)
         self.story.append(f"{self._cluster.world.loop.time():.6f} nemesis: {what}")
-        self._checkers.note_everywhere(what)
+        self._evidence.note_everywhere(what)
 
     def _names(self) -> list[str]:
         names = [node.host.name for node in self._cluster.nodes.values()]
@@ -101,7 +101,7 @@ class Deeds:
         return names
 
     def _some_partition(self) -> tuple[TopicPartition, PartitionImage] | None:
-        return some_partition(self._checkers.image, self._random)
+        return some_partition(self._evidence.image, self._random)
 
     def _active_controller(self) -> SimNode | None:
         for node in self._cluster.nodes.values():
@@ -130,7 +130,7 @@ class Deeds:
 
     def _may_harm(self, node: SimNode) -> bool:
         """Unless another may lack something already, or soon."""
-        harmed = {*self._checkers.doubtful_nodes(), *self._armed} | {
+        harmed = {*self._evidence.doubtful_nodes(), *self._armed} | {
             other.id for other in self._cluster.nodes.values() if other.host.disk.has_lost_pages
         }
         return not harmed - {node.id}
@@ -143,7 +143,7 @@ class Deeds:
 
     def _lose_power(self, node: SimNode) -> None:
         self._say(f"cuts the power of node {node.id}")
-        self._checkers.power_lost(node.id)
+        self._evidence.power_lost(node.id)
         node.kill(power_loss=True)
 
     def _part_for(self, lasting_s: float, *groups: list[str]) -> None:
@@ -174,19 +174,19 @@ class Deeds:
     def _others_vote(self, node: SimNode) -> bool:
         """Whether no other node has lost what it promised as a voter."""
         others = [other for other in self._cluster.nodes.values() if other is not node]
-        return all(self._checkers.has_vote(other.id) for other in others)
+        return all(self._evidence.has_vote(other.id) for other in others)
 
     def _empty_disk(self, node: SimNode) -> None:
         self._say(f"gives node {node.id} an empty disk")
         node.kill(power_loss=True)
         node.host.disk.wipe()
-        self._checkers.disk_replaced(node.id)
+        self._evidence.disk_replaced(node.id)
 
     def _replace_disk(self, node: SimNode) -> None:
         """What a failed flush did not write is not written by the next one either, though it can still be
         read: after such a failure the machine has to be started anew, not only the process."""
         self._say(f"mends the disk of node {node.id}")
-        self._checkers.power_lost(node.id)
+        self._evidence.power_lost(node.id)
         node.kill(power_loss=True)
         self._start_later(node)
 

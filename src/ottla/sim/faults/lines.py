@@ -114,7 +114,7 @@ class LineFaults(Deeds):
         return True
 
     def _cut_off_leader(self, key: TopicPartition, lasting_s: float) -> None:
-        topic = self._checkers.image.topics.get(key.topic)
+        topic = self._evidence.image.topics.get(key.topic)
         leader = NO_LEADER if topic is None else topic.partitions[key.partition].leader
         if leader != NO_LEADER:
             name = self._cluster.nodes[leader].host.name

@@ -93,7 +93,7 @@ class MachineFaults(Deeds):
         self._later(0.01, 0.2, partial(self._start, node))
         return True
 
-    def _spring(self, partition: Partition, proposal: Proposal) -> None:
+    def isr_proposed(self, partition: Partition, proposal: Proposal) -> None:
         for id, _ in proposal.isr:
             if id not in partition.isr and id in self._ambushed and not self._is_over:
                 chance, node = self._ambushed.pop(id), self._cluster.nodes[id]
@@ -139,7 +139,7 @@ class MachineFaults(Deeds):
         partitions with no other replicas, they are those of one of them."""
         pairs = [
             [self._cluster.nodes[id] for id in partition.replicas]
-            for topic in self._checkers.image.topics.values()
+            for topic in self._evidence.image.topics.values()
             for partition in topic.partitions
             if len(partition.replicas) == 2
         ]
@@ -225,9 +225,9 @@ class MachineFaults(Deeds):
         self._say(f"node {node.id} dies before a {change}, {how}")
         self._happened("die_midway")
         mark(f"died before a {change}")
-        self._checkers.died_midway(node.id)
+        self._evidence.died_midway(node.id)
         if power_loss:
-            self._checkers.power_lost(node.id)
+            self._evidence.power_lost(node.id)
         node.kill(power_loss=power_loss)
         with self._drawing_from(self._departures[node.id]):
             self._start_later(node)

@@ -25,7 +25,7 @@ from ottla.sim.faults.disks import DiskFaults
 from ottla.sim.faults.fault import CLIENTS
 from ottla.sim.faults.lines import LineFaults
 from ottla.sim.faults.machines import MachineFaults
-from ottla.sim.oracle.replica_checker import Checkers
+from ottla.sim.oracle.evidence import Evidence
 
 
 class Absence(Enum):
@@ -96,15 +96,14 @@ class Nemesis(MachineFaults, LineFaults, DiskFaults, Administration):
     def __init__(
         self,
         cluster: SimCluster,
-        checkers: Checkers,
+        evidence: Evidence,
         operator: Operator,
         plan: FaultPlan,
         chance: random.Random,
     ) -> None:
-        super().__init__(cluster, checkers, operator, chance)
+        super().__init__(cluster, evidence, operator, chance)
         self._plan = plan
         cluster.on_end.append(self._node_left)
-        checkers.on_proposal.append(self._spring)
 
     async def run(self) -> None:
         self._network.conditions = replace(self._plan.conditions, slow_links={})
@@ -132,12 +131,12 @@ class Nemesis(MachineFaults, LineFaults, DiskFaults, Administration):
         self._is_over = True
         self._absent = None if absence is None else self._dispensable()
         world = self._cluster.world
-        self._checkers.note_everywhere("everything is healed")
+        self._evidence.note_everywhere("everything is healed")
         self._network.conditions = NetworkConditions()
         self._network.heal()
         self._armed.clear()
         # Only one gets a new disk, for the sake of the quorum: one that has not noticed its damage yet.
-        doubtful = self._checkers.doubtful_nodes()
+        doubtful = self._evidence.doubtful_nodes()
         for node in sorted(self._cluster.nodes.values(), key=lambda node: node.id not in doubtful):
             node.host.disk.mend()
             node.host.disk.forget_death()
@@ -149,7 +148,7 @@ class Nemesis(MachineFaults, LineFaults, DiskFaults, Administration):
             if process is not None and process.paused:
                 node.host.resume()
             if node.has_failed_disk or node.host.disk.has_lost_pages:
-                self._checkers.power_lost(node.id)
+                self._evidence.power_lost(node.id)
                 node.kill(power_loss=True)
             if not node.is_up and node is not self._absent:
                 node.start()
@@ -176,7 +175,7 @@ class Nemesis(MachineFaults, LineFaults, DiskFaults, Administration):
             for node in self._cluster.nodes.values()
             if not {id for id in self._cluster.nodes if id != node.id}.difference(able)
             and self._others_vote(node)
-            and self._checkers.may_lose(node.id)
+            and self._evidence.may_lose(node.id)
         ]
         return self._dice.choice(found) if found else None
 
@@ -188,7 +187,7 @@ class Nemesis(MachineFaults, LineFaults, DiskFaults, Administration):
                 node.host.disk.is_wrong
                 and all(other.state == "up" for other in nodes)
                 and self._others_vote(node)
-                and (at_any_cost or self._checkers.may_lose(node.id))
+                and (at_any_cost or self._evidence.may_lose(node.id))
             ):
                 self._empty_disk(node)
                 self._start(node)

@@ -59,7 +59,7 @@ class NodeLastSeen:
     def __init__(self, machine: SimNode) -> None:
         self.machine = machine
         self.replicas: dict[TopicPartition, ReplicaLastSeen] = {}
-        self.heard: object = None
+        self.recorded_life: object = None
         """The node, or the broker in it once there is one, that tells what it does within events."""
         self.has_served = False
         self.served_as = -1

@@ -34,8 +34,8 @@ from ottla.replica.sessions import FetchSession, SessionCache
 from ottla.sim.cluster.nodes import DATA
 from ottla.sim.engine.patches import Patch, patched
 from ottla.sim.oracle.coverage import mark
+from ottla.sim.oracle.decision_checker import DecisionChecker
 from ottla.sim.oracle.group_observers import coordinators
-from ottla.sim.oracle.replica_checker import Checkers
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition
 from ottla.wire.types import TopicPartition
@@ -57,12 +57,15 @@ def observed() -> AbstractContextManager[None]:
 
 def _decisions() -> list[Patch]:
     """As they are committed."""
-    check_decision, check_decisions = Checkers._check_decision, Checkers._check_decisions
+    check_decision, check_decisions = (
+        DecisionChecker._check_decision,
+        DecisionChecker.check_decisions,
+    )
     fenced: set[tuple[int, int]] = set()
     deleted: set[str] = set()
 
     def decision(
-        self: Checkers,
+        self: DecisionChecker,
         node: int,
         key: TopicPartition,
         was: PartitionImage,
@@ -81,7 +84,7 @@ def _decisions() -> list[Patch]:
         check_decision(self, node, key, was, now, image)
 
     def decisions(
-        self: Checkers, node: int, before: MetadataImage, after: MetadataImage, delta: Delta
+        self: DecisionChecker, node: int, before: MetadataImage, after: MetadataImage, delta: Delta
     ) -> None:
         if any(name in deleted and name not in before.topics for name in after.topics):
             mark("topic made anew")
@@ -97,8 +100,8 @@ def _decisions() -> list[Patch]:
         check_decisions(self, node, before, after, delta)
 
     return [
-        Patch(Checkers, "_check_decision", decision),
-        Patch(Checkers, "_check_decisions", decisions),
+        Patch(DecisionChecker, "_check_decision", decision),
+        Patch(DecisionChecker, "check_decisions", decisions),
     ]
 
 

@@ -36,7 +36,7 @@ from ottla.sim.oracle.group_oracle import Transaction
 from ottla.sim.oracle.history import TABLE
 from ottla.sim.oracle.ledger import Violation
 from ottla.sim.oracle.observers import observed
-from ottla.sim.oracle.replica_checker import Checkers
+from ottla.sim.oracle.safety_checker import SafetyChecker
 from ottla.sim.oracle.swallowed import heard
 from ottla.sim.run import profiles
 from ottla.sim.run.final_checks import check_end, unsettled
@@ -324,28 +324,30 @@ class Scenario:
             machine.host.disk.cold_rate = options.cold_rate
         chance = world.loop.random_for("clients")
         self.workload = Workload(world.node(CLIENTS), self.cluster.bootstrap, chance)
-        self.checkers = Checkers(self.cluster, self.workload.history)
-        self.checkers.is_durable = options.is_durable
-        self.checkers.on_loss.append(self.workload.allow_losses)
-        self.checkers.on_deletion.append(self.workload.forget)
+        self.checker = SafetyChecker(self.cluster, self.workload.history)
+        self.evidence = self.checker.evidence
+        self.evidence.is_durable = options.is_durable
+        self.checker.on_loss.append(self.workload.allow_losses)
+        self.checker.on_deletion.append(self.workload.forget)
         self.operator = Operator(world.node(CLIENTS), self.workload.connections("operator"))
         self.nemesis = Nemesis(
             self.cluster,
-            self.checkers,
+            self.evidence,
             self.operator,
             options.faults,
             world.loop.random_for("nemesis"),
         )
+        self.checker.on_proposal.append(self.nemesis.isr_proposed)
         self.nemesis.on_wrong_disk.append(self.workload.expect_wrong_disks)
         self.table: compacted_table.CompactedTable | None = None
         if options.has_table:
             self.table = compacted_table.CompactedTable(
                 self.cluster,
-                self.checkers.leaders,
+                self.evidence.leaders,
                 world.loop.random_for("table"),
                 forgets_tombstones=options.forgets_tombstones,
             )
-            self.checkers.on_decisions.append(self.table.decided)
+            self.checker.on_decisions.append(self.table.decided)
         self.groups: GroupWorkload | None = None
         if options.groups is not None:
             self.groups = GroupWorkload(
@@ -353,11 +355,11 @@ class Scenario:
                 world.node(CLIENTS),
                 self.workload.connections,
                 world.loop.random_for("groups"),
-                self.checkers.end_of,
-                self.checkers.standing,
+                self.evidence.end_of,
+                self.evidence.standing,
             )
-            self.checkers.on_decisions.append(self.groups.oracle.decided)
-            self.checkers.on_loss.append(self.groups.oracle.excuse)
+            self.checker.on_decisions.append(self.groups.oracle.decided)
+            self.checker.on_loss.append(self.groups.oracle.excuse)
         self.hostile: HostileClient | None = None
         if options.hostile is not None:
             self.hostile = HostileClient(
@@ -404,11 +406,11 @@ class Scenario:
             mark("at rest without one")
             self.nemesis.bring_back(absent)
         self._settle()
-        check_end(self.cluster, self.checkers, self.workload.history)
+        check_end(self.cluster, self.evidence, self.workload.history)
         if self.table is not None:
             self.table.check_end()
         if self.groups is not None:
-            self.groups.check_end(self.checkers)
+            self.groups.check_end(self.evidence)
         self._check_problems()
 
     @property
@@ -475,11 +477,11 @@ class Scenario:
         self._check_problems()
 
     def _unsettled(self, absent: SimNode | None) -> list[str]:
-        left = unsettled(self.cluster, self.checkers, self.workload, absent)
+        left = unsettled(self.cluster, self.evidence, self.workload, absent)
         if self.table is not None and not left:
             left = self.table.unsettled()
         if self.groups is not None and not left:
-            left = self.groups.unsettled(self.cluster, self.checkers)
+            left = self.groups.unsettled(self.cluster, self.evidence)
         return left
 
     def _settle(self, absent: SimNode | None = None) -> None:
@@ -499,9 +501,9 @@ class Scenario:
             if not held and waited_s > OPERATOR_WAITS_S:
                 self.nemesis.replace_a_wrong_disk(at_any_cost=waited_s > 2 * OPERATOR_WAITS_S)
             if not self.operator.is_busy:
-                for partition, heirs in self.checkers.leaderless().items():
+                for partition, heirs in self.evidence.leaderless().items():
                     if not heirs:
-                        self.checkers.given_up.add(partition)
+                        self.evidence.given_up.add(partition)
                         self.operator.elect(partition, UNCLEAN)
         self._check_problems()
         if not held:
@@ -548,7 +550,7 @@ def run_seed(
             acknowledged=len(history.acknowledged),
             unknown=len(history.unknown),
             read=history.reads,
-            losses=sum(len(ledger.losses) for ledger in scenario.checkers.ledgers.values()),
+            losses=sum(len(ledger.losses) for ledger in scenario.evidence.ledgers.values()),
             transactions=len(scenario.transactions),
             excused=sum(each.is_excused for each in scenario.transactions),
             faults=dict(sorted(scenario.nemesis.counts.items())),

@@ -24,7 +24,7 @@ from ottla.replica.partition import Partition, Role, Truncation
 from ottla.sim.cluster.nodes import BROKER_PORT, CONTROLLER_PORT, DATA, SimCluster, SimNode
 from ottla.sim.engine.world import SimHost, World
 from ottla.sim.oracle.history import History
-from ottla.sim.oracle.replica_checker import Checkers
+from ottla.sim.oracle.safety_checker import SafetyChecker
 from ottla.sim.scripts.held_messages import Kind, Message, PostOffice
 from ottla.sim.scripts.rendering import decision_text, fetched_text, ids, log_text, message_text
 from ottla.sim.scripts.transactional_producer import (
@@ -136,7 +136,7 @@ class ScriptCluster:
             self.world, _number(brokers) + 1, {**SETTINGS, **_settings(settings)}, controllers=1
         )
         *self._brokers, self._controller = self._cluster.nodes.values()
-        self._checkers = Checkers(self._cluster, History())
+        self._evidence = SafetyChecker(self._cluster, History()).evidence
         for node in self._cluster.nodes.values():
             name = node.host.name
             node.host.runtime = self._office.between(name, node.host.runtime)
@@ -152,7 +152,7 @@ class ScriptCluster:
         """`replicas=2,1`: the first is the preferred leader and leads."""
         given = _settings(settings)
         replicas = [int(id) for id in given.pop("replicas").split(",")]
-        self._checkers.allows_unclean_elections = given.get(UNCLEAN_ELECTION) == "true"
+        self._evidence.allows_unclean_elections = given.get(UNCLEAN_ELECTION) == "true"
         wanted = {
             "name": TOPIC.topic,
             "num_partitions": -1,
@@ -206,7 +206,7 @@ class ScriptCluster:
     def power(self, *nodes: str) -> list[str]:
         """Power loss: what was not flushed is gone, and nobody is told."""
         for node in map(self._node, nodes):
-            self._checkers.power_lost(node.id)
+            self._evidence.power_lost(node.id)
             node.kill(power_loss=True)
         return []
 
@@ -220,13 +220,13 @@ class ScriptCluster:
 
     def erase(self, node: str) -> list[str]:
         """The partition's directory on a machine that is down is gone; its identity stays."""
-        self._checkers.logs_erased(self._node(node).id)
+        self._evidence.logs_erased(self._node(node).id)
         self._node(node).host.disk.remove_tree(LOG)
         return []
 
     def replace_disk(self, node: str) -> list[str]:
         """A machine that is down gets an empty disk for its logs."""
-        self._checkers.logs_erased(self._node(node).id)
+        self._evidence.logs_erased(self._node(node).id)
         self._node(node).host.disk.remove_tree(DATA)
         return []
 
@@ -341,7 +341,7 @@ class ScriptCluster:
     def elect(self, kind: str, node: str) -> list[str]:
         """ElectLeaders, asked of that broker: `preferred` or `unclean`."""
         election_type = _one_of(kind, ELECTIONS)
-        self._checkers.allows_unclean_elections |= kind == "unclean"
+        self._evidence.allows_unclean_elections |= kind == "unclean"
         answer = self._ask(
             self._node(node),
             ApiKey.ELECT_LEADERS,
