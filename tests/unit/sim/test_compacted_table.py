@@ -11,7 +11,7 @@ from ottla.log.config import LogConfig
 from ottla.log.log import Log
 from ottla.records.record import build
 from ottla.sim.clients.compacted_table import PARTITION, CompactedTable, TableLoss
-from ottla.sim.clients.workload import is_tombstone, record_of
+from ottla.sim.clients.record_content import is_tombstone, record_of
 from ottla.sim.engine.disk import SimDisk
 from ottla.sim.oracle.history import Ack, ProducedBatch
 from ottla.sim.oracle.leader_history import LeaderHistory

@@ -23,7 +23,9 @@ from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import RECOVERING
 from ottla.records.batch import batches, check_crc
 from ottla.records.record import Record, records
-from ottla.sim.clients.workload import SimProducer, Workload, is_tombstone, key_of, name_of
+from ottla.sim.clients.producer import SimProducer
+from ottla.sim.clients.record_content import is_tombstone, key_of, name_of
+from ottla.sim.clients.workload import Workload
 from ottla.sim.cluster.nodes import SimCluster
 from ottla.sim.engine.world import SimHost
 from ottla.sim.oracle.coverage import mark

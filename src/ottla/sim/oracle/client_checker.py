@@ -53,7 +53,9 @@ class ClientChecker:
         for key, end, epoch in self._history.shown[self._reads_seen :]:
             ledger = self._evidence.ledger(key)
             if end > ledger.end and not ledger.excuses(end - 1, epoch):
-                what = f"read records below {end}, but only offsets below {ledger.end} are committed"
+                what = (
+                    f"read records below {end}, but only offsets below {ledger.end} are committed"
+                )
                 raise self._evidence.violation("D11", "a consumer", key, what)
         self._reads_seen = len(self._history.shown)
 

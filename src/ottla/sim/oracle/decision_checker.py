@@ -37,7 +37,7 @@ class DecisionChecker:
             self._evidence.note(key, "controller", decision(now))
             former = before.topics_by_id.get(topic_id)
             if former is not None and number < len(former.partitions):
-                self._dismiss(key, former.partitions[number], now)
+                self._note_removals(key, former.partitions[number], now)
                 self._check_decision(node, key, former.partitions[number], now, after)
             self._isr.check_all_leaders(key)
 
@@ -53,12 +53,12 @@ class DecisionChecker:
             for callback in self.on_deletion:
                 callback(key, topic.id)
 
-    def _dismiss(self, key: TopicPartition, was: PartitionImage, now: PartitionImage) -> None:
+    def _note_removals(self, key: TopicPartition, was: PartitionImage, now: PartitionImage) -> None:
         """A replica that is removed from a partition may be deleted, flushed or not."""
         for id in was.replicas:
             replica = self._evidence.nodes[id].replicas.get(key)
             if id not in now.replicas and replica is not None:
-                replica.dismissed_in = now.partition_epoch
+                replica.removed_in = now.partition_epoch
 
     def _check_decision(
         self,
@@ -71,13 +71,17 @@ class DecisionChecker:
         """M8: epochs rise. D12: a new leader was eligible and is alive. D10: a new member of the ISR is registered
         and not shutting down."""
         if now.leader_epoch < was.leader_epoch or now.partition_epoch <= was.partition_epoch:
-            raise self._evidence.violation("M8", node, key, f"leader or partition epoch did not rise: {_change(was, now)}")
+            raise self._evidence.violation(
+                "M8", node, key, f"leader or partition epoch did not rise: {_change(was, now)}"
+            )
         if now.leader != NO_LEADER and now.leader_recovery_state == RECOVERING:
             self._evidence.ledger(key).recovered_in = now.leader_epoch
         if now.leader not in (was.leader, NO_LEADER):
             eligible = (*was.isr, *was.elr)
             if now.replicas != was.replicas:
-                eligible += now.isr  # a replica may join and lead at once: it is checked as a new member
+                eligible += (
+                    now.isr
+                )  # a replica may join and lead at once: it is checked as a new member
             topic_id = image.topics[key.topic].id
             last_resort = self._evidence.eligible_leaders.last_resort(
                 image, topic_id, key.partition
@@ -89,7 +93,10 @@ class DecisionChecker:
                 self._evidence.ledger(key).unclean_in = now.leader_epoch
             if now.leader not in eligible and not recovers:
                 raise self._evidence.violation(
-                    "D12", node, key, f"the new leader was not in the ISR or ELR: {_change(was, now)}"
+                    "D12",
+                    node,
+                    key,
+                    f"the new leader was not in the ISR or ELR: {_change(was, now)}",
                 )
             if not self._evidence.quorum.replay.is_alive(now.leader):
                 raise self._evidence.violation(

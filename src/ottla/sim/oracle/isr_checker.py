@@ -63,7 +63,9 @@ class IsrChecker:
             return  # the controller says that records of this former leader may be lost
         if decided is not None and decided.replicas == partition.replicas:
             for member in (*decided.isr, *decided.elr):
-                self._check_holds(member, key, leader, partition.log.high_watermark, "D1", partition)
+                self._check_holds(
+                    member, key, leader, partition.log.high_watermark, "D1", partition
+                )
 
     def check_all_leaders(self, key: TopicPartition) -> None:
         """D1 after a decision, for every node that believes itself to be the leader."""

@@ -1,4 +1,4 @@
-"""Nodes and their replicas as the checkers saw them last: what a change is a change from."""
+"""Nodes and their replicas as the checkers saw them after the last event: a check compares the new state with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.wire.types import TopicPartition
 
 
 class ComparedState(NamedTuple):
-    """What of a partition is compared after every event."""
+    """The fields of a replica that are compared after every event; only if one differs is anything checked."""
 
     log_end: int
     high_watermark: int
@@ -29,7 +29,7 @@ class ReplicaLastSeen:
     def __init__(self, copy: LogCopy) -> None:
         self.copy = copy
         self.partition: Partition | None = None
-        """As long as it is served."""
+        """None while its broker does not serve it."""
         self.state: ComparedState | None = None
         self.committed_in = -1
         """The leader epoch in which its high watermark last moved."""
@@ -37,16 +37,16 @@ class ReplicaLastSeen:
         self.log_start = 0
         self.under_min_isr = False
         self.is_wrong = False
-        """Its disk holds something else than was written, as long as this log is there."""
+        """Its disk holds something else than was written, as long as this log exists."""
         self.is_doubtful = False
         """Its machine lost power, or its disk failed: some of the tail may be gone."""
         self.lost_in = -1
-        """The registration of its broker when that happened."""
+        """The broker epoch of its node when that happened."""
         self.died_midway = False
-        """Its process died between two changes of its disk: what it was about to cut may be gone."""
-        self.dismissed_in: int | None = None
-        """The partition epoch in which it was taken off the partition, until its node has shown that it kept the
-        log all the same: it may have been given back in the next one, and its node may hear of both together."""
+        """Its process died between two changes of its disk: a truncation may be half done."""
+        self.removed_in: int | None = None
+        """The partition epoch in which it was removed from the partition, until its node shows that it kept the log.
+        It may be assigned again in the next epoch, and its node may apply both decisions together."""
 
     @property
     def log(self) -> Log | None:
@@ -54,13 +54,13 @@ class ReplicaLastSeen:
 
 
 class NodeLastSeen:
-    """One node, over all its lives."""
+    """One node, across all its restarts."""
 
     def __init__(self, machine: SimNode) -> None:
         self.machine = machine
         self.replicas: dict[TopicPartition, ReplicaLastSeen] = {}
         self.recorded_life: object = None
-        """The node, or the broker in it once there is one, that tells what it does within events."""
+        """The node that the event recorder is attached to; its broker once there is one."""
         self.has_served = False
         self.served_as = -1
-        """Its broker's registration when it last served."""
+        """The broker epoch with which it last served."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ottla.log.log import Log
 from ottla.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, Batch, read_batch
 from ottla.sim.engine.disk import SimDisk
+from ottla.sim.oracle.rules import RULES
 from ottla.wire.types import TopicPartition
 
 NOTES_KEPT = 24
@@ -23,7 +24,7 @@ EMPTY = b""
 
 
 class Violation(Exception):
-    """Something that must always hold does not."""
+    """An invariant is broken: which rule, where (node, partition, time), what was found, the last seen there."""
 
     def __init__(self, rule: str, where: str, what: str, history: list[str]) -> None:
         super().__init__(rule, where, what)
@@ -34,6 +35,8 @@ class Violation(Exception):
 
     def __str__(self) -> str:
         lines = [f"{self.rule} {self.where}: {self.what}"]
+        if self.rule in RULES:
+            lines.append(f"expected: {RULES[self.rule].says}")
         if self.history:
             lines += ["last seen there:", *(f"  {line}" for line in self.history)]
         return "\n".join(lines)
