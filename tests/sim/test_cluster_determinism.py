@@ -10,7 +10,9 @@ import sys
 import pytest
 
 from ottla.sim import first_difference
-from ottla.sim.run.scenario import RunOptions, Verdict, run_seed
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import Verdict
+from ottla.sim.run.scenario import run_seed
 
 SEED = 42
 TROUBLE_S = 5.0
@@ -18,7 +20,8 @@ SLOW_LINES = 1
 
 DIGEST = f"""
 import logging
-from ottla.sim.run.scenario import RunOptions, run_seed
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.scenario import run_seed
 logging.disable(logging.CRITICAL)
 print(run_seed({SEED}, options=RunOptions.draw({SEED}, {TROUBLE_S})).digest)
 """

@@ -11,7 +11,9 @@ import time
 
 import pytest
 
-from ottla.sim.run.scenario import RunOptions, RunOutcome, Verdict, run_seed
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import RunOutcome, Verdict
+from ottla.sim.run.scenario import run_seed
 from ottla.sim.run.seeds import Tally, outcomes
 
 SEEDS = range(210)

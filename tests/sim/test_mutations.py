@@ -9,11 +9,13 @@ import pytest
 
 from ottla.coordinators.groups.group_shard import GroupShard
 from ottla.sim.engine.patches import Patch, patched
-from ottla.sim.faults.nemesis import KINDS
+from ottla.sim.faults.registry import FAULTS
 from ottla.sim.mutate import SEEDS_MAX, Finding, caught_by, hunt, rows_in, table
 from ottla.sim.mutations import MUTATIONS
 from ottla.sim.oracle.coverage import RARE, missing
-from ottla.sim.run.scenario import RunOptions, RunOutcome, Verdict, run_seed
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import RunOutcome, Verdict
+from ottla.sim.run.scenario import run_seed
 
 TROUBLE_S = 3.0
 
@@ -91,8 +93,8 @@ def test_a_run_tells_which_rare_states_it_met() -> None:
     met = run_seed(0, options=RunOptions.draw(0, 3.0)).marks
     assert met and set(met) <= set(RARE)
     everything = dict.fromkeys(RARE, 1)
-    assert missing(everything, dict.fromkeys(KINDS, 1), KINDS) == []
-    assert missing({}, {}, KINDS) == [*RARE, *KINDS]
+    assert missing(everything, dict.fromkeys(FAULTS, 1), FAULTS) == []
+    assert missing({}, {}, FAULTS) == [*RARE, *FAULTS]
 
 
 def test_what_a_coordinator_catches_and_survives_is_a_crash() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.sim.run.outcome import RunOutcome, Verdict
 from ottla.sim.run.results import BEGIN, END, Results, line_of, write_summary
-from ottla.sim.run.scenario import RunOutcome, Verdict
 from ottla.sim.run.seeds import Tally
 
 

@@ -27,7 +27,8 @@ from ottla.cli.errors import USAGE, Failure
 from ottla.sim import __main__ as engine
 from ottla.sim.mutations import MUTATIONS
 from ottla.sim.run import scenario, seeds
-from ottla.sim.run.scenario import RunOptions, RunOutcome, Verdict
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import RunOutcome, Verdict
 
 OTTLA = Path(sys.executable).with_name("ottla")
 

@@ -15,7 +15,8 @@ import pytest
 from ottla.sim import World, borrowed_time
 from ottla.sim.cluster.nodes import BROKER_PORT
 from ottla.sim.oracle.observers import observed
-from ottla.sim.run.scenario import RunOptions, Scenario
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.scenario import Scenario
 from ottla.wire.types import TopicPartition
 
 TROUBLE_S = 6.0

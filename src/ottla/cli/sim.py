@@ -23,7 +23,8 @@ from ottla.cli.errors import USAGE, Failure
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from ottla.sim.run.scenario import RunOptions, RunOutcome
+    from ottla.sim.run.options import RunOptions
+    from ottla.sim.run.outcome import RunOutcome
     from ottla.sim.run.seeds import Tally
 
 INTERRUPTED = 130
@@ -112,10 +113,10 @@ def _refuse(wish: str, options: dict[str, object]) -> None:
 
 
 def _check_names(profile: str | None, kind: str | None) -> None:
-    from ottla.sim.faults.nemesis import KINDS
+    from ottla.sim.faults.registry import FAULTS
     from ottla.sim.run.profiles import NAMES
 
-    for option, name, names in (("--profile", profile, NAMES), ("--with-fault", kind, KINDS)):
+    for option, name, names in (("--profile", profile, NAMES), ("--with-fault", kind, FAULTS)):
         if name is not None and name not in names:
             raise Failure(f"{option} {name}: it is none of {', '.join(names)}", USAGE)
 
@@ -157,7 +158,7 @@ def replay_command(
 
 
 def _options(seed: int, trouble: float | None, faults: frozenset[int] | None) -> RunOptions:
-    from ottla.sim.run.scenario import RunOptions
+    from ottla.sim.run.options import RunOptions
 
     return RunOptions.draw(seed, trouble).with_faults(faults)
 
@@ -172,7 +173,8 @@ def minimize_command(seed: int, trouble: float | None) -> str:
 def _one(
     seed: int, trouble: float | None, faults: frozenset[int] | None, trace: Path | None
 ) -> int:
-    from ottla.sim.run.scenario import Verdict, run_seed
+    from ottla.sim.run.outcome import Verdict
+    from ottla.sim.run.scenario import run_seed
 
     options = _options(seed, trouble, faults)
     with nullcontext() if trace is None else _opened(trace) as file:
@@ -349,7 +351,7 @@ def _bar() -> Progress:
 
 
 def _minimize(seed: int, trouble: float | None, jobs: int = 1) -> int:
-    from ottla.sim.run.scenario import Verdict
+    from ottla.sim.run.outcome import Verdict
     from ottla.sim.run.seeds import minimize, run
 
     options = _options(seed, trouble, None)
@@ -383,7 +385,7 @@ def _minimize(seed: int, trouble: float | None, jobs: int = 1) -> int:
             "the same faults of the same seed are another run (C5)"
         )
     print("what happened:" if smallest.struck else "no fault is needed: it fails by itself")
-    for line in smallest.story:
+    for line in smallest.fault_log:
         print(f"  {line}")
     _print_outcome(smallest, time.monotonic() - began)
     print(f"again: {replay_command(seed, trouble, smallest.struck)}")

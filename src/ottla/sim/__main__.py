@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import IO
 
 from ottla.sim.oracle.coverage import RARE
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import RunOutcome, Verdict
 from ottla.sim.run.results import line_of, write_summary
-from ottla.sim.run.scenario import RunOptions, RunOutcome, Verdict, run_seed
+from ottla.sim.run.scenario import run_seed
 from ottla.sim.run.seeds import HASH_SEED, Tally, outcomes, speed_text
 
 NOT_COVERED = 40

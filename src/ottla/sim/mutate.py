@@ -26,7 +26,9 @@ from functools import cache
 from pathlib import Path
 
 from ottla.sim.mutations import MUTATIONS
-from ottla.sim.run.scenario import RunOptions, RunOutcome, Verdict, run_seed
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import RunOutcome, Verdict
+from ottla.sim.run.scenario import run_seed
 from ottla.sim.run.seeds import HASH_SEED, workers
 
 SEEDS_MAX = 200

@@ -6,7 +6,9 @@ import pytest
 
 from ottla.records.record import Record, build
 from ottla.sim.clients.hostile import HostilePlan, _may_be_repeated
-from ottla.sim.run.scenario import RunOptions, Verdict, run_seed
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import Verdict
+from ottla.sim.run.scenario import run_seed
 from ottla.wire import produce
 from ottla.wire.apis import ApiKey
 from ottla.wire.types import TopicPartition

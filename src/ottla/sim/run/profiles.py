@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.sim.faults.nemesis import SHORT
+from ottla.sim.faults.registry import Rate, kinds
 
 if TYPE_CHECKING:
-    from ottla.sim.run.scenario import RunOptions
+    from ottla.sim.run.options import RunOptions
 
 RATE = 0.25
 """Of the seeds without groups, that have one of these profiles."""
@@ -45,7 +45,7 @@ def _ambush(options: RunOptions, chance: random.Random) -> None:
     options.rounds_per_s = chance.choice((2.0, 6.0))
     options.faults.every_s = 1.5
     # Hardly anything else: who is to be in sync again at once must be able to.
-    options.faults.weights = {chance.choice(SHORT): 1}
+    options.faults.weights = {chance.choice(kinds(Rate.MOST_RUNS)): 1}
     options.faults.favour("ambush")
 
 

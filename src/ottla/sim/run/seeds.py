@@ -16,9 +16,11 @@ from hashlib import blake2b
 from multiprocessing import active_children, get_context, parent_process
 from typing import NamedTuple
 
-from ottla.sim.faults.nemesis import KINDS
+from ottla.sim.faults.registry import FAULTS
 from ottla.sim.oracle.coverage import missing
-from ottla.sim.run.scenario import RunOptions, RunOutcome, Verdict, run_seed
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import RunOutcome, Verdict
+from ottla.sim.run.scenario import run_seed
 
 HASH_SEED = "0"
 """Our own code does not depend on PYTHONHASHSEED; whatever it imports might."""
@@ -136,7 +138,7 @@ class Tally:
     @property
     def never_happened(self) -> list[str]:
         """Kinds of faults and rare states that none of the runs met."""
-        return missing(self.marks, self.faults, KINDS)
+        return missing(self.marks, self.faults, FAULTS)
 
     @property
     def digest(self) -> str:
