@@ -99,7 +99,9 @@ def perform_with(bug: str, name: str) -> str:
 
 def test_P29_with_hw_truncation_the_script_of_the_loss_scenario_ends_in_the_loss() -> None:
     """The scripts bite: with the rule of before KIP-101, the same schedule loses the committed record."""
-    with pytest.raises(ScriptError, match=r"move-leader 2: D7 .* cut 1 .* which is committed"):
+    with pytest.raises(
+        ScriptError, match=r"move-leader 2: D7 .* truncated offset 1 .* which is committed"
+    ):
         perform_with("truncates_to_its_high_watermark", "s1_hw_truncation")
 
 

@@ -10,7 +10,9 @@ import sys
 import pytest
 
 from ottla.sim import first_difference
-from ottla.sim.run.scenario import Options, Verdict, run_seed
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import Verdict
+from ottla.sim.run.scenario import run_seed
 
 SEED = 42
 TROUBLE_S = 5.0
@@ -18,16 +20,17 @@ SLOW_LINES = 1
 
 DIGEST = f"""
 import logging
-from ottla.sim.run.scenario import Options, run_seed
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.scenario import run_seed
 logging.disable(logging.CRITICAL)
-print(run_seed({SEED}, options=Options.draw({SEED}, {TROUBLE_S})).digest)
+print(run_seed({SEED}, options=RunOptions.draw({SEED}, {TROUBLE_S})).digest)
 """
 
 
 def trace(seed: int) -> list[str]:
     logging.disable(logging.CRITICAL)
     try:
-        outcome = run_seed(seed, keep_trace=True, options=Options.draw(seed, TROUBLE_S))
+        outcome = run_seed(seed, keep_trace=True, options=RunOptions.draw(seed, TROUBLE_S))
     finally:
         logging.disable(logging.NOTSET)
     assert outcome.trace is not None
@@ -53,7 +56,7 @@ def test_a_seed_runs_the_same_twice_and_another_differently() -> None:
 
 def test_a_run_leaves_nothing_behind_in_what_was_drawn_for_it() -> None:
     """Else the tries of --minimize would depend on each other. Many lines of this one are slow in the end."""
-    options = Options.draw(SLOW_LINES, 4.0)
+    options = RunOptions.draw(SLOW_LINES, 4.0)
     options.faults.weights |= {**dict.fromkeys(options.faults.weights, 0), "slow_line": 1}
     options.faults.every_s = 0.3
     logging.disable(logging.CRITICAL)

@@ -11,7 +11,9 @@ import time
 
 import pytest
 
-from ottla.sim.run.scenario import Options, Outcome, Verdict, run_seed
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import RunOutcome, Verdict
+from ottla.sim.run.scenario import run_seed
 from ottla.sim.run.seeds import Tally, outcomes
 
 SEEDS = range(210)
@@ -45,7 +47,7 @@ REGRESSIONS = {
 """What a seed found when it was new. Its course changes with the code, so each has a unit test too."""
 
 
-def failure(outcome: Outcome) -> str:
+def failure(outcome: RunOutcome) -> str:
     return (
         f"seed {outcome.seed}: {outcome.verdict.name}\n{outcome.problem}\n"
         f"again: ottla sim --seed {outcome.seed}"
@@ -57,7 +59,7 @@ def test_invariants_hold_and_the_cluster_comes_to_rest(capsys: pytest.CaptureFix
     """Over all cores; how far it is goes to the terminal."""
     tally, began = Tally(), time.monotonic()
     told = began
-    for outcome in outcomes([Options.draw(seed) for seed in SEEDS], jobs=os.cpu_count() or 1):
+    for outcome in outcomes([RunOptions.draw(seed) for seed in SEEDS], jobs=os.cpu_count() or 1):
         tally.add(outcome)
         passed = outcome.verdict is Verdict.PASSED
         assert not passed or outcome.virtual_s >= VIRTUAL_S_MIN

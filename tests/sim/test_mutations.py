@@ -9,11 +9,13 @@ import pytest
 
 from ottla.coordinators.groups.group_shard import GroupShard
 from ottla.sim.engine.patches import Patch, patched
-from ottla.sim.faults.nemesis import KINDS
+from ottla.sim.faults.registry import FAULTS
 from ottla.sim.mutate import SEEDS_MAX, Finding, caught_by, hunt, rows_in, table
 from ottla.sim.mutations import MUTATIONS
 from ottla.sim.oracle.coverage import RARE, missing
-from ottla.sim.run.scenario import Options, Outcome, Verdict, run_seed
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import RunOutcome, Verdict
+from ottla.sim.run.scenario import run_seed
 
 TROUBLE_S = 3.0
 
@@ -62,8 +64,8 @@ def test_random_seeds_notice_every_known_bug(name: str) -> None:
     assert finding.caught_by, f"{finding.seeds} seeds did not notice {name}"
 
 
-def outcome(verdict: Verdict, problem: str) -> Outcome:
-    return Outcome(0, verdict, problem, "", 0, 0.0)
+def outcome(verdict: Verdict, problem: str) -> RunOutcome:
+    return RunOutcome(0, verdict, problem, "", 0, 0.0)
 
 
 def test_only_invariants_assertions_and_missing_progress_count() -> None:
@@ -88,15 +90,15 @@ def test_the_table_has_a_row_for_each_bug_and_says_what_was_not_caught() -> None
 
 
 def test_a_run_tells_which_rare_states_it_met() -> None:
-    met = run_seed(0, options=Options.draw(0, 3.0)).marks
+    met = run_seed(0, options=RunOptions.draw(0, 3.0)).marks
     assert met and set(met) <= set(RARE)
     everything = dict.fromkeys(RARE, 1)
-    assert missing(everything, dict.fromkeys(KINDS, 1), KINDS) == []
-    assert missing({}, {}, KINDS) == [*RARE, *KINDS]
+    assert missing(everything, dict.fromkeys(FAULTS, 1), FAULTS) == []
+    assert missing({}, {}, FAULTS) == [*RARE, *FAULTS]
 
 
 def test_what_a_coordinator_catches_and_survives_is_a_crash() -> None:
-    options = next(found for seed in range(20) if (found := Options.draw(seed, 1.0)).groups)
+    options = next(found for seed in range(20) if (found := RunOptions.draw(seed, 1.0)).groups)
 
     def fails(*_: object) -> None:
         raise AssertionError("nobody hears this")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from ottla.sim.run.outcome import RunOutcome, Verdict
 from ottla.sim.run.results import BEGIN, END, Results, line_of, write_summary
-from ottla.sim.run.scenario import Outcome, Verdict
 from ottla.sim.run.seeds import Tally
 
 
-def outcome(seed: int, verdict: Verdict = Verdict.PASSED, problem: str = "") -> Outcome:
-    return Outcome(
+def outcome(seed: int, verdict: Verdict = Verdict.PASSED, problem: str = "") -> RunOutcome:
+    return RunOutcome(
         seed,
         verdict,
         problem,

@@ -27,7 +27,8 @@ from ottla.cli.errors import USAGE, Failure
 from ottla.sim import __main__ as engine
 from ottla.sim.mutations import MUTATIONS
 from ottla.sim.run import scenario, seeds
-from ottla.sim.run.scenario import Options, Outcome, Verdict
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import RunOutcome, Verdict
 
 OTTLA = Path(sys.executable).with_name("ottla")
 
@@ -47,8 +48,8 @@ def outcome(
     verdict: Verdict = Verdict.PASSED,
     problem: str = "",
     struck: Iterable[int] = (),
-) -> Outcome:
-    return Outcome(seed, verdict, problem, "c0ffee", 10, 1.0, struck=sorted(struck))
+) -> RunOutcome:
+    return RunOutcome(seed, verdict, problem, "c0ffee", 10, 1.0, struck=sorted(struck))
 
 
 def test_a_seed_ends_with_its_hash_which_is_the_same_in_every_process() -> None:
@@ -184,13 +185,13 @@ def test_a_run_without_faults_is_replayed_by_the_words_that_are_printed() -> Non
 
 def test_how_long_a_run_is_troubled_changes_nothing_else() -> None:
     for seed in range(40):
-        asked, drawn = Options.draw(seed, 5.0), Options.draw(seed)
+        asked, drawn = RunOptions.draw(seed, 5.0), RunOptions.draw(seed)
         assert asked.trouble_s == 5.0
         assert replace(asked, trouble_s=drawn.trouble_s) == drawn
 
 
 def test_what_has_no_limit_is_shown_as_none(capsys: pytest.CaptureFixture[str]) -> None:
-    options = Options.draw(7)
+    options = RunOptions.draw(7)
     options.settings["log.flush.scheduler.interval.ms"] = str(2**63 - 1)
     sim._print_options(options)
     assert "log.flush.scheduler.interval.ms=none" in capsys.readouterr().out
@@ -206,7 +207,7 @@ def test_of_many_seeds_the_first_failure_decides_and_all_are_listed(
         6: outcome(6, Verdict.SAFETY, "D3 node 1: [lost]"),
     }
 
-    def outcomes(runs: Sequence[Options], jobs: int) -> Iterator[Outcome]:
+    def outcomes(runs: Sequence[RunOptions], jobs: int) -> Iterator[RunOutcome]:
         return (found.get(options.seed, outcome(options.seed)) for options in runs)
 
     monkeypatch.setattr(seeds, "outcomes", outcomes)
@@ -230,9 +231,9 @@ def test_of_many_seeds_the_first_failure_decides_and_all_are_listed(
 def test_seeds_are_chosen_by_what_they_are_likely_to_meet_until_one_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ran: list[Options] = []
+    ran: list[RunOptions] = []
 
-    def outcomes(runs: Sequence[Options], jobs: int) -> Iterator[Outcome]:
+    def outcomes(runs: Sequence[RunOptions], jobs: int) -> Iterator[RunOutcome]:
         for options in runs:
             ran.append(options)
             yield outcome(options.seed, Verdict.SAFETY if len(ran) == 3 else Verdict.PASSED, "D3")
@@ -292,7 +293,7 @@ def test_a_seed_that_passes_cannot_be_minimized(monkeypatch: pytest.MonkeyPatch)
 def test_whoever_loses_patience_has_the_smallest_run_so_far(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def minimize(options: Options, first: Outcome, tell: Any, jobs: int) -> None:
+    def minimize(options: RunOptions, first: RunOutcome, tell: Any, jobs: int) -> None:
         tell(1, first)
         tell(2, outcome(7, Verdict.SAFETY, "D3 node 1", [2]))
         raise KeyboardInterrupt
@@ -330,7 +331,7 @@ def test_the_engine_refuses_a_range_without_seeds(range_: str) -> None:
 def test_the_fewest_faults_are_exactly_those_that_are_needed(
     needed: set[int], others: set[int]
 ) -> None:
-    def fails_if_all_needed_strike(options: Options) -> Outcome:
+    def fails_if_all_needed_strike(options: RunOptions) -> RunOutcome:
         struck = options.faults.only
         assert struck is not None
         if needed <= struck:
@@ -341,7 +342,7 @@ def test_the_fewest_faults_are_exactly_those_that_are_needed(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(seeds, "run", fails_if_all_needed_strike)
         first = outcome(7, Verdict.SAFETY, "D3 node 2", needed | others)
-        found = seeds.minimize(Options.draw(7), first)
+        found = seeds.minimize(RunOptions.draw(7), first)
     assert set(found.outcome.struck) == needed
     assert found.runs <= 400
 
@@ -357,7 +358,7 @@ def hw_truncation() -> Iterator[None]:
 def test_a_broken_cluster_fails_with_fewer_faults_and_each_replay_is_the_same() -> None:
     logging.disable()
     for seed in range(50):
-        options = Options.draw(seed, 5.0)
+        options = RunOptions.draw(seed, 5.0)
         first = seeds.run(options)
         if first.verdict is Verdict.SAFETY and 2 <= len(first.struck) <= 6:
             break

@@ -17,7 +17,8 @@ from ottla.sim.cluster.nodes import BROKER_PORT
 from ottla.sim.oracle.coverage_quorum import mark_quorum
 from ottla.sim.oracle.coverage_storage import storage_coverage
 from ottla.sim.oracle.observers import observed
-from ottla.sim.run.scenario import Options, Scenario
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.scenario import Scenario
 from ottla.wire.types import TopicPartition
 
 TROUBLE_S = 6.0
@@ -35,13 +36,13 @@ def quiet() -> Iterator[None]:
 class WithGuest(Scenario):
     """A scenario with one aiokafka consumer of all partitions."""
 
-    def __init__(self, world: World, options: Options) -> None:
+    def __init__(self, world: World, options: RunOptions) -> None:
         super().__init__(world, options)
         self.read: dict[TopicPartition, list[bytes]] = {}
 
     def _begin(self) -> None:
         super()._begin()
-        self.read = {key: [] for key in sorted(self.checkers.ledgers)}
+        self.read = {key: [] for key in sorted(self.evidence.ledgers)}
         self.world.node("guest").run(self._consume())
 
     async def _consume(self) -> None:
@@ -69,20 +70,20 @@ class WithGuest(Scenario):
     def _take(self, record: object) -> None:
         key = TopicPartition(record.topic, record.partition)  # type: ignore[attr-defined]
         offset, value = record.offset, record.value  # type: ignore[attr-defined]
-        ledger = self.checkers.ledgers[key]
+        ledger = self.evidence.ledgers[key]
         assert offset == len(self.read[key]), f"{key}: {offset} after {len(self.read[key])}"
         assert offset < ledger.end, f"{key}: was shown {offset}, committed is below {ledger.end}"
         self.read[key].append(value)
 
     def has_everything(self) -> bool:
         return all(
-            len(values) == self.checkers.ledgers[key].end for key, values in self.read.items()
+            len(values) == self.evidence.ledgers[key].end for key, values in self.read.items()
         )
 
 
 def run(seed: int) -> tuple[str, int]:
     """(hash of the trace, records that it read)"""
-    options = Options.draw(seed, TROUBLE_S)
+    options = RunOptions.draw(seed, TROUBLE_S)
     weights = options.faults.weights
     options.faults.weights = {kind: int(kind in KINDS) for kind in weights}
     options.topic_settings.pop("retention.bytes", None)
@@ -93,7 +94,7 @@ def run(seed: int) -> tuple[str, int]:
         scenario.cluster.subscribe(mark_quorum)
         with observed():
             scenario.run()
-        assert not any(ledger.losses for ledger in scenario.checkers.ledgers.values())
+        assert not any(ledger.losses for ledger in scenario.evidence.ledgers.values())
         assert world.run_until(scenario.has_everything, 60)
         assert world.problems() == []
         written = scenario.workload.history

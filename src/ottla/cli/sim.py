@@ -23,7 +23,8 @@ from ottla.cli.errors import USAGE, Failure
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from ottla.sim.run.scenario import Options, Outcome
+    from ottla.sim.run.options import RunOptions
+    from ottla.sim.run.outcome import RunOutcome
     from ottla.sim.run.seeds import Tally
 
 INTERRUPTED = 130
@@ -112,10 +113,10 @@ def _refuse(wish: str, options: dict[str, object]) -> None:
 
 
 def _check_names(profile: str | None, kind: str | None) -> None:
-    from ottla.sim.faults.nemesis import KINDS
+    from ottla.sim.faults.registry import FAULTS
     from ottla.sim.run.profiles import NAMES
 
-    for option, name, names in (("--profile", profile, NAMES), ("--with-fault", kind, KINDS)):
+    for option, name, names in (("--profile", profile, NAMES), ("--with-fault", kind, FAULTS)):
         if name is not None and name not in names:
             raise Failure(f"{option} {name}: it is none of {', '.join(names)}", USAGE)
 
@@ -156,10 +157,10 @@ def replay_command(
     return " ".join(words)
 
 
-def _options(seed: int, trouble: float | None, faults: frozenset[int] | None) -> Options:
-    from ottla.sim.run.scenario import Options
+def _options(seed: int, trouble: float | None, faults: frozenset[int] | None) -> RunOptions:
+    from ottla.sim.run.options import RunOptions
 
-    return Options.draw(seed, trouble).with_faults(faults)
+    return RunOptions.draw(seed, trouble).with_faults(faults)
 
 
 def minimize_command(seed: int, trouble: float | None) -> str:
@@ -172,7 +173,8 @@ def minimize_command(seed: int, trouble: float | None) -> str:
 def _one(
     seed: int, trouble: float | None, faults: frozenset[int] | None, trace: Path | None
 ) -> int:
-    from ottla.sim.run.scenario import Verdict, run_seed
+    from ottla.sim.run.outcome import Verdict
+    from ottla.sim.run.scenario import run_seed
 
     options = _options(seed, trouble, faults)
     with nullcontext() if trace is None else _opened(trace) as file:
@@ -205,12 +207,12 @@ def _opened(trace: Path) -> IO[str]:
         raise Failure(f"--trace {trace}: {error.strerror}", USAGE) from error
 
 
-def _print_options(options: Options) -> None:
+def _print_options(options: RunOptions) -> None:
     for line in options.lines():
         print(line.replace(UNLIMITED, "none"), flush=True)
 
 
-def _print_outcome(outcome: Outcome, seconds: float) -> None:
+def _print_outcome(outcome: RunOutcome, seconds: float) -> None:
     from ottla.sim.run.seeds import speed_text
 
     print(f"faults: {_counts(outcome.faults) or 'none'}")
@@ -283,7 +285,7 @@ def _print_tally(tally: Tally, seconds: float, trouble: float | None) -> None:
     print(tally.digest, flush=True)
 
 
-def _line(outcome: Outcome) -> str:
+def _line(outcome: RunOutcome) -> str:
     return (
         f"{outcome.seed} {outcome.verdict.name} {outcome.acknowledged} acknowledged "
         f"{outcome.events} events {outcome.digest}"
@@ -291,7 +293,7 @@ def _line(outcome: Outcome) -> str:
 
 
 def _report(
-    outcome: Outcome, trouble: float | None, bar: Progress | None, *, is_first: bool
+    outcome: RunOutcome, trouble: float | None, bar: Progress | None, *, is_first: bool
 ) -> None:
     """Above the bar, if there is one."""
     text = (
@@ -349,7 +351,7 @@ def _bar() -> Progress:
 
 
 def _minimize(seed: int, trouble: float | None, jobs: int = 1) -> int:
-    from ottla.sim.run.scenario import Verdict
+    from ottla.sim.run.outcome import Verdict
     from ottla.sim.run.seeds import minimize, run
 
     options = _options(seed, trouble, None)
@@ -361,7 +363,7 @@ def _minimize(seed: int, trouble: float | None, jobs: int = 1) -> int:
     print(f"{first.verdict.name} after {len(first.struck)} faults", flush=True)
     searching = time.monotonic()
 
-    def tell(tried: int, found: Outcome) -> None:
+    def tell(tried: int, found: RunOutcome) -> None:
         nonlocal smallest
         each = f"{tried} tried, {(time.monotonic() - searching) / tried:.1f} s each:"
         if found is smallest:
@@ -383,7 +385,7 @@ def _minimize(seed: int, trouble: float | None, jobs: int = 1) -> int:
             "the same faults of the same seed are another run (C5)"
         )
     print("what happened:" if smallest.struck else "no fault is needed: it fails by itself")
-    for line in smallest.story:
+    for line in smallest.fault_log:
         print(f"  {line}")
     _print_outcome(smallest, time.monotonic() - began)
     print(f"again: {replay_command(seed, trouble, smallest.struck)}")

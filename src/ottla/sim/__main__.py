@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import IO
 
 from ottla.sim.oracle.coverage import RARE
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import RunOutcome, Verdict
 from ottla.sim.run.results import line_of, write_summary
-from ottla.sim.run.scenario import Options, Outcome, Verdict, run_seed
+from ottla.sim.run.scenario import run_seed
 from ottla.sim.run.seeds import HASH_SEED, Tally, outcomes, speed_text
 
 NOT_COVERED = 40
@@ -107,7 +109,7 @@ def _replay(seed: int, trouble_s: float | None) -> str:
 
 
 def _run_one(seed: int, trouble_s: float | None, trace: IO[str] | None) -> int:
-    options = Options.draw(seed, trouble_s)
+    options = RunOptions.draw(seed, trouble_s)
     for line in options.lines():
         print(line, flush=True)
     began = time.monotonic()
@@ -135,7 +137,7 @@ def _run_many(arguments: argparse.Namespace) -> int:
     seeds, trouble_s = arguments.seeds, arguments.trouble
     tally, began = Tally(), time.monotonic()
     told = began
-    runs = [Options.draw(seed, trouble_s) for seed in seeds]
+    runs = [RunOptions.draw(seed, trouble_s) for seed in seeds]
     interrupted = False
     with (
         arguments.results.open("a") if arguments.results else nullcontext() as results,
@@ -164,7 +166,7 @@ def _run_many(arguments: argparse.Namespace) -> int:
     return tally.verdict
 
 
-def _tell(outcome: Outcome, trouble_s: float | None) -> None:
+def _tell(outcome: RunOutcome, trouble_s: float | None) -> None:
     print(
         f"{outcome.seed} {outcome.verdict.name} {outcome.acknowledged} {outcome.events} "
         f"{outcome.digest}",

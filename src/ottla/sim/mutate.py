@@ -26,7 +26,9 @@ from functools import cache
 from pathlib import Path
 
 from ottla.sim.mutations import MUTATIONS
-from ottla.sim.run.scenario import Options, Outcome, Verdict, run_seed
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import RunOutcome, Verdict
+from ottla.sim.run.scenario import run_seed
 from ottla.sim.run.seeds import HASH_SEED, workers
 
 SEEDS_MAX = 200
@@ -48,7 +50,7 @@ class Finding:
     what: str
 
 
-def caught_by(outcome: Outcome) -> str:
+def caught_by(outcome: RunOutcome) -> str:
     """The name of the invariant that an outcome breaks; empty if it breaks none."""
     text = outcome.problem
     if outcome.verdict is Verdict.LIVENESS:
@@ -70,13 +72,13 @@ def caught_by(outcome: Outcome) -> str:
 @cache
 def passes(seed: int, trouble_s: float | None) -> bool:
     """Without any bug put back."""
-    return run_seed(seed, options=Options.draw(seed, trouble_s)).verdict is Verdict.PASSED
+    return run_seed(seed, options=RunOptions.draw(seed, trouble_s)).verdict is Verdict.PASSED
 
 
 def order(likely: str, first: int = 0) -> Iterator[int]:
     """Seeds of a profile, or with a kind of fault, from the first on; all of them where none is named."""
     for seed in itertools.count(first):
-        if not likely or Options.draw(seed).is_likely_to_meet(likely):
+        if not likely or RunOptions.draw(seed).is_likely_to_meet(likely):
             yield seed
 
 
@@ -86,7 +88,7 @@ def hunt(name: str, seeds_max: int, first: int = 0, trouble_s: float | None = No
     mutation = MUTATIONS[name]
     for count, seed in enumerate(order(mutation.likely, first), 1):
         with mutation.applied():
-            outcome = run_seed(seed, options=Options.draw(seed, trouble_s))
+            outcome = run_seed(seed, options=RunOptions.draw(seed, trouble_s))
         found = caught_by(outcome)
         if found and not passes(seed, trouble_s):
             found = ""  # something else is wrong there

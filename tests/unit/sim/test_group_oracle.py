@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.sim.oracle.group_oracle import OFFSETS, TRANSACTIONS, GroupOracle, Register
-from ottla.sim.oracle.ledger import Loss
+from ottla.sim.oracle.ledger import RecordedLoss
 from ottla.wire.types import TopicPartition
 
 IN, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
@@ -145,7 +145,7 @@ def test_a_loss_excuses_the_transactions_that_lay_there_and_no_other() -> None:
         transaction.values[value] = OUT
         watched.placed(transaction, [value], offset, 0)
     watched.read_up_to[OUT] = 20
-    watched.excuse(OUT, Loss(first=5, end=10, epoch=1))
+    watched.excuse(OUT, RecordedLoss(first=5, end=10, epoch=1))
     watched.saw("g", OUT, 9, 0, b"in/0/9=b")
     assert not watched.violations
     watched.saw("g", OUT, 3, 0, b"in/0/3=a")
@@ -154,7 +154,7 @@ def test_a_loss_excuses_the_transactions_that_lay_there_and_no_other() -> None:
 
 def test_a_loss_of_inputs_excuses_only_those() -> None:
     watched = oracle()
-    watched.excuse(IN, Loss(first=8, end=10, epoch=1))
+    watched.excuse(IN, RecordedLoss(first=8, end=10, epoch=1))
     shown(watched, "a", asked=True, committed=True)
     shown(watched, "b", asked=True, committed=True)
     assert "processed twice" in watched.violations[0].what
@@ -165,7 +165,7 @@ def test_a_loss_of_decisions_excuses_what_readers_had_not_passed_and_epochs_that
 ):
     watched = oracle()
     watched.decided_epoch(1, 4)
-    watched.excuse(TRANSACTIONS, Loss(first=5, end=10, epoch=1))
+    watched.excuse(TRANSACTIONS, RecordedLoss(first=5, end=10, epoch=1))
     assert watched.begin_transaction("a", "id", "1/4").may_be_partial
     assert not watched.begin_transaction("b", "id", "1/5").may_be_partial
 
@@ -173,7 +173,7 @@ def test_a_loss_of_decisions_excuses_what_readers_had_not_passed_and_epochs_that
 def test_a_generation_that_may_come_again_is_excused_and_the_next_is_not() -> None:
     watched = oracle()
     watched.decided_generation("g", 3)
-    watched.excuse(OFFSETS, Loss(first=5, end=10, epoch=1))
+    watched.excuse(OFFSETS, RecordedLoss(first=5, end=10, epoch=1))
     for generation in (3, 4):
         watched.assigned("g", generation, "m1", [IN])
         assert not watched.violations

@@ -14,9 +14,9 @@ from ottla.metadata.image import (
     TopicImage,
 )
 from ottla.metadata.records import NO_LEADER, RECOVERED, TOPIC_RESOURCE
-from ottla.sim.oracle.eligibility import Claims
-from ottla.sim.oracle.expiry import LATE_S, Expiry
-from ottla.sim.oracle.ledger import Copy, Ledger, Seen
+from ottla.sim.oracle.eligibility import EligibleLeaders
+from ottla.sim.oracle.expiry import LATE_S, ExpiryRules
+from ottla.sim.oracle.ledger import Ledger, LogCopy, SeenBatch
 from ottla.wire.types import TopicPartition
 
 KEY = TopicPartition("t", 0)
@@ -44,10 +44,10 @@ class Clock:
         return self.now
 
 
-def of_batches(count: int, size: int = 100) -> Copy:
-    copy = Copy()
+def of_batches(count: int, size: int = 100) -> LogCopy:
+    copy = LogCopy()
     for base in range(count):
-        copy.add(Seen(base, base + 1, 0, b"%d" % base, 0, base * size, size))
+        copy.add(SeenBatch(base, base + 1, 0, b"%d" % base, 0, base * size, size))
     return copy
 
 
@@ -62,8 +62,8 @@ def image(partition: PartitionImage, *brokers: BrokerImage) -> MetadataImage:
     return MetadataImage(brokers=by_id, topics={"t": topic}, topics_by_id={TOPIC: topic})
 
 
-def claims() -> Claims:
-    found = Claims()
+def eligible_leaders() -> EligibleLeaders:
+    found = EligibleLeaders()
     delta = Delta(changed_partitions=[(TOPIC, 0)])
     found.decided(1, image(LED), image(LED), delta)
     found.decided(1, image(LED), image(FORGOTTEN), delta)
@@ -71,7 +71,7 @@ def claims() -> Claims:
 
 
 def test_a_log_begins_no_higher_than_somebody_asked_for() -> None:
-    expiry = Expiry(Clock())
+    expiry = ExpiryRules(Clock())
     assert expiry.permits(KEY, 0, of_batches(10), committed=10)
     assert not expiry.permits(KEY, 1, of_batches(10), committed=10)
     expiry.asked(KEY, 4)
@@ -81,7 +81,7 @@ def test_a_log_begins_no_higher_than_somebody_asked_for() -> None:
 
 def test_all_that_is_committed_may_be_asked_for_and_done_soon_after() -> None:
     clock = Clock()
-    expiry = Expiry(clock)
+    expiry = ExpiryRules(clock)
     expiry.asked(KEY, HIGH_WATERMARK)
     assert not expiry.permits(KEY, 9, of_batches(10), committed=8)
     assert expiry.permits(KEY, 8, of_batches(10), committed=8)
@@ -91,7 +91,7 @@ def test_all_that_is_committed_may_be_asked_for_and_done_soon_after() -> None:
 
 
 def test_retention_leaves_as_much_as_it_was_ever_told_to_keep() -> None:
-    expiry = Expiry(Clock())
+    expiry = ExpiryRules(Clock())
     for value in ("300", "900", "-1"):
         after = MetadataImage(configs={(TOPIC_RESOURCE, "t"): {"retention.bytes": value}})
         expiry.decided(1, after, after, Delta(changed_configs=[(TOPIC_RESOURCE, "t")]))
@@ -113,19 +113,21 @@ def test_a_loss_excuses_what_former_leaders_had_there_and_nothing_else() -> None
 
 def test_what_a_controller_forgets_is_not_lost() -> None:
     now = image(FORGOTTEN)
-    assert list(claims().heirs(now, TOPIC, 0, FORGOTTEN)) == [1, 2]
-    assert claims().last_resort(now, TOPIC, 0) == {1}
+    assert list(eligible_leaders().heirs(now, TOPIC, 0, FORGOTTEN)) == [1, 2]
+    assert eligible_leaders().last_resort(now, TOPIC, 0) == {1}
 
 
 def test_whoever_restarted_is_no_heir_unless_it_led_last() -> None:
     now = image(FORGOTTEN, broker(1, epoch=9), broker(2, epoch=9))
-    assert list(claims().heirs(now, TOPIC, 0, FORGOTTEN)) == [1]
+    assert list(eligible_leaders().heirs(now, TOPIC, 0, FORGOTTEN)) == [1]
 
 
 def test_hope_is_gone_when_the_last_leader_has_another_disk_and_the_others_restarted() -> None:
     now = image(FORGOTTEN, broker(1, epoch=9, directory=999), broker(2, epoch=9))
-    assert claims().heirs(now, TOPIC, 0, FORGOTTEN) == {}
-    assert claims().last_resort(now, TOPIC, 0) == {1, 2}, "whoever was in sync with it, then"
+    assert eligible_leaders().heirs(now, TOPIC, 0, FORGOTTEN) == {}
+    assert eligible_leaders().last_resort(now, TOPIC, 0) == {1, 2}, (
+        "whoever was in sync with it, then"
+    )
 
 
 def test_what_a_deposed_leader_goes_on_committing_is_lost_by_the_unclean_election() -> None:

@@ -11,38 +11,38 @@ from ottla.log.resources import LogResources
 from ottla.records.batch import assign, batches
 from ottla.records.record import Record, build
 from ottla.sim.engine.disk import SimDisk
-from ottla.sim.oracle.ledger import Copy, Ledger, Seen
+from ottla.sim.oracle.ledger import Ledger, LogCopy, SeenBatch
 from ottla.wire.types import TopicPartition
 
 
 def committed() -> Ledger:
     """Batches of offsets 0 to 4, 5 to 9 and 10 to 14."""
-    ledger, copy = Ledger(TopicPartition("t", 0)), Copy()
+    ledger, copy = Ledger(TopicPartition("t", 0)), LogCopy()
     for base in (0, 5, 10):
-        copy.add(Seen(base, base + 5, 0, b"up to %d" % (base + 5), 0, base, 1))
+        copy.add(SeenBatch(base, base + 5, 0, b"up to %d" % (base + 5), 0, base, 1))
     assert ledger.commit(copy, 15) is None
     return ledger
 
 
 def test_a_log_begun_anew_within_a_batch_holds_nothing_and_contradicts_nothing() -> None:
-    ledger, begun_anew = committed(), Copy(7)
+    ledger, begun_anew = committed(), LogCopy(7)
     assert ledger.commit(begun_anew, 7) is None
     assert not ledger.holds_all(begun_anew)
     assert ledger.end == 15
 
 
 def test_a_log_that_goes_on_within_a_batch_is_not_what_was_committed() -> None:
-    ledger, other = committed(), Copy(7)
-    other.add(Seen(7, 9, 0, b"another", 0, 0, 1))
+    ledger, other = committed(), LogCopy(7)
+    other.add(SeenBatch(7, 9, 0, b"another", 0, 0, 1))
     assert "not what was committed" in (ledger.commit(other, 9) or "")
-    other.add(Seen(9, 10, 0, b"another yet", 0, 1, 1))
+    other.add(SeenBatch(9, 10, 0, b"another yet", 0, 1, 1))
     assert "not what was committed" in (ledger.commit(other, 10) or "")
 
 
 def test_a_log_begun_anew_between_batches_must_rest_on_what_was_committed() -> None:
     ledger = committed()
-    assert ledger.commit(Copy(5, b"up to 5"), 5) is None
-    assert "not what was committed" in (ledger.commit(Copy(5, b"another"), 5) or "")
+    assert ledger.commit(LogCopy(5, b"up to 5"), 5) is None
+    assert "not what was committed" in (ledger.commit(LogCopy(5, b"another"), 5) or "")
 
 
 def test_what_is_missing_is_told_batch_by_batch_whatever_counts_as_lying_below() -> None:
@@ -56,14 +56,14 @@ def test_what_is_missing_is_told_batch_by_batch_whatever_counts_as_lying_below()
 
     for value in (b"a", b"b", b"c"):
         append(value)
-    before, now = Copy(), Copy(base_hash=b"another history below")
+    before, now = LogCopy(), LogCopy(base_hash=b"another history below")
     before.follow(disk, log)
     now.follow(disk, log)
     assert now.hash_at(3) != before.hash_at(3)
     assert now.missing(before, disk, log) == []
     log.truncate_to(1)
     append(b"B")
-    now = Copy(base_hash=b"another history below")
+    now = LogCopy(base_hash=b"another history below")
     now.follow(disk, log)
     assert [batch.base for batch in now.missing(before, disk, log)] == [1, 2]
 
@@ -72,13 +72,13 @@ def test_a_leader_that_begins_above_all_that_was_committed_lost_what_is_newer_th
     None
 ):
     """Two histories, by unclean elections: the other one's beginning has expired (seed 57)."""
-    ledger, copy = committed(), Copy()
+    ledger, copy = committed(), LogCopy()
     for batch in ledger.copy.batches:
         copy.add(batch)
-    copy.add(Seen(15, 16, 1, b"of epoch 1", 0, 15, 1))
+    copy.add(SeenBatch(15, 16, 1, b"of epoch 1", 0, 15, 1))
     assert ledger.commit(copy, 16) is None
-    other = Copy(25)
-    other.add(Seen(25, 27, 0, b"of epoch 0", 0, 0, 1))
+    other = LogCopy(25)
+    other.add(SeenBatch(25, 27, 0, b"of epoch 0", 0, 0, 1))
     ledger.lose_from(ledger.copy.floor(27), 3, other)
     assert [(loss.first, loss.end, loss.epoch) for loss in ledger.losses] == [(15, 16, 3)]
     assert ledger.excuses(15, 1) and not ledger.excuses(14, 0)
@@ -95,7 +95,7 @@ def test_a_log_that_was_emptied_and_begins_within_a_batch_of_its_leader_has_noth
     )
     for value in (b"a", b"b", b"c"):
         log.append_as_leader(memoryview(build([Record(0, 0, None, value)])), 4, 0)
-    copy = Copy()
+    copy = LogCopy()
     copy.follow(disk, log)
     log.truncate_fully(3)
     assert copy.cut_like(disk, log) == []

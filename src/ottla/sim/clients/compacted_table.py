@@ -23,12 +23,14 @@ from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import RECOVERING
 from ottla.records.batch import batches, check_crc
 from ottla.records.record import Record, records
-from ottla.sim.clients.workload import Producer, Workload, is_tombstone, key_of, name_of
+from ottla.sim.clients.producer import SimProducer
+from ottla.sim.clients.record_content import is_tombstone, key_of, name_of
+from ottla.sim.clients.workload import Workload
 from ottla.sim.cluster.nodes import SimCluster
 from ottla.sim.engine.world import SimHost
 from ottla.sim.oracle.coverage import mark
-from ottla.sim.oracle.history import TABLE, Batch, History
-from ottla.sim.oracle.leader_history import Leaders
+from ottla.sim.oracle.history import TABLE, History, ProducedBatch
+from ottla.sim.oracle.leader_history import LeaderHistory
 from ottla.sim.oracle.ledger import Violation
 from ottla.wire.types import TopicPartition
 
@@ -53,7 +55,7 @@ class Times(Protocol):
     patience_s: float
 
 
-class Loss(NamedTuple):
+class TableLoss(NamedTuple):
     """The last known leader, or one that an operator chose, leads with what it has."""
 
     epoch: int
@@ -62,13 +64,13 @@ class Loss(NamedTuple):
     """Where its log ended then: all that was sent before, and lay beyond, may be gone."""
 
 
-class Table:
+class CompactedTable:
     """The topic, its writers and what they were told."""
 
     def __init__(
         self,
         cluster: SimCluster,
-        leaders: Leaders,
+        leaders: LeaderHistory,
         chance: random.Random,
         *,
         forgets_tombstones: bool = False,
@@ -76,16 +78,16 @@ class Table:
         self.topic_settings = {**TOPIC_SETTINGS, **(FORGETFUL if forgets_tombstones else {})}
         self._forgets_tombstones = forgets_tombstones
         self.history = History()
-        self.losses: list[Loss] = []
+        self.losses: list[TableLoss] = []
         self._cluster = cluster
         self._leaders = leaders
         self._random = chance
-        self._producers: list[Producer] = []
+        self._producers: list[SimProducer] = []
 
     def begin(self, workload: Workload, host: SimHost, times: Times) -> None:
         for number in range(PRODUCERS):
             name = f"{TABLE}-p{number}"
-            producer = Producer(
+            producer = SimProducer(
                 workload.connections(name),
                 PARTITION,
                 self.history,
@@ -117,9 +119,9 @@ class Table:
         for id, log in self._logs():
             if id == decided.leader:
                 now = self._cluster.world.loop.time()
-                self.losses.append(Loss(decided.leader_epoch, now, log.log_end))
+                self.losses.append(TableLoss(decided.leader_epoch, now, log.log_end))
 
-    def _lost_from(self, batch: Batch, offset: int | None) -> int | None:
+    def _lost_from(self, batch: ProducedBatch, offset: int | None) -> int | None:
         """Where the log ended that may have lost this; None if it cannot be lost. Without an offset nobody knows
         where it was, if anywhere."""
         return max(

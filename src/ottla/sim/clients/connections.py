@@ -24,7 +24,7 @@ CONNECT_TIMEOUT_S = 1.0
 BACKOFF_S = 0.1
 
 
-class Place(NamedTuple):
+class PartitionLeader(NamedTuple):
     """Where a partition is led."""
 
     topic_id: UUID
@@ -32,7 +32,7 @@ class Place(NamedTuple):
     leader_epoch: int
 
 
-class Connections:
+class ClientConnections:
     """One client's channels, and what Metadata told it."""
 
     def __init__(self, host: SimHost, bootstrap: Sequence[tuple[str, int]], name: str) -> None:
@@ -41,7 +41,7 @@ class Connections:
         self.name = name
         self._channels: dict[tuple[str, int], Channel] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
-        self._places: dict[TopicPartition, Place] = {}
+        self._places: dict[TopicPartition, PartitionLeader] = {}
         self._replicas: dict[TopicPartition, list[int]] = {}
         self._newest_epoch: dict[tuple[UUID, TopicPartition], int] = {}
         """By topic id: the epochs of the next topic of a name begin anew, and a broker may tell of the former
@@ -73,7 +73,7 @@ class Connections:
             channel.abort()
             raise
 
-    async def leader(self, partition: TopicPartition) -> tuple[Place, Channel]:
+    async def leader(self, partition: TopicPartition) -> tuple[PartitionLeader, Channel]:
         """OSError if there is none, or it cannot be reached."""
         place = self._places.get(partition)
         if place is None:
@@ -111,12 +111,14 @@ class Connections:
                     # A broker that is cut off may still tell of a leader long deposed.
                     if epoch >= self._newest_epoch.get((found.topic_id, key), -1):
                         self._newest_epoch[found.topic_id, key] = epoch
-                        self._places[key] = Place(found.topic_id, int(each.leader_id), epoch)
+                        self._places[key] = PartitionLeader(
+                            found.topic_id, int(each.leader_id), epoch
+                        )
                         self._replicas[key] = list(each.replica_nodes)
 
     async def fetch(
         self,
-        place: Place,
+        place: PartitionLeader,
         channel: Channel,
         partition: TopicPartition,
         offset: int,
@@ -181,7 +183,7 @@ class Connections:
 
 
 async def create_topic(
-    connections: Connections,
+    connections: ClientConnections,
     name: str,
     partitions: int,
     factor: int,
@@ -209,7 +211,7 @@ async def create_topic(
         await asyncio.sleep(BACKOFF_S)
 
 
-async def delete_topic(connections: Connections, id: UUID) -> None:
+async def delete_topic(connections: ClientConnections, id: UUID) -> None:
     """Try until it is gone. By its id: a request that was given up may be carried out at any time later, and
     must not find the next topic of that name."""
     fields = {"topics": [{"name": None, "topic_id": id}], "timeout": 3000}

@@ -11,9 +11,9 @@ from typing import Any
 from ottla.records.batch import CorruptBatch, batches, check_crc
 from ottla.records.record import ControlType, control_type
 from ottla.records.record import records as records_of
-from ottla.sim.clients.connections import BACKOFF_S, Connections
-from ottla.sim.clients.group_members import COMMIT_VERSION, FETCH_VERSION, Member
-from ottla.sim.oracle.group_oracle import Commit, GroupOracle
+from ottla.sim.clients.connections import BACKOFF_S, ClientConnections
+from ottla.sim.clients.group_members import COMMIT_VERSION, FETCH_VERSION, MemberClient
+from ottla.sim.oracle.group_oracle import GroupOracle, OffsetCommit
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import RETRIABLE, ErrorCode, InvalidFrame
 from ottla.wire.types import TopicPartition
@@ -25,7 +25,7 @@ NO_ANSWER = (OSError, TimeoutError, InvalidFrame)
 
 
 @dataclass
-class Moods:
+class ClientBehaviour:
     """How often clients do something, and what they should not, or what troubles others."""
 
     pause_s: float
@@ -62,7 +62,7 @@ def topics_of(rows: Sequence[tuple[TopicPartition, dict[str, Any]]]) -> list[dic
 
 
 async def fetch_committed(
-    member: Member, oracle: GroupOracle, partitions: Sequence[TopicPartition]
+    member: MemberClient, oracle: GroupOracle, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """The committed offsets that are not just being changed by a transaction."""
     begun = asyncio.get_running_loop().time()
@@ -94,17 +94,17 @@ class Committer:
 
     def __init__(
         self,
-        member: Member,
+        member: MemberClient,
         oracle: GroupOracle,
         chance: random.Random,
-        moods: Moods,
+        behaviour: ClientBehaviour,
     ) -> None:
         self.member = member
         self.has_read_back = False
         """It has read back, after everything was healed, what is committed."""
         self._oracle = oracle
         self._random = chance
-        self._moods = moods
+        self._behaviour = behaviour
         self._positions: dict[TopicPartition, int] = {}
         self._count = 0
         self._past: tuple[str, int] | None = None
@@ -120,10 +120,10 @@ class Committer:
                 await self._round()
             except NO_ANSWER:
                 self.has_read_back = False
-            await self._moods.rest(self._random)
+            await self._behaviour.rest(self._random)
 
     async def _round(self) -> None:
-        member, moods = self.member, self._moods
+        member, behaviour = self.member, self._behaviour
         before = member.member_id, member.generation
         await member.poll()
         now = member.member_id, member.generation
@@ -141,24 +141,24 @@ class Committer:
             self.has_read_back = self._stopping and len(found) == len(asked)
         if self._stopping:
             return
-        if self._random.random() < moods.stale and self._past is not None:
+        if self._random.random() < behaviour.stale and self._past is not None:
             await self._commit_as_of_before(*self._past)
-        elif self._random.random() < moods.leave:
+        elif self._random.random() < behaviour.leave:
             await member.leave()
-        elif self._random.random() < moods.crash:
+        elif self._random.random() < behaviour.crash:
             member.crash()
-        elif self._random.random() < moods.pause:
+        elif self._random.random() < behaviour.pause:
             await asyncio.sleep(self._random.uniform(1.0, 10.0))
         await self._commit()
 
     async def _commit(self) -> None:
         member = self.member
-        wanted: list[tuple[TopicPartition, Commit]] = []
+        wanted: list[tuple[TopicPartition, OffsetCommit]] = []
         for partition in member.owned:
             position = self._positions.get(partition)
             if position is None:
                 continue
-            rewinds = self._random.random() < self._moods.rewind
+            rewinds = self._random.random() < self._behaviour.rewind
             offset = 0 if rewinds else max(0, position) + self._random.randint(1, 5)
             wanted.append((partition, self._begin(partition, offset)))
         if not wanted:
@@ -176,7 +176,7 @@ class Committer:
                 self._positions.pop(partition, None)
                 member.refused(code)
 
-    def _begin(self, partition: TopicPartition, offset: int) -> Commit:
+    def _begin(self, partition: TopicPartition, offset: int) -> OffsetCommit:
         self._count += 1
         name = f"{self.member.name}.{self._count}"
         return self._oracle.begin_commit((self.member.group, partition), name, offset)
@@ -202,7 +202,7 @@ class Committer:
         self._positions.clear()
 
     async def _send(
-        self, member_id: str, generation: int, wanted: Sequence[tuple[TopicPartition, Commit]]
+        self, member_id: str, generation: int, wanted: Sequence[tuple[TopicPartition, OffsetCommit]]
     ) -> dict[TopicPartition, ErrorCode]:
         fields = {
             "group_id": self.member.group,
@@ -228,7 +228,11 @@ class CommittedReader:
     """Reads one partition with read_committed, as consumers do: without what was aborted."""
 
     def __init__(
-        self, connections: Connections, oracle: GroupOracle, partition: TopicPartition, group: str
+        self,
+        connections: ClientConnections,
+        oracle: GroupOracle,
+        partition: TopicPartition,
+        group: str,
     ) -> None:
         self.partition = partition
         self.position = 0

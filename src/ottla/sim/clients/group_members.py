@@ -15,7 +15,7 @@ from uuid import UUID
 
 from ottla.coordinators.groups.consumer_group import JOINING, LEAVING, LEAVING_FOR_A_WHILE
 from ottla.coordinators.groups.subscription import PROTOCOL_TYPE, read_assignment, write_assignment
-from ottla.sim.clients.connections import REQUEST_TIMEOUT_S, Connections
+from ottla.sim.clients.connections import REQUEST_TIMEOUT_S, ClientConnections
 from ottla.sim.oracle.group_oracle import GroupOracle
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import RETRIABLE, ErrorCode, InvalidFrame
@@ -34,7 +34,7 @@ PROTOCOL = "rotated"
 class Coordinator:
     """Whoever coordinates one group or transactional id, asked through one client's connections."""
 
-    def __init__(self, connections: Connections, kind: int, key: str) -> None:
+    def __init__(self, connections: ClientConnections, kind: int, key: str) -> None:
         self._connections = connections
         self._kind = kind
         self._key = key
@@ -76,12 +76,12 @@ class Coordinator:
             raise
 
 
-class Member:
+class MemberClient:
     """What both protocols have in common."""
 
     def __init__(
         self,
-        connections: Connections,
+        connections: ClientConnections,
         oracle: GroupOracle,
         group: str,
         name: str,
@@ -153,7 +153,7 @@ class Member:
             self._next_heartbeat = 0.0
 
 
-class ClassicMember(Member):
+class ClassicMemberClient(MemberClient):
     """JoinGroup, SyncGroup, Heartbeat. Whoever leads gives each partition to another member than in the
     generation before, if it can."""
 
@@ -242,7 +242,7 @@ class ClassicMember(Member):
         await self.coordinator.ask(ApiKey.LEAVE_GROUP, fields, LEAVE_VERSION)
 
 
-class ConsumerMember(Member):
+class ConsumerMemberClient(MemberClient):
     """The protocol of KIP-848: a heartbeat says and asks everything."""
 
     _topic_id: UUID | None = None

@@ -11,21 +11,21 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ottla.sim.clients.connections import BACKOFF_S, Connections
-from ottla.sim.clients.group_clients import CommittedReader, Committer, Moods
+from ottla.sim.clients.connections import BACKOFF_S, ClientConnections
+from ottla.sim.clients.group_clients import ClientBehaviour, CommittedReader, Committer
 from ottla.sim.clients.group_members import (
     GROUP,
     TRANSACTION,
-    ClassicMember,
-    ConsumerMember,
+    ClassicMemberClient,
+    ConsumerMemberClient,
     Coordinator,
-    Member,
+    MemberClient,
 )
 from ottla.sim.clients.processors import Processor
 from ottla.sim.cluster.nodes import SimCluster
 from ottla.sim.engine.world import SimHost
+from ottla.sim.oracle.evidence import Evidence
 from ottla.sim.oracle.group_oracle import OFFSETS, TRANSACTIONS, GroupOracle, text
-from ottla.sim.oracle.replica_checker import Checkers
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.types import TopicPartition
 
@@ -49,7 +49,7 @@ class GroupPlan:
     static: float
     session_timeout_ms: int
     transaction_timeout_ms: int
-    moods: Moods
+    behaviour: ClientBehaviour
 
     @staticmethod
     def draw(seed: int) -> GroupPlan | None:
@@ -65,7 +65,7 @@ class GroupPlan:
             static=chance.choice((0.0, 0.0, 0.5)),
             session_timeout_ms=chance.choice((4000, 9000)),
             transaction_timeout_ms=chance.choice((2000, 10000)),
-            moods=Moods(
+            behaviour=ClientBehaviour(
                 pause_s=chance.choice((0.1, 0.3, 0.8)),
                 abort=chance.choice((0.0, 0.2, 0.5)),
                 pause=chance.choice((0.0, 0.05, 0.15)),
@@ -104,11 +104,13 @@ class GroupPlan:
         kinds = " ".join(
             f"{name}:{'consumer' if new else 'classic'}" for name, new in self.speaks_new.items()
         )
-        moods = " ".join(f"{name}={rate}" for name, rate in vars(self.moods).items() if rate)
+        behaviour = " ".join(
+            f"{name}={rate}" for name, rate in vars(self.behaviour).items() if rate
+        )
         return (
             f"{self.processors} processors ({self.modern:.0%} modern), {self.committers} "
             f"committers, {kinds}, {self.static:.0%} static, session {self.session_timeout_ms} ms, "
-            f"transactions {self.transaction_timeout_ms} ms [{moods}]"
+            f"transactions {self.transaction_timeout_ms} ms [{behaviour}]"
         )
 
 
@@ -117,13 +119,13 @@ class GroupWorkload:
         self,
         plan: GroupPlan,
         host: SimHost,
-        connections: Callable[[str], Connections],
+        connections: Callable[[str], ClientConnections],
         chance: random.Random,
         end_of: Callable[[TopicPartition], int],
         standing: Callable[[TopicPartition], str],
     ) -> None:
         self.plan = plan
-        self._moods = replace(plan.moods)
+        self._behaviour = replace(plan.behaviour)
         self.oracle = GroupOracle(host.clock.monotonic, end_of, standing)
         self.processors: list[Processor] = []
         self.committers: list[Committer] = []
@@ -157,9 +159,9 @@ class GroupWorkload:
             self.readers.append(reader)
             self._host.run(reader.run(), name=name)
 
-    def _member(self, connections: Connections, group: str, name: str) -> Member:
+    def _member(self, connections: ClientConnections, group: str, name: str) -> MemberClient:
         is_static = self._random.random() < self.plan.static
-        kind = ConsumerMember if self.plan.speaks_new[group] else ClassicMember
+        kind = ConsumerMemberClient if self.plan.speaks_new[group] else ClassicMemberClient
         return kind(
             connections,
             self.oracle,
@@ -182,7 +184,7 @@ class GroupWorkload:
             transactional_id,
             self._targets,
             random.Random(self._random.getrandbits(64)),
-            self._moods,
+            self._behaviour,
             is_modern=is_modern,
             timeout_ms=self.plan.transaction_timeout_ms,
             on_pause=self._replace,
@@ -203,7 +205,7 @@ class GroupWorkload:
             self._member(connections, COMMITTERS, name),
             self.oracle,
             random.Random(self._random.getrandbits(64)),
-            self._moods,
+            self._behaviour,
         )
         self.committers.append(committer)
         self._host.run(committer.run(), name=name)
@@ -212,11 +214,11 @@ class GroupWorkload:
 
     def calm(self) -> None:
         """No client makes trouble any more."""
-        self._moods.calm()
+        self._behaviour.calm()
         for committer in self.committers:
             committer.stop()
 
-    def unsettled(self, cluster: SimCluster, checkers: Checkers) -> list[str]:
+    def unsettled(self, cluster: SimCluster, evidence: Evidence) -> list[str]:
         """Why groups and transactions are not at rest."""
         left = self._undecided(cluster)
         lost = self.oracle.losses
@@ -236,15 +238,15 @@ class GroupWorkload:
         for source in self._sources:
             if may_hang:
                 continue
-            end = self._end_to_reach(checkers, source)
+            end = self._end_to_reach(evidence, source)
             if not any(each.positions.get(source, -1) >= end for each in processors):
                 positions = {each.name: each.positions.get(source) for each in processors}
                 left.append(f"{text(source)} ends at {end}, processed up to {positions}")
         left += [
             f"{text(reader.partition)} is read up to {reader.position} of "
-            f"{checkers.end_of(reader.partition)}"
+            f"{evidence.end_of(reader.partition)}"
             for reader in self.readers
-            if reader.position < checkers.end_of(reader.partition)
+            if reader.position < evidence.end_of(reader.partition)
             and not {reader.partition, TRANSACTIONS} & lost.keys()
         ]
         return left
@@ -262,7 +264,7 @@ class GroupWorkload:
             if partition.log.last_stable_offset != partition.log.high_watermark and key not in lossy
         ]
 
-    def _not_stable(self, group: str, members: list[Member]) -> list[str]:
+    def _not_stable(self, group: str, members: list[MemberClient]) -> list[str]:
         if not members:
             return []
         owned = sorted(each for member in members for each in member.owned)
@@ -275,18 +277,18 @@ class GroupWorkload:
         )
         return [f"group {group} is not stable: {who}"]
 
-    def check_end(self, checkers: Checkers) -> None:
+    def check_end(self, evidence: Evidence) -> None:
         lost = self.oracle.losses
         may_hang = OFFSETS in lost or TRANSACTIONS in lost
         sources = [] if may_hang else self._sources
-        ends = {source: self._end_to_reach(checkers, source) for source in sources}
+        ends = {source: self._end_to_reach(evidence, source) for source in sources}
         unread = [
             reader.partition
             for reader in self.readers
-            if reader.position < checkers.end_of(reader.partition)
+            if reader.position < evidence.end_of(reader.partition)
         ]
         self.oracle.check_end(PROCESSORS, ends, unread)
 
-    def _end_to_reach(self, checkers: Checkers, source: TopicPartition) -> int:
+    def _end_to_reach(self, evidence: Evidence, source: TopicPartition) -> int:
         """Where something was lost, the group may have gone further already."""
-        return int(min(checkers.end_of(source), self.oracle.lost_from(source)))
+        return int(min(evidence.end_of(source), self.oracle.lost_from(source)))

@@ -46,17 +46,17 @@ FRAME_SIZE_MAX = 2**31 - 1
 
 
 @dataclass
-class VandalPlan:
+class HostilePlan:
     pause_s: float
     replay: float
     """How many of its deeds are replays."""
 
     @staticmethod
-    def draw(seed: int) -> VandalPlan | None:
+    def draw(seed: int) -> HostilePlan | None:
         chance = random.Random(f"{seed}/vandal")
         if chance.random() >= RATE:
             return None
-        return VandalPlan(chance.choice((0.1, 0.5, 2.0)), chance.choice((0.0, 0.5, 1.0)))
+        return HostilePlan(chance.choice((0.1, 0.5, 2.0)), chance.choice((0.0, 0.5, 1.0)))
 
     def describe(self) -> str:
         return f"every {self.pause_s} s, {self.replay:.0%} of it replays"
@@ -70,7 +70,7 @@ class Recorded(NamedTuple):
     sender: SimProcess | None
 
 
-class _Ear:
+class _Answers:
     """The vandal's end of a connection: whatever it is told, it only hears that there was something."""
 
     def __init__(self) -> None:
@@ -83,10 +83,10 @@ class _Ear:
         self.heard.set()
 
 
-class Vandal:
+class HostileClient:
     def __init__(
         self,
-        plan: VandalPlan,
+        plan: HostilePlan,
         host: SimHost,
         nodes: Sequence[str],
         chance: random.Random,
@@ -151,7 +151,7 @@ class Vandal:
                 )
 
     async def _send(self, port: int, frames: Sequence[bytes], word: str) -> None:
-        ear = _Ear()
+        ear = _Answers()
         try:
             async with asyncio.timeout(PATIENCE_S):
                 connection: Connection = await self._network.connect(

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import TOPIC_RESOURCE
-from ottla.sim.clients.connections import Connections, create_topic, delete_topic
+from ottla.sim.clients.connections import ClientConnections, create_topic, delete_topic
 from ottla.sim.engine.world import SimHost
 from ottla.sim.oracle.history import TABLE
 from ottla.wire.apis import ApiKey
@@ -34,7 +34,7 @@ def _nothing() -> None:
 
 
 class Operator:
-    def __init__(self, host: SimHost, connections: Connections) -> None:
+    def __init__(self, host: SimHost, connections: ClientConnections) -> None:
         self._host = host
         self._connections = connections
         self._under_way: set[asyncio.Task[None]] = set()

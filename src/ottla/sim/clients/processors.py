@@ -19,15 +19,15 @@ from typing import Any
 from ottla.records.batch import batches, check_crc
 from ottla.records.record import Record, build
 from ottla.records.record import records as records_of
-from ottla.sim.clients.connections import BACKOFF_S, REQUEST_TIMEOUT_S, Connections
+from ottla.sim.clients.connections import BACKOFF_S, REQUEST_TIMEOUT_S, ClientConnections
 from ottla.sim.clients.group_clients import (
     NO_ANSWER,
     READ_COMMITTED,
-    Moods,
+    ClientBehaviour,
     fetch_committed,
     topics_of,
 )
-from ottla.sim.clients.group_members import TRANSACTION, Coordinator, Member
+from ottla.sim.clients.group_members import TRANSACTION, Coordinator, MemberClient
 from ottla.sim.engine.loop import START_NS
 from ottla.sim.engine.world import WALL_START_MS
 from ottla.sim.oracle.group_oracle import OFFSETS, TRANSACTIONS, GroupOracle, Transaction, text
@@ -47,7 +47,7 @@ Ask = Callable[[], Coroutine[Any, Any, tuple[Any, ErrorCode]]]
 """Sends a request: the answer, and the error in it."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The cluster said no, for good."""
 
     def __init__(self, what: str, code: ErrorCode) -> None:
@@ -66,13 +66,13 @@ class Retired(Exception):
 class Processor:
     def __init__(
         self,
-        connections: Connections,
-        member: Member,
+        connections: ClientConnections,
+        member: MemberClient,
         oracle: GroupOracle,
         transactional_id: str,
         outputs: Sequence[TopicPartition],
         chance: random.Random,
-        moods: Moods,
+        behaviour: ClientBehaviour,
         *,
         is_modern: bool,
         timeout_ms: int,
@@ -88,7 +88,7 @@ class Processor:
         self._oracle = oracle
         self._outputs = outputs
         self._random = chance
-        self._moods = moods
+        self._behaviour = behaviour
         self._timeout_ms = timeout_ms
         self._on_pause = on_pause
         self._has_heir = False
@@ -111,7 +111,7 @@ class Processor:
                 await asyncio.sleep(BACKOFF_S)
             except Retired:
                 self.is_retired = True
-            await self._moods.rest(self._random)
+            await self._behaviour.rest(self._random)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -162,7 +162,7 @@ class Processor:
             check_crc(data, batch)
             if not batch.is_control:
                 found += [each for each in records_of(data, batch) if each.offset >= position]
-        return found if self._moods.is_calm else found[: self._random.randint(1, RECORDS_MAX)]
+        return found if self._behaviour.is_calm else found[: self._random.randint(1, RECORDS_MAX)]
 
     # One transaction
 
@@ -183,9 +183,9 @@ class Processor:
             await self._interrupt()
             await self._commit_offset(transaction, source, records[-1].offset + 1)
             await self._interrupt()
-            commit = self._random.random() >= self._moods.abort
+            commit = self._random.random() >= self._behaviour.abort
             await self._end(transaction, commit=commit)
-        except (Refused, GaveUp) as error:
+        except (RequestRefused, GaveUp) as error:
             self._failed(transaction, error)
             return
         if transaction.is_committed:
@@ -202,7 +202,7 @@ class Processor:
             self._oracle.ended(transaction, committed=False)
         self.positions.clear()
         self._producer = None
-        if isinstance(error, Refused):
+        if isinstance(error, RequestRefused):
             self.member.refused(error.code)
         if self._has_heir:
             raise Retired
@@ -210,7 +210,7 @@ class Processor:
     async def _repeat_the_past(self) -> None:
         """C3: what belongs to the last transaction and arrives only now does not touch this one. (Older
         clients cannot rely on that.)"""
-        if not self.is_modern or not self._late or self._random.random() >= self._moods.late:
+        if not self.is_modern or not self._late or self._random.random() >= self._behaviour.late:
             return
         what, ask, at = self._random.choice(self._late)
         try:
@@ -232,12 +232,12 @@ class Processor:
     async def _interrupt(self) -> None:
         """A long pause, in which others take the partition over, or also our name; or this process dies,
         and its successor begins."""
-        if self._random.random() < self._moods.pause and not self._has_heir:
+        if self._random.random() < self._behaviour.pause and not self._has_heir:
             if self._random.random() < 0.5:
                 self._has_heir = True
                 self._on_pause(self)
             await asyncio.sleep(self._random.uniform(0.5, 12.0))
-        elif self._random.random() < self._moods.crash:
+        elif self._random.random() < self._behaviour.crash:
             self.member.crash()
             if self._random.random() < 0.5:
                 self._call_itself_otherwise()
@@ -288,7 +288,7 @@ class Processor:
                     return answer, tries
                 if code not in RETRIABLE:
                     self._note(f"{what} of {self._identity}: {code.name}")
-                    raise Refused(what, code)
+                    raise RequestRefused(what, code)
                 self._is_doubtful = self._is_doubtful or code not in CERTAIN
                 if code is ErrorCode.CONCURRENT_TRANSACTIONS:
                     await asyncio.sleep(BACKOFF_S)
@@ -430,7 +430,7 @@ class Processor:
             answer, _ = await self._ask_coordinator(
                 "EndTxn", ApiKey.END_TXN, fields, 5 if self.is_modern else 4
             )
-        except Refused:
+        except RequestRefused:
             if not self._is_doubtful:
                 transaction.asked_to_commit = False  # it was refused at once: it never happened
             raise

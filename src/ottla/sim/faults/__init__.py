@@ -1,1 +1,27 @@
-"""What goes wrong in a run: the plan that a seed draws, and the faults of machines, disks, lines and operators."""
+"""What goes wrong in a run: machines, disks, lines between them, and what an operator does to the cluster.
+
+How to add a fault, say `stutter`, a process that stands still again and again:
+
+1. Write a method in the class of its theme: `machines.MachineFaults`, `disks.DiskFaults`, `lines.LineFaults` or
+   `administration.Administration`. It picks its victim, announces itself, strikes, and schedules its end. It returns
+   False if there is nothing to strike. All chance comes from `self._random`, all waiting from `self._later`:
+
+       def stutter(self) -> bool:
+           node = self._pick("up")
+           if node is None:
+               return False
+           self._announce(f"lets node {node.id} stutter")
+           for number in range(5):
+               self._later(number, number, partial(self._pause, node, 0.1, 0.3))
+           return True
+
+   What the base class offers (pick a node, kill, cut power, start again later, slow a line) is in `context`. Before you
+   harm a disk or cut power, ask `self._may_harm(node)`. If your fault changes something that outlives it, undo it in
+   `Nemesis.end`, too.
+2. Add a row to `registry.FAULTS`: its name, the method, what it does, how it ends, in which runs it occurs.
+3. Run `pytest tests/unit/sim/test_faults.py -k stutter`: a short run with this fault only, in which it must strike and the
+   cluster must come to rest. No test has to be written for that; write one if the fault does more than it says in its
+   row. Then run `ottla sim --seeds 0..200 --with-fault stutter --jobs 2`: longer runs, together with other faults.
+
+If only a special schedule makes the fault interesting, give it `Rate.PROFILE` and write a profile (`run.profiles`).
+"""

@@ -1,4 +1,4 @@
-"""What somebody who administers the cluster does to it, at any time."""
+"""What an operator does to the cluster while it is in trouble."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from ottla.sim.clients.operator import (
     PREFERRED,
     other_replicas,
 )
-from ottla.sim.faults.fault import Deeds
+from ottla.sim.faults.context import FaultContext
 from ottla.wire.types import TopicPartition
 
 
-class Administration(Deeds):
-    """Partitions move, settings change, records and topics go."""
+class Administration(FaultContext):
+    """Partitions move, settings change, records and topics are deleted."""
 
     def elect_preferred(self) -> bool:
         found = self._some_partition()
         if found is None:
             return False
-        self._say(f"elects the preferred leader of {found[0]}")
-        self._operator.elect(found[0], PREFERRED, partial(self._happened, "elect_preferred"))
+        self._announce(f"elects the preferred leader of {found[0]}")
+        self._operator.elect(found[0], PREFERRED, partial(self._count, "elect_preferred"))
         return True
 
     def reassign(self) -> bool:
-        """Perhaps to brokers that are down; perhaps it is cancelled, or another one follows."""
+        """Perhaps to brokers that are down; in four of ten cases it is cancelled soon."""
         found = self._some_partition()
         if found is None:
             return False
         key, partition = found
         wished = other_replicas(partition, list(self._cluster.nodes), self._random)
-        self._say(f"moves {key} from {list(partition.replicas)} to {wished}")
-        self._operator.reassign(key, wished, partial(self._happened, "reassign"))
+        self._announce(f"moves {key} from {list(partition.replicas)} to {wished}")
+        self._operator.reassign(key, wished, partial(self._count, "reassign"))
         if self._random.random() < 0.4:
             longest = self._random.choice((0.02, 0.2, 3.0))
             self._later(0.001, longest, lambda: self._cancel(key))
         return True
 
     def _cancel(self, key: TopicPartition) -> None:
-        self._say(f"cancels the reassignment of {key}")
+        self._announce(f"cancels the reassignment of {key}")
         self._operator.reassign(key, None)
 
     def swing(self) -> bool:
-        """Leadership of one partition goes round among its replicas, which stay in sync; the news of it may
-        reach one of them late."""
+        """The leadership of one partition moves round its replicas, which stay in sync. One of them may receive the
+        metadata late."""
         found = self._some_partition()
         if found is None:
             return False
@@ -56,7 +56,7 @@ class Administration(Deeds):
         replicas, at = list(partition.replicas), 0.0
         for _ in range(self._random.randint(2, 8)):
             replicas = [*replicas[1:], replicas[0]]
-            self._later(at, at, partial(self._lead_by, key, replicas))
+            self._later(at, at, partial(self._move_leadership, key, replicas))
             at += self._random.uniform(0.05, 1.5)
         return True
 
@@ -65,8 +65,8 @@ class Administration(Deeds):
         if found is None:
             return False
         value = str(self._random.randint(1, len(found[1].replicas)))
-        self._say(f"sets min.insync.replicas of {found[0].topic} to {value}")
-        done = partial(self._happened, "min_isr")
+        self._announce(f"sets min.insync.replicas of {found[0].topic} to {value}")
+        done = partial(self._count, "min_isr")
         self._operator.configure(found[0].topic, "min.insync.replicas", value, done)
         return True
 
@@ -75,8 +75,8 @@ class Administration(Deeds):
         if found is None:
             return False
         value = self._random.choice(("-1", "0", "2000", "20000"))
-        self._say(f"sets retention.bytes of {found[0].topic} to {value}")
-        done = partial(self._happened, "retention")
+        self._announce(f"sets retention.bytes of {found[0].topic} to {value}")
+        done = partial(self._count, "retention")
         self._operator.configure(found[0].topic, "retention.bytes", value, done)
         return True
 
@@ -85,21 +85,21 @@ class Administration(Deeds):
         if found is None:
             return False
         key = found[0]
-        end = self._checkers.ledgers[key].end if key in self._checkers.ledgers else 0
+        end = self._evidence.ledgers[key].end if key in self._evidence.ledgers else 0
         offset = HIGH_WATERMARK if self._random.random() < 0.3 else self._random.randint(0, end)
-        self._say(f"deletes the records of {key} below {offset}")
-        self._checkers.expiry.asked(key, offset)
-        self._operator.delete_records(key, offset, partial(self._happened, "delete_records"))
+        self._announce(f"deletes the records of {key} below {offset}")
+        self._evidence.expiry.asked(key, offset)
+        self._operator.delete_records(key, offset, partial(self._count, "delete_records"))
         return True
 
     def recreate(self) -> bool:
-        """One at a time: whoever makes it anew must know its shape."""
+        """One at a time: its settings are read from the metadata before it is deleted."""
         found = self._some_partition()
         if found is None or self._operator.is_busy:
             return False
         name = found[0].topic
-        self._say(f"deletes {name} and makes it anew")
+        self._announce(f"deletes {name} and makes it anew")
         wait_s = self._random.choice((0.0, 0.1, 2.0))
-        done = partial(self._happened, "recreate")
-        self._operator.recreate(self._checkers.image, name, wait_s, done)
+        done = partial(self._count, "recreate")
+        self._operator.recreate(self._evidence.image, name, wait_s, done)
         return True

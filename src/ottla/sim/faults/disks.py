@@ -1,4 +1,4 @@
-"""What happens to disks."""
+"""Faults of disks."""
 
 from __future__ import annotations
 
@@ -7,53 +7,53 @@ from functools import partial
 
 from ottla.records.batch import HEADER_BYTES
 from ottla.sim.cluster.nodes import DATA, METADATA, SimNode
-from ottla.sim.faults.fault import Deeds
-from ottla.sim.oracle.ledger import Seen
+from ottla.sim.faults.context import FaultContext
+from ottla.sim.oracle.ledger import SeenBatch
 from ottla.wire.types import TopicPartition
 
 
-class DiskFaults(Deeds):
-    """They are slow, full, broken or wrong, or new."""
+class DiskFaults(FaultContext):
+    """A disk is slow, full, failing, damaged or empty."""
 
     def slow_disk(self) -> bool:
         node = self._pick("up")
         if node is None:
             return False
-        self._say(f"slows the disk of node {node.id}")
+        self._announce(f"slows the disk of node {node.id}")
         node.host.slow_disk(0.01, self._random.choice((0.1, 0.5, 2.0)))
         self._later(1.0, 10.0, lambda: node.host.slow_disk(0.00005, 0.002))
         return True
 
     def disk_fault(self) -> bool:
-        """A log directory fails for good; a new process finds the disk mended."""
+        """One operation fails, so the broker takes the log directory offline until it is restarted."""
         node = self._pick("up")
         if node is None or not self._may_harm(node):
             return False
         operation = self._random.choice(("write", "flush", "rename", "flush_dir", "open"))
         where = self._random.choice((DATA, DATA, METADATA))
         error = self._random.choice((errno.EIO, errno.ENOSPC))
-        self._say(f"lets a {operation} of node {node.id} in {where} fail")
-        strikes = partial(self._happened, "disk_fault")
+        self._announce(f"lets a {operation} of node {node.id} in {where} fail")
+        strikes = partial(self._count, "disk_fault")
         node.host.disk.fail(operation, where, error=error, times=1, strikes=strikes)
         self._mend_later(node)
         return True
 
     def full_disk(self) -> bool:
-        """There is room for little more, or for nothing."""
+        """Writes fail with ENOSPC after at most 5000 bytes."""
         node = self._pick("up")
         if node is None or not self._may_harm(node):
             return False
-        self._say(f"fills the disk of node {node.id}")
-        on_full = partial(self._happened, "full_disk")
+        self._announce(f"fills the disk of node {node.id}")
+        on_full = partial(self._count, "full_disk")
         node.host.disk.fill(self._random.choice((0, 100, 5000)), on_full)
         self._mend_later(node)
         return True
 
     def _mend_later(self, node: SimNode) -> None:
-        self._armed.add(node.id)
+        self._failing_soon.add(node.id)
 
         def mend() -> None:
-            self._armed.discard(node.id)
+            self._failing_soon.discard(node.id)
             node.host.disk.mend()
             if node.has_failed_disk:
                 self._replace_disk(node)
@@ -61,13 +61,13 @@ class DiskFaults(Deeds):
         self._later(1.0, 10.0, mend)
 
     def empty_disk(self) -> bool:
-        """A machine comes back with a new disk; another has all that it had."""
+        """A machine comes back with a new disk. Other nodes hold all that it held."""
         node = self._random.choice(list(self._cluster.nodes.values()))
         voters = [other.node.quorum for other in self._cluster.nodes.values() if other.node]
         all_vote = all(quorum is not None and quorum.raft.has_vote for quorum in voters)
         if not (
             self._may_harm(node)
-            and self._checkers.may_lose(node.id)
+            and self._evidence.may_lose(node.id)
             and all_vote
             and len(voters) == len(self._cluster.nodes)
         ):
@@ -77,52 +77,52 @@ class DiskFaults(Deeds):
         return True
 
     def rot(self) -> bool:
-        """A bit of a segment that is closed and flushed is no longer what it was."""
+        """A bit of a closed and flushed segment changes."""
         found = self._some_closed_segment()
         if found is None:
             return False
         node, key, path, batch = found
         for callback in self.on_wrong_disk:
             callback()
-        self._checkers.disk_is_wrong(node.id, key)
+        self._evidence.disk_is_wrong(node.id, key)
         at = self._random.randrange(batch.position + HEADER_BYTES, batch.position + batch.size)
-        self._say(f"lets a bit of {path} on node {node.id} rot, at {at}")
+        self._announce(f"lets a bit of {path} on node {node.id} rot, at {at}")
         node.host.disk.rot(path, at)
         return True
 
     def misdirect(self) -> bool:
-        """A write to the end of a log lands elsewhere in the file."""
+        """The next append to a log is written elsewhere in the file."""
         node = self._pick("up")
-        if node is None or not (self._may_harm(node) and self._checkers.may_lose(node.id)):
+        if node is None or not (self._may_harm(node) and self._evidence.may_lose(node.id)):
             return False
-        keys = self._checkers.replicas_on(node.id)
+        keys = self._evidence.replicas_on(node.id)
         if not keys:
             return False
         key = self._random.choice(keys)
-        log = self._checkers.log_of(node.id, key)
+        log = self._evidence.log_of(node.id, key)
         path = f"{log.path}/{log.segment_bases[-1]:020d}.log"
-        self._say(f"misdirects the next write to {path} on node {node.id}")
+        self._announce(f"misdirects the next write to {path} on node {node.id}")
 
         def strikes() -> None:
             for callback in self.on_wrong_disk:
                 callback()
-            self._checkers.disk_is_wrong(node.id, key)
-            self._happened("misdirect")
+            self._evidence.disk_is_wrong(node.id, key)
+            self._count("misdirect")
 
         node.host.disk.fail("misdirect", path, times=1, strikes=strikes)
         self._mend_later(node)
         return True
 
-    def _some_closed_segment(self) -> tuple[SimNode, TopicPartition, str, Seen] | None:
+    def _some_closed_segment(self) -> tuple[SimNode, TopicPartition, str, SeenBatch] | None:
         node = self._pick("up")
-        if node is None or not (self._may_harm(node) and self._checkers.may_lose(node.id)):
+        if node is None or not (self._may_harm(node) and self._evidence.may_lose(node.id)):
             return None
         found = []
-        for key in self._checkers.replicas_on(node.id):
-            log = self._checkers.log_of(node.id, key)
+        for key in self._evidence.replicas_on(node.id):
+            log = self._evidence.log_of(node.id, key)
             found += [
                 (node, key, f"{log.path}/{batch.segment:020d}.log", batch)
-                for batch in self._checkers.copy_of(node.id, key).batches
+                for batch in self._evidence.copy_of(node.id, key).batches
                 if batch.segment in log.segment_bases[:-1] and batch.end <= log.recovery_point
             ]
         return self._random.choice(found) if found else None

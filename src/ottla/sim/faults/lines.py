@@ -1,55 +1,55 @@
-"""What happens to the lines between machines."""
+"""Faults of the lines between machines."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from ottla.metadata.records import NO_LEADER
-from ottla.sim.faults.fault import CLIENTS, Deeds
+from ottla.sim.faults.context import CLIENTS, FaultContext
 from ottla.wire.types import TopicPartition
 
 
-class LineFaults(Deeds):
-    """Nothing gets through, or late."""
+class LineFaults(FaultContext):
+    """A line is cut, one way or both, or delays what it carries, or its connections are reset."""
 
     def isolate(self) -> bool:
         name = self._names()[0]
         others = [other for other in self._names() if other != name]
         if self._random.random() < 0.5:
             others.append(CLIENTS)
-        self._say(f"isolates {name}")
+        self._announce(f"isolates {name}")
         self._heal_later(self._network.partition([name], others))
         return True
 
     def halves(self) -> bool:
         names = self._names()
         cut = self._random.randint(1, len(names) - 1)
-        self._say(f"parts {sorted(names[:cut])} from {sorted(names[cut:])}")
+        self._announce(f"parts {sorted(names[:cut])} from {sorted(names[cut:])}")
         self._heal_later(self._network.partition(names[:cut], names[cut:]))
         return True
 
     def one_way(self) -> bool:
         source, target = self._names()[:2]
-        self._say(f"lets nothing pass from {source} to {target}")
+        self._announce(f"lets nothing pass from {source} to {target}")
         self._network.block(source, target)
         self._heal_later([(source, target)])
         return True
 
     def bridge(self) -> bool:
         one, other = self._names()[:2]
-        self._say(f"parts {one} from {other} only")
+        self._announce(f"parts {one} from {other} only")
         self._heal_later(self._network.partition([one], [other]))
         return True
 
     def flap(self) -> bool:
-        """A line that comes and goes."""
+        """A line is cut and healed, several times."""
         one, other = self._names()[:2]
-        self._say(f"lets the line between {one} and {other} flap")
+        self._announce(f"lets the line between {one} and {other} flap")
         at = 0.0
         for _ in range(self._random.randint(2, 6)):
             at += self._random.uniform(0.05, 2.0)
             lasting_s = self._random.uniform(0.05, 2.0)
-            self._later(at, at, partial(self._part_for, lasting_s, [one], [other]))
+            self._later(at, at, partial(self._partition_for, lasting_s, [one], [other]))
             at += lasting_s
         return True
 
@@ -57,12 +57,12 @@ class LineFaults(Deeds):
         node = self._pick("up", "starting", "paused")
         if node is None:
             return False
-        self._say(f"resets the connections of node {node.id}")
+        self._announce(f"resets the connections of node {node.id}")
         node.host.reset_connections()
         return True
 
     def slow_line(self) -> bool:
-        """Half of the time, that of a node to the active controller."""
+        """Half of the time, the line from a node to the active controller."""
         source, target = self._names()[:2]
         controller = self._active_controller()
         if controller is not None and self._random.random() < 0.5:
@@ -72,8 +72,8 @@ class LineFaults(Deeds):
         return True
 
     def tug(self) -> bool:
-        """Two replicas of a partition cannot reach each other and lead it in turn, and both stay in sync: each
-        has records that the other never saw. Then they meet, and it goes on like that for a while."""
+        """Two replicas of a partition cannot reach each other, lead it in turn and both stay in the ISR, so that each
+        has records that the other lacks. After some turns they reach each other, and go on leading in turn."""
         found, controller = self._some_partition(), self._active_controller()
         if found is None or controller is None:
             return False
@@ -88,21 +88,21 @@ class LineFaults(Deeds):
         one, other = self._random.sample(able, 2)
         others = [id for id in partition.replicas if id not in (one, other)]
         apart = [self._cluster.nodes[id].host.name for id in (one, other)]
-        self._say(f"parts {apart[0]} from {apart[1]}, which are to lead {key} in turn")
+        self._announce(f"parts {apart[0]} from {apart[1]}, which are to lead {key} in turn")
         ways = self._network.partition(apart[:1], apart[1:])
         at = 0.0
         meet = self._random.randint(3, 7)
         for turn in range(meet + self._random.randint(1, 5)):
             if turn == meet:
                 self._later(at, at, partial(self._network.unblock, ways))
-            self._later(at, at, partial(self._lead_by, key, [one, other, *others]))
+            self._later(at, at, partial(self._move_leadership, key, [one, other, *others]))
             at += self._random.uniform(0.3, 1.2)
             one, other = other, one
         return True
 
     def hop(self) -> bool:
-        """Leadership of one partition moves on, time and again: each leader is cut off from the other nodes
-        for a while, and clients may still reach it."""
+        """The leadership of one partition moves several times: each leader is cut off from the other nodes for a
+        while, but not from clients."""
         found = self._some_partition()
         if found is None:
             return False
@@ -114,9 +114,11 @@ class LineFaults(Deeds):
         return True
 
     def _cut_off_leader(self, key: TopicPartition, lasting_s: float) -> None:
-        topic = self._checkers.image.topics.get(key.topic)
+        topic = self._evidence.image.topics.get(key.topic)
         leader = NO_LEADER if topic is None else topic.partitions[key.partition].leader
         if leader != NO_LEADER:
             name = self._cluster.nodes[leader].host.name
-            self._say(f"isolates {name}, which leads {key}")
-            self._part_for(lasting_s, [name], [other for other in self._names() if other != name])
+            self._announce(f"isolates {name}, which leads {key}")
+            self._partition_for(
+                lasting_s, [name], [other for other in self._names() if other != name]
+            )

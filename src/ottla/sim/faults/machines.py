@@ -1,4 +1,4 @@
-"""What happens to machines and the processes on them."""
+"""Faults of machines and of the processes on them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from functools import partial
 from ottla.replica.partition import Partition, Proposal
 from ottla.sim.cluster.nodes import SimNode
 from ottla.sim.engine.disk import CHANGES
-from ottla.sim.faults.fault import Deeds
+from ottla.sim.faults.context import FaultContext
 from ottla.sim.oracle.coverage import mark
 
 CLOCK_SLOW_MS_MAX = 50 * 60 * 1000
 """A record from more than an hour ahead is refused (message.timestamp.after.max.ms)."""
 CLOCK_FAST_MS_MAX = 6 * 60 * 60 * 1000
-"""Less than what a silent producer's state outlives, by the wall clock."""
+"""Less than the time after which the state of a silent producer expires (producer.id.expiration.ms)."""
 
 
-class MachineFaults(Deeds):
-    """Processes die, machines go dark, clocks are wrong."""
+class MachineFaults(FaultContext):
+    """Processes die or stand still, machines lose their power, clocks are wrong."""
 
     def kill(self) -> bool:
         node = self._pick("up", "up", "starting", "paused", "stopping")
@@ -36,22 +36,22 @@ class MachineFaults(Deeds):
         return True
 
     def power_off(self) -> bool:
-        """A planned one: the process stops in good order first, so nothing is lost."""
+        """Planned: the process shuts down first, so nothing is lost."""
         if not self.stop():
             return False
         self._to_unplug.update(n.id for n in self._cluster.nodes.values() if n.is_stopping)
         return True
 
     def relapse(self) -> bool:
-        """A machine that loses its power again and again, each time when it is just back; two others may
-        not hear of it from each other meanwhile, or what they tell the controller comes late."""
+        """A machine loses its power several times, each time when it is just back. Meanwhile two other nodes may be
+        cut off from each other, or their requests to the controller may be delayed."""
         node = self._pick("up")
         if node is None or not self._cut_power(node):
             return False
         one, other = [name for name in self._names() if name != node.host.name][:2]
         disturbance = self._random.choice(("none", "cut", "slow", "slow"))
         if disturbance == "cut":
-            self._say(f"parts {one} from {other} only")
+            self._announce(f"parts {one} from {other} only")
             self._heal_later(self._network.partition([one], [other]))
         elif disturbance == "slow":
             controller = self._active_controller()
@@ -70,14 +70,14 @@ class MachineFaults(Deeds):
         return True
 
     def ambush(self) -> bool:
-        """A machine goes down and is back at once. Either it loses it again when it is proposed for an
-        ISR, and proposals reach the controller late; or its leaders hear late from it how far it has got."""
+        """A machine loses its power and is back at once. Then either it loses it again when it is proposed for an ISR,
+        while proposals reach the controller late; or its fetches reach its leaders late."""
         controller = self._active_controller()
         nodes = [node for node in self._cluster.up if node.state == "up" and node is not controller]
         if controller is None or not nodes:
             return False
         node = self._random.choice(nodes)
-        if not self._fell(node):
+        if not self._crash_without_power(node):
             return False
         others = [
             name for name in self._names() if name not in (node.host.name, controller.host.name)
@@ -93,35 +93,36 @@ class MachineFaults(Deeds):
         self._later(0.01, 0.2, partial(self._start, node))
         return True
 
-    def _spring(self, partition: Partition, proposal: Proposal) -> None:
+    def isr_proposed(self, partition: Partition, proposal: Proposal) -> None:
+        """A leader proposes an ISR: an ambushed member loses its power now."""
         for id, _ in proposal.isr:
             if id not in partition.isr and id in self._ambushed and not self._is_over:
                 chance, node = self._ambushed.pop(id), self._cluster.nodes[id]
                 after_s = self._cluster.world.loop.after_s
-                after_s(chance.uniform(0.0, 0.02), partial(self._fell_again, node))
+                after_s(chance.uniform(0.0, 0.02), partial(self._crash_again, node))
                 after_s(chance.uniform(0.03, 0.1), self._start, node)
 
-    def _fell_again(self, node: SimNode) -> None:
-        self._fell(node)
+    def _crash_again(self, node: SimNode) -> None:
+        self._crash_without_power(node)
 
-    def _fell(self, node: SimNode) -> bool:
-        """The process dies, and everybody sees its connections close; then the power goes. So the controller
-        need not wait for a session to end before the next life may register."""
+    def _crash_without_power(self, node: SimNode) -> bool:
+        """The process dies first, so that its connections close, then the power is cut. The controller need not wait
+        for the session timeout before the broker may register again."""
         if self._is_over or not self._may_harm(node):
             return False
         self._kill(node)
         return self._cut_power(node)
 
     def blackout(self) -> bool:
-        """All processes are killed at once."""
-        self._say("kills all nodes")
+        """kill -9 of all nodes at once."""
+        self._announce("kills all nodes")
         for node in self._cluster.up:
             node.kill()
             self._start_later(node)
         return True
 
     def outage(self) -> bool:
-        """Several machines lose their power in the same moment, or all of them."""
+        """Two machines, or all of them, lose their power at the same moment."""
         nodes = list(self._cluster.nodes.values())
         if not self._all_are_whole():
             return False
@@ -135,11 +136,11 @@ class MachineFaults(Deeds):
         return all(self._may_harm(node) for node in self._cluster.nodes.values())
 
     def seesaw(self) -> bool:
-        """Two machines that are not up together: each comes back when the other is just gone. If there are
-        partitions with no other replicas, they are those of one of them."""
+        """Two nodes are up in turn: each starts when the other was just killed. If some partition has only two
+        replicas, they are its nodes."""
         pairs = [
             [self._cluster.nodes[id] for id in partition.replicas]
-            for topic in self._checkers.image.topics.values()
+            for topic in self._evidence.image.topics.values()
             for partition in topic.partitions
             if len(partition.replicas) == 2
         ]
@@ -158,11 +159,11 @@ class MachineFaults(Deeds):
         return True
 
     def stop(self) -> bool:
-        """Half of the time, the active controller."""
+        """Controlled shutdown, half of the time of the active controller."""
         node = self._active_controller() if self._random.random() < 0.5 else self._pick("up")
         if node is None:
             return False
-        self._say(f"stops node {node.id}")
+        self._announce(f"stops node {node.id}")
         node.stop()
         return True
 
@@ -176,7 +177,7 @@ class MachineFaults(Deeds):
                 self._random.randrange(CLOCK_FAST_MS_MAX),
             )
         )
-        self._say(f"sets the clock of node {node.id} to {error_ms / 1000:+.3f} s")
+        self._announce(f"sets the clock of node {node.id} to {error_ms / 1000:+.3f} s")
         node.host.clock.wall_error_ms = error_ms
         return True
 
@@ -184,20 +185,25 @@ class MachineFaults(Deeds):
         node = self._pick("up", "starting")
         if node is None:
             return False
-        self._say(f"pauses node {node.id}")
+        self._pause(node, 0.05, self._random.choice((0.5, 5.0, 20.0)))
+        return True
+
+    def _pause(self, node: SimNode, shortest_s: float, longest_s: float) -> None:
+        if node.state not in ("up", "starting"):
+            return
+        self._announce(f"pauses node {node.id}")
         node.host.pause()
         process = node.process
 
         def resume() -> None:
             if node.process is process and process is not None and process.paused:
-                self._say(f"resumes node {node.id}")
+                self._announce(f"resumes node {node.id}")
                 node.host.resume()
 
-        self._later(0.05, self._random.choice((0.5, 5.0, 20.0)), resume)
-        return True
+        self._later(shortest_s, longest_s, resume)
 
     def die_midway(self) -> bool:
-        """A process dies between two changes of its disk: while it runs, stops or starts. Sometimes its machine
+        """A process dies between two changes of its disk, while it runs, stops or starts. Half of the time its machine
         loses its power then."""
         node = self._pick("up", "starting", "stopping")
         if node is None or node.host.disk.is_doomed:
@@ -205,7 +211,9 @@ class MachineFaults(Deeds):
         change = self._random.choice((None, None, "rename", "remove", "truncate", *CHANGES))
         countdown = self._random.randint(1, self._random.choice((1, 3, 30 if change else 300)))
         with_power = self._random.random() < 0.5
-        self._say(f"lets node {node.id} die before its {countdown}. {change or 'change'} from now")
+        self._announce(
+            f"lets node {node.id} die before its {countdown}. {change or 'change'} from now"
+        )
 
         def is_power_loss() -> bool:
             return with_power and self._may_harm(node)
@@ -222,12 +230,12 @@ class MachineFaults(Deeds):
 
     def _died(self, node: SimNode, change: str, power_loss: bool) -> None:
         how = "with the power of its machine" if power_loss else "alone"
-        self._say(f"node {node.id} dies before a {change}, {how}")
-        self._happened("die_midway")
+        self._announce(f"node {node.id} dies before a {change}, {how}")
+        self._count("die_midway")
         mark(f"died before a {change}")
-        self._checkers.died_midway(node.id)
+        self._evidence.died_midway(node.id)
         if power_loss:
-            self._checkers.power_lost(node.id)
+            self._evidence.power_lost(node.id)
         node.kill(power_loss=power_loss)
-        with self._drawing_from(self._departures[node.id]):
+        with self._drawing_from(self._restart_random[node.id]):
             self._start_later(node)

@@ -16,7 +16,7 @@ from ottla.metadata.records import NO_LEADER
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LastLeadership:
     """Of the newest decision that named a leader: since then nothing can have been committed."""
 
     leader: int
@@ -26,9 +26,9 @@ class Claim:
     """ISR and ELR, each with its broker's registration: they hold everything, unless they restarted."""
 
 
-class Claims:
+class EligibleLeaders:
     def __init__(self) -> None:
-        self._claims: dict[tuple[UUID, int], Claim] = {}
+        self._claims: dict[tuple[UUID, int], LastLeadership] = {}
 
     def decided(self, _: int, __: MetadataImage, after: MetadataImage, delta: Delta) -> None:
         for topic_id, number in delta.changed_partitions:
@@ -36,7 +36,7 @@ class Claims:
             partition = None if topic is None else topic.partitions[number]
             if partition is not None and partition.leader != NO_LEADER:
                 brokers = after.brokers
-                self._claims[topic_id, number] = Claim(
+                self._claims[topic_id, number] = LastLeadership(
                     partition.leader,
                     brokers[partition.leader].directories,
                     {id: brokers[id].epoch for id in (*partition.isr, *partition.elr)},
@@ -45,27 +45,27 @@ class Claims:
     def last_resort(self, image: MetadataImage, topic_id: UUID, number: int) -> set[int]:
         """Who may lead and lack a tail when nobody is left who has everything: the last leader; those who were in
         sync with it, if its disk is another one."""
-        claim = self._claims.get((topic_id, number))
-        if claim is None:
+        last = self._claims.get((topic_id, number))
+        if last is None:
             return set()
-        return {claim.leader} if self._has_its_disk(image, claim) else set(claim.members)
+        return {last.leader} if self._has_its_disk(image, last) else set(last.members)
 
-    def _has_its_disk(self, image: MetadataImage, claim: Claim) -> bool:
-        leader = image.brokers.get(claim.leader)
-        return leader is not None and bool(set(claim.directories) & set(leader.directories))
+    def _has_its_disk(self, image: MetadataImage, last: LastLeadership) -> bool:
+        leader = image.brokers.get(last.leader)
+        return leader is not None and bool(set(last.directories) & set(leader.directories))
 
     def heirs(
         self, image: MetadataImage, topic_id: UUID, number: int, partition: PartitionImage
     ) -> dict[int, str]:
         """The replicas that may lead once they are alive, and why; only without one is all hope gone."""
-        claim = self._claims.get((topic_id, number))
-        if claim is None:
+        last = self._claims.get((topic_id, number))
+        if last is None:
             return {}
         found = {
             id: "was in the ISR or ELR and has not restarted since"
-            for id, epoch in claim.members.items()
+            for id, epoch in last.members.items()
             if id in partition.replicas and id in image.brokers and image.brokers[id].epoch == epoch
         }
-        if claim.leader in partition.replicas and self._has_its_disk(image, claim):
-            found.setdefault(claim.leader, "led it last and has its disk")
+        if last.leader in partition.replicas and self._has_its_disk(image, last):
+            found.setdefault(last.leader, "led it last and has its disk")
         return found

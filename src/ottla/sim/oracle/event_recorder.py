@@ -18,7 +18,7 @@ class GrantedVote(NamedTuple):
     candidate: int
 
 
-class Told:
+class EventRecorder:
     """Listens to nodes; whoever checks empties the lists."""
 
     def __init__(self) -> None:

@@ -8,17 +8,19 @@ from ottla.controller.draft import UNCLEAN_ELECTION
 from ottla.log.log import Log
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import DIRECTORY_LOST, NO_LEADER, RECOVERING
-from ottla.replica.partition import Role
+from ottla.replica.partition import Partition, Role
 from ottla.sim.cluster.nodes import SimCluster
-from ottla.sim.oracle.eligibility import Claims
-from ottla.sim.oracle.event_recorder import Told
-from ottla.sim.oracle.last_seen import Replica, Watched
-from ottla.sim.oracle.ledger import Copy, Ledger, Violation
+from ottla.sim.oracle.eligibility import EligibleLeaders
+from ottla.sim.oracle.event_recorder import EventRecorder
+from ottla.sim.oracle.expiry import ExpiryRules
+from ottla.sim.oracle.last_seen import NodeLastSeen, ReplicaLastSeen
+from ottla.sim.oracle.leader_history import LeaderHistory
+from ottla.sim.oracle.ledger import Ledger, LogCopy, Violation
 from ottla.sim.oracle.quorum_checker import METADATA, QuorumChecker
 from ottla.wire.types import TopicPartition
 
 
-class Books:
+class Evidence:
     def __init__(self, cluster: SimCluster) -> None:
         self.cluster = cluster
         self.ledgers: dict[TopicPartition, Ledger] = {}
@@ -28,72 +30,84 @@ class Books:
         """None was replaced, or got something wrong."""
         self.given_up: set[TopicPartition] = set()
         """Partitions of which whoever had all that was committed lost it: an operator chose another leader."""
-        self._quorum = QuorumChecker(cluster)
-        self._claims = Claims()
-        self._told = Told()
-        cluster.subscribe(self._told.happened)
-        self._watched = {node.id: Watched(node) for node in cluster.nodes.values()}
+        self.quorum = QuorumChecker(cluster)
+        self.eligible_leaders = EligibleLeaders()
+        self.recorder = EventRecorder()
+        cluster.subscribe(self.recorder.happened)
+        self.leaders = LeaderHistory(self.now)
+        self.expiry = ExpiryRules(self.now)
+        self.is_durable = False
+        """Whether everything is flushed before it counts: then no power loss explains that it is gone."""
+        self.nodes = {node.id: NodeLastSeen(node) for node in cluster.nodes.values()}
 
     @property
     def image(self) -> MetadataImage:
         """What the committed metadata adds up to."""
-        return self._quorum.image
+        return self.quorum.image
 
-    def _now(self) -> float:
+    def now(self) -> float:
         return self.cluster.world.loop.time()
 
-    def _ledger(self, key: TopicPartition) -> Ledger:
+    def ledger(self, key: TopicPartition) -> Ledger:
         found = self.ledgers.get(key)
         if found is None:
             found = self.ledgers[key] = Ledger(key, self.cluster.world.loop.trace.tell)
         return found
 
-    def _note(self, key: TopicPartition, who: int | str, what: str) -> None:
+    def note(self, key: TopicPartition, who: int | str, what: str) -> None:
         name = f"node {who}" if isinstance(who, int) else who
-        (self._quorum.ledger if key == METADATA else self._ledger(key)).note(
-            self._now(), name, what
-        )
+        (self.quorum.ledger if key == METADATA else self.ledger(key)).note(self.now(), name, what)
+
+    def is_deleted(self, partition: Partition) -> bool:
+        """Its topic is, whatever has that name now, and its replica has not heard of it yet."""
+        topic = self.image.topics.get(partition.topic)
+        return topic is None or topic.id != partition.topic_id
+
+    def highest_start(self, key: TopicPartition) -> int:
+        """Of all replicas: what is below may be gone from any of them."""
+        replicas = (node.replicas.get(key) for node in self.nodes.values())
+        return max((replica.log_start for replica in replicas if replica is not None), default=0)
 
     def note_everywhere(self, what: str) -> None:
         """Something happened to machines or the network."""
-        for ledger in (*self.ledgers.values(), self._quorum.ledger):
-            ledger.remember(self._now(), "nemesis", what)
+        for ledger in (*self.ledgers.values(), self.quorum.ledger):
+            ledger.remember(self.now(), "nemesis", what)
 
-    def _fail(self, rule: str, who: int | str, key: TopicPartition, what: str) -> Violation:
-        ledger = self._quorum.ledger if key == METADATA else self._ledger(key)
+    def violation(self, rule: str, who: int | str, key: TopicPartition, what: str) -> Violation:
+        ledger = self.quorum.ledger if key == METADATA else self.ledger(key)
         name = f"node {who}" if isinstance(who, int) else who
-        return ledger.violation(rule, name, self._now(), what)
+        return ledger.violation(rule, name, self.now(), what)
 
     def power_lost(self, node: int) -> None:
         """Told before the machine is started again: what it has unflushed may be gone."""
-        for replica in self._watched[node].replicas.values():
-            self._doubt(node, replica)
+        for replica in self.nodes[node].replicas.values():
+            self.mark_doubtful(node, replica)
 
     def died_midway(self, node: int) -> None:
         """Told when a process died within an event. What it sent in that event never left it, so nobody can know of
         anything that it did there; on its disk some of it is."""
-        self._told.forget()
-        self._quorum.voters[node].died_midway = True
-        for replica in self._watched[node].replicas.values():
+        self.recorder.forget()
+        self.quorum.voters[node].died_midway = True
+        for replica in self.nodes[node].replicas.values():
             replica.died_midway = True
 
     def disk_replaced(self, node: int) -> None:
         """Told before the machine is started again, with an empty disk."""
         self.logs_erased(node)
-        self._quorum.voters[node].lost_its_disk()
+        self.quorum.voters[node].lost_its_disk()
 
     def logs_erased(self, node: int) -> None:
         """The same, but for the log of the metadata."""
         self.power_lost(node)
         self.disks_are_whole = False
-        for replica in self._watched[node].replicas.values():
+        for replica in self.nodes[node].replicas.values():
             replica.recovery_point = 0
             replica.is_wrong = False
 
     def disk_is_wrong(self, node: int, key: TopicPartition) -> None:
         """Some of what this replica has is not what it wrote, and it cannot know."""
         self.disks_are_whole = False
-        replica = self._watched[node].replicas.get(key)
+        replica = self.nodes[node].replicas.get(key)
         if replica is not None:
             replica.is_wrong = True
 
@@ -119,13 +133,15 @@ class Books:
         return {
             TopicPartition(topic.name, number): {
                 id: why
-                for id, why in self._claims.heirs(self.image, topic.id, number, partition).items()
+                for id, why in self.eligible_leaders.heirs(
+                    self.image, topic.id, number, partition
+                ).items()
                 if not self._lost_its_log(id, TopicPartition(topic.name, number), partition)
             }
             for topic in self.image.topics.values()
             for number, partition in enumerate(topic.partitions)
             if partition.leader == NO_LEADER
-            and all(self._quorum.replay.is_alive(id) for id in partition.replicas)
+            and all(self.quorum.replay.is_alive(id) for id in partition.replicas)
         }
 
     def _lost_its_log(self, node: int, key: TopicPartition, partition: PartitionImage) -> bool:
@@ -133,41 +149,41 @@ class Books:
         cleanly before it had made it: nothing was ever committed, but it cannot know that."""
         if partition.directories[partition.replicas.index(node)] != DIRECTORY_LOST:
             return False
-        replica = self._watched[node].replicas.get(key)
+        replica = self.nodes[node].replicas.get(key)
         lost = replica is not None and replica.is_doubtful and replica.log is None
         return lost or self.end_of(key) == 0
 
-    def _doubt(self, node: int, replica: Replica) -> None:
+    def mark_doubtful(self, node: int, replica: ReplicaLastSeen) -> None:
         registered = self.image.brokers.get(node)
         replica.is_doubtful = True
         replica.lost_in = -1 if registered is None else registered.epoch
 
-    def _is_excused(self, node: int, replica: Replica) -> bool:
+    def is_excused(self, node: int, replica: ReplicaLastSeen) -> bool:
         """It may miss what it is taken to hold, because the controller cannot know yet: as soon as its
         broker has registered anew, it is in no set until it has everything."""
         registered = self.image.brokers.get(node)
         return replica.is_doubtful and (registered is None or registered.epoch <= replica.lost_in)
 
-    def _allows_unclean(self, key: TopicPartition) -> bool:
+    def allows_unclean(self, key: TopicPartition) -> bool:
         return (
             self.allows_unclean_elections
             or key in self.given_up
-            or self._quorum.replay.setting(key.topic, UNCLEAN_ELECTION) == "true"
+            or self.quorum.replay.setting(key.topic, UNCLEAN_ELECTION) == "true"
         )
 
     def has_vote(self, node: int) -> bool:
         """Whether it had one in the quorum when it was last there, and has not lost its disk since."""
-        return self._quorum.voters[node].has_vote
+        return self.quorum.voters[node].has_vote
 
     def doubtful_nodes(self) -> list[int]:
         """Nodes that may miss something that was committed, and that they are to hold."""
         return [
             id
-            for id, watched in self._watched.items()
+            for id, seen in self.nodes.items()
             if any(
                 (replica.is_doubtful or replica.is_wrong) and key in hosted
                 for hosted in [self._hosted(id)]
-                for key, replica in watched.replicas.items()
+                for key, replica in seen.replicas.items()
             )
         ]
 
@@ -176,22 +192,22 @@ class Books:
         ledger = self.ledgers.get(key)
         return 0 if ledger is None else ledger.end
 
-    def copy_of(self, node: int, key: TopicPartition) -> Copy:
-        return self._watched[node].replicas[key].copy
+    def copy_of(self, node: int, key: TopicPartition) -> LogCopy:
+        return self.nodes[node].replicas[key].copy
 
     def replicas_on(self, node: int) -> list[TopicPartition]:
         """Those that are open there."""
-        replicas = self._watched[node].replicas
+        replicas = self.nodes[node].replicas
         return [key for key, replica in sorted(replicas.items()) if replica.log is not None]
 
     def log_of(self, node: int, key: TopicPartition) -> Log:
-        log = self._watched[node].replicas[key].log
+        log = self.nodes[node].replicas[key].log
         assert log is not None
         return log
 
     def describe(self, key: TopicPartition) -> str:
         """What the controller has decided about it."""
-        decided = self._partition_image(key)
+        decided = self.partition_image(key)
         return "unknown" if decided is None else decision(decided)
 
     def standing(self, key: TopicPartition) -> str:
@@ -207,7 +223,7 @@ class Books:
         decided = f"the controller of {key.topic}-{key.partition} {self.describe(key)}"
         return "; ".join([*leaders, decided])
 
-    def _partition_image(self, key: TopicPartition) -> PartitionImage | None:
+    def partition_image(self, key: TopicPartition) -> PartitionImage | None:
         topic = self.image.topics.get(key.topic)
         if topic is None or key.partition >= len(topic.partitions):
             return None

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ottla.broker.apis.offsets import HIGH_WATERMARK
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import TOPIC_RESOURCE
-from ottla.sim.oracle.ledger import Copy
+from ottla.sim.oracle.ledger import LogCopy
 from ottla.wire.types import TopicPartition
 
 RETENTION_BYTES = "retention.bytes"
@@ -18,7 +18,7 @@ LATE_S = 60.0
 """A request that its client gave up may be carried out so much later: nobody is paused for longer."""
 
 
-class Expiry:
+class ExpiryRules:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._starts: dict[TopicPartition, int] = {}
@@ -54,7 +54,7 @@ class Expiry:
         """It begins there because of records that are lost by now."""
         self._starts[key] = max(start, self._starts.get(key, 0))
 
-    def permits(self, key: TopicPartition, start: int, copy: Copy, committed: int) -> bool:
+    def permits(self, key: TopicPartition, start: int, copy: LogCopy, committed: int) -> bool:
         """Whether this log may begin there, with all of this copy that lies above."""
         if start <= self._starts.get(key, 0):
             return True

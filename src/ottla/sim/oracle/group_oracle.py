@@ -22,7 +22,7 @@ from ottla.broker.apis.groups import GROUP_TOPIC
 from ottla.broker.coordination.verification import TRANSACTION_TOPIC
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.sim.oracle.evidence import decision
-from ottla.sim.oracle.ledger import Loss, Violation
+from ottla.sim.oracle.ledger import RecordedLoss, Violation
 from ottla.wire.types import TopicPartition
 
 NOTES_KEPT = 1000
@@ -34,7 +34,7 @@ OFFSETS, TRANSACTIONS = TopicPartition(GROUP_TOPIC, 0), TopicPartition(TRANSACTI
 COORDINATED_BY = {"C3": (TRANSACTIONS, OFFSETS), "C4": (OFFSETS,)}
 """Whose leaders decide what the rule is about."""
 
-Place = tuple[str, TopicPartition]
+GroupPartition = tuple[str, TopicPartition]
 """A group, and a partition that it reads."""
 
 
@@ -43,7 +43,7 @@ def text(partition: TopicPartition) -> str:
 
 
 @dataclass(eq=False, slots=True)
-class Commit:
+class OffsetCommit:
     """An offset that a client wants to be committed."""
 
     name: str
@@ -65,27 +65,27 @@ class Register:
     """One group's offset of one partition."""
 
     def __init__(self) -> None:
-        first = Commit("", NO_OFFSET, -inf, ended=-inf)
+        first = OffsetCommit("", NO_OFFSET, -inf, ended=-inf)
         self._commits = {first.name: first}
         self._current = [first]
         """Those that may still be read, for all we know."""
-        self._replaced: list[Commit] = []
+        self._replaced: list[OffsetCommit] = []
         """Those that are past, and nobody knows below which offset it is written."""
         self._lost_at = -inf
         """When commits were last lost."""
 
-    def begin(self, name: str, offset: int, now: float) -> Commit:
+    def begin(self, name: str, offset: int, now: float) -> OffsetCommit:
         assert name not in self._commits
-        commit = self._commits[name] = Commit(name, offset, now)
+        commit = self._commits[name] = OffsetCommit(name, offset, now)
         self._current.append(commit)
         return commit
 
-    def refuse(self, commit: Commit, why: str) -> None:
+    def refuse(self, commit: OffsetCommit, why: str) -> None:
         commit.refused = why
         if commit in self._current:
             self._current.remove(commit)
 
-    def done(self, commit: Commit, now: float, below: float = inf) -> None:
+    def done(self, commit: OffsetCommit, now: float, below: float = inf) -> None:
         """It was acknowledged. `below`: where the log ended that has it."""
         commit.ended = min(commit.ended, now)
         self._replaced_by(commit, commit.begun, now, below)
@@ -120,7 +120,7 @@ class Register:
                 self._current.append(commit)
         self._replaced.clear()
 
-    def _replaced_by(self, commit: Commit, since: float, now: float, below: float) -> None:
+    def _replaced_by(self, commit: OffsetCommit, since: float, now: float, below: float) -> None:
         """`commit` was current at some time between `since` and `now`: all that was over by then is past. Of one
         that may be lost nothing follows: a coordinator that does not know yet may still tell of it."""
         if commit.begun < self._lost_at:
@@ -155,7 +155,7 @@ class Transaction:
     values: dict[bytes, TopicPartition] = field(default_factory=dict)
     placed: dict[bytes, int] = field(default_factory=dict)
     """Where they were acknowledged."""
-    commits: list[tuple[Place, Commit]] = field(default_factory=list)
+    commits: list[tuple[GroupPartition, OffsetCommit]] = field(default_factory=list)
     asked_to_commit: bool = False
     is_committed: bool = False
     is_aborted: bool = False
@@ -201,9 +201,9 @@ class GroupOracle:
         self.transactions: dict[str, Transaction] = {}
         self.commits = 0
         self.reads = 0
-        self.outputs: dict[Place, dict[int, Transaction]] = {}
+        self.outputs: dict[GroupPartition, dict[int, Transaction]] = {}
         """By input partition and offset: whose output was seen."""
-        self.losses: dict[TopicPartition, list[tuple[float, Loss]]] = {}
+        self.losses: dict[TopicPartition, list[tuple[float, RecordedLoss]]] = {}
         """What the cluster says that it has lost, and when it did."""
         self.read_up_to: dict[TopicPartition, int] = {}
         """How far readers of what is committed have got: below, everything is decided."""
@@ -211,7 +211,7 @@ class GroupOracle:
         self._end_of = end_of
         self._standing = standing
         """Who takes itself for the leader of a partition, and what the controller says."""
-        self._registers: dict[Place, Register] = {}
+        self._registers: dict[GroupPartition, Register] = {}
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
         self._notes: deque[Note] = deque(maxlen=NOTES_KEPT)
         self._heirs: dict[str, tuple[str, float]] = {}
@@ -247,7 +247,7 @@ class GroupOracle:
 
     # What losses explain
 
-    def excuse(self, partition: TopicPartition, loss: Loss) -> None:
+    def excuse(self, partition: TopicPartition, loss: RecordedLoss) -> None:
         """Records of it were lost, and the cluster says so."""
         self.note(f"{text(partition)} has lost {loss.first} to {loss.end - 1}", text(partition))
         self.losses.setdefault(partition, []).append((self._now(), loss))
@@ -325,32 +325,36 @@ class GroupOracle:
                     [group, text(partition)],
                 )
 
-    def _register(self, place: Place) -> Register:
+    def _register(self, place: GroupPartition) -> Register:
         found = self._registers.get(place)
         if found is None:
             found = self._registers[place] = Register()
         return found
 
-    def begin_commit(self, place: Place, name: str, offset: int) -> Commit:
+    def begin_commit(self, place: GroupPartition, name: str, offset: int) -> OffsetCommit:
         self.commits += 1
         return self._register(place).begin(name, offset, self._now())
 
-    def committed(self, place: Place, commit: Commit, *, by_marker: bool = False) -> None:
+    def committed(
+        self, place: GroupPartition, commit: OffsetCommit, *, by_marker: bool = False
+    ) -> None:
         """That of a transaction counts when its marker is there, which its client does not hear of."""
         self._note_of(place, f"{commit.offset} is committed ({commit.name})")
         below = inf if by_marker else self._end_of(OFFSETS)
         self._register(place).done(commit, self._now(), below)
 
-    def not_committed(self, place: Place, commit: Commit, why: str) -> None:
+    def not_committed(self, place: GroupPartition, commit: OffsetCommit, why: str) -> None:
         """For good: it was refused."""
         self._note_of(place, f"{commit.name} is refused: {why}")
         self._register(place).refuse(commit, why)
 
-    def _note_of(self, place: Place, what: str) -> None:
+    def _note_of(self, place: GroupPartition, what: str) -> None:
         group, partition = place[0], text(place[1])
         self.note(f"{group}, {partition}: {what}", group, partition)
 
-    def read(self, place: Place, name: str, offset: int, begun: float, by: str = "") -> None:
+    def read(
+        self, place: GroupPartition, name: str, offset: int, begun: float, by: str = ""
+    ) -> None:
         """C4: a committed offset is a register that loses nothing. `by`: the host that said so."""
         self.reads += 1
         end = self._end_of(OFFSETS)

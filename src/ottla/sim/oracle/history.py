@@ -13,7 +13,7 @@ from uuid import UUID
 from ottla.wire.types import TopicPartition
 
 
-class Batch(NamedTuple):
+class ProducedBatch(NamedTuple):
     """A batch as its producer knows it."""
 
     partition: TopicPartition
@@ -24,7 +24,7 @@ class Batch(NamedTuple):
 
 
 class Ack(NamedTuple):
-    batch: Batch
+    batch: ProducedBatch
     base_offset: int
     at: float
     epoch: int
@@ -41,7 +41,7 @@ class Read(NamedTuple):
 class Refusal(NamedTuple):
     """A broker took a batch for one that is out of turn."""
 
-    batch: Batch
+    batch: ProducedBatch
     by: int
     asked_at: float
 
@@ -60,9 +60,9 @@ class History:
     """What the clients know."""
 
     acknowledged: list[Ack] = field(default_factory=list)
-    unknown: list[Batch] = field(default_factory=list)
+    unknown: list[ProducedBatch] = field(default_factory=list)
     """Given up without an answer, or with one that leaves it open."""
-    refused: list[Batch] = field(default_factory=list)
+    refused: list[ProducedBatch] = field(default_factory=list)
     """The broker said that it was not, and will not be, written."""
     read: dict[TopicPartition, dict[int, Read]] = field(default_factory=dict)
     anomalies: list[Anomaly] = field(default_factory=list)
@@ -83,7 +83,7 @@ class History:
         self.born[partition] = now
         self.read.pop(partition, None)
 
-    def is_of_now(self, batch: Batch) -> bool:
+    def is_of_now(self, batch: ProducedBatch) -> bool:
         return batch.begun_at >= self.born.get(batch.partition, 0.0)
 
 

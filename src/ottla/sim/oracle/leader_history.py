@@ -16,17 +16,17 @@ from ottla.sim.oracle.history import Refusal
 from ottla.wire.types import TopicPartition
 
 
-class Term(NamedTuple):
+class LeaderTerm(NamedTuple):
     since: float
     leader: int
     may_lack: bool
     """Records that were committed, as the controller says itself."""
 
 
-class Leaders:
+class LeaderHistory:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._terms: dict[TopicPartition, list[Term]] = {}
+        self._terms: dict[TopicPartition, list[LeaderTerm]] = {}
         """Where nobody leads nobody writes: that is no term."""
 
     def decided(self, _: int, __: MetadataImage, after: MetadataImage, delta: Delta) -> None:
@@ -40,7 +40,7 @@ class Leaders:
             if decided.leader != NO_LEADER and (
                 not terms or terms[-1].leader != decided.leader or may_lack
             ):
-                terms.append(Term(self._now(), decided.leader, may_lack))
+                terms.append(LeaderTerm(self._now(), decided.leader, may_lack))
 
     def had_successor(self, refusal: Refusal) -> bool:
         """Whether another had been elected when this broker was asked. Before that, it had all that the producer

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ottla.log.log import Log
 from ottla.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, Batch, read_batch
 from ottla.sim.engine.disk import SimDisk
+from ottla.sim.oracle.rules import RULES
 from ottla.wire.types import TopicPartition
 
 NOTES_KEPT = 24
@@ -23,7 +24,7 @@ EMPTY = b""
 
 
 class Violation(Exception):
-    """Something that must always hold does not."""
+    """An invariant is broken: which rule, where (node, partition, time), what was found, the last seen there."""
 
     def __init__(self, rule: str, where: str, what: str, history: list[str]) -> None:
         super().__init__(rule, where, what)
@@ -34,12 +35,14 @@ class Violation(Exception):
 
     def __str__(self) -> str:
         lines = [f"{self.rule} {self.where}: {self.what}"]
+        if self.rule in RULES:
+            lines.append(f"expected: {RULES[self.rule].says}")
         if self.history:
             lines += ["last seen there:", *(f"  {line}" for line in self.history)]
         return "\n".join(lines)
 
 
-class Seen(NamedTuple):
+class SeenBatch(NamedTuple):
     """One batch of a log."""
 
     base: int
@@ -55,13 +58,13 @@ class Seen(NamedTuple):
     sequence: int = NO_SEQUENCE
 
 
-class Copy:
+class LogCopy:
     """What a log holds, or held when its disk was last seen."""
 
     def __init__(self, start: int = 0, base_hash: bytes = EMPTY) -> None:
         self.start = start
         self._base_hash = base_hash
-        self.batches: list[Seen] = []
+        self.batches: list[SeenBatch] = []
         self.epochs: list[tuple[int, int]] = []
         """(epoch, first offset), as the batches tell."""
         self._ends: list[int] = []
@@ -84,7 +87,7 @@ class Copy:
         at = bisect_right(self._ends, offset)
         return self._ends[at - 1] if at else self.start
 
-    def agreed(self, other: Copy) -> int:
+    def agreed(self, other: LogCopy) -> int:
         """The end of the last batch of this one up to which both are the same."""
         agreed = self.floor(other.end)
         start = max(self.start, other.start)
@@ -92,14 +95,14 @@ class Copy:
             agreed = self.floor(agreed - 1)
         return agreed
 
-    def add(self, batch: Seen) -> None:
+    def add(self, batch: SeenBatch) -> None:
         assert batch.base >= self.end
         if not self.epochs or batch.epoch > self.epochs[-1][0]:
             self.epochs.append((batch.epoch, batch.base))
         self.batches.append(batch)
         self._ends.append(batch.end)
 
-    def cut(self, offset: int) -> list[Seen]:
+    def cut(self, offset: int) -> list[SeenBatch]:
         """Forget what ends above `offset`; what that was."""
         keep = bisect_right(self._ends, offset)
         gone = self.batches[keep:]
@@ -113,10 +116,10 @@ class Copy:
         at = max(0, bisect_right(self.epochs, start, key=lambda entry: entry[1]) - 1)
         return [(epoch, max(first, start)) for epoch, first in self.epochs[at:] if start < self.end]
 
-    def after(self, offset: int) -> list[Seen]:
+    def after(self, offset: int) -> list[SeenBatch]:
         return self.batches[bisect_right(self._ends, offset) :]
 
-    def cut_like(self, disk: SimDisk, log: Log) -> list[Seen]:
+    def cut_like(self, disk: SimDisk, log: Log) -> list[SeenBatch]:
         """Forget what the log has lost at its end; what that was."""
         gone = self.cut(log.log_end) if log.log_end < self.end else []
         first = log.segment_bases[0]
@@ -141,7 +144,7 @@ class Copy:
             before = self.batches[-1].hash if self.batches else base_hash
             self.add(batch._replace(hash=_hash(before, content(disk, log, batch))))
 
-    def missing(self, before: Copy, disk: SimDisk, log: Log) -> list[Seen]:
+    def missing(self, before: LogCopy, disk: SimDisk, log: Log) -> list[SeenBatch]:
         """Batches of `before`, from where this begins, that are not here as they were. Each is compared on its
         own: the hashes of the two may rest on different ones below."""
         places = {batch.end: batch for batch in self.batches}
@@ -155,7 +158,7 @@ class Copy:
             below = batch.hash
         return missing
 
-    def _still_there(self, disk: SimDisk, log: Log, last: Seen) -> bool:
+    def _still_there(self, disk: SimDisk, log: Log, last: SeenBatch) -> bool:
         """Cut and written anew within one event, a log may be as long as before and another."""
         if last.segment not in log.segment_bases:
             return last.end <= log.log_start
@@ -166,7 +169,7 @@ class Copy:
         before = self.batches[-2].hash if len(self.batches) > 1 else self._base_hash
         return _hash(before, batch) == last.hash
 
-    def _next(self, disk: SimDisk, log: Log) -> Seen:
+    def _next(self, disk: SimDisk, log: Log) -> SeenBatch:
         if self.batches:
             segment, position = self.batches[-1].segment, self.batches[-1].position
             position += self.batches[-1].size
@@ -183,11 +186,11 @@ class Copy:
         batch = read_batch(content, position)
         data = bytes(content[position : position + batch.size])
         before = self.batches[-1].hash if self.batches else self._base_hash
-        return _seen(batch, _hash(before, data), segment, position)
+        return _seen_batch(batch, _hash(before, data), segment, position)
 
 
-def _seen(batch: Batch, hash: bytes, segment: int, position: int) -> Seen:
-    return Seen(
+def _seen_batch(batch: Batch, hash: bytes, segment: int, position: int) -> SeenBatch:
+    return SeenBatch(
         batch.base_offset,
         batch.next_offset,
         batch.leader_epoch,
@@ -208,17 +211,17 @@ def _file(log: Log, segment: int) -> str:
     return f"{log.path}/{segment:020d}.log"
 
 
-def is_flushed(disk: SimDisk, log: Log, batch: Seen) -> bool:
+def is_flushed(disk: SimDisk, log: Log, batch: SeenBatch) -> bool:
     begin = batch.position
     return disk.has_flushed(_file(log, batch.segment), begin, begin + batch.size)
 
 
-def content(disk: SimDisk, log: Log, batch: Seen) -> bytes:
+def content(disk: SimDisk, log: Log, batch: SeenBatch) -> bytes:
     file = disk.peek(_file(log, batch.segment))
     return bytes(file[batch.position : batch.position + batch.size])
 
 
-class Loss(NamedTuple):
+class RecordedLoss(NamedTuple):
     """Records that may be gone, where the cluster said so itself."""
 
     first: int
@@ -235,9 +238,9 @@ class Ledger:
     ) -> None:
         """Whatever happens to the partition is `tell`'s to hear."""
         self.partition = partition
-        self.copy = Copy()
+        self.copy = LogCopy()
         self._tell = tell
-        self.losses: list[Loss] = []
+        self.losses: list[RecordedLoss] = []
         self.loss_epoch = -1
         """Leaders of earlier epochs may remember what was lost."""
         self.recovered_in = -1
@@ -269,7 +272,7 @@ class Ledger:
         topic, partition = self.partition
         return Violation(rule, f"{who}, {topic}-{partition}, at {now:.6f}", what, self.notes)
 
-    def commit(self, copy: Copy, offset: int) -> str | None:
+    def commit(self, copy: LogCopy, offset: int) -> str | None:
         """A replica takes everything below `offset` for committed. Why it cannot be, if it cannot."""
         offset = copy.floor(offset)
         if offset == copy.start != self.copy.floor(offset) and offset <= self.end:
@@ -288,10 +291,10 @@ class Ledger:
             self.copy.add(batch)
         return None
 
-    def holds_all(self, copy: Copy) -> bool:
+    def holds_all(self, copy: LogCopy) -> bool:
         return copy.hash_at(self.end) == self.copy.hash_at(self.end)
 
-    def lose_from(self, offset: int, epoch: int, leader: Copy) -> None:
+    def lose_from(self, offset: int, epoch: int, leader: LogCopy) -> None:
         """A leader begins that need not have everything. Where it was elected without regard to who has what, also
         what others commit from here on, in former epochs, is lost."""
         end = self.end
@@ -302,10 +305,10 @@ class Ledger:
             gone = [batch for batch in self.copy.batches if batch.epoch > newest] + gone
         if leader.start > self.end or leader.end < self.copy.start:
             # Nothing that was committed, and has not expired, is left: it goes on from there.
-            self.copy = Copy(leader.start, leader.hash_at(leader.start) or EMPTY)
+            self.copy = LogCopy(leader.start, leader.hash_at(leader.start) or EMPTY)
         if gone or leader.end < end or epoch == self.unclean_in:
             first = gone[0].base if gone else min(leader.end, end)
-            self.losses.append(Loss(first, end, epoch))
+            self.losses.append(RecordedLoss(first, end, epoch))
             self.loss_epoch = epoch
 
     def excuses(self, offset: int, epoch: int) -> bool:

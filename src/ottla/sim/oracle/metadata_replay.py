@@ -20,7 +20,7 @@ MIN_ISR = "min.insync.replicas"
 
 
 @dataclass(frozen=True)
-class Broker:
+class ReplayedBroker:
     epoch: int
     incarnation: UUID
     directories: tuple[UUID, ...]
@@ -29,7 +29,7 @@ class Broker:
 
 
 @dataclass(frozen=True)
-class Decision:
+class ReplayedPartition:
     """About a partition."""
 
     replicas: tuple[int, ...]
@@ -53,11 +53,11 @@ class Touched:
     configs: dict[tuple[int, str], None] = field(default_factory=dict)
 
 
-class Replay:
+class MetadataReplay:
     def __init__(self) -> None:
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, ReplayedBroker] = {}
         self.names: dict[UUID, str] = {}
-        self.partitions: dict[tuple[UUID, int], Decision] = {}
+        self.partitions: dict[tuple[UUID, int], ReplayedPartition] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
@@ -98,7 +98,7 @@ class Replay:
                 )
                 touched.partitions[key] = None
             case r.RegisterBrokerRecord():
-                self.brokers[record.broker_id] = Broker(
+                self.brokers[record.broker_id] = ReplayedBroker(
                     record.broker_epoch,
                     record.incarnation_id,
                     record.log_dirs,
@@ -187,7 +187,7 @@ class Replay:
                         f"{self.names[key[0]]}-{key[1]} {self.partitions[key]}: {wrong}"
                     )
 
-    def _wrong(self, topic: str, decided: Decision, with_elr: bool) -> Iterator[str]:
+    def _wrong(self, topic: str, decided: ReplayedPartition, with_elr: bool) -> Iterator[str]:
         isr, elr, replicas = set(decided.isr), set(decided.elr), set(decided.replicas)
         if decided.leader >= 0 and decided.leader not in isr:
             yield "its leader is not in sync (M8)"
@@ -227,8 +227,8 @@ class Replay:
             yield f"changed are {touched}, not {delta}"
 
 
-def _decided(record: r.PartitionRecord) -> Decision:
-    return Decision(
+def _decided(record: r.PartitionRecord) -> ReplayedPartition:
+    return ReplayedPartition(
         record.replicas,
         record.adding_replicas,
         record.removing_replicas,
@@ -242,14 +242,14 @@ def _decided(record: r.PartitionRecord) -> Decision:
     )
 
 
-def _changed(was: Decision, record: r.PartitionChangeRecord) -> Decision:
+def _changed(was: ReplayedPartition, record: r.PartitionChangeRecord) -> ReplayedPartition:
     """What the record does not name stays. Whoever is named leader begins an epoch, also nobody."""
 
     def named(now: tuple[int, ...] | None, before: tuple[int, ...]) -> tuple[int, ...]:
         return before if now is None else now
 
     elects = record.leader != r.LEADER_UNCHANGED
-    return Decision(
+    return ReplayedPartition(
         named(record.replicas, was.replicas),
         named(record.adding_replicas, was.adding),
         named(record.removing_replicas, was.removing),
@@ -263,22 +263,22 @@ def _changed(was: Decision, record: r.PartitionChangeRecord) -> Decision:
     )
 
 
-def _broker(image: MetadataImage, id: int) -> Broker | None:
+def _broker(image: MetadataImage, id: int) -> ReplayedBroker | None:
     told = image.brokers.get(id)
     if told is None:
         return None
     leaving = told.in_controlled_shutdown
-    return Broker(told.epoch, told.incarnation, told.directories, told.fenced, leaving)
+    return ReplayedBroker(told.epoch, told.incarnation, told.directories, told.fenced, leaving)
 
 
-def _decision(image: MetadataImage, key: tuple[UUID, int]) -> Decision | None:
+def _decision(image: MetadataImage, key: tuple[UUID, int]) -> ReplayedPartition | None:
     topic = image.topics_by_id.get(key[0])
     if topic is None or image.topics.get(topic.name) is not topic:
         return None
     if key[1] >= len(topic.partitions):
         return None
     told = topic.partitions[key[1]]
-    return Decision(
+    return ReplayedPartition(
         told.replicas,
         told.adding,
         told.removing,

@@ -22,19 +22,19 @@ from ottla.records.batch import read_batch
 from ottla.records.record import records as records_of
 from ottla.sim.cluster.nodes import SimCluster, SimNode
 from ottla.sim.oracle.event_recorder import GrantedVote
-from ottla.sim.oracle.ledger import Copy, Ledger, Violation, content, is_flushed
-from ottla.sim.oracle.metadata_replay import Replay
+from ottla.sim.oracle.ledger import Ledger, LogCopy, Violation, content, is_flushed
+from ottla.sim.oracle.metadata_replay import MetadataReplay
 from ottla.wire.types import TopicPartition
 
 METADATA = TopicPartition(METADATA_TOPIC, 0)
 
 
-class WatchedVoter:
+class VoterLastSeen:
     """One node's part in the quorum, over all its lives."""
 
     def __init__(self, machine: SimNode) -> None:
         self.machine = machine
-        self.copy = Copy()
+        self.copy = LogCopy()
         self.log: Log | None = None
         self.last_log: Log | None = None
         """Also of a process that is gone: its files are where they were."""
@@ -44,7 +44,7 @@ class WatchedVoter:
         """By its own word: it has to keep that."""
         self.proven = 0
         """What its disk has kept of the log as it is: by the platter, not by its word."""
-        self.former: Copy | None = None
+        self.former: LogCopy | None = None
         """What it had flushed and told its leader before its disk was replaced, until it fetches anew."""
         self.has_vote = False
         self.epoch = 0
@@ -65,7 +65,7 @@ class WatchedVoter:
             self.copy.cut(self.flushed)
             self.former = self.copy
         self.last_log = None
-        self.copy, self.flushed, self.epoch, self.has_vote = Copy(), 0, 0, False
+        self.copy, self.flushed, self.epoch, self.has_vote = LogCopy(), 0, 0, False
 
     def has_flushed(self, end: int, hash: bytes | None) -> bool:
         """A leader may count what a newborn's former self had: that one's vote is not given to anybody else."""
@@ -91,12 +91,12 @@ class QuorumChecker:
     def __init__(self, cluster: SimCluster) -> None:
         self.image = MetadataImage()
         """What the committed metadata adds up to."""
-        self.replay = Replay()
+        self.replay = MetadataReplay()
         """The same, read without the product's help."""
         self.ledger = Ledger(METADATA, cluster.world.loop.trace.tell)
         self.on_decisions: list[Callable[[int, MetadataImage, MetadataImage, Delta], None]] = []
         """Called with each committed batch: whose log it was read from, the images before and after."""
-        self.voters = {node.id: WatchedVoter(node) for node in cluster.nodes.values()}
+        self.voters = {node.id: VoterLastSeen(node) for node in cluster.nodes.values()}
         self._cluster = cluster
         self._images = {-1: self.image}
         """By the offsets of their last records. Comparing images costs far less than hashing them."""
@@ -112,7 +112,7 @@ class QuorumChecker:
 
     def look(self, node: int, running: Node) -> None:
         """At a node that did something."""
-        watched = self.voters[node]
+        voter = self.voters[node]
         quorum = running.quorum
         assert quorum is not None
         if quorum.failed is not None:
@@ -121,31 +121,31 @@ class QuorumChecker:
             raise self._fail("M", node, f"left the quorum: {quorum.failed!r}")
         raft = quorum.raft
         journal = raft.journal
-        if watched.log is not journal.log:
-            self._open(watched, journal.log)
-        watched.flushed = journal.log.recovery_point
-        watched.has_vote = raft.has_vote
+        if voter.log is not journal.log:
+            self._open(voter, journal.log)
+        voter.flushed = journal.log.recovery_point
+        voter.has_vote = raft.has_vote
         if raft.has_vote or journal.log_end > journal.log_start:
-            watched.former = None  # it has fetched anew, and is counted by that
+            voter.former = None  # it has fetched anew, and is counted by that
         seen = (raft.state, raft.role, journal.log.log_end, journal.log.high_watermark)
-        if seen != watched.seen:
-            led = RaftRole.LEADER in (raft.role, watched.role)
-            watched.seen, watched.role = seen, raft.role
+        if seen != voter.seen:
+            led = RaftRole.LEADER in (raft.role, voter.role)
+            voter.seen, voter.role = seen, raft.role
             self.ledger.note(
                 self._now(),
                 f"node {node}",
-                f"{raft.role} {_told(raft.state)} HW {journal.high_watermark} LEO {journal.log_end}",
+                f"{raft.role} {_state_text(raft.state)} HW {journal.high_watermark} LEO {journal.log_end}",
             )
             raft.invariants()
-            self._check_state(watched, raft.state, raft.role)
-            self._check_voters(watched, journal)
-            self._log_changed(watched, journal.log)
-            self._check_committed(watched, journal.high_watermark, led)
-        if journal.snapshots.latest != watched.newest_snapshot:
-            self._check_snapshot(watched, journal)
-        if quorum.image is not watched.image:
-            watched.image = quorum.image
-            self._check_image(watched, quorum.image)
+            self._check_state(voter, raft.state, raft.role)
+            self._check_voters(voter, journal)
+            self._log_changed(voter, journal.log)
+            self._check_committed(voter, journal.high_watermark, led)
+        if journal.snapshots.latest != voter.newest_snapshot:
+            self._check_snapshot(voter, journal)
+        if quorum.image is not voter.image:
+            voter.image = quorum.image
+            self._check_image(voter, quorum.image)
 
     def check_vote(self, vote: GrantedVote) -> None:
         """M1: one vote for a node and epoch, as given, whatever became of the voter since."""
@@ -159,12 +159,12 @@ class QuorumChecker:
         if role is RaftRole.LEADER:
             raise self._fail("M5", node, "a leader took over a checkpoint")
 
-    def _check_state(self, watched: WatchedVoter, state: ElectionState, role: RaftRole) -> None:
+    def _check_state(self, voter: VoterLastSeen, state: ElectionState, role: RaftRole) -> None:
         """M1, M2."""
-        node = watched.machine.id
-        if state.epoch < watched.epoch:
-            raise self._fail("M2", node, f"epoch fell from {watched.epoch} to {state.epoch}")
-        watched.epoch = state.epoch
+        node = voter.machine.id
+        if state.epoch < voter.epoch:
+            raise self._fail("M2", node, f"epoch fell from {voter.epoch} to {state.epoch}")
+        voter.epoch = state.epoch
         if role is RaftRole.LEADER:
             other = self._leaders.setdefault(state.epoch, node)
             if other != node:
@@ -172,97 +172,97 @@ class QuorumChecker:
         if state.voted is not None:
             self.check_vote(GrantedVote(node, state.epoch, state.voted.id))
 
-    def _check_voters(self, watched: WatchedVoter, journal: Journal) -> None:
+    def _check_voters(self, voter: VoterLastSeen, journal: Journal) -> None:
         """M7: a set of voters differs from one that was known by a single voter, so that every majority of
         the one shares a node with every majority of the other."""
         ids = journal.voters.ids
-        if ids == watched.voters:
+        if ids == voter.voters:
             return
-        watched.voters = ids
+        voter.voters = ids
         if ids and ids not in self._electorates:
             if self._electorates and not any(
                 len(set(ids) ^ set(known)) == 1 for known in self._electorates
             ):
                 raise self._fail(
                     "M7",
-                    watched.machine.id,
+                    voter.machine.id,
                     f"voters are {ids}, before that they were one of {self._electorates}",
                 )
             self._electorates.append(ids)
 
-    def _open(self, watched: WatchedVoter, log: Log) -> None:
+    def _open(self, voter: VoterLastSeen, log: Log) -> None:
         """M4: what was flushed survives every death."""
-        watched.log = watched.last_log = log
-        may_have_cut, watched.died_midway = watched.died_midway, False
-        if log.log_end < watched.flushed and not (
-            may_have_cut and not self._committed_between(watched, log.log_end, watched.flushed)
+        voter.log = voter.last_log = log
+        may_have_cut, voter.died_midway = voter.died_midway, False
+        if log.log_end < voter.flushed and not (
+            may_have_cut and not self._committed_between(voter, log.log_end, voter.flushed)
         ):
             raise self._fail(
                 "M4",
-                watched.machine.id,
-                f"had flushed up to {watched.flushed}, now ends at {log.log_end}",
+                voter.machine.id,
+                f"had flushed up to {voter.flushed}, now ends at {log.log_end}",
             )
-        watched.copy = self._copy_from(watched, log)
-        watched.proven = watched.copy.start
+        voter.copy = self._copy_from(voter, log)
+        voter.proven = voter.copy.start
 
-    def _committed_between(self, watched: WatchedVoter, first: int, end: int) -> bool:
+    def _committed_between(self, voter: VoterLastSeen, first: int, end: int) -> bool:
         """Whether it had something there that is committed."""
         return any(
             self.ledger.copy.hash_at(batch.end) == batch.hash
-            for batch in watched.copy.after(first)
+            for batch in voter.copy.after(first)
             if batch.end <= end
         )
 
-    def _log_changed(self, watched: WatchedVoter, log: Log) -> None:
+    def _log_changed(self, voter: VoterLastSeen, log: Log) -> None:
         """M3: what is committed is never cut."""
-        start, mine = log.segment_bases[0], watched.copy
+        start, mine = log.segment_bases[0], voter.copy
         if start >= mine.end or (
             start > mine.start and mine.hash_at(start) != self.ledger.copy.hash_at(start)
         ):
             # Begun anew at a checkpoint, perhaps one that ends where the log before it ended (seed 13).
-            watched.copy = self._copy_from(watched, log)
-            watched.proven = start
-        disk = watched.machine.host.disk
-        for batch in watched.copy.cut_like(disk, log):
+            voter.copy = self._copy_from(voter, log)
+            voter.proven = start
+        disk = voter.machine.host.disk
+        for batch in voter.copy.cut_like(disk, log):
             if self.ledger.copy.hash_at(batch.end) == batch.hash:
                 raise self._fail(
                     "M3",
-                    watched.machine.id,
+                    voter.machine.id,
                     f"cut {batch.base}/{batch.epoch}, which is committed",
                 )
-            watched.proven = min(watched.proven, batch.base)
-        watched.copy.follow(disk, log)
+            voter.proven = min(voter.proven, batch.base)
+        voter.copy.follow(disk, log)
 
-    def _copy_from(self, watched: WatchedVoter, log: Log) -> Copy:
+    def _copy_from(self, voter: VoterLastSeen, log: Log) -> LogCopy:
         start = log.segment_bases[0]
         known = self.ledger.copy.hash_at(start)
         if known is None:
             what = f"its log begins at {start}, which is not committed"
-            raise self._fail("M5", watched.machine.id, what)
-        return Copy(start, known)
+            raise self._fail("M5", voter.machine.id, what)
+        return LogCopy(start, known)
 
-    def _check_snapshot(self, watched: WatchedVoter, journal: Journal) -> None:
+    def _check_snapshot(self, voter: VoterLastSeen, journal: Journal) -> None:
         """M5: the log begins nowhere above a checkpoint, and a checkpoint is what the log up to it adds up
         to."""
-        node, id = watched.machine.id, journal.snapshots.latest
-        watched.newest_snapshot = id
+        node, id = voter.machine.id, journal.snapshots.latest
+        voter.newest_snapshot = id
         if id is None or id == BOOTSTRAP:
             return
         if journal.log_start > id.end_offset:
             raise self._fail("M5", node, f"begins at {journal.log_start}, its checkpoint is {id}")
-        data = bytes(watched.machine.host.disk.peek(journal.snapshots.path(id)))
+        data = bytes(voter.machine.host.disk.peek(journal.snapshots.path(id)))
         records = read_snapshot(data, str(id)).records
         image, _ = MetadataImage().apply(records, id.end_offset - 1, id.epoch)
         if image != self._images.get(image.offset):
             raise self._fail("M5", node, f"its checkpoint {id} is not what the log says")
 
-    def _check_committed(self, watched: WatchedVoter, high_watermark: int, led: bool) -> None:
+    def _check_committed(self, voter: VoterLastSeen, high_watermark: int, led: bool) -> None:
         """M3, M4."""
-        node = watched.machine.id
+        node = voter.machine.id
         before = self.ledger.end
-        if high_watermark <= watched.copy.start:
+        if high_watermark <= voter.copy.start:
             return
-        problem = self.ledger.commit(watched.copy, high_watermark)
+        problem = self.ledger.commit(voter.copy, high_watermark)
         if problem is not None:
             raise self._fail("M3", node, f"HW {high_watermark}, but {problem}")
         if self.ledger.end == before:
@@ -276,20 +276,20 @@ class QuorumChecker:
         if not led:
             raise self._fail("M4", node, f"{end} is committed and its leader is unaware")
         last = self.ledger.copy.batches[-1]
-        if watched.role is RaftRole.LEADER and last.epoch != watched.epoch:
+        if voter.role is RaftRole.LEADER and last.epoch != voter.epoch:
             raise self._fail(
                 "M4",
                 node,
-                f"{last.base} of epoch {last.epoch} is committed by the leader of {watched.epoch}",
+                f"{last.base} of epoch {last.epoch} is committed by the leader of {voter.epoch}",
             )
-        self._apply(watched, before)
+        self._apply(voter, before)
 
-    def _apply(self, watched: WatchedVoter, from_offset: int) -> None:
+    def _apply(self, voter: VoterLastSeen, from_offset: int) -> None:
         """What the log adds up to, one batch after the other."""
-        log = watched.log
+        log = voter.log
         assert log is not None
-        disk = watched.machine.host.disk
-        for seen in watched.copy.after(from_offset):
+        disk = voter.machine.host.disk
+        for seen in voter.copy.after(from_offset):
             if seen.end > self.ledger.end:
                 break
             data = content(disk, log, seen)
@@ -299,14 +299,14 @@ class QuorumChecker:
                 records = [decode(r.value or b"") for r in records_of(data, batch)]
             before = self.image
             self.image, delta = before.apply(records, seen.end - 1, seen.epoch)
-            self._check_reading(watched, records, delta)
+            self._check_reading(voter, records, delta)
             self._images[self.image.offset] = self.image
             for callback in self.on_decisions:
-                callback(watched.machine.id, before, self.image, delta)
+                callback(voter.machine.id, before, self.image, delta)
 
-    def _check_reading(self, watched: WatchedVoter, records: list[Record], delta: Delta) -> None:
+    def _check_reading(self, voter: VoterLastSeen, records: list[Record], delta: Delta) -> None:
         """M6: the product's image says what the records say. M8, M9: and that is sound."""
-        node = watched.machine.id
+        node = voter.machine.id
         try:
             touched = self.replay.apply(records)
             for difference in self.replay.differences(self.image, delta, touched):
@@ -316,13 +316,13 @@ class QuorumChecker:
         except AssertionError as error:
             raise self._fail("M8", node, str(error)) from error
 
-    def _check_image(self, watched: WatchedVoter, image: MetadataImage) -> None:
+    def _check_image(self, voter: VoterLastSeen, image: MetadataImage) -> None:
         """M6: what a node made of the log up to an offset is what anybody makes of it."""
         if image != self._images.get(image.offset):
-            raise self._fail("M6", watched.machine.id, f"its image at {image.offset} is another")
+            raise self._fail("M6", voter.machine.id, f"its image at {image.offset} is another")
 
 
-def _told(state: ElectionState) -> str:
+def _state_text(state: ElectionState) -> str:
     voted = "" if state.voted is None else f" voted for {state.voted.id}"
     return (
         f"epoch {state.epoch} leader {state.leader}{voted}{' newborn' if state.is_newborn else ''}"

@@ -8,14 +8,14 @@ from ottla.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, Batch, read_batch
 from ottla.records.record import records as records_of
 from ottla.sim.clients.workload import Workload
 from ottla.sim.cluster.nodes import SimCluster, SimNode
+from ottla.sim.oracle.evidence import Evidence
 from ottla.sim.oracle.history import TABLE, History
 from ottla.sim.oracle.ledger import Ledger, Violation, content
-from ottla.sim.oracle.replica_checker import Checkers
 from ottla.wire.types import TopicPartition
 
 
 def unsettled(
-    cluster: SimCluster, checkers: Checkers, workload: Workload, absent: SimNode | None = None
+    cluster: SimCluster, evidence: Evidence, workload: Workload, absent: SimNode | None = None
 ) -> list[str]:
     """Why the cluster is not at rest yet; or, if one of them is gone for good, all others."""
     present = {id: node for id, node in cluster.nodes.items() if node is not absent}
@@ -29,12 +29,12 @@ def unsettled(
     if len({quorum.image.offset for quorum in quorums}) > 1:
         left.append(f"metadata up to {[quorum.image.offset for quorum in quorums]}")
     too_few = set()
-    for topic in checkers.image.topics.values():
+    for topic in evidence.image.topics.values():
         for number, decided in enumerate(topic.partitions):
             key = TopicPartition(topic.name, number)
             replicas = [id for id in decided.replicas if id in present]
             if set(decided.isr) != set(replicas) or decided.leader < 0:
-                left.append(f"{topic.name}-{number}: {checkers.describe(key)}")
+                left.append(f"{topic.name}-{number}: {evidence.describe(key)}")
                 continue
             if topic.name == TABLE:
                 continue  # it has a judge of its own
@@ -46,9 +46,9 @@ def unsettled(
                 elif absent is not None and partition.is_under_min_isr:
                     too_few.add(key)
                 elif not (
-                    partition.log.high_watermark == partition.log.log_end == checkers.end_of(key)
+                    partition.log.high_watermark == partition.log.log_end == evidence.end_of(key)
                 ):
-                    left.append(f"node {id}, committed {checkers.end_of(key)}: {partition!r}")
+                    left.append(f"node {id}, committed {evidence.end_of(key)}: {partition!r}")
     left += [
         f"no batch of {producer.name} was acknowledged since then"
         for producer in workload.producers
@@ -56,25 +56,25 @@ def unsettled(
     ]
     left += [
         f"nobody leads {key.topic}-{key.partition}, and node {id} might: it {why}"
-        for key, heirs in checkers.leaderless().items()
+        for key, heirs in evidence.leaderless().items()
         for id, why in heirs.items()
     ]
     left += [
         f"{consumer.name} has read up to {consumer.position} of {consumer.partition}"
         for consumer in workload.consumers
         # Below the minimum a new leader's high watermark stands, perhaps short of what is committed.
-        if consumer.position < checkers.end_of(consumer.partition)
+        if consumer.position < evidence.end_of(consumer.partition)
         and consumer.partition not in too_few
     ]
     return left
 
 
-def check_end(cluster: SimCluster, checkers: Checkers, history: History) -> None:
+def check_end(cluster: SimCluster, evidence: Evidence, history: History) -> None:
     """The logs are equal, and hold what the clients were told. Violation if not."""
-    for key, ledger in sorted(checkers.ledgers.items()):
+    for key, ledger in sorted(evidence.ledgers.items()):
         if key.topic == TABLE:
             continue
-        start, values = _values(cluster, checkers, key, history)
+        start, values = _values(cluster, evidence, key, history)
         _check_clients(key, start, values, history, ledger)
 
 
@@ -83,17 +83,17 @@ def _fail(rule: str, key: TopicPartition, what: str) -> Violation:
 
 
 def _values(
-    cluster: SimCluster, checkers: Checkers, key: TopicPartition, history: History
+    cluster: SimCluster, evidence: Evidence, key: TopicPartition, history: History
 ) -> tuple[int, dict[int, bytes]]:
     """The first offset that has not expired, and offset → value from there on, the same on every replica.
     C1 on the way: sequences without gap or repetition."""
     start, values = -1, dict[int, bytes]()
-    topic = checkers.image.topics[key.topic]
-    ledger = checkers.ledgers[key]
+    topic = evidence.image.topics[key.topic]
+    ledger = evidence.ledgers[key]
     for id in topic.partitions[key.partition].replicas:
         node = cluster.nodes[id]
         assert node.node is not None and node.node.broker is not None
-        copy, log = checkers.copy_of(id, key), node.node.broker.replicas.partitions[key].log
+        copy, log = evidence.copy_of(id, key), node.node.broker.replicas.partitions[key].log
         if not ledger.holds_all(copy) or copy.end != ledger.end:
             raise _fail("D2", key, f"node {id} differs from what is committed")
         if start >= 0 or node.host.disk.may_be_wrong(log.path):

@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.sim.faults.nemesis import SHORT
+from ottla.sim.faults.registry import Rate, kinds
 
 if TYPE_CHECKING:
-    from ottla.sim.run.scenario import Options
+    from ottla.sim.run.options import RunOptions
 
 RATE = 0.25
 """Of the seeds without groups, that have one of these profiles."""
@@ -27,7 +27,7 @@ NAMES = (BROAD, GROUPS, TABLE, AMBUSH, TUG, MANY_PARTITIONS)
 NEVER = str(2**63 - 1)
 
 
-def _ambush(options: Options, chance: random.Random) -> None:
+def _ambush(options: RunOptions, chance: random.Random) -> None:
     """A machine loses its power, and unflushed records with it, just when it is to join an ISR, and is back before
     anybody who decides about that has heard of it."""
     options.topics = [("t0", chance.choice((1, 2)), 3, chance.choice((1, 2)))]
@@ -45,11 +45,11 @@ def _ambush(options: Options, chance: random.Random) -> None:
     options.rounds_per_s = chance.choice((2.0, 6.0))
     options.faults.every_s = 1.5
     # Hardly anything else: who is to be in sync again at once must be able to.
-    options.faults.weights = {chance.choice(SHORT): 1}
+    options.faults.weights = {chance.choice(kinds(Rate.MOST_RUNS)): 1}
     options.faults.favour("ambush")
 
 
-def _tug(options: Options, chance: random.Random) -> None:
+def _tug(options: RunOptions, chance: random.Random) -> None:
     """Two replicas that do not hear of each other lead in turn, and write: logs part in several short epochs, and
     producers try again at leaders that have cut what they wrote."""
     factor = 3 if options.nodes == 3 else chance.choice((2, 3))
@@ -68,7 +68,7 @@ def _tug(options: Options, chance: random.Random) -> None:
     options.faults.favour("tug")
 
 
-def _many_partitions(options: Options, chance: random.Random) -> None:
+def _many_partitions(options: RunOptions, chance: random.Random) -> None:
     """A fetch session has many partitions, of which few have news at a time."""
     options.topics = [("t0", chance.choice((6, 8)), 3, 2)]
     options.producers, options.consumers, options.careless = 1, 0, 0
@@ -76,14 +76,14 @@ def _many_partitions(options: Options, chance: random.Random) -> None:
     options.settings["max.incremental.fetch.session.cache.slots"] = "1000"
 
 
-PROFILES: Mapping[str, Callable[[Options, random.Random], None]] = {
+PROFILES: Mapping[str, Callable[[RunOptions, random.Random], None]] = {
     AMBUSH: _ambush,
     TUG: _tug,
     MANY_PARTITIONS: _many_partitions,
 }
 
 
-def shape(options: Options) -> bool:
+def shape(options: RunOptions) -> bool:
     """Whether this seed has a profile; its options are made to fit."""
     chance = random.Random(f"{options.seed}/profile")
     if chance.random() >= RATE:

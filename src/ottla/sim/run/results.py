@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ottla.sim.faults.nemesis import KINDS
+from ottla.sim.faults.registry import FAULTS
 from ottla.sim.oracle.coverage import RARE
-from ottla.sim.run.scenario import Outcome, Verdict
+from ottla.sim.run.outcome import RunOutcome, Verdict
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
-def line_of(outcome: Outcome) -> str:
+def line_of(outcome: RunOutcome) -> str:
     """A line, with its end."""
     content = {
         "seed": outcome.seed,
@@ -114,7 +114,7 @@ class Results:
         yield ""
         yield "| fault | times | in seeds |"
         yield "|---|---:|---:|"
-        for kind in KINDS:
+        for kind in FAULTS:
             yield f"| {kind} | {self.faults[kind]:,} | {self.met_by[kind]:,} |"
         yield ""
         yield "| rare state | times | in seeds |"

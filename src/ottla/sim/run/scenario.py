@@ -1,35 +1,32 @@
-"""One run of the simulator: a cluster, its clients and a nemesis, drawn from a seed, from birth to verdict.
+"""One run of the simulator, from the start of its cluster to the verdict.
 
-Three parts: the cluster comes up in peace; faults and load for a while, everything checked after every event
-(safety); then everything is healed, and the cluster must come to rest within bounded virtual time (liveness).
-At rest the logs are held against what the clients were told.
+It has three parts. The cluster starts without faults. Then there are faults and load for a while, and everything is
+checked after every event (safety). Then everything is healed, and the cluster must come to rest within bounded virtual
+time (liveness); at rest the logs are compared with what the clients were answered.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-import random
 import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
 
 from ottla.broker.cluster.lifecycle import RegistrationRefused
 from ottla.log.errors import LogDirError, WrongDirectory
 from ottla.sim.clients import compacted_table
 from ottla.sim.clients.connections import create_topic
-from ottla.sim.clients.group_workload import TARGET, GroupPlan, GroupWorkload
-from ottla.sim.clients.hostile import Vandal, VandalPlan
+from ottla.sim.clients.group_workload import TARGET, GroupWorkload
+from ottla.sim.clients.hostile import HostileClient
 from ottla.sim.clients.operator import UNCLEAN, Operator
 from ottla.sim.clients.workload import Workload
 from ottla.sim.cluster.nodes import SimCluster, SimNode
 from ottla.sim.engine.loop import Deadlock, Livelock, collector_at_rest
 from ottla.sim.engine.world import World
-from ottla.sim.faults.fault import CLIENTS
-from ottla.sim.faults.nemesis import Absence, FaultPlan, Nemesis
+from ottla.sim.faults.context import CLIENTS
+from ottla.sim.faults.nemesis import Nemesis
 from ottla.sim.oracle.coverage import counted, mark
 from ottla.sim.oracle.coverage_quorum import mark_quorum
 from ottla.sim.oracle.coverage_storage import storage_coverage
@@ -38,270 +35,21 @@ from ottla.sim.oracle.group_oracle import Transaction
 from ottla.sim.oracle.history import TABLE
 from ottla.sim.oracle.ledger import Violation
 from ottla.sim.oracle.observers import observed
-from ottla.sim.oracle.replica_checker import Checkers
+from ottla.sim.oracle.safety_checker import SafetyChecker
 from ottla.sim.oracle.swallowed import heard
-from ottla.sim.run import profiles
 from ottla.sim.run.final_checks import check_end, unsettled
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import RunOutcome, Verdict
 from ottla.wire.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
-DURABLE_RATE = 0.15
-"""Of all seeds, in which everything is flushed before it counts."""
-FLUSH_MESSAGES = "log.flush.interval.messages"
-TABLE_RATE = 0.25
-"""Of the seeds without groups, that have a compacted topic."""
-SOURCE_PAUSE_S = 1.0
-"""Between the rounds of producers whose records are processed in transactions."""
-EXPIRING = ("retention", "delete_records", "recreate", "rot", "misdirect")
-"""Faults after which records may be gone, or damaged where they lie."""
-DEEDS_TOLD = 12
-"""Of the nemesis, with a violation of groups and transactions."""
+FAULTS_SHOWN = 12
+"""The last faults that are printed with a violation of groups and transactions."""
 START_S_MAX = 60.0
 SETTLE_S_MAX = 180.0
 OPERATOR_WAITS_S = 30.0
-"""Before they replace disks that are not what was written to them, if the cluster does not come to rest."""
-TROUBLE_S = (60.0, 62.0, 66.0)
-ROUNDS_PER_S = (2.0, 6.0, 15.0)
-"""How often some producer sends what it has, up to five batches. Faults meet states of the protocol, not bytes."""
-
-
-class Verdict(IntEnum):
-    """Also the exit code."""
-
-    PASSED = 0
-    CRASH = 10
-    """An exception that nobody expected."""
-    SAFETY = 20
-    """Something that must never happen did."""
-    LIVENESS = 30
-    """Something that must happen in the end did not."""
-
-
-@dataclass
-class Options:
-    """What a seed decides, apart from what happens when."""
-
-    seed: int
-    nodes: int
-    topics: list[tuple[str, int, int, int]]
-    """(name, partitions, replication factor, min.insync.replicas)"""
-    settings: dict[str, str]
-    topic_settings: dict[str, str]
-    producers: int
-    consumers: int
-    careless: int
-    """Producers whose records may be lost"""
-    rounds_per_s: float
-    """How often some producer of all sends what it has"""
-    pause_s: float
-    """Between the rounds of one producer"""
-    backoff_s: float
-    patience_s: float
-    trouble_s: float
-    faults: FaultPlan
-    has_table: bool = False
-    """Whether there is a compacted topic besides"""
-    forgets_tombstones: bool = False
-    """Whether what was deleted there leaves no trace after a while"""
-    groups: GroupPlan | None = None
-    """Groups and transactions, in some runs"""
-    profile: str = profiles.BROAD
-    """What this run makes likely"""
-    restless: bool = False
-    """Whether careless producers look for the leader before each record"""
-    vandal: VandalPlan | None = None
-    """Somebody who sends garbage, and what others have sent before"""
-    absence: Absence | None = None
-    """Whether the others have to come to rest without one, before it is back"""
-    cold_rate: float = 0.0
-    """How often what is fetched has to come from the disk"""
-
-    @staticmethod
-    def draw(seed: int, trouble_s: float | None = None) -> Options:
-        """What the seed says; `trouble_s` changes how long it is troubled, and nothing else."""
-        options = Options._draw(seed)
-        if trouble_s is not None:
-            options.trouble_s = trouble_s
-        if random.Random(f"{seed}/durable").random() < DURABLE_RATE:
-            options.flush_everything()
-        options.cold_rate = random.Random(f"{seed}/memory").choice((0.0, 0.05, 0.5))
-        return options
-
-    @staticmethod
-    def _draw(seed: int) -> Options:
-        chance, rare = random.Random(f"{seed}/options"), random.Random(f"{seed}/rare")
-        nodes = chance.choice((3, 3, 3, 3, 4, 5))
-        topics = []
-        for number in range(chance.choice((1, 1, 2))):
-            factor = chance.choice((3, 3, 3, 2, nodes))
-            minimum = chance.choice((2, 2, 1)) if factor > 2 else chance.choice((1, 2))
-            topics.append((f"t{number}", chance.choice((1, 2, 3)), factor, minimum))
-        options = Options(
-            seed=seed,
-            nodes=nodes,
-            topics=topics,
-            settings={
-                "broker.session.timeout.ms": chance.choice(("2000", "9000")),
-                "broker.heartbeat.interval.ms": chance.choice(("500", "1000")),
-                "replica.lag.time.max.ms": chance.choice(("1500", "5000", "30000")),
-                "replica.socket.timeout.ms": chance.choice(("2000", "30000")),
-                "request.timeout.ms": chance.choice(("2000", "30000")),
-                "controller.quorum.election.timeout.ms": chance.choice(("200", "1000")),
-                "controller.quorum.fetch.timeout.ms": chance.choice(("500", "2000")),
-                "metadata.log.max.record.bytes.between.snapshots": chance.choice(
-                    ("2000", "20971520")
-                ),
-                "controller.quorum.retry.backoff.ms": chance.choice(("50", "200")),
-                "replica.high.watermark.checkpoint.interval.ms": chance.choice(("1000", "5000")),
-                # Every second: leadership moves while everybody stays in sync.
-                "leader.imbalance.check.interval.seconds": rare.choice(
-                    ("1", chance.choice(("5", "300")))
-                ),
-                "log.retention.check.interval.ms": rare.choice(("700", "3000")),
-                "log.flush.scheduler.interval.ms": chance.choice(("1000", "9223372036854775807")),
-                "max.incremental.fetch.session.cache.slots": chance.choice(("1000", "1000", "2")),
-            },
-            topic_settings={
-                "segment.bytes": chance.choice(("2048", "2048", "16384", "1073741824")),
-                "flush.ms": chance.choice(("1000", "9223372036854775807")),
-                "index.interval.bytes": chance.choice(("256", "4096")),
-                "unclean.leader.election.enable": rare.choice(("false",) * 5 + ("true",)),
-            },
-            producers=chance.choice((1, 1, 2)),
-            consumers=chance.choice((0, 1)),
-            careless=rare.choice((0, 0, 1)),
-            rounds_per_s=0.0,
-            pause_s=0.0,
-            backoff_s=rare.choice((0.1, 0.1, 0.5, 2.0)),
-            patience_s=chance.choice((5.0, 60.0)),
-            trouble_s=chance.choice(TROUBLE_S),
-            faults=FaultPlan.draw(chance),
-            vandal=VandalPlan.draw(seed),
-        )
-        if rare.random() < 0.3:
-            retained = rare.choice(("0", "6000"))
-            options.topic_settings |= {"segment.bytes": "2048", "retention.bytes": retained}
-        if rare.random() < 0.5:
-            options.settings["metadata.max.retention.bytes"] = "4000"
-        if rare.random() < 0.15:
-            # Two replicas that take over from each other whatever they lack.
-            name, count, _, _ = topics[0]
-            topics[0] = name, count, 2, 1
-            options.topic_settings["unclean.leader.election.enable"] = "true"
-        options.rounds_per_s = chance.choice(ROUNDS_PER_S)
-        groups = GroupPlan.draw(seed)
-        if groups is not None:
-            options.add_groups(groups)
-            return options
-        if not profiles.shape(options) and random.Random(f"{seed}/table").random() < TABLE_RATE:
-            options.add_table()
-        partitions = sum(count for _, count, _, _ in options.topics)
-        clients = (options.producers + options.careless) * partitions
-        options.pause_s = round(clients / options.rounds_per_s, 3)
-        if not options.has_table:
-            absence = random.Random(f"{seed}/absence")
-            options.absence = absence.choice((*Absence, *[None] * 4))
-        return options
-
-    @property
-    def is_durable(self) -> bool:
-        return self.settings.get(FLUSH_MESSAGES) == "1"
-
-    def flush_everything(self) -> None:
-        """Before it counts: then all of it outlives a power loss of all machines."""
-        self.settings[FLUSH_MESSAGES] = "1"
-        self.topic_settings["unclean.leader.election.enable"] = "false"
-        self.faults.leave_out("empty_disk", "rot", "misdirect")
-        self.faults.include("outage")
-
-    def add_table(self) -> None:
-        self.profile, self.has_table = profiles.TABLE, True
-        self.settings |= compacted_table.NODE_SETTINGS
-        self.forgets_tombstones = random.Random(f"{self.seed}/tombstones").random() < 0.4
-
-    def add_groups(self, plan: GroupPlan) -> None:
-        """Nothing but what is promised to last: else nobody could tell what groups and transactions lost."""
-        self.profile, self.groups = profiles.GROUPS, plan
-        self.topics = plan.topics
-        self.producers, self.pause_s = 1, SOURCE_PAUSE_S
-        self.settings |= plan.settings
-        self.topic_settings["unclean.leader.election.enable"] = "false"
-        self.topic_settings.pop("retention.bytes", None)
-        self.faults.leave_out(*EXPIRING)
-
-    @property
-    def records_expire(self) -> bool:
-        weights = self.faults.weights
-        return "retention.bytes" in self.topic_settings or any(
-            weights.get(kind) for kind in ("retention", "delete_records")
-        )
-
-    def with_faults(self, only: frozenset[int] | None) -> Options:
-        """The same run with these of its faults, by number; all for None."""
-        return replace(self, faults=replace(self.faults, only=only))
-
-    def is_likely_to_meet(self, what: str) -> bool:
-        """Whether its profile is called so, or it has faults of that kind."""
-        return self.profile == what or bool(self.faults.weights.get(what))
-
-    def lines(self) -> list[str]:
-        topics = " ".join(f"{n}:{p}x{f}/{m}" for n, p, f, m in self.topics)
-        return [
-            f"seed {self.seed}: {self.nodes} nodes, topics {topics}, {self.trouble_s} s of trouble, "
-            f"profile {self.profile}",
-            f"  clients: {self.producers} producers, {self.careless} "
-            f"{'restless ' if self.restless else ''}careless ones and "
-            f"{self.consumers} consumers a partition, pause {self.pause_s} s, "
-            f"backoff {self.backoff_s} s, patience {self.patience_s} s",
-            *([f"  groups: {self.groups.describe()}"] if self.groups is not None else ()),
-            *([f"  vandal: {self.vandal.describe()}"] if self.vandal is not None else ()),
-            f"  faults: {self.faults.describe()}"
-            + (f", one node {self.absence.value} in the end" if self.absence is not None else "")
-            + (
-                f", {self.cold_rate:.0%} of what is fetched not in memory" if self.cold_rate else ""
-            ),
-            f"  settings: {_texts(self.settings)}",
-            f"  topics: {_texts(self.topic_settings)}",
-        ]
-
-
-def _texts(settings: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={value}" for name, value in settings.items())
-
-
-@dataclass
-class Outcome:
-    seed: int
-    verdict: Verdict
-    problem: str
-    """What was wrong; empty if nothing was."""
-    digest: str
-    events: int
-    virtual_s: float
-    cpu_s: float = 0.0
-    """Not part of the run: what it took to simulate it."""
-    acknowledged: int = 0
-    unknown: int = 0
-    read: int = 0
-    losses: int = 0
-    """Stretches of records that the cluster itself recorded as possibly lost."""
-    transactions: int = 0
-    excused: int = 0
-    """Transactions of which such a loss excuses something."""
-    faults: dict[str, int] = field(default_factory=dict)
-    struck: list[int] = field(default_factory=list)
-    """The numbers of those faults, for `FaultPlan.only`."""
-    story: list[str] = field(default_factory=list)
-    """What the nemesis did, and when."""
-    marks: dict[str, int] = field(default_factory=dict)
-    """The rare states that the run met, and how often."""
-    trace: list[str] | None = None
-
-    @property
-    def speed(self) -> float:
-        """Virtual seconds for each second that a processor worked."""
-        return self.virtual_s / max(self.cpu_s, 1e-9)
+"""If the cluster has not come to rest by then, the operator replaces damaged disks."""
 
 
 class _Failed(Exception):
@@ -311,14 +59,14 @@ class _Failed(Exception):
 
 
 def is_expected(failure: BaseException) -> bool:
-    """What a node may leave with: its disk failed, or nobody registered it in time."""
+    """Exceptions with which a node may end: its disk failed, or its registration was refused."""
     return isinstance(failure, WrongDirectory | LogDirError | RegistrationRefused) or (
         isinstance(failure, OSError) and failure.errno in (errno.EIO, errno.ENOSPC)
     )
 
 
 class Scenario:
-    def __init__(self, world: World, options: Options) -> None:
+    def __init__(self, world: World, options: RunOptions) -> None:
         self.world = world
         self.options = options
         self.cluster = SimCluster(world, options.nodes, options.settings)
@@ -326,28 +74,30 @@ class Scenario:
             machine.host.disk.cold_rate = options.cold_rate
         chance = world.loop.random_for("clients")
         self.workload = Workload(world.node(CLIENTS), self.cluster.bootstrap, chance)
-        self.checkers = Checkers(self.cluster, self.workload.history)
-        self.checkers.is_durable = options.is_durable
-        self.checkers.on_loss.append(self.workload.allow_losses)
-        self.checkers.on_deletion.append(self.workload.forget)
+        self.checker = SafetyChecker(self.cluster, self.workload.history)
+        self.evidence = self.checker.evidence
+        self.evidence.is_durable = options.is_durable
+        self.checker.on_loss.append(self.workload.allow_losses)
+        self.checker.on_deletion.append(self.workload.forget)
         self.operator = Operator(world.node(CLIENTS), self.workload.connections("operator"))
         self.nemesis = Nemesis(
             self.cluster,
-            self.checkers,
+            self.evidence,
             self.operator,
             options.faults,
             world.loop.random_for("nemesis"),
         )
+        self.checker.on_proposal.append(self.nemesis.isr_proposed)
         self.nemesis.on_wrong_disk.append(self.workload.expect_wrong_disks)
-        self.table: compacted_table.Table | None = None
+        self.table: compacted_table.CompactedTable | None = None
         if options.has_table:
-            self.table = compacted_table.Table(
+            self.table = compacted_table.CompactedTable(
                 self.cluster,
-                self.checkers.leaders,
+                self.evidence.leaders,
                 world.loop.random_for("table"),
                 forgets_tombstones=options.forgets_tombstones,
             )
-            self.checkers.on_decisions.append(self.table.decided)
+            self.checker.on_decisions.append(self.table.decided)
         self.groups: GroupWorkload | None = None
         if options.groups is not None:
             self.groups = GroupWorkload(
@@ -355,15 +105,15 @@ class Scenario:
                 world.node(CLIENTS),
                 self.workload.connections,
                 world.loop.random_for("groups"),
-                self.checkers.end_of,
-                self.checkers.standing,
+                self.evidence.end_of,
+                self.evidence.standing,
             )
-            self.checkers.on_decisions.append(self.groups.oracle.decided)
-            self.checkers.on_loss.append(self.groups.oracle.excuse)
-        self.vandal: Vandal | None = None
-        if options.vandal is not None:
-            self.vandal = Vandal(
-                options.vandal,
+            self.checker.on_decisions.append(self.groups.oracle.decided)
+            self.checker.on_loss.append(self.groups.oracle.excuse)
+        self.hostile: HostileClient | None = None
+        if options.hostile is not None:
+            self.hostile = HostileClient(
+                options.hostile,
                 world.node(CLIENTS),
                 [node.host.name for node in self.cluster.nodes.values()],
                 world.loop.random_for("vandal"),
@@ -374,12 +124,12 @@ class Scenario:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """What is checked inside of nodes, and overheard between them, for the length of a run."""
+        """For the length of a run: checks inside the coordinators, and requests recorded for the hostile client."""
         with ExitStack() as stack:
             if self.groups is not None:
                 stack.enter_context(watched(self.groups.oracle))
-            if self.vandal is not None:
-                stack.enter_context(self.vandal.listening())
+            if self.hostile is not None:
+                stack.enter_context(self.hostile.listening())
             yield
 
     def _node_left(self, node: SimNode, failure: BaseException | None) -> None:
@@ -390,12 +140,12 @@ class Scenario:
     def run(self) -> None:
         self._begin()
         self.world.script(self.nemesis.run())
-        if self.vandal is not None:
-            self.world.node(CLIENTS).run(self.vandal.run(), name="vandal")
+        if self.hostile is not None:
+            self.world.node(CLIENTS).run(self.hostile.run(), name="vandal")
         self._let_run(self.options.trouble_s)
         absent = self.nemesis.end(self.options.absence)
-        if self.vandal is not None:
-            self.vandal.is_stopping = True
+        if self.hostile is not None:
+            self.hostile.is_stopping = True
         self.workload.stop_producing()
         if self.table is not None:
             self.table.stop_producing()
@@ -406,11 +156,11 @@ class Scenario:
             mark("at rest without one")
             self.nemesis.bring_back(absent)
         self._settle()
-        check_end(self.cluster, self.checkers, self.workload.history)
+        check_end(self.cluster, self.evidence, self.workload.history)
         if self.table is not None:
             self.table.check_end()
         if self.groups is not None:
-            self.groups.check_end(self.checkers)
+            self.groups.check_end(self.evidence)
         self._check_problems()
 
     @property
@@ -424,7 +174,7 @@ class Scenario:
     def _check_problems(self) -> None:
         for violation in self._violations:
             # Both begin with the time.
-            violation.history = sorted([*violation.history, *self.nemesis.story[-DEEDS_TOLD:]])
+            violation.history = sorted([*violation.history, *self.nemesis.log[-FAULTS_SHOWN:]])
             raise violation
         problems = self.failures + self.world.problems()
         if problems:
@@ -477,11 +227,11 @@ class Scenario:
         self._check_problems()
 
     def _unsettled(self, absent: SimNode | None) -> list[str]:
-        left = unsettled(self.cluster, self.checkers, self.workload, absent)
+        left = unsettled(self.cluster, self.evidence, self.workload, absent)
         if self.table is not None and not left:
             left = self.table.unsettled()
         if self.groups is not None and not left:
-            left = self.groups.unsettled(self.cluster, self.checkers)
+            left = self.groups.unsettled(self.cluster, self.evidence)
         return left
 
     def _settle(self, absent: SimNode | None = None) -> None:
@@ -501,9 +251,9 @@ class Scenario:
             if not held and waited_s > OPERATOR_WAITS_S:
                 self.nemesis.replace_a_wrong_disk(at_any_cost=waited_s > 2 * OPERATOR_WAITS_S)
             if not self.operator.is_busy:
-                for partition, heirs in self.checkers.leaderless().items():
-                    if not heirs:
-                        self.checkers.given_up.add(partition)
+                for partition, candidates in self.evidence.leaderless().items():
+                    if not candidates:
+                        self.evidence.given_up.add(partition)
                         self.operator.elect(partition, UNCLEAN)
         self._check_problems()
         if not held:
@@ -517,9 +267,11 @@ class Scenario:
         return ", ".join(repr(node) for node in self.cluster.nodes.values())
 
 
-def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = None) -> Outcome:
+def run_seed(
+    seed: int, *, keep_trace: bool = False, options: RunOptions | None = None
+) -> RunOutcome:
     """The whole run of a seed. Whatever goes wrong is in the outcome."""
-    options = options or Options.draw(seed)
+    options = options or RunOptions.draw(seed)
     verdict, problem = Verdict.PASSED, ""
     cpu_began = time.process_time()
     with collector_at_rest(), World(seed, keep_trace=keep_trace) as world, counted() as marks:
@@ -539,7 +291,7 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
         except Exception:
             verdict, problem = Verdict.CRASH, traceback.format_exc()
         history = scenario.workload.history
-        return Outcome(
+        return RunOutcome(
             seed=seed,
             verdict=verdict,
             problem=problem,
@@ -550,12 +302,12 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
             acknowledged=len(history.acknowledged),
             unknown=len(history.unknown),
             read=history.reads,
-            losses=sum(len(ledger.losses) for ledger in scenario.checkers.ledgers.values()),
+            losses=sum(len(ledger.losses) for ledger in scenario.evidence.ledgers.values()),
             transactions=len(scenario.transactions),
             excused=sum(each.is_excused for each in scenario.transactions),
             faults=dict(sorted(scenario.nemesis.counts.items())),
             struck=scenario.nemesis.struck,
-            story=scenario.nemesis.story,
+            fault_log=scenario.nemesis.log,
             marks=dict(sorted(marks.items())),
             trace=world.loop.trace.lines,
         )

@@ -16,15 +16,17 @@ from hashlib import blake2b
 from multiprocessing import active_children, get_context, parent_process
 from typing import NamedTuple
 
-from ottla.sim.faults.nemesis import KINDS
+from ottla.sim.faults.registry import FAULTS
 from ottla.sim.oracle.coverage import missing
-from ottla.sim.run.scenario import Options, Outcome, Verdict, run_seed
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import RunOutcome, Verdict
+from ottla.sim.run.scenario import run_seed
 
 HASH_SEED = "0"
 """Our own code does not depend on PYTHONHASHSEED; whatever it imports might."""
 
 
-def run(options: Options) -> Outcome:
+def run(options: RunOptions) -> RunOutcome:
     outcome = run_seed(options.seed, options=options)
     gc.collect()
     return outcome
@@ -60,7 +62,7 @@ def workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
             raise
 
 
-RunAll = Callable[[Sequence[Options]], Iterator[Outcome]]
+RunAll = Callable[[Sequence[RunOptions]], Iterator[RunOutcome]]
 """Outcomes in the order of what is run. What nobody waits for any more is left out."""
 
 
@@ -73,7 +75,7 @@ def runner(jobs: int) -> Iterator[RunAll]:
             yield lambda runs: pool.map(run, runs)
 
 
-def outcomes(runs: Sequence[Options], jobs: int) -> Generator[Outcome, None, None]:
+def outcomes(runs: Sequence[RunOptions], jobs: int) -> Generator[RunOutcome, None, None]:
     with runner(jobs) as run_all:
         yield from run_all(runs)
 
@@ -96,10 +98,10 @@ class Tally:
     excused: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     marks: Counter[str] = field(default_factory=Counter)
-    failed: list[Outcome] = field(default_factory=list)
+    failed: list[RunOutcome] = field(default_factory=list)
     _hash: bytes = b""
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RunOutcome) -> None:
         self.count += 1
         self.virtual_s += outcome.virtual_s
         self.cpu_s += outcome.cpu_s
@@ -136,7 +138,7 @@ class Tally:
     @property
     def never_happened(self) -> list[str]:
         """Kinds of faults and rare states that none of the runs met."""
-        return missing(self.marks, self.faults, KINDS)
+        return missing(self.marks, self.faults, FAULTS)
 
     @property
     def digest(self) -> str:
@@ -145,21 +147,21 @@ class Tally:
 
 
 class Minimized(NamedTuple):
-    outcome: Outcome
+    outcome: RunOutcome
     """Of the run with the fewest faults that still fails in the same way."""
     runs: int
 
 
-def symptom(outcome: Outcome) -> tuple[Verdict, str]:
+def symptom(outcome: RunOutcome) -> tuple[Verdict, str]:
     """What makes two failures the same: the verdict, and which invariant broke."""
     rule = outcome.problem.partition(" ")[0] if outcome.verdict is Verdict.SAFETY else ""
     return outcome.verdict, rule
 
 
 def minimize(
-    options: Options,
-    failed: Outcome,
-    tell: Callable[[int, Outcome], None] = lambda tried, smallest: None,
+    options: RunOptions,
+    failed: RunOutcome,
+    tell: Callable[[int, RunOutcome], None] = lambda tried, smallest: None,
     jobs: int = 1,
 ) -> Minimized:
     """Delta debugging over the faults of a failed run: leave out as many as can be left out, in ever smaller

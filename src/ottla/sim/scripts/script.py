@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ottla.sim.engine.world import World
-from ottla.sim.scripts.script_cluster import ScriptError, Stage
+from ottla.sim.scripts.script_cluster import ScriptCluster, ScriptError
 
 RULE = "----"
 QUIET = "quiet"
@@ -57,22 +57,22 @@ def perform(text: str, name: str = "script") -> str:
     """The script with what its commands tell when they are played now. ScriptError if one cannot be."""
     blocks = parse(text)
     with World(SEED) as world:
-        stage = Stage(world)
+        cluster = ScriptCluster(world)
         for block in blocks:
             block.told = []
             for offset, line in enumerate(block.lines):
                 if not line.startswith("#"):
                     try:
-                        block.told += _play(stage, line)
+                        block.told += _play(cluster, line)
                     except Exception as error:
                         where = f"{name}:{block.number + offset}: {line}"
                         raise ScriptError(f"{where}: {error}") from error
     return "\n\n".join(block.render() for block in blocks) + "\n"
 
 
-def _play(stage: Stage, line: str) -> list[str]:
+def _play(cluster: ScriptCluster, line: str) -> list[str]:
     words = line.split()
     quiet = words[0] == QUIET
     command, *arguments = words[1:] if quiet else words
-    told = stage.play(command, arguments)
+    told = cluster.play(command, arguments)
     return [] if quiet else told

@@ -24,7 +24,7 @@ from ottla.replica.partition import Partition, Role, Truncation
 from ottla.sim.cluster.nodes import BROKER_PORT, CONTROLLER_PORT, DATA, SimCluster, SimNode
 from ottla.sim.engine.world import SimHost, World
 from ottla.sim.oracle.history import History
-from ottla.sim.oracle.replica_checker import Checkers
+from ottla.sim.oracle.safety_checker import SafetyChecker
 from ottla.sim.scripts.held_messages import Kind, Message, PostOffice
 from ottla.sim.scripts.rendering import decision_text, fetched_text, ids, log_text, message_text
 from ottla.sim.scripts.transactional_producer import (
@@ -90,7 +90,7 @@ class UnflushedIsLost(random.Random):
         return a
 
 
-class Stage:
+class ScriptCluster:
     def __init__(self, world: World) -> None:
         self.world = world
         world.network.conditions.jitter_s = 0.0
@@ -114,7 +114,7 @@ class Stage:
             signature(known).bind(self, *arguments)
         except TypeError as error:
             raise ScriptError(f"{error}; usage: {usage(command)}") from None
-        if not self._brokers and known is not Stage.cluster:
+        if not self._brokers and known is not ScriptCluster.cluster:
             raise ScriptError(f"there are no brokers yet; first comes: {usage('cluster')}")
         told = known(self, *arguments)
         self.world.run_for(REACTION_S)
@@ -136,7 +136,7 @@ class Stage:
             self.world, _number(brokers) + 1, {**SETTINGS, **_settings(settings)}, controllers=1
         )
         *self._brokers, self._controller = self._cluster.nodes.values()
-        self._checkers = Checkers(self._cluster, History())
+        self._evidence = SafetyChecker(self._cluster, History()).evidence
         for node in self._cluster.nodes.values():
             name = node.host.name
             node.host.runtime = self._office.between(name, node.host.runtime)
@@ -152,7 +152,7 @@ class Stage:
         """`replicas=2,1`: the first is the preferred leader and leads."""
         given = _settings(settings)
         replicas = [int(id) for id in given.pop("replicas").split(",")]
-        self._checkers.allows_unclean_elections = given.get(UNCLEAN_ELECTION) == "true"
+        self._evidence.allows_unclean_elections = given.get(UNCLEAN_ELECTION) == "true"
         wanted = {
             "name": TOPIC.topic,
             "num_partitions": -1,
@@ -206,7 +206,7 @@ class Stage:
     def power(self, *nodes: str) -> list[str]:
         """Power loss: what was not flushed is gone, and nobody is told."""
         for node in map(self._node, nodes):
-            self._checkers.power_lost(node.id)
+            self._evidence.power_lost(node.id)
             node.kill(power_loss=True)
         return []
 
@@ -220,13 +220,13 @@ class Stage:
 
     def erase(self, node: str) -> list[str]:
         """The partition's directory on a machine that is down is gone; its identity stays."""
-        self._checkers.logs_erased(self._node(node).id)
+        self._evidence.logs_erased(self._node(node).id)
         self._node(node).host.disk.remove_tree(LOG)
         return []
 
     def replace_disk(self, node: str) -> list[str]:
         """A machine that is down gets an empty disk for its logs."""
-        self._checkers.logs_erased(self._node(node).id)
+        self._evidence.logs_erased(self._node(node).id)
         self._node(node).host.disk.remove_tree(DATA)
         return []
 
@@ -341,7 +341,7 @@ class Stage:
     def elect(self, kind: str, node: str) -> list[str]:
         """ElectLeaders, asked of that broker: `preferred` or `unclean`."""
         election_type = _one_of(kind, ELECTIONS)
-        self._checkers.allows_unclean_elections |= kind == "unclean"
+        self._evidence.allows_unclean_elections |= kind == "unclean"
         answer = self._ask(
             self._node(node),
             ApiKey.ELECT_LEADERS,
@@ -687,33 +687,33 @@ def _content(host: SimHost) -> bytes:
 
 
 COMMANDS: dict[str, Callable[..., list[str]]] = {
-    "cluster": Stage.cluster,
-    "topic": Stage.topic,
-    "start": Stage.start,
-    "kill": Stage.kill,
-    "power-off": Stage.power,
-    "flush": Stage.flush,
-    "erase-log": Stage.erase,
-    "replace-disk": Stage.replace_disk,
-    "isolate": Stage.isolate,
-    "heal": Stage.heal,
-    "hold": Stage.hold,
-    "release": Stage.release,
-    "send": Stage.send,
-    "answer": Stage.answer,
-    "lose": Stage.lose,
-    "move-leader": Stage.move,
-    "reassign": Stage.reassign,
-    "elect": Stage.elect,
-    "produce": Stage.produce,
-    "consume": Stage.consume,
-    "producer": Stage.producer,
-    "write": Stage.write,
-    "end-txn": Stage.end_transaction,
-    "transactions": Stage.transactions,
-    "end": Stage.end,
-    "state": Stage.state,
-    "epochs": Stage.epochs,
-    "wait": Stage.wait,
-    "expect": Stage.expect,
+    "cluster": ScriptCluster.cluster,
+    "topic": ScriptCluster.topic,
+    "start": ScriptCluster.start,
+    "kill": ScriptCluster.kill,
+    "power-off": ScriptCluster.power,
+    "flush": ScriptCluster.flush,
+    "erase-log": ScriptCluster.erase,
+    "replace-disk": ScriptCluster.replace_disk,
+    "isolate": ScriptCluster.isolate,
+    "heal": ScriptCluster.heal,
+    "hold": ScriptCluster.hold,
+    "release": ScriptCluster.release,
+    "send": ScriptCluster.send,
+    "answer": ScriptCluster.answer,
+    "lose": ScriptCluster.lose,
+    "move-leader": ScriptCluster.move,
+    "reassign": ScriptCluster.reassign,
+    "elect": ScriptCluster.elect,
+    "produce": ScriptCluster.produce,
+    "consume": ScriptCluster.consume,
+    "producer": ScriptCluster.producer,
+    "write": ScriptCluster.write,
+    "end-txn": ScriptCluster.end_transaction,
+    "transactions": ScriptCluster.transactions,
+    "end": ScriptCluster.end,
+    "state": ScriptCluster.state,
+    "epochs": ScriptCluster.epochs,
+    "wait": ScriptCluster.wait,
+    "expect": ScriptCluster.expect,
 }

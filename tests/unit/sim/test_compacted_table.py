@@ -11,25 +11,25 @@ from ottla.log.config import LogConfig
 from ottla.log.log import Log
 from ottla.log.resources import LogResources
 from ottla.records.record import build
-from ottla.sim.clients.compacted_table import PARTITION, Loss, Table
-from ottla.sim.clients.workload import is_tombstone, record_of
+from ottla.sim.clients.compacted_table import PARTITION, CompactedTable, TableLoss
+from ottla.sim.clients.record_content import is_tombstone, record_of
 from ottla.sim.engine.disk import SimDisk
-from ottla.sim.oracle.history import Ack, Batch
-from ottla.sim.oracle.leader_history import Leaders
+from ottla.sim.oracle.history import Ack, ProducedBatch
+from ottla.sim.oracle.leader_history import LeaderHistory
 from ottla.sim.oracle.ledger import Violation
 
 LOSS_AT = 10.0
 VALUE, TOMBSTONE = b"x:44", b"over:44"
-LOSS = Loss(epoch=1, at=LOSS_AT, end=1)
+LOSS = TableLoss(epoch=1, at=LOSS_AT, end=1)
 
 
-class JudgedTable(Table):
+class JudgedTable(CompactedTable):
     """Replicas with these values at the offsets from 0 on."""
 
     def __init__(self, *replicas: list[bytes], forgets_tombstones: bool = False) -> None:
         super().__init__(
             None,  # type: ignore[arg-type]
-            Leaders(lambda: 0.0),
+            LeaderHistory(lambda: 0.0),
             random.Random(0),
             forgets_tombstones=forgets_tombstones,
         )
@@ -39,7 +39,7 @@ class JudgedTable(Table):
         return self._replicas
 
     def acknowledge(self, value: bytes, offset: int, begun_at: float) -> None:
-        batch = Batch(PARTITION, 1, 0, (value,), begun_at)
+        batch = ProducedBatch(PARTITION, 1, 0, (value,), begun_at)
         self.history.acknowledged.append(Ack(batch, offset, begun_at + 1, 0))
 
 

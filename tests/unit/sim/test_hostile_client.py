@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ottla.records.record import Record, build
-from ottla.sim.clients.hostile import VandalPlan, _may_be_repeated
-from ottla.sim.run.scenario import Options, Verdict, run_seed
+from ottla.sim.clients.hostile import HostilePlan, _may_be_repeated
+from ottla.sim.run.options import RunOptions
+from ottla.sim.run.outcome import Verdict
+from ottla.sim.run.scenario import run_seed
 from ottla.wire import produce
 from ottla.wire.apis import ApiKey
 from ottla.wire.types import TopicPartition
@@ -27,8 +29,8 @@ def test_only_batches_of_idempotent_producers_are_repeated(producer_id: int) -> 
 
 
 def test_nobody_minds_garbage_and_requests_of_long_ago() -> None:
-    options = Options.draw(SEED, 5.0)
-    options.vandal = VandalPlan(pause_s=0.02, replay=0.5)
+    options = RunOptions.draw(SEED, 5.0)
+    options.hostile = HostilePlan(pause_s=0.02, replay=0.5)
     outcome = run_seed(SEED, options=options)
     assert outcome.verdict is Verdict.PASSED, outcome.problem
     assert outcome.marks["garbage sent"] and outcome.marks["request replayed"]

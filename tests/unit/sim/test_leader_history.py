@@ -15,18 +15,18 @@ from ottla.metadata.records import (
     Record,
     TopicRecord,
 )
-from ottla.sim.oracle.history import Batch, Refusal
-from ottla.sim.oracle.leader_history import Leaders
+from ottla.sim.oracle.history import ProducedBatch, Refusal
+from ottla.sim.oracle.leader_history import LeaderHistory
 from ottla.wire.types import TopicPartition
 
 TOPIC = UUID(int=1)
-BATCH = Batch(TopicPartition("t", 0), 1000, 46, (b"v",), 0.0)
+BATCH = ProducedBatch(TopicPartition("t", 0), 1000, 46, (b"v",), 0.0)
 
 
 class Decisions:
     def __init__(self) -> None:
         self.now = 0.0
-        self.leaders = Leaders(lambda: self.now)
+        self.leaders = LeaderHistory(lambda: self.now)
         self._image = MetadataImage()
 
     def elect(self, leader: int, at: float, *, recovering: bool = False) -> None:

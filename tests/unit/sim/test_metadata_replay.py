@@ -10,7 +10,7 @@ import pytest
 from ottla.metadata import records as r
 from ottla.metadata.image import ELR_FEATURE, MetadataImage
 from ottla.metadata.records import Record
-from ottla.sim.oracle.metadata_replay import Replay
+from ottla.sim.oracle.metadata_replay import MetadataReplay
 
 TOPIC = UUID(int=1)
 
@@ -51,7 +51,7 @@ CHANGE = r.PartitionChangeRecord(
 
 
 def test_M6_an_image_that_reads_its_records_as_they_are_does_not_differ() -> None:
-    replay, image = Replay(), MetadataImage()
+    replay, image = MetadataReplay(), MetadataImage()
     fenced = r.BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=12, fenced=1)
     gone = r.RemoveTopicRecord(topic_id=TOPIC)
     for offset, batch in enumerate((CLUSTER, [CHANGE, fenced], [gone])):
@@ -62,7 +62,7 @@ def test_M6_an_image_that_reads_its_records_as_they_are_does_not_differ() -> Non
 
 
 def test_M6_an_image_that_leaves_something_out_differs() -> None:
-    replay = Replay()
+    replay = MetadataReplay()
     replay.apply(CLUSTER)
     image, _ = MetadataImage().apply(CLUSTER, 0, 0)
     touched = replay.apply([CHANGE])
@@ -85,7 +85,7 @@ def test_M6_an_image_that_leaves_something_out_differs() -> None:
     ],
 )
 def test_M8_M9_what_does_not_fit_together_is_said(change: Record, wrong: str) -> None:
-    replay = Replay()
+    replay = MetadataReplay()
     replay.check(replay.apply(CLUSTER))
     touched = replay.apply([change])
     if wrong:
@@ -96,7 +96,7 @@ def test_M8_M9_what_does_not_fit_together_is_said(change: Record, wrong: str) ->
 
 
 def test_no_partition_waits_for_more_replicas_than_it_has() -> None:
-    replay = Replay()
+    replay = MetadataReplay()
     replay.apply(CLUSTER)
     assert replay.enough_in_sync("t", 3) == 3
     assert replay.enough_in_sync("another", 3) == 1
