@@ -28,6 +28,7 @@ from ottla.sim import __main__ as engine
 from ottla.sim.mutations import MUTATIONS
 from ottla.sim.run import scenario, seeds
 from ottla.sim.run.scenario import Options, Outcome, Verdict
+from support.interrupts import take_sigint
 
 OTTLA = Path(sys.executable).with_name("ottla")
 
@@ -256,6 +257,7 @@ def test_many_seeds_that_are_interrupted_end_with_what_is_known(command: str) ->
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=take_sigint,
     )
     assert run.stdout is not None
     for line in run.stdout:
