@@ -53,7 +53,6 @@ SEAMS = ("runtime", "local", "cli", "testing", "spark")
 SEAM_MODULES = {
     "ottla.sim.engine.borrowed_time",  # gives third-party code the simulator's time and chance
     "ottla.sim.mutate",  # a command around simulations, which says how many real seconds they took
-    "ottla.sim.__main__",  # likewise
     "ottla.sim.run.scenario",  # which says how much processor time a run took, beside what happened in it
 }
 BANNED_ATTRIBUTES = {
