@@ -6,6 +6,8 @@ The plan of the house is in `tests/support/house.py`. A new arrow there is a dec
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -59,7 +61,6 @@ SEAMS = ("runtime", "local", "cli", "testing", "spark")
 SEAM_MODULES = {
     "ottla.sim.engine.borrowed_time",  # gives third-party code the simulator's time and chance
     "ottla.sim.mutate",  # a command around simulations, which says how many real seconds they took
-    "ottla.sim.__main__",  # likewise
     "ottla.sim.run.scenario",  # which says how much processor time a run took, beside what happened in it
 }
 BANNED_ATTRIBUTES = {
@@ -71,6 +72,15 @@ BANNED_ATTRIBUTES = {
     ("datetime", "now"),
     ("datetime", "utcnow"),
     ("datetime", "today"),
+}
+
+
+# What something other than an import starts.
+ENTRY_POINTS = {
+    "ottla.cli.main",  # the command ottla (pyproject.toml)
+    "ottla.testing.plugin",  # loaded by pytest (pyproject.toml)
+    "ottla.sim.mutate",  # a command of its own: python -m ottla.sim.mutate
+    "ottla.sim.scripts.script",  # plays the golden scripts, which are in tests/scripts
 }
 
 
@@ -192,22 +202,23 @@ def test_every_module_says_why_it_exists() -> None:
 
 
 def test_every_module_is_used() -> None:
-    """By another module, by a test, or as an entry point."""
-    used = {
-        "ottla",
-        "ottla.cli.main",
-        "ottla.local.node",
-        "ottla.testing.plugin",
-        "ottla.testing.warden",
-    }
-    trees = [(name, tree) for name, (_, tree) in modules().items()]
-    for path in (ROOT / "tests").rglob("*.py"):
-        trees.append(("", ast.parse(path.read_text(), str(path))))
-    for user, tree in trees:
+    """By another module, or as an entry point. A module that only tests use is dead."""
+    used = set(ENTRY_POINTS)
+    for user, (_, tree) in modules().items():
         used.update(name for _, name in imports(tree) if name != user)
+        used.update(name for name in _started(tree) if name != user)
     used.update(name.rpartition(".")[0] for name in list(used))
     dead = [name for name in modules() if name not in used and not _is_entry(name)]
     report([f"{modules()[name][0].relative_to(ROOT)}: nobody imports it" for name in dead])
+    report([f"ENTRY_POINTS: there is no {name}" for name in ENTRY_POINTS if name not in modules()])
+
+
+def _started(tree: ast.AST) -> Iterator[str]:
+    """Modules that are run as processes of their own: `[sys.executable, "-m", "ottla.testing.warden"]`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.List):
+            words = [each.value for each in node.elts if isinstance(each, ast.Constant)]
+            yield from (str(name) for flag, name in pairwise(words) if flag == "-m")
 
 
 def _is_entry(name: str) -> bool:
@@ -229,6 +240,42 @@ def test_nothing_is_left_half_done() -> None:
             ):
                 faults.append(f"{place(module, node.lineno)}: swallows an exception")
     report(faults)
+
+
+def test_every_test_can_fail() -> None:
+    """It asserts something, by itself or through a function of ours that does."""
+    functions = [
+        (path, node)
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(), str(path)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    asserting = {"raises", "fail"} | {node.name for _, node in functions if _has_assert(node)}
+    while more := {
+        node.name
+        for _, node in functions
+        if node.name not in asserting and not asserting.isdisjoint(_named(node))
+    }:
+        asserting |= more
+    report(
+        [
+            f"{path.relative_to(ROOT)}:{node.lineno}: {node.name} asserts nothing"
+            for path, node in functions
+            if node.name.startswith("test_") and node.name not in asserting
+        ]
+    )
+
+
+def _has_assert(function: ast.AST) -> bool:
+    return any(isinstance(node, ast.Assert) for node in ast.walk(function))
+
+
+def _named(function: ast.AST) -> Iterator[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
 
 
 def test_test_files_have_names_of_their_own() -> None:

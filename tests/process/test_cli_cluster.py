@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from ottla.cli import errors
+from support.interrupts import take_sigint
 
 ROOT = Path(__file__).resolve().parents[2]
 OTTLA = Path(sys.executable).with_name("ottla")
@@ -351,6 +352,7 @@ def test_up_in_the_foreground_stops_its_nodes_when_it_is_told_to(tmp_path: Path)
         [str(OTTLA), "up", "-n", "1", "--dir", str(path), "--port", "0", "--format", "json"],
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=take_sigint,
     )
     try:
         assert up.stdout is not None

@@ -20,6 +20,7 @@ from ottla.testing import CLIENT, Cluster
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import request_frame
 from support.cluster import wait_until
+from support.interrupts import take_sigint
 
 pytest_plugins = ["pytester"]
 
@@ -148,6 +149,7 @@ def test_nothing_is_left_when_the_start_is_interrupted(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=take_sigint,
     )
     wait_until(lambda: list(tmp_path.glob("*/cluster.json")), 20, "the nodes are on their way")
     (file,) = tmp_path.glob("*/cluster.json")

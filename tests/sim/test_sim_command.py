@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import re
@@ -24,11 +23,11 @@ from typer.testing import CliRunner
 from ottla.cli import sim
 from ottla.cli.commands import app
 from ottla.cli.errors import USAGE, Failure
-from ottla.sim import __main__ as engine
 from ottla.sim.mutations import MUTATIONS
 from ottla.sim.run import scenario, seeds
 from ottla.sim.run.options import RunOptions
 from ottla.sim.run.outcome import RunOutcome, Verdict
+from support.interrupts import take_sigint
 
 OTTLA = Path(sys.executable).with_name("ottla")
 
@@ -81,7 +80,7 @@ def test_workers_end_with_whoever_wants_their_results() -> None:
     command = [sys.executable, "-m", "ottla.sim", *words]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert parent.stdout is not None
-    assert parent.stdout.readline(), "a seed has been run"
+    assert any(b" PASSED " in line for line in parent.stdout), "a seed has been run"
     workers = children_of(parent.pid)
     assert len(workers) >= 2
     parent.kill()
@@ -119,6 +118,14 @@ def test_many_seeds_are_a_line_each_and_the_hash_does_not_depend_on_the_processe
         (("--seed", "1", "--profile", "tug"), "--profile goes with --seeds only"),
         (("--seeds", "0..9", "--profile", "tgu"), "--profile tgu: it is none of broad, groups"),
         (("--seeds", "0..9", "--with-fault", "x"), "--with-fault x: it is none of kill"),
+        (("--seed", "1", "--results", "file"), "--results goes with --seeds only"),
+        (("--seed", "1", "--require-coverage"), "--require-coverage goes with --seeds only"),
+        (("--seeds", "0..9", "--summary", "file"), "--summary goes with --results only"),
+        (
+            ("--seeds", "0..9", "--results", "/nowhere/file"),
+            "--results /nowhere/file: No such file",
+        ),
+        (("--results", "/nowhere/file", "--summary", "file"), "/nowhere/file: No such file"),
     ],
 )
 def test_wrong_usage_is_refused_before_anything_runs(words: Sequence[str], why: str) -> None:
@@ -257,6 +264,7 @@ def test_many_seeds_that_are_interrupted_end_with_what_is_known(command: str) ->
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=take_sigint,
     )
     assert run.stdout is not None
     for line in run.stdout:
@@ -321,9 +329,24 @@ def test_a_seed_that_fails_without_faults_says_so(
 
 
 @pytest.mark.parametrize("range_", ["5..2", "9..9", "9", "a..b"])
-def test_the_engine_refuses_a_range_without_seeds(range_: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r"A\.\.B with A < B is wanted"):
-        engine._range(range_)
+def test_a_range_without_seeds_is_refused(range_: str) -> None:
+    with pytest.raises(Failure, match=r"A\.\.B with A < B is wanted"):
+        sim._range(range_)
+
+
+def test_coverage_that_is_required_and_missing_is_an_exit_code_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(seeds, "outcomes", lambda runs, jobs: (outcome(1) for _ in runs))
+    assert sim._many(range(1, 2), None, 1, require_coverage=True) == sim.NOT_COVERED == 40
+    told = capsys.readouterr().out
+    assert "never happened: " in told and "0 no leader" in told
+    monkeypatch.setattr(seeds, "missing", lambda *_: [])
+    assert sim._many(range(1, 2), None, 1, require_coverage=True) == Verdict.PASSED
+    monkeypatch.undo()
+    crash = outcome(1, Verdict.CRASH, "died")
+    monkeypatch.setattr(seeds, "outcomes", lambda runs, jobs: (crash for _ in runs))
+    assert sim._many(range(1, 2), None, 1, require_coverage=True) == Verdict.CRASH
 
 
 @settings(deadline=None)  # how busy the machine is proves nothing

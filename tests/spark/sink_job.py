@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from conftest import quiet
+from conftest import QUICK, quiet
 
 
 def main(bootstrap: str, topic: str, directory: Path, options: dict[str, str]) -> None:
@@ -23,7 +23,7 @@ def main(bootstrap: str, topic: str, directory: Path, options: dict[str, str]) -
         SparkSession.builder.master("local[2,4]")  # a task that dies is tried again
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging}")
+        .config("spark.driver.extraJavaOptions", f"{QUICK} -Dlog4j2.configurationFile={logging}")
         .config("spark.driver.memory", "512m")
         .config("spark.local.dir", str(directory / "local"))
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")
 
 from confluent_kafka import Producer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark_quick, pytest.mark.timeout(900)]
 
 PARTITIONS = 3
 RECORDS = 300

@@ -130,6 +130,7 @@ def topics_for(cluster: ProcessCluster, prefix: str) -> tuple[str, str, str]:
     return source, revenue, dead
 
 
+@pytest.mark.spark_quick
 def test_orders_become_revenue_once_and_what_is_no_order_a_dead_letter(
     spark: Any, cluster: ProcessCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def all_values(cluster: ProcessCluster, topic: str, partitions: int) -> list[str
     return sorted(v for number in range(partitions) for v in read(cluster.bootstrap, topic, number))
 
 
+@pytest.mark.spark_quick
 def test_keys_decide_the_partition_and_values_arrive(
     spark: Any, cluster: ProcessCluster, new_topic: Callable[..., str]
 ) -> None:
@@ -96,6 +97,7 @@ def test_a_row_larger_than_a_batch(
     assert sorted(read(cluster.bootstrap, topic)) == [str(i) * 200_000 for i in range(3)]
 
 
+@pytest.mark.spark_quick
 def test_a_job_that_fails_leaves_nothing(
     spark: Any, cluster: ProcessCluster, new_topic: Callable[..., str]
 ) -> None:

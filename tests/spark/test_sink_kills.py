@@ -152,7 +152,13 @@ def test_P51_a_task_dies(job: Job, point: str) -> None:
     job.is_exact()
 
 
-@pytest.mark.parametrize("point", [*TASK_POINTS, *DRIVER_POINTS])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=pytest.mark.spark_quick if point == "driver:amid-Commit" else ())
+        for point in (*TASK_POINTS, *DRIVER_POINTS)
+    ],
+)
 def test_P51_the_driver_dies(job: Job, point: str) -> None:
     """And with it all tasks; the query is started again."""
     job.add("a")

@@ -87,7 +87,7 @@ ARROWS: dict[str, set[str]] = {
     "sim.run": _PRODUCT | {"sim.clients", "sim.cluster", "sim.engine", "sim.faults", "sim.oracle"},
     "sim.mutations": _PRODUCT | {"sim.cluster", "sim.engine", "sim.run"},
     "sim.mutate": {"sim.mutations", "sim.run"},
-    "sim.__main__": {"sim.oracle", "sim.run"},
+    "sim.__main__": {"cli"},
     "local": {"broker.cluster", "broker.node", "config", "log", "raft", "runtime", "wire"},
     "spark.errors": {"client", "wire"},
     "spark.columns": set(),

@@ -33,7 +33,7 @@ def main() -> None:
     from ottla.cli.commands import app
 
     try:
-        app()
+        app(prog_name="ottla")  # also as python -m
     except Failure as failure:
         code, message = failure.code, str(failure)
     except LocalClusterError as error:

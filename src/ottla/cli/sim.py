@@ -1,7 +1,7 @@
 """`ottla sim`: whole clusters under faults that a seed decides, checked after every event.
 
 The engine is `ottla.sim`; here is what a person needs around it: options first, progress, the command that
-repeats a failure, and the hash of the run as the last line.
+repeats a failure, and the hash of the run as the last line. `python -m ottla.sim` is the same command.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ if TYPE_CHECKING:
     from ottla.sim.run.outcome import RunOutcome
     from ottla.sim.run.seeds import Tally
 
+NOT_COVERED = 40
 INTERRUPTED = 130
+PROGRESS_EVERY_S = 30.0
 UNLIMITED = str(2**63 - 1)
 """How Kafka writes that there is no limit."""
 
 HELP = """Simulate whole clusters under faults.
 
 Brokers and controllers as they are, on virtual time, network and disks; a seed decides the faults, and is
-replayed exactly by the same Python version. One of --seed, --seeds and --minimize is wanted.
+replayed exactly by the same Python version. One of --seed, --seeds and --minimize is wanted, or --results with
+--summary. python -m ottla.sim is the same command.
 
 Exit codes: 0 all passed, 10 a crash (an exception nobody expected), 20 safety (something happened that must
 never happen), 30 liveness (something did not happen that must); of many seeds, that of the first that failed.
-2 is wrong usage, 130 is Ctrl-C, after which stands what is known so far.
-
-python -m ottla.sim has what nights need besides: --results, --summary and --require-coverage.
+40 is --require-coverage where all passed and something rare never happened. 2 is wrong usage, 130 is Ctrl-C,
+after which stands what is known so far.
 """
 
 
@@ -80,15 +82,33 @@ def sim(
     trace: Annotated[
         Path | None, typer.Option(help="Write every event of --seed to this file.")
     ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Append what each of --seeds came to, a line of JSON."),
+    ] = None,
+    summary: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Put the table of --results into this document."),
+    ] = None,
+    require_coverage: Annotated[
+        bool, typer.Option("--require-coverage", help="Fail where something rare never happened.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show what the nodes log.")] = False,
 ) -> None:
-    if sum(wish is not None for wish in (seed, seeds, minimize)) != 1:
+    only_summary = summary is not None and (seed, seeds, minimize) == (None, None, None)
+    if sum(wish is not None for wish in (seed, seeds, minimize)) != 1 and not only_summary:
         raise Failure("one of --seed, --seeds and --minimize is wanted", USAGE)
+    if results is None:
+        _refuse("--results", {"--summary": summary})
     if seed is None:
         _refuse("--seed", {"--faults": faults, "--trace": trace})
     if seeds is None:
         chosen = {"--profile": profile, "--with-fault": with_fault}
-        _refuse("--seeds", {**chosen, "--stop-at-first": stop_at_first or None})
+        flags = {
+            "--stop-at-first": stop_at_first or None,
+            "--require-coverage": require_coverage or None,
+        }
+        _refuse("--seeds", {**chosen, **flags, "--results": None if only_summary else results})
     numbers = None if faults is None else _numbers(faults)
     wanted = None if seeds is None else _range(seeds)
     _check_names(profile, with_fault)
@@ -101,9 +121,23 @@ def sim(
         raise typer.Exit(_one(seed, trouble, numbers, trace))
     if wanted is not None:
         likely = [each for each in (profile, with_fault) if each is not None]
-        raise typer.Exit(_many(wanted, trouble, jobs, likely, stop_at_first=stop_at_first))
-    assert minimize is not None
-    raise typer.Exit(_minimize(minimize, trouble, jobs))
+        with nullcontext() if results is None else _opened("--results", results, "a") as file:
+            code = _many(
+                wanted,
+                trouble,
+                jobs,
+                likely,
+                stop_at_first=stop_at_first,
+                require_coverage=require_coverage,
+                results=file,
+            )
+        if results is not None and summary is not None:
+            _summarize(results, summary)
+        raise typer.Exit(code)
+    if minimize is not None:
+        raise typer.Exit(_minimize(minimize, trouble, jobs))
+    assert results is not None and summary is not None
+    _summarize(results, summary)
 
 
 def _refuse(wish: str, options: dict[str, object]) -> None:
@@ -177,7 +211,7 @@ def _one(
     from ottla.sim.run.scenario import run_seed
 
     options = _options(seed, trouble, faults)
-    with nullcontext() if trace is None else _opened(trace) as file:
+    with nullcontext() if trace is None else _opened("--trace", trace, "w") as file:
         _print_options(options)
         began = time.monotonic()
         outcome = run_seed(seed, keep_trace=trace is not None, options=options)
@@ -199,12 +233,12 @@ def _one(
     return USAGE if missing and outcome.verdict is Verdict.PASSED else outcome.verdict
 
 
-def _opened(trace: Path) -> IO[str]:
+def _opened(option: str, path: Path, mode: str) -> IO[str]:
     """Before anything runs: a wrong path is not to cost a run."""
     try:
-        return trace.open("w")
+        return path.open(mode)
     except OSError as error:
-        raise Failure(f"--trace {trace}: {error.strerror}", USAGE) from error
+        raise Failure(f"{option} {path}: {error.strerror}", USAGE) from error
 
 
 def _print_options(options: RunOptions) -> None:
@@ -218,7 +252,8 @@ def _print_outcome(outcome: RunOutcome, seconds: float) -> None:
     print(f"faults: {_counts(outcome.faults) or 'none'}")
     print(
         f"clients: {outcome.acknowledged} batches acknowledged, {outcome.unknown} without an answer, "
-        f"{outcome.read} records read; {outcome.losses} losses on record"
+        f"{outcome.read} records read; {outcome.losses} losses on record, "
+        f"which excuse {outcome.excused} of {outcome.transactions} transactions"
     )
     print(f"{outcome.events} events in {outcome.virtual_s:.1f} virtual seconds")
     print(f"speed: {speed_text(outcome.virtual_s, outcome.cpu_s)}, {seconds:.1f} s of wall time")
@@ -241,8 +276,11 @@ def _many(
     likely: Sequence[str] = (),
     *,
     stop_at_first: bool = False,
+    require_coverage: bool = False,
+    results: IO[str] | None = None,
 ) -> int:
-    """A bar and the failures for a terminal, a line for each seed elsewhere."""
+    """A bar and the failures for a terminal; elsewhere a line for each seed, and one of progress now and then."""
+    from ottla.sim.run.results import line_of
     from ottla.sim.run.seeds import Tally, outcomes
 
     runs = [_options(seed, trouble, None) for seed in seeds]
@@ -254,16 +292,24 @@ def _many(
     processes = "1 process" if jobs == 1 else f"{jobs} processes"
     print(f"seeds {seeds[0]} to {seeds[-1]}{chosen} on {processes}", flush=True)
     tally, began, interrupted = Tally(), time.monotonic(), False
+    told = began
     bar = _bar() if sys.stdout.isatty() else None
     with bar or nullcontext(), closing(outcomes(runs, jobs)) as found:
         task = None if bar is None else bar.add_task("", total=len(runs), news="")
         try:
             for outcome in found:
                 tally.add(outcome)
+                if results is not None:
+                    results.write(line_of(outcome))
+                    results.flush()
+                now = time.monotonic()
                 if bar is not None and task is not None:
-                    bar.update(task, advance=1, news=_news(tally, time.monotonic() - began))
+                    bar.update(task, advance=1, news=_news(tally, now - began))
                 else:
                     print(_line(outcome), flush=True)
+                    if now - told >= PROGRESS_EVERY_S:
+                        told = now
+                        print(tally.progress(len(runs), now - began), flush=True)
                 if outcome.problem:
                     _report(outcome, trouble, bar, is_first=len(tally.failed) == 1)
                 if stop_at_first and tally.failed:
@@ -273,13 +319,40 @@ def _many(
     if tally.count < len(runs):
         why = "interrupted" if interrupted else "stopped at the first failure"
         print(f"{why} after {tally.count} of {len(runs)} seeds")
+    if bar is None or require_coverage:
+        _print_coverage(tally)
     _print_tally(tally, time.monotonic() - began, trouble)
-    return INTERRUPTED if interrupted else tally.verdict
+    if interrupted:
+        return INTERRUPTED
+    if require_coverage and not tally.failed and tally.never_happened:
+        return NOT_COVERED
+    return tally.verdict
+
+
+def _print_coverage(tally: Tally) -> None:
+    for word, times in tally.rare_states():
+        print(f"{times:>8} {word}")
+    if tally.never_happened:
+        print(f"never happened: {', '.join(tally.never_happened)}")
+
+
+def _summarize(results: Path, document: Path) -> None:
+    from ottla.sim.run.results import write_summary
+
+    try:
+        write_summary(results, document)
+    except OSError as error:
+        raise Failure(f"--summary: {error.filename}: {error.strerror}", USAGE) from error
+    except ValueError as error:
+        raise Failure(f"--summary: {error}", USAGE) from error
 
 
 def _print_tally(tally: Tally, seconds: float, trouble: float | None) -> None:
     print(f"{tally.count} seeds in {seconds:.0f} s: {_rates(tally, seconds)}")
-    print(f"faults: {_counts(tally.faults) or 'none'}; {tally.losses} losses on record")
+    print(
+        f"faults: {_counts(tally.faults) or 'none'}; {tally.losses} losses on record, "
+        f"which excuse {tally.excused} of {tally.transactions} transactions"
+    )
     for outcome in tally.failed:
         print(f"{outcome.verdict.name}: {replay_command(outcome.seed, trouble)}")
     print(tally.digest, flush=True)

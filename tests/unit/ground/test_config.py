@@ -250,6 +250,8 @@ def test_a_wrong_topic_setting_is_refused(name: str, value: str, message: str) -
 
 def test_deleting_a_topic_setting_needs_no_value() -> None:
     validate_topic_config({"retention.ms": None})
+    with pytest.raises(ConfigError):
+        validate_topic_config({"retention.ms": ""})
 
 
 def test_bounds_of_groups_that_nobody_set_forbid_nothing_that_somebody_set() -> None:

@@ -148,11 +148,13 @@ def test_a_good_batch_is_taken(codec: Codec, producer: dict[str, int]) -> None:
     "timestamps", [(-1, -1), (NOW_MS - HOUR_MS, NOW_MS), (NOW_MS, NOW_MS + HOUR_MS), (NOW_MS, -1)]
 )
 def test_timestamps_at_the_limits_or_absent_are_taken(timestamps: tuple[int, int]) -> None:
-    validated(build([Record(i, each) for i, each in enumerate(timestamps)]))
+    buf = build([Record(i, each) for i, each in enumerate(timestamps)])
+    assert validated(buf) == read_batch(buf, 0)
 
 
 def test_timestamps_are_unchecked_without_limits() -> None:
-    validate_from_client(build([Record(0, 0)]), max_bytes=1000, now_ms=NOW_MS)
+    buf = build([Record(0, 0)])
+    assert validate_from_client(buf, max_bytes=1000, now_ms=NOW_MS) == read_batch(buf, 0)
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))

@@ -17,7 +17,7 @@ from multiprocessing import active_children, get_context, parent_process
 from typing import NamedTuple
 
 from ottla.sim.faults.registry import FAULTS
-from ottla.sim.oracle.coverage import missing
+from ottla.sim.oracle.coverage import RARE, missing
 from ottla.sim.run.options import RunOptions
 from ottla.sim.run.outcome import RunOutcome, Verdict
 from ottla.sim.run.scenario import run_seed
@@ -134,6 +134,10 @@ class Tally:
     def verdict(self) -> Verdict:
         """That of the first run that failed."""
         return self.failed[0].verdict if self.failed else Verdict.PASSED
+
+    def rare_states(self) -> Iterator[tuple[str, int]]:
+        """Each of them, and how often it was met."""
+        return ((word, self.marks[word]) for word in RARE)
 
     @property
     def never_happened(self) -> list[str]:
