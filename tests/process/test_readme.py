@@ -1,4 +1,5 @@
-"""The README does what it says: its commands are run, and print what it shows (numbers may differ)."""
+"""README.md, docs/CLUSTER.md and docs/CLIENTS.md do what they say: their commands are run, and print what is shown
+(numbers may differ)."""
 
 from __future__ import annotations
 
@@ -13,11 +14,14 @@ from typing import Any
 
 import pytest
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+CLUSTER = ROOT / "docs" / "CLUSTER.md"
+CLIENTS = ROOT / "docs" / "CLIENTS.md"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.S)
+def blocks(document: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", document.read_text(), re.S)
 
 
 def commands(block: str) -> Iterator[tuple[str, str]]:
@@ -49,9 +53,16 @@ def run(line: str, directory: Path) -> str:
     return done.stdout
 
 
-def test_a_cluster_as_the_readme_shows_it(tmp_path: Path) -> None:
+def session(document: Path) -> list[tuple[str, str]]:
+    """The commands of `ottla` that a document shows, in order, with their output."""
+    shown = [pair for block in blocks(document, "console") for pair in commands(block)]
+    return [(line, output) for line, output in shown if "ottla" in line]
+
+
+@pytest.mark.parametrize("document", [README, CLUSTER], ids=lambda path: path.name)
+def test_a_cluster_as_the_documents_show_it(document: Path, tmp_path: Path) -> None:
     directory = tmp_path / "cluster"
-    shown = [pair for block in blocks("console")[1:5] for pair in commands(block)]
+    shown = session(document)
     assert shown[0][0] == "ottla up --detach"
     assert shown[-1][0] == "ottla purge"
     try:
@@ -65,9 +76,9 @@ def test_a_cluster_as_the_readme_shows_it(tmp_path: Path) -> None:
             run("ottla purge", directory)
 
 
-def test_the_readmes_python_client_reads_what_it_wrote(cluster: Any) -> None:
+def test_the_documents_python_client_reads_what_it_wrote(cluster: Any) -> None:
     cluster.create_topic("orders", partitions=3)
-    (program,) = blocks("python")
+    (program,) = blocks(CLIENTS, "python")
     program = program.replace("127.0.0.1:9092", cluster.bootstrap)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
@@ -77,17 +88,17 @@ def test_the_readmes_python_client_reads_what_it_wrote(cluster: Any) -> None:
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
-def test_the_readmes_kcat_commands_work(cluster: Any, tmp_path: Path) -> None:
+def test_the_documents_kcat_commands_work(cluster: Any, tmp_path: Path) -> None:
     cluster.create_topic("kcat-orders", partitions=1)
-    for line, _ in commands(blocks("console")[-1]):
+    for line, _ in commands(blocks(CLIENTS, "console")[-1]):
         words = line.replace("127.0.0.1:9092", cluster.bootstrap.split(",")[0])
         printed = run(words.replace(" orders", " kcat-orders"), tmp_path)
         if "-C" in words:
             assert printed == "hello\n"
 
 
-def test_the_readmes_settings_are_right(tmp_path: Path) -> None:
-    (text,) = blocks("properties")
+def test_the_documents_settings_are_right(tmp_path: Path) -> None:
+    (text,) = blocks(CLIENTS, "properties")
     file = tmp_path / "server.properties"
     file.write_text(text)
     assert "are right" in run(f"ottla node --check --config {file}", tmp_path)

@@ -13,13 +13,28 @@ from ottla.client import Client
 from ottla.client.model import FetchedRecords
 from ottla.client.transaction_admin import TransactionAdmin
 from ottla.spark.errors import SparkSourceError
-from ottla.spark.write.decisions import Commit, Outcome, Refused, committing, driver_id, withdrawing
+from ottla.spark.write.decisions import (
+    CommitRefused,
+    CommitTransactions,
+    TransactionOutcome,
+    committing,
+    driver_id,
+    withdrawing,
+)
 from ottla.spark.write.sink import DECISION_TOPIC, SinkDriver
 from ottla.wire.errors import KafkaError
 from support.cluster import ProcessCluster, wait_until
 from support.sink import Died, Sink, now_ms
 
-STEPS = ("ListOpen", "Propose", "CheckOpen", "Confirm", "Commit", "Record", "Abort")
+STEPS = (
+    "ListOpen",
+    "Propose",
+    "CheckOpen",
+    "Confirm",
+    "CommitTransactions",
+    "RecordDecision",
+    "Abort",
+)
 
 
 @pytest.fixture
@@ -64,7 +79,7 @@ def test_a_decision_is_kept_after_the_transaction_timeout(
         sink.commit("one", sink.write("one", timeout_ms=15_000), dies_in=(1, 1))
 
     wait_until(lambda: not sink.is_open(), 60, "the timeout has aborted the others")
-    with pytest.raises(Refused, match="task 1"):
+    with pytest.raises(CommitRefused, match="task 1"):
         sink.commit("other", sink.write("other", seed=" is different"))
     with pytest.raises(Died):
         sink.commit("two", sink.write("two"), dies_in=(2, 2))
@@ -102,7 +117,7 @@ def test_of_two_drivers_the_later_one_fences_the_earlier(sink: Sink) -> None:
         await asyncio.to_thread(lambda: sink.commit("two", sink.write("two")))
         with pytest.raises(KafkaError, match=r"FENCED|EPOCH"):
             await earlier.do(confirm)
-        await earlier.do(Commit(()))
+        await earlier.do(CommitTransactions(()))
 
     sink.ask(work)
     sink.becomes_visible(sink.all_rows(0))
@@ -128,7 +143,9 @@ def test_the_log_tells_how_a_transaction_ended_when_its_coordinator_does_not(sin
         await transactions.end(first[0].identity, commit=True)
         await transactions.abort(first[1].identity.transactional_id)
         driver = SinkDriver(client, sink.query, now_ms)
-        for written, outcome in zip(first, (Outcome.COMMITTED, Outcome.ABORTED), strict=False):
+        for written, outcome in zip(
+            first, (TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED), strict=False
+        ):
             assert await driver._outcome_in_log(written) is outcome
 
     sink.ask(end)
@@ -190,7 +207,7 @@ def test_without_its_decisions_the_query_refuses_to_go_on(
         await client.delete_topic(DECISION_TOPIC)
 
     sink.ask(delete)
-    with pytest.raises(Refused, match="Was the topic deleted"):
+    with pytest.raises(CommitRefused, match="Was the topic deleted"):
         sink.commit("run", sink.write("run", 1), 1)
     sink.drive(withdrawing(sink.query, "run", 1))
     sink.becomes_visible(sink.all_rows(0))

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ottla.records.record import records
-from ottla.spark.connect.cluster import Cluster, Found
+from ottla.spark.connect.cluster import Found, KafkaCluster
 from ottla.spark.connect.connection import ConnectionOptions
 from ottla.spark.connect.shared import SharedClusters
 from ottla.spark.errors import SparkSourceError
@@ -43,10 +43,10 @@ def write(cluster: Any, topic: str, numbers: range, **settings: Any) -> None:
 
 def reading(
     cluster: Any, topic: str, start: int, end: int, **given: Any
-) -> tuple[Fetcher, Cluster]:
+) -> tuple[Fetcher, KafkaCluster]:
     named = {name.replace("__", "."): str(value) for name, value in given.items()}
     options = Options({"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic, **named})
-    client = Cluster(ConnectionOptions.of(options))
+    client = KafkaCluster(ConnectionOptions.of(options))
     (described,) = client.topics([topic])
     assert described.id is not None
     wanted = Range(topic, described.id.hex, 0, start, end)

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.client import Client
 from ottla.client.transaction_admin import TransactionAdmin
-from ottla.spark.write.decisions import Refused, withdrawing
+from ottla.spark.write.decisions import CommitRefused, withdrawing
 from ottla.wire.errors import KafkaError
 from support.cluster import ProcessCluster, wait_until
 from support.kafka_server import kafka_instead
@@ -17,7 +17,15 @@ from support.sink import Died, Sink
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Kafka
 
-STEPS = ("ListOpen", "Propose", "CheckOpen", "Confirm", "Commit", "Record", "Abort")
+STEPS = (
+    "ListOpen",
+    "Propose",
+    "CheckOpen",
+    "Confirm",
+    "CommitTransactions",
+    "RecordDecision",
+    "Abort",
+)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +79,7 @@ def test_a_decision_is_kept_after_the_transaction_timeout(sink: Sink) -> None:
     with pytest.raises(Died):
         sink.commit("one", sink.write("one", timeout_ms=15_000), dies_in=(1, 1))
     wait_until(lambda: not sink.is_open(), 60, "the timeout has aborted the others")
-    with pytest.raises(Refused, match="task 1"):
+    with pytest.raises(CommitRefused, match="task 1"):
         sink.commit("other", sink.write("other", seed=" is different"))
     sink.commit("two", sink.write("two"))
     sink.becomes_visible(sink.all_rows(0))

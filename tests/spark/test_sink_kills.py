@@ -39,9 +39,9 @@ DRIVER_POINTS = (
     "driver:before-Propose",
     "driver:before-CheckOpen",
     "driver:before-Confirm",
-    "driver:before-Commit",
-    "driver:amid-Commit",
-    "driver:before-Record",
+    "driver:before-CommitTransactions",
+    "driver:amid-CommitTransactions",
+    "driver:before-RecordDecision",
     "driver:before-Abort",
     "driver:after-Abort",
 )
@@ -183,7 +183,7 @@ def test_P51_the_query_comes_back_after_the_transaction_timeout(job: Job) -> Non
     """Some of the decided transactions were committed, the others aborted: they are taken from the next run."""
     job.options["kafka.transaction.timeout.ms"] = "10000"
     job.add("a")
-    assert job.run("driver:amid-Commit", "driver") != 0
+    assert job.run("driver:amid-CommitTransactions", "driver") != 0
     time.sleep(12)
     assert job.run() == 0, job.log()
     job.is_exact()

@@ -14,12 +14,12 @@ from ottla.records.batch import HEADER_BYTES
 from ottla.records.record import Record as LogRecord
 from ottla.records.record import build
 from ottla.spark.write.decisions import (
-    Commit,
+    CommitTransactions,
     ListOpen,
-    Outcome,
     Procedure,
     Step,
-    Written,
+    TaskTransaction,
+    TransactionOutcome,
     committing,
     transactional_id,
 )
@@ -70,10 +70,10 @@ class Sink:
         attempt: int = 0,
         timeout_ms: int = 60_000,
         seed: str = "",
-    ) -> list[Written]:
+    ) -> list[TaskTransaction]:
         """As the tasks do: a transaction each, left open."""
 
-        async def one(client: Client, task: int) -> Written:
+        async def one(client: Client, task: int) -> TaskTransaction:
             id = transactional_id(self.query, run, task, attempt)
             producer = PipelinedProducer(client, id, transaction_timeout_ms=timeout_ms)
             identity = await producer.start()
@@ -85,9 +85,11 @@ class Sink:
             await producer.flush()
             first = producer.first_offsets[self.topic, 0]
             await producer.close()
-            return Written(task, identity, len(rows), sum(map(hash, rows)), self.topic, 0, first)
+            return TaskTransaction(
+                task, identity, len(rows), sum(map(hash, rows)), self.topic, 0, first
+            )
 
-        async def work(client: Client) -> list[Written]:
+        async def work(client: Client) -> list[TaskTransaction]:
             return [await one(client, task) for task in range(TASKS)]
 
         found = self.ask(work)
@@ -101,7 +103,7 @@ class Sink:
         dies_before: str | None = None,
         dies_in: tuple[int, int] = (0, 0),
     ) -> None:
-        """`dies_in` is which Commit, counted from one, and after how many of its transactions."""
+        """`dies_in` is which CommitTransactions, counted from one, and after how many of its transactions."""
 
         class Mortal(SinkDriver):
             commits = 0
@@ -109,12 +111,12 @@ class Sink:
             async def do(self, step: Step) -> object:
                 if type(step).__name__ == dies_before:
                     raise Died(dies_before)
-                if isinstance(step, Commit):
+                if isinstance(step, CommitTransactions):
                     self.commits += 1
                     if self.commits == dies_in[0]:
                         for each in step.transactions[: dies_in[1]]:
-                            assert await self.commit(each) is Outcome.COMMITTED
-                        raise Died("Commit")
+                            assert await self.commit(each) is TransactionOutcome.COMMITTED
+                        raise Died("CommitTransactions")
                 return await super().do(step)
 
         async def work(client: Client) -> None:
@@ -122,7 +124,7 @@ class Sink:
 
         self.ask(work)
 
-    def commit(self, run: str, written: list[Written], batch: int = 0, **how: Any) -> None:
+    def commit(self, run: str, written: list[TaskTransaction], batch: int = 0, **how: Any) -> None:
         self.drive(committing(self.query, run, batch, written), **how)
 
     def is_open(self) -> object:

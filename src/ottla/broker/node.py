@@ -46,7 +46,7 @@ from ottla.broker.server.quotas import ClientQuotas
 from ottla.broker.server.server import Server
 from ottla.config.dynamic import current
 from ottla.config.node_settings import Settings
-from ottla.config.values import ConfigError, Listener
+from ottla.config.values import ConfigError, ListenerAddress
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import LogConfig
 from ottla.log.errors import WrongDirectory
@@ -75,7 +75,7 @@ class Node:
         self.settings = settings
         self.runtime = runtime
         self.servers: dict[str, Server] = {}
-        self.endpoints: dict[str, Listener] = {}
+        self.endpoints: dict[str, ListenerAddress] = {}
         self.quorum: Quorum | None = None
         self.controller: ControllerService | None = None
         self.broker: Broker | None = None
@@ -226,7 +226,7 @@ class Node:
 
     def _serve(
         self,
-        listeners: tuple[Listener, ...],
+        listeners: tuple[ListenerAddress, ...],
         handlers: Mapping[ApiKey, Handler],
         *,
         is_controller: bool,
@@ -283,7 +283,7 @@ class Broker:
         quorum: Quorum,
         logs: LogManager,
         cluster_id: str,
-        endpoints: Mapping[str, Listener],
+        endpoints: Mapping[str, ListenerAddress],
         servers: Sequence[Server],
     ) -> None:
         self.settings = settings

@@ -16,7 +16,7 @@ from ottla.cli.output import Format, FormatOption, count_of, print_json, print_t
 from ottla.cli.settings import parse_configs
 
 if TYPE_CHECKING:
-    from ottla.local.cluster import LocalCluster, Node
+    from ottla.local.cluster import LocalCluster, LocalNode
 
 DirOption = Annotated[
     Path | None,
@@ -171,7 +171,7 @@ def _dir_option(cluster: LocalCluster) -> str:
     return "" if cluster.directory == directory_of(None) else f" --dir {cluster.directory}"
 
 
-def _roles(node: Node) -> str:
+def _roles(node: LocalNode) -> str:
     return "broker" if node.controller_port is None else "broker,controller"
 
 

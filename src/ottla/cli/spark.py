@@ -205,7 +205,7 @@ def warm() -> None:
     print("decoder: compiled" if compiled else f"decoder: needs numba: {INSTALL}")
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     fine: bool
     what: str
     found: str
@@ -218,7 +218,7 @@ def _examined(
     directory: Path | None,
     command_config: Path | None,
     timeout_s: float,
-) -> Iterator[Finding]:
+) -> Iterator[Diagnosis]:
     packages = [_package(*each) for each in WANTED]
     java = _java()
     yield java
@@ -230,7 +230,7 @@ def _examined(
         yield from _executors(master, brokers)
         version = importlib.metadata.version("pyspark")
         line = f"not needed; --packages org.apache.spark:spark-sql-kafka-0-10_2.13:{version} if it is published"
-        yield Finding(True, "Spark's own connector", line)
+        yield Diagnosis(True, "Spark's own connector", line)
 
 
 WANTED: Final = (
@@ -242,43 +242,43 @@ WANTED: Final = (
 """Packages, from which version on, and before which: as in pyproject.toml's extra `spark`."""
 
 
-def _package(name: str, least: tuple[int, ...], before: tuple[int, ...] | None) -> Finding:
+def _package(name: str, least: tuple[int, ...], before: tuple[int, ...] | None) -> Diagnosis:
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Finding(False, name, "not installed", INSTALL)
+        return Diagnosis(False, name, "not installed", INSTALL)
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     if numbers < least or (before is not None and numbers >= before):
-        return Finding(False, name, version, INSTALL)
-    return Finding(True, name, version)
+        return Diagnosis(False, name, version, INSTALL)
+    return Diagnosis(True, name, version)
 
 
-def _bytecode() -> Finding:
+def _bytecode() -> Diagnosis:
     from ottla.spark import archive
 
     if all(map(archive.is_compiled, archive.archives())):
-        return Finding(True, "workers' start", "PySpark's archive has its bytecode")
+        return Diagnosis(True, "workers' start", "PySpark's archive has its bytecode")
     found = "each compiles PySpark anew"
-    return Finding(
+    return Diagnosis(
         True, "workers' start", found, "ottla spark warm: a second less for a first query"
     )
 
 
-def _java() -> Finding:
+def _java() -> Diagnosis:
     java = _java_programme()
     if java is None:
-        return Finding(False, "Java", "not found", INSTALL_JAVA)
+        return Diagnosis(False, "Java", "not found", INSTALL_JAVA)
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     match = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', told)
     if match is None:
-        return Finding(False, "Java", f"{java} does not tell its version", INSTALL_JAVA)
+        return Diagnosis(False, "Java", f"{java} does not tell its version", INSTALL_JAVA)
     version = match[0].removeprefix("version ").strip('"')
     if int(match[1]) < JAVA_AT_LEAST:
-        return Finding(False, "Java", f"{version}, too old", INSTALL_JAVA)
+        return Diagnosis(False, "Java", f"{version}, too old", INSTALL_JAVA)
     modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=False)
     if VECTOR_MODULE not in modules.stdout:
-        return Finding(False, "Java", f"{version} without {VECTOR_MODULE}", INSTALL_JAVA)
-    return Finding(True, "Java", version)
+        return Diagnosis(False, "Java", f"{version} without {VECTOR_MODULE}", INSTALL_JAVA)
+    return Diagnosis(True, "Java", version)
 
 
 def _java_programme() -> str | None:
@@ -288,7 +288,7 @@ def _java_programme() -> str | None:
 
 def _brokers(
     bootstrap: str | None, directory: Path | None, command_config: Path | None, timeout_s: float
-) -> tuple[list[str], Finding]:
+) -> tuple[list[str], Diagnosis]:
     """The addresses that the cluster names to its clients: these must be reachable, not only --bootstrap."""
     from ottla.client import BlockingClient, Unreachable
     from ottla.local.errors import LocalClusterError
@@ -302,7 +302,7 @@ def _brokers(
         with client_for(BlockingClient, options) as blocking:
             told = blocking.run(blocking.client.metadata())
     except (Unreachable, TimeoutError, Failure, LocalClusterError, SparkSourceError) as error:
-        return [], Finding(False, "brokers", str(error), "ottla status; --bootstrap")
+        return [], Diagnosis(False, "brokers", str(error), "ottla status; --bootstrap")
     named = [f"{broker.host}:{broker.port}" for broker in told.brokers]
     return named, _reached("brokers from here", {each: obstacle(each) for each in named})
 
@@ -321,14 +321,14 @@ def _client_options(brokers: str, command_config: Path | None) -> ConnectionOpti
         raise Failure(f"--command-config: {error}", USAGE) from None
 
 
-def _reached(what: str, brokers: dict[str, str | None]) -> Finding:
+def _reached(what: str, brokers: dict[str, str | None]) -> Diagnosis:
     blocked = [f"{address}: {why}" for address, why in brokers.items() if why is not None]
     if blocked:
-        return Finding(False, what, "; ".join(blocked), "advertised.listeners of these brokers")
-    return Finding(True, what, ", ".join(brokers) or "none")
+        return Diagnosis(False, what, "; ".join(blocked), "advertised.listeners of these brokers")
+    return Diagnosis(True, what, ", ".join(brokers) or "none")
 
 
-def _executors(master: str, brokers: Iterable[str]) -> Iterator[Finding]:
+def _executors(master: str, brokers: Iterable[str]) -> Iterator[Diagnosis]:
     from ottla.spark import reach
 
     little = ("spark.ui.enabled=false", "spark.executor.memory=512m")
@@ -344,19 +344,19 @@ def _executors(master: str, brokers: Iterable[str]) -> Iterator[Finding]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        yield Finding(False, "executors", f"no answer in {EXECUTORS_TIMEOUT_S} s", "--master")
+        yield Diagnosis(False, "executors", f"no answer in {EXECUTORS_TIMEOUT_S} s", "--master")
         return
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
-        yield Finding(False, "executors", f"Spark on {master}: {reason[0]}", "--master")
+        yield Diagnosis(False, "executors", f"Spark on {master}: {reason[0]}", "--master")
         return
     reports: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     for host, told in sorted(reports.items()):
         what = f"executor on {host}"
         if told["ottla"] is None:
-            yield Finding(False, what, f"Python {told['python']} has no ottla", INSTALL)
+            yield Diagnosis(False, what, f"Python {told['python']} has no ottla", INSTALL)
         else:
-            yield Finding(True, what, f"Python {told['python']}, ottla {told['ottla']}")
+            yield Diagnosis(True, what, f"Python {told['python']}, ottla {told['ottla']}")
         yield _reached(f"brokers from {host}", told["brokers"])
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ottla.config.names import nearest
 from ottla.config.node_settings import TABLE, Settings
-from ottla.config.values import ConfigError, Kind, text_of
+from ottla.config.values import ConfigError, SettingKind, text_of
 
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
@@ -15,7 +15,7 @@ HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 
 class GroupSetting(NamedTuple):
     name: str
-    kind: Kind[Any]
+    kind: SettingKind[Any]
     default: str
     server_name: str
     """The node's setting that gives the default."""

@@ -44,9 +44,9 @@ from ottla.config.values import (
     WEEK_MS,
     Address,
     ConfigError,
-    Kind,
-    Listener,
-    Voter,
+    ListenerAddress,
+    QuorumVoter,
+    SettingKind,
     choice,
     integer,
     long,
@@ -61,7 +61,7 @@ class Setting:
     """One row of the table, as found in the metadata of a field of `Settings`."""
 
     name: str
-    kind: Kind[Any]
+    kind: SettingKind[Any]
     doc: str
     also: tuple[tuple[str, int], ...] = ()
     """Older or coarser names, best first, each with the factor that makes it the main unit."""
@@ -83,7 +83,7 @@ class Setting:
 
 def setting(
     name: str,
-    kind: Kind[T],
+    kind: SettingKind[T],
     default: T,
     doc: str,
     *,
@@ -125,10 +125,10 @@ class Settings:
     )
 
     # Where it listens
-    listeners: tuple[Listener, ...] = setting(
-        "listeners", LISTENERS, (Listener("PLAINTEXT", "", 9092),), "Addresses to listen on."
+    listeners: tuple[ListenerAddress, ...] = setting(
+        "listeners", LISTENERS, (ListenerAddress("PLAINTEXT", "", 9092),), "Addresses to listen on."
     )
-    advertised_listeners: tuple[Listener, ...] = setting(
+    advertised_listeners: tuple[ListenerAddress, ...] = setting(
         "advertised.listeners",
         LISTENERS,
         (),
@@ -166,7 +166,7 @@ class Settings:
     )
 
     # The controller quorum
-    controller_quorum_voters: tuple[Voter, ...] = setting(
+    controller_quorum_voters: tuple[QuorumVoter, ...] = setting(
         "controller.quorum.voters",
         VOTERS,
         (),
@@ -819,12 +819,12 @@ class Settings:
         return self.broker_rack
 
     @property
-    def broker_listeners(self) -> tuple[Listener, ...]:
+    def broker_listeners(self) -> tuple[ListenerAddress, ...]:
         """Where clients and other brokers come in."""
         return tuple(x for x in self.listeners if x.name not in self.controller_listener_names)
 
     @property
-    def controller_listeners(self) -> tuple[Listener, ...]:
+    def controller_listeners(self) -> tuple[ListenerAddress, ...]:
         return tuple(x for x in self.listeners if x.name in self.controller_listener_names)
 
     def topic_defaults(self) -> dict[str, str]:
@@ -870,7 +870,7 @@ def _derived(values: dict[str, Any]) -> dict[str, Any]:
         name.upper() for name in values.get("controller_listener_names", ())
     )
     controllers = set(values["controller_listener_names"])
-    listeners = values.setdefault("listeners", (Listener("PLAINTEXT", "", 9092),))
+    listeners = values.setdefault("listeners", (ListenerAddress("PLAINTEXT", "", 9092),))
     advertised = {x.name: x for x in values.get("advertised_listeners", ())}
     unknown = tuple(x for x in advertised.values() if x.name not in {y.name for y in listeners})
     values["advertised_listeners"] = (
@@ -901,7 +901,7 @@ def _widen(values: dict[str, Any]) -> None:
             values.setdefault(name, choose(value, defaults[name]))
 
 
-def _reachable(listener: Listener) -> Listener:
+def _reachable(listener: ListenerAddress) -> ListenerAddress:
     if listener.host:
         return listener
     import socket

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from ottla.config.names import TOPIC_NOT_YET, TOPIC_TO_SERVER, nearest
 from ottla.config.node_settings import TABLE, Settings
-from ottla.config.values import THROTTLED, ConfigError, Kind, text_of
+from ottla.config.values import THROTTLED, ConfigError, SettingKind, text_of
 
 
 class TopicSetting(NamedTuple):
     name: str
-    kind: Kind[Any]
+    kind: SettingKind[Any]
     default: str
     server_name: str
     """The node's setting that gives the default; its own name where no node has one."""

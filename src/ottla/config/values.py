@@ -21,7 +21,7 @@ class ConfigError(Exception):
     """One line: where, which key, what is wrong with it, and what would be right."""
 
 
-class Listener(NamedTuple):
+class ListenerAddress(NamedTuple):
     name: str
     host: str
     port: int
@@ -30,7 +30,7 @@ class Listener(NamedTuple):
         return f"{self.name}://{join_address(self.host, self.port)}"
 
 
-class Voter(NamedTuple):
+class QuorumVoter(NamedTuple):
     id: int
     host: str
     port: int
@@ -62,7 +62,7 @@ def split_address(text: str) -> Address:
 
 
 @dataclass(frozen=True)
-class Kind(Generic[T]):
+class SettingKind(Generic[T]):
     """How one setting is read. `type_name` is Kafka's ConfigDef type, which DescribeConfigs reports."""
 
     type_name: str
@@ -72,7 +72,7 @@ class Kind(Generic[T]):
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,30}\s*")
 
 
-def number(at_least: int | None = None, *, at_most: int, type_name: str) -> Kind[int]:
+def number(at_least: int | None = None, *, at_most: int, type_name: str) -> SettingKind[int]:
     def parse(text: str) -> int:
         if not _WHOLE_NUMBER.fullmatch(text):  # int() would take underscores, and very many digits
             raise ValueError(f"'{text}' is not a whole number")
@@ -83,14 +83,14 @@ def number(at_least: int | None = None, *, at_most: int, type_name: str) -> Kind
             raise ValueError(f"{value} is not between {-at_most - 1} and {at_most}")
         return value
 
-    return Kind(type_name, parse)
+    return SettingKind(type_name, parse)
 
 
-def integer(at_least: int | None = None, *, at_most: int = INT_MAX) -> Kind[int]:
+def integer(at_least: int | None = None, *, at_most: int = INT_MAX) -> SettingKind[int]:
     return number(at_least, at_most=at_most, type_name="INT")
 
 
-def long(at_least: int | None = None) -> Kind[int]:
+def long(at_least: int | None = None) -> SettingKind[int]:
     return number(at_least, at_most=LONG_MAX, type_name="LONG")
 
 
@@ -115,16 +115,16 @@ def _split_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def choice(*allowed: str) -> Kind[str]:
+def choice(*allowed: str) -> SettingKind[str]:
     def parse(text: str) -> str:
         if text not in allowed:
             raise ValueError(f"'{text}' is not one of {', '.join(allowed)}")
         return text
 
-    return Kind("STRING", parse)
+    return SettingKind("STRING", parse)
 
 
-def choices(*allowed: str) -> Kind[tuple[str, ...]]:
+def choices(*allowed: str) -> SettingKind[tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         values = _split_list(text)
         for value in values:
@@ -134,29 +134,29 @@ def choices(*allowed: str) -> Kind[tuple[str, ...]]:
             raise ValueError("a value is given twice")
         return values
 
-    return Kind("LIST", parse)
+    return SettingKind("LIST", parse)
 
 
-def _parse_listeners(text: str) -> tuple[Listener, ...]:
+def _parse_listeners(text: str) -> tuple[ListenerAddress, ...]:
     result = []
     for part in _split_list(text):
         name, separator, address = part.partition("://")
         if not separator or not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
             raise ValueError(f"'{part}' is not NAME://host:port")
         host, port = split_address(address)
-        result.append(Listener(name.upper(), host, port))
+        result.append(ListenerAddress(name.upper(), host, port))
     if len({listener.name for listener in result}) != len(result):
         raise ValueError("a listener name is given twice")
     return tuple(result)
 
 
-def _parse_voters(text: str) -> tuple[Voter, ...]:
+def _parse_voters(text: str) -> tuple[QuorumVoter, ...]:
     result = []
     for part in _split_list(text):
         voter_id, at, address = part.partition("@")
         if not at or not voter_id.isdigit():
             raise ValueError(f"'{part}' is not id@host:port")
-        result.append(Voter(int(voter_id), *split_address(address)))
+        result.append(QuorumVoter(int(voter_id), *split_address(address)))
     if len({voter.id for voter in result}) != len(result):
         raise ValueError("a voter id is given twice")
     return tuple(result)
@@ -192,24 +192,26 @@ def _parse_throttled(text: str) -> tuple[str, ...]:
     return replicas
 
 
-BOOLEAN: Kind[bool] = Kind("BOOLEAN", _parse_boolean)
-TEXT: Kind[str] = Kind("STRING", str)
-OPTIONAL_TEXT: Kind[str | None] = Kind("STRING", lambda text: text or None)
+BOOLEAN: SettingKind[bool] = SettingKind("BOOLEAN", _parse_boolean)
+TEXT: SettingKind[str] = SettingKind("STRING", str)
+OPTIONAL_TEXT: SettingKind[str | None] = SettingKind("STRING", lambda text: text or None)
 RACK_AWARE = choice("org.apache.kafka.common.replica.RackAwareReplicaSelector")
-SELECTOR: Kind[str | None] = Kind("STRING", lambda text: RACK_AWARE.parse(text) if text else None)
-RATIO: Kind[float] = Kind("DOUBLE", _parse_ratio)
-RATE: Kind[float] = Kind("DOUBLE", _parse_rate)
-LIST: Kind[tuple[str, ...]] = Kind("LIST", _split_list)
-THROTTLED: Kind[tuple[str, ...]] = Kind("LIST", _parse_throttled)
+SELECTOR: SettingKind[str | None] = SettingKind(
+    "STRING", lambda text: RACK_AWARE.parse(text) if text else None
+)
+RATIO: SettingKind[float] = SettingKind("DOUBLE", _parse_ratio)
+RATE: SettingKind[float] = SettingKind("DOUBLE", _parse_rate)
+LIST: SettingKind[tuple[str, ...]] = SettingKind("LIST", _split_list)
+THROTTLED: SettingKind[tuple[str, ...]] = SettingKind("LIST", _parse_throttled)
 ASSIGNORS = choices("uniform", "range")
 PROTOCOLS = choices("classic", "consumer")
-LISTENERS: Kind[tuple[Listener, ...]] = Kind("STRING", _parse_listeners)
-VOTERS: Kind[tuple[Voter, ...]] = Kind("LIST", _parse_voters)
-ADDRESSES: Kind[tuple[Address, ...]] = Kind(
+LISTENERS: SettingKind[tuple[ListenerAddress, ...]] = SettingKind("STRING", _parse_listeners)
+VOTERS: SettingKind[tuple[QuorumVoter, ...]] = SettingKind("LIST", _parse_voters)
+ADDRESSES: SettingKind[tuple[Address, ...]] = SettingKind(
     "LIST", lambda text: tuple(split_address(part) for part in _split_list(text))
 )
-PROTOCOL_MAP: Kind[tuple[tuple[str, str], ...]] = Kind("STRING", _parse_protocol_map)
-ROLES: Kind[frozenset[str]] = Kind(
+PROTOCOL_MAP: SettingKind[tuple[tuple[str, str], ...]] = SettingKind("STRING", _parse_protocol_map)
+ROLES: SettingKind[frozenset[str]] = SettingKind(
     "LIST", lambda text: frozenset(choices("broker", "controller").parse(text))
 )
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")

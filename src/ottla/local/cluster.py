@@ -53,7 +53,7 @@ def default_directory() -> Path:
 
 
 @dataclass(frozen=True)
-class Node:
+class LocalNode:
     id: int
     port: int
     controller_port: int | None
@@ -80,7 +80,7 @@ class Node:
 class LocalCluster:
     """What DIR/cluster.json says; every change is written there at once."""
 
-    def __init__(self, directory: Path, cluster_id: str, nodes: list[Node]) -> None:
+    def __init__(self, directory: Path, cluster_id: str, nodes: list[LocalNode]) -> None:
         self.directory = directory
         self.cluster_id = cluster_id
         self.nodes = {node.id: node for node in nodes}
@@ -92,7 +92,7 @@ class LocalCluster:
         file = directory / "cluster.json"
         try:
             content = json.loads(file.read_text())
-            nodes = [Node(**node) for node in content["nodes"]]
+            nodes = [LocalNode(**node) for node in content["nodes"]]
             return cls(directory, content["cluster_id"], nodes)
         except (FileNotFoundError, NotADirectoryError):
             raise NotFound(f"{directory}: no cluster here (ottla up starts one)") from None
@@ -118,7 +118,7 @@ class LocalCluster:
             raise InvalidUse(f"--port {port}: {len(ports)} ports are needed from there on")
         _require_free(ports, "choose another --port, or 0 for free ones")
         nodes = [
-            Node(id, ports[id - 1], ports[count + id - 1] if id <= controllers else None)
+            LocalNode(id, ports[id - 1], ports[count + id - 1] if id <= controllers else None)
             for id in range(1, count + 1)
         ]
         cluster = cls(directory, _new_cluster_id(), nodes)
@@ -174,7 +174,7 @@ class LocalCluster:
         except ConfigError as error:
             raise InvalidUse(str(error)) from None
 
-    def _settings(self, node: Node) -> dict[str, str]:
+    def _settings(self, node: LocalNode) -> dict[str, str]:
         count = len(self.nodes)
         factor = min(3, count)
         voters = [
@@ -208,10 +208,10 @@ class LocalCluster:
         return ",".join(node.address for node in self.nodes.values())
 
     @property
-    def running(self) -> list[Node]:
+    def running(self) -> list[LocalNode]:
         return [node for node in self.nodes.values() if node.running]
 
-    def node(self, id: int) -> Node:
+    def node(self, id: int) -> LocalNode:
         if id not in self.nodes:
             known = ", ".join(str(each) for each in self.nodes)
             raise NotFound(f"{self.directory}: no node {id}; there are {known}")

@@ -58,7 +58,7 @@ def install() -> None:
 
     async def commits(self: Any, written: Any) -> Any:
         result = await commit(self, written)
-        meet("driver:amid-Commit")
+        meet("driver:amid-CommitTransactions")
         return result
 
     SinkDriver.do = does  # type: ignore[method-assign]

@@ -17,7 +17,7 @@ from ottla.broker.cluster.controller_channel import ToController
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
 from ottla.broker.server.server import Server
-from ottla.config import Listener, Settings
+from ottla.config import ListenerAddress, Settings
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import NoOpRecord, Record
 from ottla.sim.engine.world import SimHost, World
@@ -193,7 +193,7 @@ class BrokerNode:
     async def _start(self) -> None:
         runtime = self.host.runtime
         self.to_controller = ToController(self.settings, runtime, self.view)
-        endpoints = {"PLAINTEXT": Listener("PLAINTEXT", self.host.address, BROKER_PORT)}
+        endpoints = {"PLAINTEXT": ListenerAddress("PLAINTEXT", self.host.address, BROKER_PORT)}
         self.lifecycle = BrokerLifecycle(
             self.settings, runtime, self.view, self.logs, self.to_controller, endpoints
         )

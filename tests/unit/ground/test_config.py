@@ -16,9 +16,9 @@ from ottla.config import (
     TABLE,
     TOPIC_SETTINGS,
     ConfigError,
-    Listener,
+    ListenerAddress,
+    QuorumVoter,
     Settings,
-    Voter,
     text_of,
     validate_group_config,
     validate_topic_config,
@@ -51,9 +51,9 @@ def test_a_combined_node_needs_five_lines() -> None:
     settings = combined()
     assert settings.node_id == 1
     assert settings.process_roles == {"broker", "controller"}
-    assert settings.broker_listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092),)
-    assert settings.controller_listeners == (Listener("CONTROLLER", "127.0.0.1", 9093),)
-    assert settings.controller_quorum_voters == (Voter(1, "127.0.0.1", 9093),)
+    assert settings.broker_listeners == (ListenerAddress("PLAINTEXT", "127.0.0.1", 9092),)
+    assert settings.controller_listeners == (ListenerAddress("CONTROLLER", "127.0.0.1", 9093),)
+    assert settings.controller_quorum_voters == (QuorumVoter(1, "127.0.0.1", 9093),)
     assert settings.advertised_listeners == settings.listeners
     assert settings.inter_broker_listener_name == "PLAINTEXT"
     assert settings.broker_session_timeout_ms == 9000

@@ -16,18 +16,18 @@ from ottla.client.transaction_admin import ProducerIdentity
 from ottla.spark.errors import SparkSourceError
 from ottla.spark.write.decisions import (
     Abort,
+    BatchDecision,
     CheckOpen,
-    Commit,
+    CommitRefused,
+    CommitTransactions,
     Confirm,
-    Decision,
     ListOpen,
-    Outcome,
     Procedure,
     Propose,
-    Record,
-    Refused,
+    RecordDecision,
+    TaskTransaction,
+    TransactionOutcome,
     Withdraw,
-    Written,
     committing,
     committing_once,
     transactional_id,
@@ -61,8 +61,8 @@ class World:
     """The newest of each transactional id."""
     settled: list[str] = field(default_factory=list)
     """Rows of committed transactions whose ids have been used again since."""
-    last: Decision | None = None
-    proposal: Decision | None = None
+    last: BatchDecision | None = None
+    proposal: BatchDecision | None = None
     driver: int = 0
     producer_ids: int = 0
 
@@ -82,7 +82,7 @@ class World:
         attempt: int = 0,
         query: str = "q",
         topic: str = "t",
-    ) -> list[Written]:
+    ) -> list[TaskTransaction]:
         """Tasks leave open transactions."""
         written = []
         for task, values in rows.items():
@@ -99,7 +99,7 @@ class World:
                 )
             self.transactions[id] = Transaction(values, identity)
             checksum = hash(frozenset(Counter(values).items()))
-            written.append(Written(task, identity, len(values), checksum, topic, task, 0))
+            written.append(TaskTransaction(task, identity, len(values), checksum, topic, task, 0))
         return written
 
     def time_out(self) -> None:
@@ -135,7 +135,7 @@ class World:
                     driver = self.driver
                     self.proposal = step.decision
                     answer = self.last
-                elif isinstance(step, Commit):
+                elif isinstance(step, CommitTransactions):
                     answer = []
                     for each in step.transactions:
                         reached(name)
@@ -147,15 +147,15 @@ class World:
         except StopIteration:
             return steps
 
-    def _commit(self, written: Written) -> Outcome:
+    def _commit(self, written: TaskTransaction) -> TransactionOutcome:
         found = self.transactions[written.identity.transactional_id]
         if found.identity != written.identity:
-            return Outcome.ABORTED  # whoever came later has fenced it
+            return TransactionOutcome.ABORTED  # whoever came later has fenced it
         if found.state == "open":
             found.state = "committed"
-        return Outcome(found.state)
+        return TransactionOutcome(found.state)
 
-    def _is_open(self, written: Written) -> bool:
+    def _is_open(self, written: TaskTransaction) -> bool:
         found = self.transactions[written.identity.transactional_id]
         return found.identity == written.identity and found.state == "open"
 
@@ -177,7 +177,7 @@ class World:
                 self.last, self.proposal = self.proposal, None
             case Withdraw():
                 self.proposal = None
-            case Record(decision):
+            case RecordDecision(decision):
                 self.last = decision
         return None
 
@@ -189,7 +189,7 @@ def all_rows(rows: dict[int, list[str]] = ROWS) -> list[str]:
 def commit(
     world: World,
     run: str,
-    written: Iterable[Written],
+    written: Iterable[TaskTransaction],
     batch: int = 0,
     topic: str | None = None,
     **how: Any,
@@ -213,8 +213,8 @@ def test_a_batch_becomes_visible_and_is_done() -> None:
     assert world.last.is_done
     assert steps == [
         *("ListOpen", "Propose", "CheckOpen", "Confirm"),
-        *(["Commit"] * 3),
-        *("Record", "Abort"),
+        *(["CommitTransactions"] * 3),
+        *("RecordDecision", "Abort"),
     ]
 
 
@@ -286,10 +286,10 @@ def test_what_is_written_again_after_the_timeout_must_be_the_same() -> None:
     assert world.visible == ["a", "b"]
     world.time_out()
     others = {0: ["a", "b"], 1: ["c"], 2: ["d", "e", "X"]}
-    with pytest.raises(Refused, match=r"task 2 \(3 rows, from offset 0 of t-2 on\)"):
+    with pytest.raises(CommitRefused, match=r"task 2 \(3 rows, from offset 0 of t-2 on\)"):
         commit(world, "two", world.write("two", others))
     assert world.visible == ["a", "b"]
-    with pytest.raises(Refused, match="no task 1"):
+    with pytest.raises(CommitRefused, match="no task 1"):
         commit(world, "three", world.write("three", {0: ROWS[0], 2: ROWS[2]}))
     commit(world, "four", world.write("four"))
     assert world.visible == all_rows()
@@ -410,7 +410,7 @@ def test_spark_gives_up_a_batch_of_which_the_commit_failed(step: int | None) -> 
 
 def test_without_a_decision_about_an_earlier_batch_the_query_does_not_go_on() -> None:
     world = World()
-    with pytest.raises(Refused, match="set the option 'firstBatch' to 7"):
+    with pytest.raises(CommitRefused, match="set the option 'firstBatch' to 7"):
         commit(world, "run", world.write("run"), batch=7)
     assert world.visible == []
     assert world.last is None
@@ -422,14 +422,14 @@ def test_a_checkpoint_older_than_the_output_is_refused() -> None:
     world = World()
     commit(world, "run", world.write("run"))
     commit(world, "run", world.write("run", {0: ["g"]}), batch=1)
-    with pytest.raises(Refused, match="older than its output"):
+    with pytest.raises(CommitRefused, match="older than its output"):
         commit(world, "run", world.write("run"), batch=0)
 
 
 def test_an_empty_batch_is_decided_too() -> None:
     world = World()
     commit(world, "run", [])
-    assert world.last == Decision("q", "run", 0, (), True)
+    assert world.last == BatchDecision("q", "run", 0, (), True)
     commit(world, "run", world.write("run"), batch=1)
     assert world.visible == all_rows()
 
@@ -447,7 +447,7 @@ def test_the_batch_before_that_cannot_be_finished_stops_the_query() -> None:
     with pytest.raises(Died):
         commit(world, "one", world.write("one"), dies_before=5)
     world.time_out()
-    with pytest.raises(Refused, match="task 1"):
+    with pytest.raises(CommitRefused, match="task 1"):
         commit(world, "two", world.write("two", {0: ["g"]}), batch=1)
     assert world.proposal is None
 
@@ -458,7 +458,9 @@ def test_a_copied_checkpoint_that_writes_to_another_topic_is_refused() -> None:
     commit(world, "one", world.write("one"), topic="x")
     for batch in (0, 1):
         written = world.write("copy", topic="y")
-        with pytest.raises(Refused, match=r"to topic x by run one, and now run copy .* topic y"):
+        with pytest.raises(
+            CommitRefused, match=r"to topic x by run one, and now run copy .* topic y"
+        ):
             commit(world, "copy", written, batch, topic="y")
         commit(world, "one", world.write("one"), batch + 1, topic="x")
     assert world.proposal is None
@@ -467,7 +469,7 @@ def test_a_copied_checkpoint_that_writes_to_another_topic_is_refused() -> None:
 def test_without_the_option_the_topics_of_the_rows_tell_of_a_copied_checkpoint() -> None:
     world = World()
     commit(world, "one", world.write("one"))
-    with pytest.raises(Refused, match="Was the checkpoint copied"):
+    with pytest.raises(CommitRefused, match="Was the checkpoint copied"):
         commit(world, "copy", world.write("copy", topic="y"))
 
 
@@ -537,13 +539,15 @@ def test_a_batch_job_that_is_neither_done_nor_undone_says_what_is_visible() -> N
     assert isinstance(next(procedure), ListOpen)
     assert isinstance(procedure.send([]), CheckOpen)
     step = procedure.send([])
-    assert isinstance(step, Commit) and step.is_last_chance
+    assert isinstance(step, CommitTransactions) and step.is_last_chance
     with pytest.raises(SparkSourceError, match=r"committed: task 0 .*; unknown: task 1 .*task 2"):
-        procedure.send([Outcome.COMMITTED, Outcome.UNKNOWN, Outcome.UNKNOWN])
+        procedure.send(
+            [TransactionOutcome.COMMITTED, TransactionOutcome.UNKNOWN, TransactionOutcome.UNKNOWN]
+        )
 
 
 def test_a_decision_is_read_as_it_was_written() -> None:
-    decision = Decision("q", "run", 3, tuple(World().write("run")), topic="t")
-    assert Decision.from_json("q", decision.to_json()) == decision
+    decision = BatchDecision("q", "run", 3, tuple(World().write("run")), topic="t")
+    assert BatchDecision.from_json("q", decision.to_json()) == decision
     done = decision._replace(is_done=True)
-    assert Decision.from_json("q", done.to_json().encode()) == done
+    assert BatchDecision.from_json("q", done.to_json().encode()) == done

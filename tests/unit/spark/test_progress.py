@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.spark.connect import cluster
-from ottla.spark.connect.cluster import Cluster, Found
+from ottla.spark.connect.cluster import Found, KafkaCluster
 from ottla.spark.connect.connection import ConnectionOptions
 from ottla.spark.options import Options
 from ottla.wire.apis import ApiKey
@@ -35,18 +35,18 @@ class Coordinator:
 
 
 @pytest.fixture
-def asked() -> Cluster:
+def asked() -> KafkaCluster:
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.retry.backoff.ms": "1"}
-    return Cluster(ConnectionOptions.of(Options(options)))
+    return KafkaCluster(ConnectionOptions.of(Options(options)))
 
 
-def commit(to: Cluster, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+def commit(to: KafkaCluster, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(to, "_coordinator", coordinator.find)
     to.commit("watched", {("orders", 0): Found(7, 2)})
 
 
 def test_the_first_group_of_all_waits_for_its_coordinator(
-    asked: Cluster, monkeypatch: pytest.MonkeyPatch
+    asked: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordinator = Coordinator(refusals=20)
     commit(asked, coordinator, monkeypatch)
@@ -54,7 +54,7 @@ def test_the_first_group_of_all_waits_for_its_coordinator(
     assert fields["topics"][0]["partitions"][0]["committed_offset"] == 7
 
 
-def test_it_does_not_wait_for_long(asked: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_does_not_wait_for_long(asked: KafkaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "COMMIT_PATIENCE_S", 0.05)
     with pytest.raises(KafkaError, match="COORDINATOR_NOT_AVAILABLE"):
         commit(asked, Coordinator(refusals=1_000_000), monkeypatch)

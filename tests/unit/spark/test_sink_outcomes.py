@@ -19,7 +19,12 @@ from ottla.spark.options import Options, ReadOptions
 from ottla.spark.read.fetcher import Fetcher
 from ottla.spark.read.splits import Range
 from ottla.spark.write import sink
-from ottla.spark.write.decisions import Abort, Commit, Outcome, Written
+from ottla.spark.write.decisions import (
+    Abort,
+    CommitTransactions,
+    TaskTransaction,
+    TransactionOutcome,
+)
 from ottla.spark.write.sink import SinkDriver
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -55,9 +60,9 @@ class Log:
         return FetchedRecords([], END, END, 0, END, aborted, self.batches, self.markers)
 
 
-def outcome(log: Log, version: int = 2) -> Outcome:
+def outcome(log: Log, version: int = 2) -> TransactionOutcome:
     identity = ProducerIdentity("id", PRODUCER, EPOCH, version)
-    written = Written(0, identity, 1, 1, "t", 0, FIRST)
+    written = TaskTransaction(0, identity, 1, 1, "t", 0, FIRST)
     driver = SinkDriver(cast(Client, log), "q", lambda: 0)
     return asyncio.run(driver._outcome_in_log(written))
 
@@ -65,7 +70,7 @@ def outcome(log: Log, version: int = 2) -> Outcome:
 @pytest.mark.parametrize("begin", [FIRST - 4, FIRST])
 def test_an_aborted_transaction_is_known_by_where_it_lies(begin: int) -> None:
     """The first batch may have been acknowledged without an offset, so that a later one is the first that is known."""
-    assert outcome(Log(aborted=((PRODUCER, begin),))) is Outcome.ABORTED
+    assert outcome(Log(aborted=((PRODUCER, begin),))) is TransactionOutcome.ABORTED
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -73,7 +78,9 @@ def test_an_aborted_transaction_is_known_by_where_it_lies(begin: int) -> None:
 def test_the_marker_behind_the_records_tells(version: int, is_commit: bool) -> None:
     later = marker(90, is_commit=not is_commit, epoch=EPOCH + 2)
     log = Log(first=batch_of(PRODUCER), markers=(marker(50, is_commit=is_commit), later))
-    assert outcome(log, version) is (Outcome.COMMITTED if is_commit else Outcome.ABORTED)
+    assert outcome(log, version) is (
+        TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.ABORTED
+    )
 
 
 def test_what_compaction_has_forgotten_is_not_taken_for_committed() -> None:
@@ -91,7 +98,7 @@ def test_where_epochs_are_not_for_one_transaction_a_marker_without_its_records_t
     None
 ):
     log = Log(markers=(marker(50, is_commit=True, epoch=EPOCH),))
-    assert outcome(log, version=2) is Outcome.COMMITTED
+    assert outcome(log, version=2) is TransactionOutcome.COMMITTED
     with pytest.raises(SparkSourceError, match="nobody knows any more"):
         outcome(log, version=1)
 
@@ -123,19 +130,19 @@ def test_the_last_chance_to_commit_is_not_given_up_at_the_first_silence(
     tried = 0
 
     class Silent(SinkDriver):
-        async def commit(self, written: Written) -> Outcome:
+        async def commit(self, written: TaskTransaction) -> TransactionOutcome:
             nonlocal tried
             tried += 1
             if answers and tried == 3:
-                return Outcome.COMMITTED
+                return TransactionOutcome.COMMITTED
             raise TimeoutError
 
-    written = Written(0, ProducerIdentity("id", 1, 0, 2), 1, 1, "t", 0, FIRST)
+    written = TaskTransaction(0, ProducerIdentity("id", 1, 0, 2), 1, 1, "t", 0, FIRST)
     driver = Silent(cast(Client, Log()), "q", lambda: 0)
-    (found,) = asyncio.run(driver.do(Commit((written,), is_last_chance=True)))
-    assert found is (Outcome.COMMITTED if answers else Outcome.UNKNOWN)
+    (found,) = asyncio.run(driver.do(CommitTransactions((written,), is_last_chance=True)))
+    assert found is (TransactionOutcome.COMMITTED if answers else TransactionOutcome.UNKNOWN)
     with pytest.raises(TimeoutError):
-        asyncio.run(driver.do(Commit((written,))))
+        asyncio.run(driver.do(CommitTransactions((written,))))
 
 
 def test_what_cannot_be_swept_does_not_fail_a_batch_that_is_committed(

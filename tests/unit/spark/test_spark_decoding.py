@@ -16,7 +16,7 @@ from ottla.records.record import ControlType, Record, build, control_batch
 from ottla.spark.errors import SparkSourceError
 from ottla.spark.read import native, rows
 from ottla.spark.read.native import Decoder
-from ottla.spark.read.rows import Bytes, Rows, Wanted, grouped
+from ottla.spark.read.rows import ByteColumn, Rows, Wanted, grouped
 from ottla.spark.read.visible import visible
 
 ALL = Wanted(0, 1 << 62, key=True, value=True, headers=True)
@@ -51,7 +51,7 @@ def written(log: Sequence[Any]) -> tuple[bytearray, list[Record]]:
     return data, all_records
 
 
-def values(column: Bytes, count: int) -> list[bytes | None]:
+def values(column: ByteColumn, count: int) -> list[bytes | None]:
     offsets, data = list(column.offsets), bytes(column.data)
     valid = [True] * count if column.validity is None else bits(column.validity, count)
     assert valid.count(False) == column.nulls

@@ -37,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     programme.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" "$SPARK_SUBMIT_OPTS" >{directory}/told\n')
     programme.chmod(0o755)
     monkeypatch.setattr(spark, "_programme", lambda name: str(programme))
-    monkeypatch.setattr(spark, "_java", lambda: spark.Finding(True, "Java", "17"))
+    monkeypatch.setattr(spark, "_java", lambda: spark.Diagnosis(True, "Java", "17"))
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
     return Run(directory)

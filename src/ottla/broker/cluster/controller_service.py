@@ -4,7 +4,7 @@ Commands run on the loop one at a time, are appended to the metadata log at once
 committed and applied. An answer that needed no record still waits until everything that was decided before
 it is committed, for it may rest on that.
 
-A dead broker is noticed at once (DESIGN 6). Each broker keeps one connection for its heartbeats. When that
+A dead broker is noticed at once (docs/DECISIONS.md). Each broker keeps one connection for its heartbeats. When that
 closes, the broker's listener is tried: refused means that its process is gone, and it is fenced at once;
 anything else leaves it a short grace to send a heartbeat over a new connection. A new active controller
 tries every unfenced broker that it has not heard from yet in the same way, but leaves those that cannot be

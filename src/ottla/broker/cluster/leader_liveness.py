@@ -3,7 +3,7 @@
 A client that lost its leader asks for new metadata within a millisecond: often before the controller has
 elected another one, and even before this broker has seen its own connection to the dead one close. Told the
 old leader, librdkafka asks again only after a second. So a leader is tried first: where nobody listens any
-more, the answer waits for the election, which takes milliseconds (DESIGN 6).
+more, the answer waits for the election, which takes milliseconds (docs/DECISIONS.md).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from uuid import UUID
 
 from ottla.broker.cluster.controller_channel import LeaderInfo, ToController
 from ottla.broker.server.deadlines import is_set_within
-from ottla.config import Listener, Settings
+from ottla.config import ListenerAddress, Settings
 from ottla.metadata.features import supported_ranges
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.runtime import Runtime
@@ -93,7 +93,7 @@ class BrokerLifecycle:
         quorum: MetadataSource,
         logs: Directories,
         to_controller: ToController,
-        endpoints: Mapping[str, Listener],
+        endpoints: Mapping[str, ListenerAddress],
     ) -> None:
         """`endpoints` are the addresses to announce, by the names of their listeners; those of a
         controller are left out."""

@@ -47,7 +47,7 @@ def place_of(partition: PartitionInfo) -> Place:
     return partition.topic, partition.partition
 
 
-class Cluster:
+class KafkaCluster:
     def __init__(self, options: ConnectionOptions, *, connect_retries: int = 3, connect_pause_s: float = 1.0) -> None:  # fmt: skip
         self.options = options
         self._connect_retries = connect_retries

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from ottla.spark.connect.cluster import Cluster
+from ottla.spark.connect.cluster import KafkaCluster
 from ottla.spark.connect.connection import ConnectionOptions
 
 IDLE_S: Final = 30.0
 
 
 class _Idle(NamedTuple):
-    cluster: Cluster
+    cluster: KafkaCluster
     timer: threading.Timer
 
 
@@ -31,11 +31,11 @@ class SharedClusters:
         self._lock = threading.Lock()
 
     @contextmanager
-    def lent(self, options: ConnectionOptions) -> Iterator[Cluster]:
+    def lent(self, options: ConnectionOptions) -> Iterator[KafkaCluster]:
         with self._lock:
             found = self._idle.pop(options, None)
         if found is None:
-            cluster = Cluster(options)
+            cluster = KafkaCluster(options)
         else:
             found.timer.cancel()
             cluster = found.cluster
@@ -44,7 +44,7 @@ class SharedClusters:
         finally:
             self._keep(options, cluster)
 
-    def _keep(self, options: ConnectionOptions, cluster: Cluster) -> None:
+    def _keep(self, options: ConnectionOptions, cluster: KafkaCluster) -> None:
         def expire() -> None:
             with self._lock:
                 # Taken out, it is in use again, or has a timer of its own by now.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottla.spark.read.rows import Bytes, Headers, Rows
+from ottla.spark.read.rows import ByteColumn, Headers, Rows
 
 
 class ArrowBuilder:
@@ -50,7 +50,7 @@ class ArrowBuilder:
     def _make_constants(self, rows: int) -> None:
         size = len(self._topic)
         offsets = array("i", range(0, (rows + 1) * size, size)) if size else array("i", [0]) * (rows + 1)  # fmt: skip
-        topics = Bytes(offsets, self._topic * rows, None, 0)
+        topics = ByteColumn(offsets, self._topic * rows, None, 0)
         self._constants = {
             "topic": _bytes_array(pa.string(), rows, topics),
             "partition": _numbers(pa.int32(), rows, array("i", [self._partition]) * rows),
@@ -62,7 +62,7 @@ def _numbers(type: pa.DataType, rows: int, values: Any) -> pa.Array:
     return pa.Array.from_buffers(type, rows, [None, pa.py_buffer(values)], null_count=0)
 
 
-def _bytes_array(type: pa.DataType, rows: int, column: Bytes | None) -> pa.Array:
+def _bytes_array(type: pa.DataType, rows: int, column: ByteColumn | None) -> pa.Array:
     assert column is not None, "decoded because it was wanted"
     buffers = [_buffer(column.validity), pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
     return pa.Array.from_buffers(type, rows, buffers, null_count=column.nulls)

@@ -14,11 +14,11 @@ from uuid import UUID
 
 from ottla.client.connections import check
 from ottla.records.batch import Batch, batches
-from ottla.spark.connect.cluster import Cluster
+from ottla.spark.connect.cluster import KafkaCluster
 from ottla.spark.connect.connection import BrokerConnection
 from ottla.spark.errors import SparkSourceError
 from ottla.spark.options import EARLIEST, LATEST, ReadOptions
-from ottla.spark.read.loss import Cause, Loss, report
+from ottla.spark.read.loss import Cause, LostRange, report
 from ottla.spark.read.splits import Range
 from ottla.wire import fetch
 from ottla.wire.apis import ApiKey
@@ -30,7 +30,7 @@ _ROOM_BYTES: Final = 64 << 10
 _NO_EPOCH: Final = -1
 
 
-class Fetched(NamedTuple):
+class FetchedBatches(NamedTuple):
     """Whole batches, in a buffer that is only lent until the next ones are asked for."""
 
     data: memoryview
@@ -48,7 +48,7 @@ class _Source(NamedTuple):
 
 
 class Fetcher:
-    def __init__(self, cluster: Cluster, wanted: Range, options: ReadOptions) -> None:
+    def __init__(self, cluster: KafkaCluster, wanted: Range, options: ReadOptions) -> None:
         self._cluster = cluster
         self._wanted = wanted
         self._options = options
@@ -66,7 +66,7 @@ class Fetcher:
     def _what(self) -> str:
         return f"{self._wanted.topic}-{self._wanted.partition}"
 
-    def __iter__(self) -> Iterator[Fetched]:
+    def __iter__(self) -> Iterator[FetchedBatches]:
         patience = time.monotonic() + self._options.poll_timeout_s
         while self._position < self._wanted.end:
             try:
@@ -102,7 +102,7 @@ class Fetcher:
 
     # -- one answer after the other
 
-    def _next(self) -> Fetched | None:
+    def _next(self) -> FetchedBatches | None:
         """None: nothing yet."""
         if self._waiting is None:
             self._ask()
@@ -132,7 +132,7 @@ class Fetcher:
         first = self._position
         self._advance(found)
         self._ask_ahead()
-        return Fetched(memoryview(data), found, list(told.aborted or ()), first)
+        return FetchedBatches(memoryview(data), found, list(told.aborted or ()), first)
 
     def _ask_ahead(self) -> None:
         """If that fails, what was fetched is given out all the same, and asking begins anew after it."""
@@ -247,7 +247,8 @@ class Fetcher:
         """Go on at `end`, if that is allowed."""
         place = (self._wanted.topic, self._wanted.partition)
         report(
-            [Loss(*place, cause, self._position, end, detail)], fail=self._options.fail_on_data_loss
+            [LostRange(*place, cause, self._position, end, detail)],
+            fail=self._options.fail_on_data_loss,
         )
         self._position = end
 

@@ -22,7 +22,7 @@ class Cause(Enum):
     DELETED = "are gone with their topic or partition, which was deleted"
 
 
-class Loss(NamedTuple):
+class LostRange(NamedTuple):
     topic: str
     partition: int
     cause: Cause
@@ -48,7 +48,7 @@ class Loss(NamedTuple):
 class DataLoss(SparkSourceError):
     """Ends a query with failOnDataLoss=true."""
 
-    def __init__(self, losses: Sequence[Loss]) -> None:
+    def __init__(self, losses: Sequence[LostRange]) -> None:
         told = "; ".join(map(str, losses))
         super().__init__(
             f"data was lost: {told}. Set 'failOnDataLoss' to false to go on with what is there; "
@@ -57,7 +57,7 @@ class DataLoss(SparkSourceError):
         self.losses = tuple(losses)
 
 
-def report(losses: Sequence[Loss], *, fail: bool) -> None:
+def report(losses: Sequence[LostRange], *, fail: bool) -> None:
     """DataLoss if it shall fail; else a line each, in the log of the process that saw it."""
     if losses and fail:
         raise DataLoss(losses)

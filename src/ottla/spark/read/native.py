@@ -25,7 +25,7 @@ from ottla.records.batch import HEADER_BYTES, RECORD_BYTES_MIN, Batch
 from ottla.records.record import unpacked
 from ottla.runtime.seams import Buffer
 from ottla.spark.read import rows
-from ottla.spark.read.rows import Bytes, Headers, Rows, Wanted
+from ottla.spark.read.rows import ByteColumn, Headers, Rows, Wanted
 
 ENTRY: Final = "ottla_decode"
 SEGMENT_FIELDS: Final = 8
@@ -165,8 +165,10 @@ class Decoder:
         if outcome != 0 or counts.high_bytes:
             return None
 
-        def column(made: list[Any], rows: int, size: int, nulls: int) -> Bytes:
-            return Bytes(made[0][: rows + 1], made[1][:size], made[2] if nulls else None, nulls)
+        def column(made: list[Any], rows: int, size: int, nulls: int) -> ByteColumn:
+            return ByteColumn(
+                made[0][: rows + 1], made[1][:size], made[2] if nulls else None, nulls
+            )
 
         headers = None
         if wanted.headers:

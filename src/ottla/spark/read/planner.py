@@ -26,14 +26,14 @@ from ottla.spark.options import (
     ReadOptions,
     Subscribe,
 )
-from ottla.spark.read.loss import Cause, Loss, report
+from ottla.spark.read.loss import Cause, LostRange, report
 from ottla.spark.read.offsets import Mark
 from ottla.spark.read.splits import Range
 from ottla.wire.errors import KafkaError
 
 
 class AsksCluster(Protocol):
-    """The part of `cluster.Cluster` that planning needs."""
+    """The part of `cluster.KafkaCluster` that planning needs."""
 
     def metadata(self, topics: Iterable[str] | None) -> tuple[Metadata, dict[str, KafkaError]]: ...
 
@@ -248,13 +248,13 @@ def _check_all_named(
             )
 
 
-def outside(place: Place, start: int, end: int, extent: Extent) -> list[Loss]:
+def outside(place: Place, start: int, end: int, extent: Extent) -> list[LostRange]:
     """What was asked for by its offset and is not there."""
     there = extent.told
     losses = []
     if start < min(end, extent.start):
-        losses.append(Loss(*place, Cause.AGED_OUT, start, min(end, extent.start), there))
+        losses.append(LostRange(*place, Cause.AGED_OUT, start, min(end, extent.start), there))
     behind = max(start, end)
     if behind > extent.high_watermark:
-        losses.append(Loss(*place, Cause.BEHIND_THE_END, extent.high_watermark, behind, there))
+        losses.append(LostRange(*place, Cause.BEHIND_THE_END, extent.high_watermark, behind, there))
     return losses

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from ottla.records.batch import CorruptBatch, check_crc
 from ottla.spark.columns import columns
-from ottla.spark.connect.cluster import Cluster
+from ottla.spark.connect.cluster import KafkaCluster
 from ottla.spark.connect.connection import ConnectionOptions
 from ottla.spark.connect.shared import SHARED
 from ottla.spark.errors import SparkSourceError, told_in_one_line
@@ -54,8 +54,8 @@ def decoder() -> Decoder:
     return Decoder()
 
 
-def plan_cluster(connection: ConnectionOptions, options: ReadOptions) -> Cluster:
-    return Cluster(
+def plan_cluster(connection: ConnectionOptions, options: ReadOptions) -> KafkaCluster:
+    return KafkaCluster(
         connection,
         connect_retries=options.offset_retries,
         connect_pause_s=options.offset_retry_interval_s,

@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
     headers: bool
 
 
-class Bytes(NamedTuple):
+class ByteColumn(NamedTuple):
     """A column of byte strings: `data[offsets[i]:offsets[i+1]]` is the i-th; a zero bit in `validity` makes it null."""
 
     offsets: Any
@@ -54,14 +54,14 @@ class Headers(NamedTuple):
     validity: Any
     nulls: int
     entries: int
-    keys: Bytes
-    values: Bytes
+    keys: ByteColumn
+    values: ByteColumn
 
 
 class Rows(NamedTuple):
     rows: int
-    key: Bytes | None
-    value: Bytes | None
+    key: ByteColumn | None
+    value: ByteColumn | None
     offset: Any
     """int64."""
     timestamp: Any
@@ -115,11 +115,11 @@ def _microseconds(record: Record) -> int:
     return record.timestamp * 1000
 
 
-def byte_column(values: Sequence[bytes | None]) -> Bytes:
+def byte_column(values: Sequence[bytes | None]) -> ByteColumn:
     present = [value is not None for value in values]
     nulls = present.count(False)
     lengths = [0 if value is None else len(value) for value in values]
-    return Bytes(
+    return ByteColumn(
         offsets=array("i", accumulate(lengths, initial=0)),
         data=b"".join(values if not nulls else [value or b"" for value in values]),  # type: ignore[arg-type]
         validity=_bitmap(present) if nulls else None,

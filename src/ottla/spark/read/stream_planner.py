@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ottla.spark.connect.cluster import EpochEnd
 from ottla.spark.options import Place, ReadOptions
-from ottla.spark.read.loss import Cause, Loss, report
+from ottla.spark.read.loss import Cause, LostRange, report
 from ottla.spark.read.offsets import Mark, StreamOffset, rate_limited
 from ottla.spark.read.planner import AsksCluster, Extent, Planner, outside
 from ottla.spark.read.splits import Range
@@ -22,7 +22,7 @@ class Survivor(NamedTuple):
     """Where a partition is to be read on, and what was lost before that."""
 
     begin: int
-    loss: Loss | None
+    loss: LostRange | None
 
 
 def survive(
@@ -30,14 +30,14 @@ def survive(
 ) -> Survivor:
     """`mark` is None for a partition that the stream has not seen yet: it is read from its beginning."""
     if mark is None:
-        loss = Loss(*place, Cause.AGED_OUT, 0, extent.start, "before this stream first saw it")
+        loss = LostRange(*place, Cause.AGED_OUT, 0, extent.start, "before this stream first saw it")
         return Survivor(extent.start, loss if extent.start > 0 else None)
     if None not in (mark.topic_id, extent.topic_id) and mark.topic_id != extent.topic_id:
         ids = f"its id was {mark.topic_id} and is {extent.topic_id}"
-        loss = Loss(*place, Cause.RECREATED, mark.offset, mark.offset, ids)
+        loss = LostRange(*place, Cause.RECREATED, mark.offset, mark.offset, ids)
         return Survivor(extent.start, loss)
     if mark.offset < extent.start:
-        loss = Loss(*place, Cause.AGED_OUT, mark.offset, extent.start, extent.told)
+        loss = LostRange(*place, Cause.AGED_OUT, mark.offset, extent.start, extent.told)
         return Survivor(extent.start, loss)
     cut = mark.offset
     if epoch_end is not None and epoch_end.end_offset >= 0:
@@ -48,7 +48,7 @@ def survive(
         told = f"read in epoch {mark.epoch}; {extent.told}"
         # What lies there now is new: reading goes on where the logs part.
         return Survivor(
-            max(cut, extent.start), Loss(*place, Cause.TRUNCATED, cut, mark.offset, told)
+            max(cut, extent.start), LostRange(*place, Cause.TRUNCATED, cut, mark.offset, told)
         )
     return Survivor(mark.offset, None)
 
@@ -65,7 +65,7 @@ class StreamPlanner:
         self._options = options
         self._planner = Planner(cluster, options)
         self._pause = pause
-        self._told: set[Loss] = set()
+        self._told: set[LostRange] = set()
         self._target: dict[Place, Extent] | None = None
         self._last_batch_s: float | None = None
         self.newest: StreamOffset | None = None
@@ -137,7 +137,7 @@ class StreamPlanner:
                 continue  # planned for a topic that is gone since; told above
             last = min(mark.offset, extent.high_watermark)
             if last < mark.offset:
-                losses.append(Loss(*place, Cause.TRUNCATED, last, mark.offset, extent.told))
+                losses.append(LostRange(*place, Cause.TRUNCATED, last, mark.offset, extent.told))
             ranges.append(Range(place[0], extent.topic_id, place[1], survivor.begin, last))
         self._report(losses)
         return [each for each in ranges if each.size > 0]
@@ -174,13 +174,13 @@ class StreamPlanner:
     def _report_missing(self, start: StreamOffset, extents: Mapping[Place, Extent]) -> None:
         self._report(
             [
-                Loss(*place, Cause.DELETED, mark.offset, mark.offset)
+                LostRange(*place, Cause.DELETED, mark.offset, mark.offset)
                 for place, mark in sorted(start.marks.items())
                 if place not in extents
             ]
         )
 
-    def _report(self, losses: list[Loss]) -> None:
+    def _report(self, losses: list[LostRange]) -> None:
         """Each once: latest and ranges see the same."""
         fresh = [loss for loss in losses if loss not in self._told]
         report(fresh, fail=self._options.fail_on_data_loss)

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from ottla.client import Unreachable
-from ottla.spark.connect.cluster import Cluster, Found
+from ottla.spark.connect.cluster import Found, KafkaCluster
 from ottla.spark.connect.connection import ConnectionOptions
 from ottla.spark.errors import SparkSourceError, told_in_one_line
 from ottla.spark.options import Options, ReadOptions
@@ -47,7 +47,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commits_from_s = 0.0
 
     @cached_property
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> KafkaCluster:
         return plan_cluster(self._connection, self._options)
 
     @cached_property

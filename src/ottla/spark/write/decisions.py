@@ -22,7 +22,7 @@ FIRST_BATCH: Final = "firstBatch"
 """The option that allows a query to begin with transactions at a later batch than 0."""
 
 
-class Written(NamedTuple):
+class TaskTransaction(NamedTuple):
     """What one task wrote: its transaction, and enough to tell whether another one holds the same."""
 
     task: int
@@ -35,7 +35,7 @@ class Written(NamedTuple):
     first_offset: int
     """One place that it wrote to, where the log tells how the transaction ended."""
 
-    def holds_the_same_as(self, other: Written) -> bool:
+    def holds_the_same_as(self, other: TaskTransaction) -> bool:
         return (self.rows, self.checksum) == (other.rows, other.checksum)
 
     def __str__(self) -> str:
@@ -45,13 +45,13 @@ class Written(NamedTuple):
         )
 
 
-class Decision(NamedTuple):
+class BatchDecision(NamedTuple):
     """The transactions that are the batch. Of each query only the newest record counts."""
 
     query: str
     run: str
     batch: int
-    transactions: tuple[Written, ...]
+    transactions: tuple[TaskTransaction, ...]
     is_done: bool = False
     """All of them are committed."""
     topic: str | None = None
@@ -84,10 +84,10 @@ class Decision(NamedTuple):
         )
 
     @classmethod
-    def from_json(cls, query: str, text: str | bytes) -> Decision:
+    def from_json(cls, query: str, text: str | bytes) -> BatchDecision:
         found: Mapping[str, Any] = json.loads(text)
         transactions = tuple(
-            Written(task, ProducerIdentity(*rest[:4]), *rest[4:])
+            TaskTransaction(task, ProducerIdentity(*rest[:4]), *rest[4:])
             for task, *rest in found["transactions"]
         )
         return cls(
@@ -95,7 +95,7 @@ class Decision(NamedTuple):
         )
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
@@ -113,14 +113,14 @@ class ListOpen(NamedTuple):
 class CheckOpen(NamedTuple):
     """Is each of these open? Those that are not: somebody ended them, or another attempt under the same id did."""
 
-    transactions: tuple[Written, ...]
+    transactions: tuple[TaskTransaction, ...]
 
 
 class Propose(NamedTuple):
     """Fence every earlier driver, write the decision in a transaction that stays open, and read behind it. The
     newest decision that was there before, or None."""
 
-    decision: Decision
+    decision: BatchDecision
 
 
 class Confirm(NamedTuple):
@@ -131,17 +131,17 @@ class Withdraw(NamedTuple):
     """Abort the proposal."""
 
 
-class Record(NamedTuple):
+class RecordDecision(NamedTuple):
     """Write another decision in the place of the last, and commit it."""
 
-    decision: Decision
+    decision: BatchDecision
 
 
-class Commit(NamedTuple):
-    """The transactions of tasks. An Outcome for each; it is UNKNOWN only if `is_last_chance` and their coordinator
+class CommitTransactions(NamedTuple):
+    """The transactions of tasks. A TransactionOutcome for each; it is UNKNOWN only if `is_last_chance` and their coordinator
     does not answer for as long as they can be open."""
 
-    transactions: tuple[Written, ...]
+    transactions: tuple[TaskTransaction, ...]
     is_last_chance: bool = False
     """Nobody will ask again."""
 
@@ -152,11 +152,20 @@ class Abort(NamedTuple):
     transactional_ids: tuple[str, ...]
 
 
-Step: TypeAlias = ListOpen | CheckOpen | Propose | Confirm | Withdraw | Record | Commit | Abort
+Step: TypeAlias = (
+    ListOpen
+    | CheckOpen
+    | Propose
+    | Confirm
+    | Withdraw
+    | RecordDecision
+    | CommitTransactions
+    | Abort
+)
 Procedure: TypeAlias = Generator[Step, Any, None]
 
 
-class Refused(SparkSourceError):
+class CommitRefused(SparkSourceError):
     """The sink stops, since it would have to lose rows or to write them twice."""
 
 
@@ -176,15 +185,15 @@ def committing(
     query: str,
     run: str,
     batch: int,
-    written: Iterable[Written],
+    written: Iterable[TaskTransaction],
     *,
     first_batch: int = 0,
     topic: str | None = None,
 ) -> Procedure:
     """The batch becomes visible: these rows, or those of an earlier run if that had decided already."""
-    ours = Decision(query, run, batch, _in_order(written), topic=topic)
+    ours = BatchDecision(query, run, batch, _in_order(written), topic=topic)
     is_open: Collection[str] = yield ListOpen(query)
-    last: Decision | None = yield Propose(ours)
+    last: BatchDecision | None = yield Propose(ours)
     try:
         _check_order(last, ours, first_batch)
         if last is not None and last.batch == batch:
@@ -205,7 +214,7 @@ def committing(
         decided = last
     if not decided.is_done:
         decided = yield from _finish(decided, ours)
-        yield Record(decided._replace(is_done=True))
+        yield RecordDecision(decided._replace(is_done=True))
     yield _sweep(decided, is_open, run, last)
 
 
@@ -213,21 +222,23 @@ def withdrawing(query: str, run: str, batch: int) -> Procedure:
     """Spark gives the batch up. It does so too when `committing` failed, be it after the decision: what is decided
     must stay. What this run has open and no decision names is aborted."""
     is_open: Collection[str] = yield ListOpen(query)
-    last: Decision | None = yield Propose(Decision(query, run, batch, ()))
+    last: BatchDecision | None = yield Propose(BatchDecision(query, run, batch, ()))
     yield Withdraw()
     yield Abort(_unnamed([last], is_open, prefix(query, run)))
 
 
-def committing_once(query: str, run: str, written: Iterable[Written]) -> Procedure:
+def committing_once(query: str, run: str, written: Iterable[TaskTransaction]) -> Procedure:
     """The rows of a batch job, which nobody will run again under the same name: without a decision."""
-    ours = Decision(query, run, 0, _in_order(written))
+    ours = BatchDecision(query, run, 0, _in_order(written))
     is_open: Collection[str] = yield ListOpen(query)
     yield from _check_open(ours)
-    outcomes: list[Outcome] = yield Commit(ours.transactions, is_last_chance=True)
-    if set(outcomes) - {Outcome.COMMITTED}:
+    outcomes: list[TransactionOutcome] = yield CommitTransactions(
+        ours.transactions, is_last_chance=True
+    )
+    if set(outcomes) - {TransactionOutcome.COMMITTED}:
         told = "; ".join(
             f"{outcome.value}: {', '.join(map(str, group))}"
-            for outcome in Outcome
+            for outcome in TransactionOutcome
             if (
                 group := [
                     w for w, o in zip(ours.transactions, outcomes, strict=True) if o is outcome
@@ -245,34 +256,34 @@ def withdrawing_once(query: str) -> Procedure:
     yield Abort(_unnamed([], is_open, prefix(query)))
 
 
-def _in_order(written: Iterable[Written]) -> tuple[Written, ...]:
+def _in_order(written: Iterable[TaskTransaction]) -> tuple[TaskTransaction, ...]:
     ordered = tuple(sorted(written))
     assert len({each.task for each in ordered}) == len(ordered), "one message from each task"
     return ordered
 
 
-def _check_order(last: Decision | None, ours: Decision, first_batch: int) -> None:
+def _check_order(last: BatchDecision | None, ours: BatchDecision, first_batch: int) -> None:
     if last is None:
         if ours.batch > first_batch:
-            raise Refused(
+            raise CommitRefused(
                 f"query {ours.query} comes to batch {ours.batch}, and there is no decision about any batch of it in the "
                 "decision topic. Was the topic deleted, or did the query write elsewhere before? Batch "
                 f"{ours.batch} may have been written already. If it was not, set the option '{FIRST_BATCH}' to "
                 f"{ours.batch}; else begin with a new checkpoint"
             )
     elif last.batch > ours.batch:
-        raise Refused(
+        raise CommitRefused(
             f"query {ours.query} comes to batch {ours.batch}, but batch {last.batch} is written: its checkpoint is older "
             "than its output, or another run of it is ahead. Nothing was written"
         )
 
 
-def _check_target(last: Decision, ours: Decision) -> None:
+def _check_target(last: BatchDecision, ours: BatchDecision) -> None:
     """The query's id lies in its checkpoint. Two copies of it are two queries, and what one decided says nothing about
     the other's rows."""
     theirs, mine = last.targets, ours.targets
     if theirs and mine and theirs.isdisjoint(mine):
-        raise Refused(
+        raise CommitRefused(
             f"batch {ours.batch} of query {ours.query} was written to {_names(theirs)} by run {last.run}, and now run "
             f"{ours.run} would write it to {_names(mine)}. Was the checkpoint copied? Two queries cannot share one: give "
             "the copy a checkpoint of its own. If the query only changed its topic, start it once with the old one. "
@@ -290,8 +301,8 @@ def _names(topics: Collection[str]) -> str:
     return "topic " + ", ".join(sorted(topics))
 
 
-def _check_open(ours: Decision) -> Generator[Step, Any, None]:
-    lost: list[Written] = yield CheckOpen(ours.transactions)
+def _check_open(ours: BatchDecision) -> Generator[Step, Any, None]:
+    lost: list[TaskTransaction] = yield CheckOpen(ours.transactions)
     if lost:
         raise SparkSourceError(
             f"the transaction of {lost[0]} is not open any more, so batch {ours.batch} is not committed: it took "
@@ -300,44 +311,48 @@ def _check_open(ours: Decision) -> Generator[Step, Any, None]:
         )
 
 
-def _finish_earlier(last: Decision) -> Generator[Step, Any, None]:
+def _finish_earlier(last: BatchDecision) -> Generator[Step, Any, None]:
     """Spark has noted the batch before as done, so that it should be."""
-    outcomes: list[Outcome] = yield Commit(last.transactions)
+    outcomes: list[TransactionOutcome] = yield CommitTransactions(last.transactions)
     for each, outcome in zip(last.transactions, outcomes, strict=True):
-        if outcome is Outcome.ABORTED:
-            raise Refused(
+        if outcome is TransactionOutcome.ABORTED:
+            raise CommitRefused(
                 f"batch {last.batch} was decided, but the transaction of {each} was aborted, and Spark does not write "
                 "that batch again: these rows are missing"
             )
 
 
-def _finish(decided: Decision, ours: Decision) -> Generator[Step, Any, Decision]:
+def _finish(decided: BatchDecision, ours: BatchDecision) -> Generator[Step, Any, BatchDecision]:
     """Commit what is decided. What was aborted meanwhile is replaced by what this run wrote, if it is the same."""
-    outcomes: list[Outcome] = yield Commit(decided.transactions)
-    if Outcome.ABORTED not in outcomes:
+    outcomes: list[TransactionOutcome] = yield CommitTransactions(decided.transactions)
+    if TransactionOutcome.ABORTED not in outcomes:
         return decided
     amended = _amended(decided, outcomes, ours)
-    yield Record(amended)
-    outcomes = yield Commit(amended.transactions)
-    if Outcome.ABORTED in outcomes:
-        raise _aborted_after_decision(amended.transactions[outcomes.index(Outcome.ABORTED)])
+    yield RecordDecision(amended)
+    outcomes = yield CommitTransactions(amended.transactions)
+    if TransactionOutcome.ABORTED in outcomes:
+        raise _aborted_after_decision(
+            amended.transactions[outcomes.index(TransactionOutcome.ABORTED)]
+        )
     return amended
 
 
-def _amended(decided: Decision, outcomes: list[Outcome], ours: Decision) -> Decision:
-    if Outcome.COMMITTED not in outcomes and decided is not ours:
+def _amended(
+    decided: BatchDecision, outcomes: list[TransactionOutcome], ours: BatchDecision
+) -> BatchDecision:
+    if TransactionOutcome.COMMITTED not in outcomes and decided is not ours:
         return ours  # nothing of it can be seen, so that the batch may be decided anew
     by_task = {each.task: each for each in ours.transactions}
     transactions = []
     for each, outcome in zip(decided.transactions, outcomes, strict=True):
-        if outcome is Outcome.COMMITTED:
+        if outcome is TransactionOutcome.COMMITTED:
             transactions.append(each)
             continue
         again = by_task.get(each.task)
         if again == each:
             raise _aborted_after_decision(each)
         if again is None or not again.holds_the_same_as(each):
-            raise Refused(
+            raise CommitRefused(
                 f"batch {decided.batch} is half visible: the transaction of {each} was aborted before it could be "
                 f"committed, and now {again or f'no task {each.task}'} wrote something else. The query gives other rows "
                 "when it is run again, so that they can neither be added nor be left out. Nothing was changed"
@@ -346,14 +361,16 @@ def _amended(decided: Decision, outcomes: list[Outcome], ours: Decision) -> Deci
     return decided._replace(transactions=tuple(transactions))
 
 
-def _aborted_after_decision(each: Written) -> SparkSourceError:
+def _aborted_after_decision(each: TaskTransaction) -> SparkSourceError:
     return SparkSourceError(
         f"the transaction of {each} was aborted between the decision and its commit. Start the query again: the batch is "
         "written again, and what is missing is taken from there"
     )
 
 
-def _sweep(decided: Decision, is_open: Collection[str], run: str, last: Decision | None) -> Abort:
+def _sweep(
+    decided: BatchDecision, is_open: Collection[str], run: str, last: BatchDecision | None
+) -> Abort:
     """What twins, failed attempts and, the first time, earlier runs have left behind. Not always all runs': a driver
     that was replaced and does not know it yet would abort what its successor's tasks have begun. What `last` names of
     the same batch and `decided` does not was aborted; whoever is open under its id now is another attempt."""
@@ -364,7 +381,7 @@ def _sweep(decided: Decision, is_open: Collection[str], run: str, last: Decision
 
 
 def _unnamed(
-    decisions: Iterable[Decision | None], is_open: Collection[str], within: str
+    decisions: Iterable[BatchDecision | None], is_open: Collection[str], within: str
 ) -> tuple[str, ...]:
     """A decision that is done names nothing that is open: the ids may have been used again since."""
     named = {

@@ -28,7 +28,7 @@ STICKY: Final = -1
 """The partition of a row that may go anywhere."""
 
 
-class Bytes(NamedTuple):
+class InputColumn(NamedTuple):
     """A column of strings or bytes: value i is `data[offsets[i]:offsets[i + 1]]`, unless it is null. Nobody writes into
     the arrays, and they say so: for numba those that could be written to are of another type, to be compiled for again."""
 
@@ -47,11 +47,11 @@ class Columns:
     """Of one Arrow batch. A row's headers are those from `header_offsets[row]` up to the next row's."""
 
     rows: int
-    value: Bytes
-    key: Bytes
+    value: InputColumn
+    key: InputColumn
     header_offsets: Any
-    header_keys: Bytes
-    header_values: Bytes
+    header_keys: InputColumn
+    header_values: InputColumn
     partition: Any
     """STICKY where it is not given."""
     topics: tuple[str, ...]
@@ -70,7 +70,7 @@ def columns_of(batch: Any, topic: str | None) -> Columns:
         return batch.column(names.index(name)) if name in names else None
 
     zeros = _frozen(np.zeros(rows + 1, np.int64))
-    nothing = Bytes(zeros, _frozen(np.zeros(0, np.uint8)), _frozen(np.zeros(rows, np.uint8)))
+    nothing = InputColumn(zeros, _frozen(np.zeros(0, np.uint8)), _frozen(np.zeros(rows, np.uint8)))
     key = column("key")
     headers = column("headers")
     if headers is None:
@@ -117,15 +117,15 @@ def _offsets(array: Any, buffer: Any) -> Any:
     return _frozen(found[array.offset : array.offset + len(array) + 1].astype(np.int64))
 
 
-def _bytes(array: Any) -> Bytes:
+def _bytes(array: Any) -> InputColumn:
     import numpy as np
 
     _, offsets, data = array.buffers()
     whole = _frozen(np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8))
-    return Bytes(_offsets(array, offsets), whole, _valid(array))
+    return InputColumn(_offsets(array, offsets), whole, _valid(array))
 
 
-def _headers(array: Any) -> tuple[Any, tuple[Bytes, Bytes]]:
+def _headers(array: Any) -> tuple[Any, tuple[InputColumn, InputColumn]]:
     """A null list has no headers, as an empty one."""
     import numpy as np
 

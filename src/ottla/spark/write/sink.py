@@ -15,23 +15,22 @@ from ottla.client.pipelined import PipelinedProducer, Section
 from ottla.client.transaction_admin import EPOCH_PER_TRANSACTION, ONGOING, TransactionAdmin
 from ottla.records.batch import HEADER_BYTES
 from ottla.records.compression import Codec
-from ottla.records.record import Record as LogRecord
-from ottla.records.record import build
+from ottla.records.record import Record, build
 from ottla.spark.errors import SparkSourceError
 from ottla.spark.write.decisions import (
     Abort,
+    BatchDecision,
     CheckOpen,
-    Commit,
+    CommitTransactions,
     Confirm,
-    Decision,
     ListOpen,
-    Outcome,
     Procedure,
     Propose,
-    Record,
+    RecordDecision,
     Step,
+    TaskTransaction,
+    TransactionOutcome,
     Withdraw,
-    Written,
     driver_id,
     prefix,
 )
@@ -71,7 +70,7 @@ class DecisionLog:
         self._partition = crc32(query.encode()) % DECISION_PARTITIONS
         self._producer: PipelinedProducer | None = None
 
-    async def propose(self, decision: Decision) -> Decision | None:
+    async def propose(self, decision: BatchDecision) -> BatchDecision | None:
         await self._create_topic()
         await self.close()
         self._producer = PipelinedProducer(
@@ -87,7 +86,7 @@ class DecisionLog:
         assert self._producer is not None, "proposed"
         await self._producer.end(commit=commit)
 
-    async def record(self, decision: Decision) -> None:
+    async def record(self, decision: BatchDecision) -> None:
         await self._write(decision)
         await self.end(commit=True)
 
@@ -95,10 +94,10 @@ class DecisionLog:
         if self._producer is not None:
             await self._producer.close()
 
-    async def _write(self, decision: Decision) -> None:
+    async def _write(self, decision: BatchDecision) -> None:
         assert self._producer is not None
         now_ms = self._now_ms()
-        record = LogRecord(0, now_ms, self._query.encode(), decision.to_json().encode())
+        record = Record(0, now_ms, self._query.encode(), decision.to_json().encode())
         body = memoryview(build([record], codec=Codec.ZSTD))[HEADER_BYTES:]
         section = Section(body, 1, now_ms, Codec.ZSTD)
         await self._producer.send(DECISION_TOPIC, self._partition, section)
@@ -140,10 +139,10 @@ class DecisionLog:
                 return
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _newest_before(self, offset: int) -> Decision | None:
+    async def _newest_before(self, offset: int) -> BatchDecision | None:
         """The write at `offset` is acknowledged, so that its leader was the leader; and our transaction is open, so
         that nothing behind it can be read. What is committed before it is all that there is."""
-        newest: Decision | None = None
+        newest: BatchDecision | None = None
         key = self._query.encode()
         position = await self._client.offset(DECISION_TOPIC, self._partition, EARLIEST)
         loop = asyncio.get_running_loop()
@@ -154,7 +153,7 @@ class DecisionLog:
             )
             for record in fetched.records:
                 if record.key == key and record.value is not None and record.offset < offset:
-                    newest = Decision.from_json(self._query, record.value)
+                    newest = BatchDecision.from_json(self._query, record.value)
             if fetched.next_offset == position:
                 if fetched.last_stable_offset >= offset:
                     break  # compaction has removed the last ones
@@ -204,9 +203,9 @@ class SinkDriver:
                 await self._decisions.end(commit=True)
             case Withdraw():
                 await self._decisions.end(commit=False)
-            case Record(decision):
+            case RecordDecision(decision):
                 await self._decisions.record(decision)
-            case Commit(transactions, is_last_chance):
+            case CommitTransactions(transactions, is_last_chance):
                 how = self._commit_for_good if is_last_chance else self.commit
                 return await _all(how, transactions)
             case Abort(transactional_ids):
@@ -220,7 +219,7 @@ class SinkDriver:
         found.discard(driver_id(query))
         return found
 
-    async def _is_open(self, written: Written) -> bool:
+    async def _is_open(self, written: TaskTransaction) -> bool:
         """Under the same id another attempt may have one open: then this one is over, and the epoch tells."""
         try:
             described = await self._transactions.describe(written.identity.transactional_id)
@@ -231,11 +230,11 @@ class SinkDriver:
         found = described.producer_id, described.producer_epoch
         return described.state == ONGOING and found == written.identity[1:3]
 
-    async def commit(self, written: Written) -> Outcome:
+    async def commit(self, written: TaskTransaction) -> TransactionOutcome:
         """As often as it is asked, the answer is the same."""
         try:
             await self._transactions.end(written.identity, commit=True)
-            return Outcome.COMMITTED
+            return TransactionOutcome.COMMITTED
         except KafkaError as error:
             if error.retriable:
                 raise
@@ -244,7 +243,7 @@ class SinkDriver:
             log.info("the transaction of %s is %s already (%s)", written, outcome.value, error)
             return outcome
 
-    async def _commit_for_good(self, written: Written) -> Outcome:
+    async def _commit_for_good(self, written: TaskTransaction) -> TransactionOutcome:
         """A coordinator that does not answer now may have heard it, and commit it when nobody looks any more."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + LAST_CHANCE_S
@@ -255,18 +254,18 @@ class SinkDriver:
                 if isinstance(error, KafkaError) and not error.retriable:
                     raise
                 if loop.time() > deadline:
-                    return Outcome.UNKNOWN
+                    return TransactionOutcome.UNKNOWN
                 log.warning(
                     "the commit of %s is not confirmed yet: %s", written, str(error) or "no answer"
                 )
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _outcome_in_log(self, written: Written) -> Outcome:
+    async def _outcome_in_log(self, written: TaskTransaction) -> TransactionOutcome:
         """By what is there, never by what is not: compaction forgets aborted transactions."""
         fetched = await self._when_over(written)
         first, producer_id = written.first_offset, written.identity.producer_id
         if any(of == producer_id and begin <= first for of, begin in fetched.aborted):
-            return Outcome.ABORTED
+            return TransactionOutcome.ABORTED
         end, position = fetched.high_watermark, first
         is_there = any(
             each.producer_id == producer_id and each.count and not each.is_control
@@ -286,13 +285,17 @@ class SinkDriver:
                     and marker.producer_epoch - written.identity.producer_epoch in (0, 1)
                 )
                 if marker.producer_id == producer_id and marker.offset > first and is_ours:
-                    return Outcome.COMMITTED if marker.is_commit else Outcome.ABORTED
+                    return (
+                        TransactionOutcome.COMMITTED
+                        if marker.is_commit
+                        else TransactionOutcome.ABORTED
+                    )
             if fetched.next_offset == position:
                 break  # compaction has removed the last ones
             position = fetched.next_offset
         raise self._forgotten(written)
 
-    async def _when_over(self, written: Written) -> FetchedRecords:
+    async def _when_over(self, written: TaskTransaction) -> FetchedRecords:
         """A committed read of the place that it wrote to, when no transaction is open there."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._client.connections.timeout_s
@@ -315,14 +318,14 @@ class SinkDriver:
                 )
             await asyncio.sleep(LOOK_EVERY_S)
 
-    def _forgotten(self, written: Written) -> SparkSourceError:
+    def _forgotten(self, written: TaskTransaction) -> SparkSourceError:
         return SparkSourceError(
             f"nobody knows any more whether {written} was committed: its coordinator has forgotten it, and its records are "
             "not in the topic any more. Look whether the rows are there: if so, go on with a new checkpoint behind them, "
             "else with one before them"
         )
 
-    async def abort(self, written: Written) -> None:
+    async def abort(self, written: TaskTransaction) -> None:
         """What nobody decided about, told by the one who wrote it or by whom he told."""
         await self._transactions.end(written.identity, commit=False)
 

@@ -22,7 +22,7 @@ from ottla.spark.errors import SparkSourceError, told_in_one_line
 from ottla.spark.options import Options
 from ottla.spark.write.decisions import (
     Procedure,
-    Written,
+    TaskTransaction,
     committing,
     committing_once,
     transactional_id,
@@ -45,7 +45,7 @@ class TaskMessage(WriterCommitMessage):
 
     query: str
     run: str
-    written: Written | None
+    written: TaskTransaction | None
     """None if it had no rows, or without transactions."""
 
 
@@ -87,7 +87,7 @@ class _Writer:
             return TaskMessage(query, run, None)
         identity, rows, checksum, (topic, partition), first = result
         return TaskMessage(
-            query, run, Written(task, identity, rows, checksum, topic, partition, first)
+            query, run, TaskTransaction(task, identity, rows, checksum, topic, partition, first)
         )
 
     def _carry_out(self, query: str, procedure: Procedure) -> None:
