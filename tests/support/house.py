@@ -41,16 +41,13 @@ ARROWS: dict[str, set[str]] = {
     "controller": {"config", "metadata", "wire"},
     "coordinators.shard": {"wire"},
     "coordinators.timers": {"wire"},
-    "coordinators.codec": {"wire"},
     "coordinators.groups": {
-        "coordinators.codec",
         "coordinators.shard",
         "coordinators.timers",
         "records",
         "wire",
     },
     "coordinators.transactions": {
-        "coordinators.codec",
         "coordinators.shard",
         "coordinators.timers",
         "records",

@@ -6,7 +6,6 @@ from uuid import UUID
 
 import pytest
 
-from ottla.coordinators.codec import Key, MalformedRecord, Value, read_value, write_value
 from ottla.coordinators.groups.group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -33,11 +32,18 @@ from ottla.coordinators.groups.group_records import (
     read_record,
 )
 from ottla.coordinators.shard import CoordinatorRecord, partition_of
+from ottla.wire.record_codec import (
+    CoordinatorKey,
+    CoordinatorValue,
+    MalformedRecord,
+    read_value,
+    write_value,
+)
 
 ID = UUID(int=0x0102030405060708090A0B0C0D0E0F10)
 ID_HEX = "0102030405060708090a0b0c0d0e0f10"
 
-GOLDEN: list[tuple[Key, Value, str, str]] = [
+GOLDEN: list[tuple[CoordinatorKey, CoordinatorValue, str, str]] = [
     (
         OffsetCommitKey(group="g", topic="tt", partition=3),
         OffsetCommitValue(offset=5, leader_epoch=2, metadata="m", commit_timestamp=7, topic_id=ID),
@@ -125,7 +131,9 @@ GOLDEN: list[tuple[Key, Value, str, str]] = [
 
 
 @pytest.mark.parametrize(("key", "value", "key_hex", "value_hex"), GOLDEN)
-def test_each_record_has_kafkas_bytes(key: Key, value: Value, key_hex: str, value_hex: str) -> None:
+def test_each_record_has_kafkas_bytes(
+    key: CoordinatorKey, value: CoordinatorValue, key_hex: str, value_hex: str
+) -> None:
     record = put(key, value)
     assert record.key == bytes.fromhex(key_hex)
     assert record.value == bytes.fromhex(value_hex)

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transaction_world import CONFIG, ID, A, B, Coordinator
 
-from ottla.coordinators.codec import MalformedRecord
 from ottla.coordinators.shard import CoordinatorRecord
 from ottla.coordinators.transactions.transaction_records import (
     State,
@@ -30,6 +29,7 @@ from ottla.coordinators.transactions.transaction_shard import (
     SendMarkers,
 )
 from ottla.wire.errors import ErrorCode
+from ottla.wire.record_codec import MalformedRecord
 from ottla.wire.types import TopicPartition
 
 VERSIONS = pytest.mark.parametrize("v", [0, 2])

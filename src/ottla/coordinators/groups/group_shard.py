@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from ottla.coordinators.codec import Key, MalformedRecord, Value
 from ottla.coordinators.groups import offsets
 from ottla.coordinators.groups.classic_group import ClassicGroup, State
 from ottla.coordinators.groups.classic_members import MixedProtocol
@@ -55,6 +54,7 @@ from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp, 
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import field
+from ottla.wire.record_codec import CoordinatorKey, CoordinatorValue, MalformedRecord
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,11 @@ class GroupShard:
             logger.exception("record %d of a group coordinator is left out: %s", offset, key)
 
     def _replay(
-        self, offset: int, key: Key, value: Value | None, producer: ProducerStamp | None
+        self,
+        offset: int,
+        key: CoordinatorKey,
+        value: CoordinatorValue | None,
+        producer: ProducerStamp | None,
     ) -> None:
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
@@ -146,7 +150,9 @@ class GroupShard:
         elif not self._is_loaded:
             self.groups[id] = ClassicGroup.from_record(id, value)
 
-    def _replay_consumer(self, id: str, key: Key, value: Value | None) -> None:
+    def _replay_consumer(
+        self, id: str, key: CoordinatorKey, value: CoordinatorValue | None
+    ) -> None:
         group = self.groups.get(id)
         if not isinstance(group, ConsumerGroup):
             if value is None:

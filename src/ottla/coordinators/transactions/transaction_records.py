@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
-from ottla.coordinators.codec import (
+from ottla.coordinators.shard import CoordinatorRecord
+from ottla.wire.record_codec import (
     INT8,
     INT16,
     INT32,
     INT64,
     STRING,
-    Key,
+    CoordinatorKey,
+    CoordinatorValue,
     MalformedRecord,
     Message,
-    Value,
     array,
     key_type,
     message,
@@ -26,7 +27,6 @@ from ottla.coordinators.codec import (
     write_key,
     write_value,
 )
-from ottla.coordinators.shard import CoordinatorRecord
 from ottla.wire.types import TopicPartition
 
 NO_PRODUCER_ID = -1
@@ -83,7 +83,7 @@ class Transaction:
 
 
 @message
-class TransactionKey(Key):
+class TransactionKey(CoordinatorKey):
     TYPE: ClassVar[int] = 0
     transactional_id: str = wire(STRING)
 
@@ -95,7 +95,7 @@ class TopicPartitions(Message):
 
 
 @message
-class TransactionValue(Value):
+class TransactionValue(CoordinatorValue):
     VERSION: ClassVar[int] = 1
     NEWEST: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, TypeAlias
 
-from ottla.coordinators.codec import MalformedRecord
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp, Token
 from ottla.coordinators.transactions.transaction_records import (
     COMPLETE,
@@ -37,6 +36,7 @@ from ottla.coordinators.transactions.transaction_records import (
     transaction_record,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.record_codec import MalformedRecord
 from ottla.wire.types import TopicPartition
 
 logger = logging.getLogger(__name__)
