@@ -8,7 +8,6 @@ import pytest
 
 from ottla.coordinators.groups.group_records import (
     ClassicMemberMetadata,
-    ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -26,7 +25,8 @@ from ottla.coordinators.groups.group_records import (
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
-    TopicPartitions,
+    SupportedProtocol,
+    TopicIdPartitions,
     delete,
     put,
     read_record,
@@ -104,7 +104,7 @@ GOLDEN: list[tuple[CoordinatorKey, CoordinatorValue, str, str]] = [
     (
         ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="m"),
         ConsumerGroupTargetAssignmentMemberValue(
-            topic_partitions=(TopicPartitions(topic_id=ID, partitions=(1, 2)),)
+            topic_partitions=(TopicIdPartitions(topic_id=ID, partitions=(1, 2)),)
         ),
         "0007 0001 67 0001 6d",
         f"0000 02 {ID_HEX} 03 00000001 00000002 00 00",
@@ -116,7 +116,7 @@ GOLDEN: list[tuple[CoordinatorKey, CoordinatorValue, str, str]] = [
             previous_member_epoch=2,
             state=1,
             assigned_partitions=(),
-            partitions_pending_revocation=(TopicPartitions(topic_id=ID, partitions=(1,)),),
+            partitions_pending_revocation=(TopicIdPartitions(topic_id=ID, partitions=(1,)),),
         ),
         "0008 0001 67 0001 6d",
         f"0000 00000003 00000002 01 01 02 {ID_HEX} 02 00000001 00 00",
@@ -168,7 +168,7 @@ def test_a_classic_member_of_a_consumer_group_is_marked_as_kafka_does() -> None:
     _, value, _, value_hex = GOLDEN[3]
     assert isinstance(value, ConsumerGroupMemberMetadataValue)
     classic = ClassicMemberMetadata(
-        session_timeout_ms=6, supported_protocols=(ClassicProtocol(name="r", metadata=b"S"),)
+        session_timeout_ms=6, supported_protocols=(SupportedProtocol(name="r", metadata=b"S"),)
     )
     fields = {name: getattr(value, name) for name in value.__slots__}
     mixed = ConsumerGroupMemberMetadataValue(**{**fields, "classic_member_metadata": classic})

@@ -123,7 +123,7 @@ class ConsumerGroupMemberMetadataKey(CoordinatorKey):
 
 
 @message
-class ClassicProtocol(Message):
+class SupportedProtocol(Message):
     name: str = wire(STRING)
     metadata: bytes = wire(BYTES)
 
@@ -131,7 +131,7 @@ class ClassicProtocol(Message):
 @message
 class ClassicMemberMetadata(Message):
     session_timeout_ms: int = wire(INT32)
-    supported_protocols: tuple[ClassicProtocol, ...] = wire(array(struct_of(ClassicProtocol)))
+    supported_protocols: tuple[SupportedProtocol, ...] = wire(array(struct_of(SupportedProtocol)))
 
 
 @message
@@ -161,7 +161,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(CoordinatorValue):
 
 
 @message
-class TopicPartitions(Message):
+class TopicIdPartitions(Message):
     topic_id: UUID = wire(UUID_TYPE)
     partitions: tuple[int, ...] = wire(array(INT32))
 
@@ -175,7 +175,7 @@ class ConsumerGroupTargetAssignmentMemberKey(CoordinatorKey):
 
 @message
 class ConsumerGroupTargetAssignmentMemberValue(CoordinatorValue):
-    topic_partitions: tuple[TopicPartitions, ...] = wire(array(struct_of(TopicPartitions)))
+    topic_partitions: tuple[TopicIdPartitions, ...] = wire(array(struct_of(TopicIdPartitions)))
 
 
 @message
@@ -190,9 +190,9 @@ class ConsumerGroupCurrentMemberAssignmentValue(CoordinatorValue):
     member_epoch: int = wire(INT32)
     previous_member_epoch: int = wire(INT32)
     state: int = wire(INT8)
-    assigned_partitions: tuple[TopicPartitions, ...] = wire(array(struct_of(TopicPartitions)))
-    partitions_pending_revocation: tuple[TopicPartitions, ...] = wire(
-        array(struct_of(TopicPartitions))
+    assigned_partitions: tuple[TopicIdPartitions, ...] = wire(array(struct_of(TopicIdPartitions)))
+    partitions_pending_revocation: tuple[TopicIdPartitions, ...] = wire(
+        array(struct_of(TopicIdPartitions))
     )
 
 

@@ -30,8 +30,9 @@ from ottla.sim.engine.loop import Deadlock, Livelock, collector_at_rest
 from ottla.sim.engine.world import World
 from ottla.sim.faults.fault import CLIENTS
 from ottla.sim.faults.nemesis import Absence, FaultPlan, Nemesis
+from ottla.sim.oracle.coordinator_checker import CoordinatorChecker
 from ottla.sim.oracle.coverage import counted, mark
-from ottla.sim.oracle.group_observers import watched
+from ottla.sim.oracle.coverage_coordination import mark_coordination
 from ottla.sim.oracle.group_oracle import Transaction
 from ottla.sim.oracle.history import TABLE
 from ottla.sim.oracle.ledger import Violation
@@ -375,7 +376,7 @@ class Scenario:
         """What is checked inside of nodes, and overheard between them, for the length of a run."""
         with ExitStack() as stack:
             if self.groups is not None:
-                stack.enter_context(watched(self.groups.oracle))
+                self.cluster.subscribe(CoordinatorChecker(self.groups.oracle))
             if self.vandal is not None:
                 stack.enter_context(self.vandal.listening())
             yield
@@ -523,6 +524,7 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
     with collector_at_rest(), World(seed, keep_trace=keep_trace) as world, counted() as marks:
         began = world.loop.time()
         scenario = Scenario(world, options)
+        scenario.cluster.subscribe(mark_coordination)
         try:
             with observed(), scenario.watched(), heard(scenario.failures.append, is_expected):
                 scenario.run()
