@@ -26,10 +26,10 @@ from ottla.log.log import DELETE_SUFFIX, NAME_BYTES_MAX, Log, directory_name
 from ottla.log.segment import OpenFiles
 from ottla.runtime.seams import Disk, File
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.wire.types import TopicPartition
 
 LOCK = ".lock"
-METADATA_TOPIC = "__cluster_metadata"
 """The quorum's own log lies beside the others and belongs to it alone."""
 STRAY_SUFFIX = "-stray"
 OPEN_FILES_MAX = 512
@@ -292,7 +292,7 @@ class LogManager:
                 self._doomed[path] = now_ms, directory
                 continue
             match = _PARTITION_DIRECTORY.fullmatch(name)
-            if match is None or match[1] == METADATA_TOPIC or not self._disk.is_dir(path):
+            if match is None or match[1] == CLUSTER_METADATA_TOPIC or not self._disk.is_dir(path):
                 continue
             key = TopicPartition(match[1], int(match[2]))
             if key in self.logs or key in self.corrupt:

@@ -28,9 +28,9 @@ from ottla.metadata.image import Delta
 from ottla.metadata.records import GROUP_RESOURCE
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+from ottla.wire.internal_topics import GROUP_METADATA_TOPIC
 from ottla.wire.messages import field
 
-GROUP_TOPIC = "__consumer_offsets"
 GROUP_VERSION = "group.version"
 """The feature that allows the protocol of KIP-848."""
 CONSUMER_PROTOCOL = "consumer"
@@ -96,7 +96,7 @@ def group_topic(
         return str(UUID(int=random.getrandbits(128), version=4))
 
     return InternalTopic(
-        GROUP_TOPIC,
+        GROUP_METADATA_TOPIC,
         settings.offsets_topic_num_partitions,
         settings.offsets_topic_replication_factor,
         {
@@ -170,7 +170,7 @@ class GroupHandlers:
         names = [topic.name for topic in delta.deleted_topics]
         if not names:
             return
-        for live in self._coordination.shards(GROUP_TOPIC):
+        for live in self._coordination.shards(GROUP_METADATA_TOPIC):
             shard = live.shard
             assert isinstance(shard, GroupShard)
             if live.is_loaded:
@@ -212,7 +212,7 @@ class GroupHandlers:
         asked = GroupRequest(message, request.client_id, f"/{request.connection.peer_host}")
         api_key, version = ApiKey(request.header.api_key), request.version
         try:
-            live = self._coordination.shard(GROUP_TOPIC, group_id)
+            live = self._coordination.shard(GROUP_METADATA_TOPIC, group_id)
         except KafkaError as error:
             reply(refusal(self._topics, api_key, version, asked, error.code))
             return
@@ -269,7 +269,7 @@ class GroupHandlers:
             groups = [group for answer in answers for group in answer["groups"]]
             reply({"error_code": error, "groups": groups})
 
-        shards: list[LiveShard] = self._coordination.shards(GROUP_TOPIC)
+        shards: list[LiveShard] = self._coordination.shards(GROUP_METADATA_TOPIC)
         collector = ReplyCollector(len(shards), done)
         asked = GroupRequest(message, request.client_id, request.connection.peer_host)
         for index, live in enumerate(shards):

@@ -15,7 +15,7 @@ from ottla.broker.coordination.live_shard import InternalTopic, LiveShard
 from ottla.broker.coordination.markers import MarkerHandler, MarkerSender
 from ottla.broker.coordination.pending_replies import Reply, ReplyCollector, reply_to
 from ottla.broker.coordination.shard_host import Coordination
-from ottla.broker.coordination.verification import TRANSACTION_TOPIC, Verifier
+from ottla.broker.coordination.verification import Verifier
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Handler, Request
 from ottla.config.node_settings import Settings
@@ -41,10 +41,10 @@ from ottla.metadata.image import MetadataImage
 from ottla.runtime import Runtime
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+from ottla.wire.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.wire.messages import field
 from ottla.wire.types import TopicPartition
 
-GROUP_TOPIC = "__consumer_offsets"
 IDS_MAX = 10_000
 """Transactional ids that one request may name."""
 BATCHED_FROM = 4
@@ -81,7 +81,7 @@ def transaction_topic(
         return cluster.image.features.get(TRANSACTION_VERSION, 0)
 
     return InternalTopic(
-        TRANSACTION_TOPIC,
+        TRANSACTION_STATE_TOPIC,
         settings.transaction_state_log_num_partitions,
         settings.transaction_state_log_replication_factor,
         {
@@ -175,7 +175,7 @@ class TransactionHandlers:
 
     def _ask(self, api_key: ApiKey, version: int, command: Any, reply: Reply) -> None:
         try:
-            live = self._coordination.shard(TRANSACTION_TOPIC, command.transactional_id)
+            live = self._coordination.shard(TRANSACTION_STATE_TOPIC, command.transactional_id)
         except KafkaError as error:
             reply(refusal(error.code))
             return
@@ -308,11 +308,11 @@ class TransactionHandlers:
     def add_offsets(self, request: Request) -> None:
         """AddOffsetsToTxn 0-4: the partition that keeps the group's offsets takes part."""
         message = request.message()
-        topic = self._cluster.image.topics.get(GROUP_TOPIC)
+        topic = self._cluster.image.topics.get(GROUP_METADATA_TOPIC)
         partitions = (
             self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
         )
-        key = TopicPartition(GROUP_TOPIC, partition_of(message.group_id, partitions))
+        key = TopicPartition(GROUP_METADATA_TOPIC, partition_of(message.group_id, partitions))
         self._asked(
             request,
             AddPartitions(
@@ -369,7 +369,7 @@ class TransactionHandlers:
         by_label = {state.label: state for state in TransactionState}
         unknown = [label for label in message.state_filters if label not in by_label]
         states = frozenset(by_label[label] for label in message.state_filters if label in by_label)
-        shards: list[LiveShard] = self._coordination.shards(TRANSACTION_TOPIC)
+        shards: list[LiveShard] = self._coordination.shards(TRANSACTION_STATE_TOPIC)
         command = ListAll(
             states,
             frozenset(message.producer_id_filters),
