@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from disk_cluster import FIRST, METADATA, SECOND, SETTINGS, TOPIC, DiskCluster, key
 
-from ottla.broker.apis.groups import GROUP_TOPIC
 from ottla.client.group_admin import GroupAdmin
 from ottla.metadata.records import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, NO_LEADER
 from ottla.sim.cluster.nodes import SimCluster
 from ottla.sim.engine.world import World
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
+from ottla.wire.internal_topics import GROUP_METADATA_TOPIC
 
 EVERYWHERE = ([1, 2, 3], [1, 2, 3])
 """Two partitions led by broker 1, one on each of its disks."""
@@ -302,26 +302,26 @@ def test_a_coordinator_whose_log_rotted_leaves_its_groups_to_another_one(
         groups = GroupAdmin(cluster.client)
         for offset in range(100, 120):  # all batches are of one size
             cluster.do(groups.commit("g", {(TOPIC, 0): offset}))
-        cluster.wait(lambda: cluster.is_whole(topic=GROUP_TOPIC))
-        first = cluster.decided(topic=GROUP_TOPIC).leader
+        cluster.wait(lambda: cluster.is_whole(topic=GROUP_METADATA_TOPIC))
+        first = cluster.decided(topic=GROUP_METADATA_TOPIC).leader
         cluster.stop(first)
         cluster.restart(first)
-        cluster.wait(lambda: cluster.is_whole(topic=GROUP_TOPIC))
-        assert cluster.decided(topic=GROUP_TOPIC).leader != first
-        log = cluster.replicas(first).partitions[GROUP_TOPIC, 0].log
+        cluster.wait(lambda: cluster.is_whole(topic=GROUP_METADATA_TOPIC))
+        assert cluster.decided(topic=GROUP_METADATA_TOPIC).leader != first
+        log = cluster.replicas(first).partitions[GROUP_METADATA_TOPIC, 0].log
         path = f"{log.path}/00000000000000000000.log"
         disk = cluster.node(first).host.disk
         disk.rot(path, disk.file_size(path) // 2 + byte)  # of the eleventh batch
         election = {
             "election_type": 0,
-            "topic_partitions": [{"topic": GROUP_TOPIC, "partitions": [0]}],
+            "topic_partitions": [{"topic": GROUP_METADATA_TOPIC, "partitions": [0]}],
             "timeout": 3000,
         }
         cluster.do(cluster.client.connections.ask(ApiKey.ELECT_LEADERS, election))
         cluster.wait(lambda: "__consumer_offsets-0 is copied anew from broker" in caplog.text)
         assert why in caplog.text
-        cluster.wait(lambda: cluster.is_whole(topic=GROUP_TOPIC))
-        assert cluster.decided(topic=GROUP_TOPIC).leader != first
+        cluster.wait(lambda: cluster.is_whole(topic=GROUP_METADATA_TOPIC))
+        assert cluster.decided(topic=GROUP_METADATA_TOPIC).leader != first
         assert cluster.do(groups.offsets("g")) == {(TOPIC, 0): 119}
         cluster.do(groups.commit("g", {(TOPIC, 0): 120}))
         assert cluster.node(first).is_up and world.problems() == []

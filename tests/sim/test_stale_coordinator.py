@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from disk_cluster import TOPIC, DiskCluster
 
-from ottla.broker.apis.groups import GROUP_TOPIC
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
 from ottla.client.group_admin import GroupAdmin
 from ottla.sim.engine.world import World
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
+from ottla.wire.internal_topics import GROUP_METADATA_TOPIC
 
 PLACE = TOPIC, 0
 SINGLE = {"group_id": "g", "topics": None}
@@ -23,18 +23,18 @@ def _asked_after_it_was_replaced() -> tuple[int, list[int]]:
         cluster.create([1, 2, 3])
         groups = GroupAdmin(cluster.client)
         cluster.do(groups.commit("g", {PLACE: 10}))
-        cluster.wait(lambda: cluster.is_whole(topic=GROUP_TOPIC))
+        cluster.wait(lambda: cluster.is_whole(topic=GROUP_METADATA_TOPIC))
         controller = cluster.active_controller()
-        old = cluster.decided(topic=GROUP_TOPIC).leader
+        old = cluster.decided(topic=GROUP_METADATA_TOPIC).leader
         if old == controller:
             cluster.stop(old)
             cluster.restart(old)
             controller = cluster.active_controller()
-            cluster.wait(lambda: cluster.is_whole(topic=GROUP_TOPIC))
-            old = cluster.decided(topic=GROUP_TOPIC).leader
+            cluster.wait(lambda: cluster.is_whole(topic=GROUP_METADATA_TOPIC))
+            old = cluster.decided(topic=GROUP_METADATA_TOPIC).leader
         assert old != controller
         world.network.partition([f"n{old}"], [f"n{controller}"])
-        cluster.wait(lambda: cluster.decided(topic=GROUP_TOPIC).leader not in (old, -1))
+        cluster.wait(lambda: cluster.decided(topic=GROUP_METADATA_TOPIC).leader not in (old, -1))
 
         async def commit_elsewhere() -> None:
             while await groups.coordinator("g") == old:  # it may be asked, and believes in itself

@@ -14,6 +14,7 @@ import pytest
 
 from ottla.sim import World, borrowed_time
 from ottla.sim.cluster.nodes import BROKER_PORT
+from ottla.sim.oracle.coverage_coordination import mark_coordination
 from ottla.sim.oracle.coverage_quorum import mark_quorum
 from ottla.sim.oracle.coverage_storage import storage_coverage
 from ottla.sim.oracle.observers import observed
@@ -92,6 +93,7 @@ def run(seed: int) -> tuple[str, int]:
         scenario = WithGuest(world, options)
         scenario.cluster.subscribe(storage_coverage)
         scenario.cluster.subscribe(mark_quorum)
+        scenario.cluster.subscribe(mark_coordination)
         with observed():
             scenario.run()
         assert not any(ledger.losses for ledger in scenario.evidence.ledgers.values())

@@ -26,7 +26,7 @@ from ottla.broker.apis.produce import ProduceHandler
 from ottla.broker.apis.quotas import QuotaHandlers
 from ottla.broker.apis.security import SecurityHandlers
 from ottla.broker.apis.telemetry import TelemetryHandlers
-from ottla.broker.apis.transactions import Transactions
+from ottla.broker.apis.transactions import TransactionService
 from ottla.broker.apis.txn_offsets import TxnOffsetCommitHandler
 from ottla.broker.cluster.controller_channel import ToController
 from ottla.broker.cluster.controller_service import ControllerService
@@ -320,15 +320,19 @@ class Broker:
         self.producer_ids = ProducerIds(
             settings.node_id, self.to_controller, self._broker_epoch, request_timeout_s
         )
-        self.transactions = Transactions(
+        self.transactions = TransactionService(
             settings, runtime, self.cluster, self.replicas, self.producer_ids
         )
         self.coordination = Coordination(
             self.replicas,
             self.cluster,
             self.to_controller,
-            [group_topic(settings, self.cluster, runtime.random), self.transactions.topic],
+            [
+                group_topic(settings, self.cluster, runtime.random, runtime.events),
+                self.transactions.topic,
+            ],
             lambda: self.lifecycle.is_in_doubt,
+            runtime.events,
         )
         self.groups = GroupHandlers(settings, self.coordination, self.cluster)
         self.quotas = ClientQuotas(

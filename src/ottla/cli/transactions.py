@@ -70,9 +70,9 @@ def list_transactions(
 
 def _state(name: str) -> str:
     """As Kafka writes it, from any case."""
-    from ottla.coordinators.transactions.transaction_records import State
+    from ottla.coordinators.transactions.transaction_records import TransactionState
 
-    labels = [state.label for state in State]
+    labels = [state.label for state in TransactionState]
     for label in labels:
         if label.lower() == name.lower():
             return label

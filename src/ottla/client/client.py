@@ -35,6 +35,7 @@ from ottla.wire import fetch as fetch_codec
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.wire.messages import field
 
 EARLIEST: Final = -2
@@ -151,7 +152,9 @@ class Client:
 
     async def describe_quorum(self) -> QuorumInfo:
         fields = {
-            "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+            "topics": [
+                {"topic_name": CLUSTER_METADATA_TOPIC, "partitions": [{"partition_index": 0}]}
+            ]
         }
 
         async def attempt() -> QuorumInfo:

@@ -23,11 +23,11 @@ from ottla.metadata.records import (
     TopicRecord,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.wire.types import ZERO_UUID, uuid_to_text
 
 NAME_LENGTH_MAX = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-METADATA_TOPIC = "__cluster_metadata"
 
 # Where a setting's value comes from, in Kafka's numbers.
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
@@ -140,9 +140,10 @@ def check_name(name: str) -> None:
         )
     if why:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
-    if name == METADATA_TOPIC:
+    if name == CLUSTER_METADATA_TOPIC:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+            ErrorCode.INVALID_REQUEST,
+            f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.",
         )
 
 

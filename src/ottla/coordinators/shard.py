@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ottla.events.coordination import OpenWork
+
 Token = object
 """Stands for a request that waits for its reply; opaque to the shard."""
 
@@ -71,6 +73,9 @@ class Shard(Protocol):
 
     def next_deadline(self) -> float:
         """When `tick` should be called (inf: nothing is due)."""
+
+    def open_work(self) -> OpenWork:
+        """What a failover would interrupt, for those who watch."""
 
 
 def partition_of(key: str, partitions: int) -> int:

@@ -37,10 +37,9 @@ from ottla.log.resources import LogResources
 from ottla.log.segment import OpenFiles
 from ottla.runtime.seams import Disk, File
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.wire.types import TopicPartition
 
-METADATA_TOPIC = "__cluster_metadata"
-"""Its log may lie in the same directory. The quorum opens it, not this."""
 STRAY_SUFFIX = "-stray"
 OPEN_FILES_MAX = 512
 """Fits the usual limit of 1,024 descriptors of a process."""
@@ -179,7 +178,7 @@ class LogManager:
                 self._deleted.add(path, now_ms, directory)
                 continue
             match = _PARTITION_DIRECTORY.fullmatch(name)
-            if match is None or match[1] == METADATA_TOPIC or not self._disk.is_dir(path):
+            if match is None or match[1] == CLUSTER_METADATA_TOPIC or not self._disk.is_dir(path):
                 continue
             key = TopicPartition(match[1], int(match[2]))
             if key in self.logs or key in self.corrupt:

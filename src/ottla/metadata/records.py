@@ -25,6 +25,7 @@ from ottla.wire.record_codec import (
     MalformedRecord,
     Message,
     Reader,
+    Writer,
     array,
     fits,
     message,
@@ -32,7 +33,6 @@ from ottla.wire.record_codec import (
     struct_of,
     wire,
     write_message,
-    write_uvarint,
 )
 
 FRAME_VERSION = 1
@@ -406,13 +406,13 @@ RECORD_TYPES: dict[int, type[Record]] = {
 
 
 def encode(record: Record) -> bytes:
-    out = bytearray()
     version = record.written_version()
-    write_uvarint(out, FRAME_VERSION)
-    write_uvarint(out, record.KEY)
-    write_uvarint(out, version)
-    write_message(out, record, version)
-    return bytes(out)
+    writer = Writer(version=version)
+    writer.uvarint(FRAME_VERSION)
+    writer.uvarint(record.KEY)
+    writer.uvarint(version)
+    write_message(writer, record)
+    return bytes(writer.data)
 
 
 def decode(value: bytes | memoryview) -> Record:
@@ -427,7 +427,7 @@ def decode(value: bytes | memoryview) -> Record:
     version = reader.uvarint()
     if version > cls.VERSION:
         raise MalformedRecord(f"{cls.__name__} version {version}, newest known is {cls.VERSION}")
-    record = read_message(cls, reader, version)
-    if reader.remaining:
-        raise MalformedRecord(f"{reader.remaining} bytes after the end of {cls.__name__}")
+    reader.version = version
+    record = read_message(cls, reader)
+    reader.expect_end(cls.__name__)
     return record

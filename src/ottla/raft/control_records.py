@@ -20,6 +20,7 @@ from ottla.wire.record_codec import (
     MalformedRecord,
     Message,
     Reader,
+    Writer,
     array,
     message,
     read_message,
@@ -92,16 +93,16 @@ Control = TypeVar("Control", bound=Message)
 
 
 def encode_control(record: Message) -> bytes:
-    out = bytearray()
-    write_message(out, record, 0)
-    return bytes(out)
+    writer = Writer()
+    write_message(writer, record)
+    return bytes(writer.data)
 
 
 def decode_control(cls: type[Control], value: bytes | None) -> Control:
     """Newer versions add fields only as tags, so they read as version 0."""
     if value is None:
         raise MalformedRecord(f"a {cls.__name__} without a value")
-    return read_message(cls, Reader(value), 0)
+    return read_message(cls, Reader(value))
 
 
 def leader_change(

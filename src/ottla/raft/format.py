@@ -33,8 +33,9 @@ from ottla.raft.snapshots import (
 )
 from ottla.raft.voters import VoterSet
 from ottla.runtime.seams import Disk
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 
-METADATA_DIRECTORY = "__cluster_metadata-0"
+METADATA_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 
 

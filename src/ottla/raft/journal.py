@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
-from uuid import UUID
 
 from ottla.log import checkpoints
 from ottla.log.config import LogConfig
@@ -23,10 +22,10 @@ from ottla.records.batch import Batch, batches
 from ottla.records.record import ControlType, control_type
 from ottla.records.record import records as records_of
 from ottla.runtime.seams import Buffer, Disk
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC as TOPIC
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC_ID as TOPIC_ID
 from ottla.wire.types import TopicPartition
 
-TOPIC = "__cluster_metadata"
-TOPIC_ID = UUID(int=1)
 NEVER_WRITTEN = -1
 """Offset of the voters that formatting left: no leader has written them into the log yet."""
 

@@ -14,7 +14,7 @@ TAGGED_FIELDS_MAX: Final = 100
 """No message of Kafka's has more than a dozen."""
 
 
-def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:
+def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """(value, next position); at most five bytes and 32 bits."""
     try:
         byte = data[position]

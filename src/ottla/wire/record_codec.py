@@ -1,8 +1,14 @@
-"""A declarative codec for Kafka's flexible messages, for the metadata records that kio does not have.
+"""A declarative codec for the records that Kafka keeps in its own topics and that kio does not have.
 
-A message is a frozen dataclass whose fields say their wire type, the version that brought them and,
-where they are optional on the wire, their tag. From that table this module derives reader and writer
-per version. Only flexible versions exist here: compact lengths everywhere, tagged fields last.
+Three kinds of records use it: the records of `__cluster_metadata`, the control records of the quorum, and the
+coordinators' records of `__consumer_offsets` and `__transaction_state`.
+
+A message is a frozen dataclass whose fields declare their wire type, the versions that have them and, where they
+are optional on the wire, their tag. Reader and writer are derived from that table for each version. Flexible
+versions (KIP-482) have compact lengths and end with tagged fields; older versions have plain lengths and no tags.
+
+A coordinator's record has a key (type as int16, then the body) and a value (version as int16, then the body). Metadata
+records frame their bodies themselves (`metadata.records`).
 """
 
 from __future__ import annotations
@@ -11,14 +17,23 @@ import struct
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 from uuid import UUID
+
+from ottla.wire.errors import InvalidFrame
+from ottla.wire.primitives import read_uvarint, uvarint
 
 T = TypeVar("T", bound="Message")
 
 RUN_MAX = 64
-"""Arrays of numbers up to this length are handled as a whole; replicas are few, and a layout is kept for each
-length."""
+"""Arrays of numbers up to this length are read and written in one call: replica lists are short, and one
+`struct.Struct` is cached for each length."""
+
+VERSION_MAX = (1 << 15) - 1
+
+_LENGTH16 = struct.Struct(">h")
+_LENGTH32 = struct.Struct(">i")
+_INT16_BYTES = 2
 
 
 class MalformedRecord(Exception):
@@ -26,13 +41,22 @@ class MalformedRecord(Exception):
 
 
 class Reader:
-    """A cursor over bytes; every step checks that the bytes are there."""
+    """A position in the bytes of a message of one version. Every step checks that the bytes are there."""
 
-    __slots__ = ("data", "position")
+    __slots__ = ("data", "flexible", "position", "version")
 
-    def __init__(self, data: bytes | memoryview, position: int = 0) -> None:
+    def __init__(
+        self,
+        data: bytes | memoryview,
+        position: int = 0,
+        *,
+        version: int = 0,
+        flexible: bool = True,
+    ) -> None:
         self.data = bytes(data)
         self.position = position
+        self.version = version
+        self.flexible = flexible
 
     @property
     def remaining(self) -> int:
@@ -56,48 +80,61 @@ class Reader:
             raise MalformedRecord(f"{packer.size} bytes wanted, {self.remaining} left") from error
 
     def uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            if self.position >= len(self.data):
-                raise MalformedRecord("1 bytes wanted, 0 left")
-            byte = self.data[self.position]
-            self.position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-            if shift > 28:
-                raise MalformedRecord("varint longer than 5 bytes")
-        if value > 0xFFFFFFFF:
-            raise MalformedRecord("varint wider than 32 bits")
+        try:
+            value, self.position = read_uvarint(self.data, self.position)
+        except InvalidFrame as error:
+            raise MalformedRecord(str(error)) from error
         return value
 
+    def length(self, plain: struct.Struct) -> int:
+        """Of a string, of bytes or of an array; -1 stands for null."""
+        if self.flexible:
+            return self.uvarint() - 1
+        return int(self.unpack(plain)[0])
 
-def write_uvarint(out: bytearray, value: int) -> None:
-    assert value >= 0
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+    def expect_end(self, what: str) -> None:
+        if self.remaining:
+            raise MalformedRecord(f"{self.remaining} bytes after the end of {what}")
+
+
+class Writer:
+    """The bytes of a message of one version, so far."""
+
+    __slots__ = ("data", "flexible", "version")
+
+    def __init__(self, *, version: int = 0, flexible: bool = True) -> None:
+        self.data = bytearray()
+        self.version = version
+        self.flexible = flexible
+
+    def uvarint(self, value: int) -> None:
+        self.data += uvarint(value)
+
+    def length(self, plain: struct.Struct, value: int) -> None:
+        """-1 stands for null."""
+        if self.flexible:
+            self.data += uvarint(value + 1)
+        else:
+            self.data += plain.pack(value)
 
 
 class WireType(NamedTuple):
     """How one kind of value is read and written."""
 
-    read: Callable[[Reader, int], Any]
-    write: Callable[[bytearray, Any, int], None]
+    read: Callable[[Reader], Any]
+    write: Callable[[Writer, Any], None]
     layout: str = ""
-    """Of a number: its letter for `struct`, so that arrays of it are read and written in one go."""
+    """Of a number: its letter for `struct`, so that arrays of it are read and written in one call."""
 
 
 def _number(layout: str) -> WireType:
     packer = struct.Struct(f">{layout}")
 
-    def read(reader: Reader, version: int) -> Any:
+    def read(reader: Reader) -> Any:
         return reader.unpack(packer)[0]
 
-    def write(out: bytearray, value: Any, version: int) -> None:
-        out += packer.pack(value)
+    def write(writer: Writer, value: Any) -> None:
+        writer.data += packer.pack(value)
 
     return WireType(read, write, layout)
 
@@ -111,27 +148,32 @@ FLOAT64 = _number("d")
 BOOL = _number("?")
 
 
+def _null(nullable: bool, length: int) -> None:
+    """What a negative length stands for: null, if the schema allows it here."""
+    if length != -1 or not nullable:
+        raise MalformedRecord("null where the schema has none")
+
+
 def _sized(
-    decode: Callable[[bytes], Any], encode: Callable[[Any], bytes], nullable: bool
+    plain: struct.Struct,
+    decode: Callable[[bytes], Any],
+    encode: Callable[[Any], bytes],
+    nullable: bool,
 ) -> WireType:
-    """Length + 1 as an unsigned varint (0 = null), then the bytes."""
+    """A length (-1: null), then that many bytes."""
 
-    def read(reader: Reader, version: int) -> Any:
-        length = reader.uvarint() - 1
-        if length < 0:
-            if nullable:
-                return None
-            raise MalformedRecord("null where the schema has none")
-        return decode(reader.take(length))
+    def read(reader: Reader) -> Any:
+        length = reader.length(plain)
+        return decode(reader.take(length)) if length >= 0 else _null(nullable, length)
 
-    def write(out: bytearray, value: Any, version: int) -> None:
+    def write(writer: Writer, value: Any) -> None:
         if value is None:
             assert nullable, "null where the schema has none"
-            out.append(0)
+            writer.length(plain, -1)
             return
         encoded = encode(value)
-        write_uvarint(out, len(encoded) + 1)
-        out += encoded
+        writer.length(plain, len(encoded))
+        writer.data += encoded
 
     return WireType(read, write)
 
@@ -143,9 +185,9 @@ def _text(raw: bytes) -> str:
         raise MalformedRecord(f"a string that is not UTF-8: {error}") from error
 
 
-STRING = _sized(_text, str.encode, nullable=False)
-NULLABLE_STRING = _sized(_text, str.encode, nullable=True)
-BYTES = _sized(bytes, bytes, nullable=False)
+STRING = _sized(_LENGTH16, _text, str.encode, nullable=False)
+NULLABLE_STRING = _sized(_LENGTH16, _text, str.encode, nullable=True)
+BYTES = _sized(_LENGTH32, bytes, bytes, nullable=False)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -154,12 +196,12 @@ def _uuid(raw: bytes) -> UUID:
     return UUID(bytes=raw)
 
 
-def _read_uuid(reader: Reader, version: int) -> UUID:
+def _read_uuid(reader: Reader) -> UUID:
     return _uuid(reader.take(16))
 
 
-def _write_uuid(out: bytearray, value: UUID, version: int) -> None:
-    out += value.bytes
+def _write_uuid(writer: Writer, value: UUID) -> None:
+    writer.data += value.bytes
 
 
 UUID_TYPE = WireType(_read_uuid, _write_uuid)
@@ -171,29 +213,27 @@ def _run_of(layout: str, count: int) -> struct.Struct:
 
 
 def array(of: WireType, *, nullable: bool = False) -> WireType:
-    def read(reader: Reader, version: int) -> Any:
-        count = reader.uvarint() - 1
+    def read(reader: Reader) -> Any:
+        count = reader.length(_LENGTH32)
         if count < 0:
-            if nullable:
-                return None
-            raise MalformedRecord("null where the schema has none")
+            return _null(nullable, count)
         if count > reader.remaining:  # every element takes at least a byte
             raise MalformedRecord(f"{count} elements in {reader.remaining} bytes")
         if of.layout and count <= RUN_MAX:
             return reader.unpack(_run_of(of.layout, count))
-        return tuple(of.read(reader, version) for _ in range(count))
+        return tuple(of.read(reader) for _ in range(count))
 
-    def write(out: bytearray, value: Any, version: int) -> None:
+    def write(writer: Writer, value: Any) -> None:
         if value is None:
             assert nullable, "null where the schema has none"
-            out.append(0)
+            writer.length(_LENGTH32, -1)
             return
-        write_uvarint(out, len(value) + 1)
+        writer.length(_LENGTH32, len(value))
         if of.layout and len(value) <= RUN_MAX:
-            out += _run_of(of.layout, len(value)).pack(*value)
+            writer.data += _run_of(of.layout, len(value)).pack(*value)
             return
         for element in value:
-            of.write(out, element, version)
+            of.write(writer, element)
 
     return WireType(read, write)
 
@@ -201,14 +241,23 @@ def array(of: WireType, *, nullable: bool = False) -> WireType:
 class _Spec(NamedTuple):
     type: WireType
     since: int
+    until: int
     tag: int | None
 
 
-def wire(type: WireType, *, since: int = 0, tag: int | None = None, default: Any = MISSING) -> Any:
-    """Declare a field of a message: its type on the wire, the first version that has it, its tag."""
+def wire(
+    type: WireType,
+    *,
+    since: int = 0,
+    until: int = VERSION_MAX,
+    tag: int | None = None,
+    default: Any = MISSING,
+) -> Any:
+    """Declare a field: its type on the wire, the first and last version that have it, its tag."""
     assert tag is None or default is not MISSING, "a tagged field is absent when it has its default"
-    assert since == 0 or default is not MISSING, "older versions read the default"
-    metadata = {"spec": _Spec(type, since, tag)}
+    is_always_there = since == 0 and until == VERSION_MAX
+    assert is_always_there or default is not MISSING, "versions without the field read its default"
+    metadata = {"spec": _Spec(type, since, until, tag)}
     if default is MISSING:
         return field(metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -225,7 +274,7 @@ class Message:
 
 
 class _Layout(NamedTuple):
-    """The fields of one version: those in order, those by tag, those too new for it."""
+    """The fields of one version: those in order, those by tag, those that it does not have."""
 
     plain: list[tuple[str, WireType]]
     tagged: dict[int, tuple[str, WireType]]
@@ -245,7 +294,7 @@ def _layout(cls: type[Message], version: int) -> _Layout:
         spec: _Spec = each.metadata["spec"]
         if each.default is not MISSING:
             layout.defaults[each.name] = each.default
-        if spec.since > version:
+        if not spec.since <= version <= spec.until:
             layout.unknown.append(each.name)
         elif spec.tag is None:
             layout.plain.append((each.name, spec.type))
@@ -260,9 +309,16 @@ def fits(value: Message, version: int) -> bool:
     return all(getattr(value, name) == layout.defaults[name] for name in layout.unknown)
 
 
-def read_message(cls: type[T], reader: Reader, version: int) -> T:
-    layout = _layout(cls, version)
-    values: dict[str, Any] = {name: kind.read(reader, version) for name, kind in layout.plain}
+def read_message(cls: type[T], reader: Reader) -> T:
+    layout = _layout(cls, reader.version)
+    values: dict[str, Any] = {name: kind.read(reader) for name, kind in layout.plain}
+    if reader.flexible:
+        _read_tagged(reader, layout, values)
+    return cls(**values)
+
+
+def _read_tagged(reader: Reader, layout: _Layout, values: dict[str, Any]) -> None:
+    """Tags stand in ascending order; those that the schema does not have are skipped."""
     previous = -1
     for _ in range(reader.uvarint()):
         tag = reader.uvarint()
@@ -275,38 +331,109 @@ def read_message(cls: type[T], reader: Reader, version: int) -> T:
             raise MalformedRecord(f"{size} bytes in tag {tag}, {reader.remaining} left")
         if tag in layout.tagged:
             name, kind = layout.tagged[tag]
-            values[name] = kind.read(reader, version)
+            values[name] = kind.read(reader)
             if reader.position != end:
                 raise MalformedRecord(f"tag {tag} ends at {reader.position}, not at {end}")
         reader.position = end
-    return cls(**values)
 
 
-def write_message(out: bytearray, value: Message, version: int) -> None:
-    layout = _layout(type(value), version)
+def write_message(writer: Writer, value: Message) -> None:
+    layout = _layout(type(value), writer.version)
     for name, kind in layout.plain:
-        kind.write(out, getattr(value, name), version)
+        kind.write(writer, getattr(value, name))
+    if not writer.flexible:
+        return
     present = [
         (tag, kind, getattr(value, name))
         for tag, (name, kind) in sorted(layout.tagged.items())
         if getattr(value, name) != layout.defaults[name]
     ]
-    write_uvarint(out, len(present))
+    writer.uvarint(len(present))
     for tag, kind, content in present:
-        encoded = bytearray()
-        kind.write(encoded, content, version)
-        write_uvarint(out, tag)
-        write_uvarint(out, len(encoded))
-        out += encoded
+        inner = Writer(version=writer.version)
+        kind.write(inner, content)
+        writer.uvarint(tag)
+        writer.uvarint(len(inner.data))
+        writer.data += inner.data
 
 
 def struct_of(cls: type[Message]) -> WireType:
     """A message inside a message, in the version of the outer one."""
 
-    def read(reader: Reader, version: int) -> Any:
-        return read_message(cls, reader, version)
+    def read(reader: Reader) -> Any:
+        return read_message(cls, reader)
 
-    def write(out: bytearray, value: Any, version: int) -> None:
-        write_message(out, value, version)
+    return WireType(read, write_message)
+
+
+def nullable_struct_of(cls: type[Message]) -> WireType:
+    """As Kafka marks it: a signed byte, -1 for null and 1 otherwise, before the message."""
+
+    def read(reader: Reader) -> Any:
+        return None if INT8.read(reader) < 0 else read_message(cls, reader)
+
+    def write(writer: Writer, value: Any) -> None:
+        INT8.write(writer, -1 if value is None else 1)
+        if value is not None:
+            write_message(writer, value)
 
     return WireType(read, write)
+
+
+# -- keys and values of coordinators' records -----------------------------------------------------------------
+
+
+@message
+class CoordinatorKey(Message):
+    """What a coordinator's record is about. `TYPE` opens it on the wire; its one version is not flexible."""
+
+    TYPE: ClassVar[int]
+
+
+@message
+class CoordinatorValue(Message):
+    """What a coordinator's record says. `VERSION` is the one written; all up to `NEWEST` are read."""
+
+    VERSION: ClassVar[int] = 0
+    NEWEST: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+
+K = TypeVar("K", bound=CoordinatorKey)
+V = TypeVar("V", bound=CoordinatorValue)
+
+
+def write_key(key: CoordinatorKey) -> bytes:
+    writer = Writer(flexible=False)
+    INT16.write(writer, key.TYPE)
+    write_message(writer, key)
+    return bytes(writer.data)
+
+
+def key_type(raw: bytes) -> int:
+    return int(INT16.read(Reader(raw)))
+
+
+def read_key(cls: type[K], raw: bytes) -> K:
+    reader = Reader(raw, _INT16_BYTES, flexible=False)
+    key = read_message(cls, reader)
+    reader.expect_end("the key")
+    return key
+
+
+def write_value(value: CoordinatorValue, version: int | None = None) -> bytes:
+    version = value.VERSION if version is None else version
+    writer = Writer(version=version, flexible=version >= value.FLEXIBLE_FROM)
+    INT16.write(writer, version)
+    write_message(writer, value)
+    return bytes(writer.data)
+
+
+def read_value(cls: type[V], raw: bytes) -> V:
+    version = int(INT16.read(Reader(raw)))
+    if not 0 <= version <= cls.NEWEST:
+        raise MalformedRecord(f"version {version} of {cls.__name__} is not known")
+    reader = Reader(raw, _INT16_BYTES, version=version, flexible=version >= cls.FLEXIBLE_FROM)
+    value = read_message(cls, reader)
+    reader.expect_end("the value")
+    return value

@@ -15,8 +15,6 @@ from typing import Any, Self
 from uuid import UUID
 
 from ottla.broker.server.connections import ServerConnection
-from ottla.raft.journal import TOPIC as METADATA_TOPIC
-from ottla.raft.journal import TOPIC_ID as METADATA_TOPIC_ID
 from ottla.records.record import Record, build
 from ottla.runtime import Chunk, FileRange
 from ottla.sim.cluster.nodes import CLUSTER_ID, SimCluster
@@ -24,6 +22,8 @@ from ottla.sim.engine.world import World
 from ottla.wire import messages, schema
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import read_response_header, request_frame
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC as METADATA_TOPIC
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC_ID as METADATA_TOPIC_ID
 from ottla.wire.types import ZERO_UUID
 from support.damage import BROKER, SERVED
 

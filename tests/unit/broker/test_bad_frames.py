@@ -16,7 +16,6 @@ from fuzzed_node import TOPIC, FuzzedNode, RandomRequests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.raft.journal import TOPIC as METADATA_TOPIC
 from ottla.sim.cluster.nodes import CLUSTER_ID
 from ottla.wire import fetch as fetch_codec
 from ottla.wire import messages
@@ -25,6 +24,7 @@ from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.fetch_messages import FetchPartition, FetchRequest
 from ottla.wire.headers import read_response_header, request_frame
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC as METADATA_TOPIC
 from ottla.wire.primitives import TAGGED_FIELDS_MAX, uvarint
 from ottla.wire.produce import PARTITIONS_MAX, PartitionData, ProduceRequest
 from support.damage import BROKER, CONTROLLER, SERVED, damaged

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.coordination.shard_host import InternalTopic, LiveShard
+from ottla.broker.coordination.live_shard import InternalTopic, LiveShard
 from ottla.broker.replication.replica_manager import News
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp
+from ottla.events import Events
+from ottla.events.coordination import OpenWork
 from ottla.log.errors import LogDirError
 from ottla.records.batch import batches
 from ottla.records.record import records
@@ -96,6 +98,9 @@ class CountingShard:
     def next_deadline(self) -> float:
         return self.deadline
 
+    def open_work(self) -> OpenWork:
+        return OpenWork()
+
 
 def refusal(key: ApiKey, version: int, message: Any, error: ErrorCode) -> Mapping[str, Any]:
     return {"error": error}
@@ -106,6 +111,7 @@ class Shell:
         self, write_timeout_s: float = 5.0, partition: FakePartition | None = None
     ) -> None:
         self.in_doubt = False
+        self.events = Events()
         self.partition = partition or FakePartition()
         self.replies: list[Mapping[str, Any]] = []
         self.damages: list[tuple[Any, str]] = []
@@ -128,7 +134,7 @@ class Shell:
             write_timeout_s,
             confirmation=CoordinatorRecord(b"nothing", None),
         )
-        self.live = LiveShard(topic, self.partition, replicas, lambda: self.in_doubt)  # type: ignore[arg-type]
+        self.live = LiveShard(topic, self.partition, replicas, lambda: self.in_doubt, self.events)  # type: ignore[arg-type]
 
     def ask(self, message: str, key: ApiKey = ApiKey.OFFSET_COMMIT) -> None:
         self.live.ask(key, 0, message, self.replies.append)
@@ -214,7 +220,7 @@ def test_who_waits_too_long_for_the_replicas_is_told_to_try_again() -> None:
         assert shell.replies == []
         await asyncio.sleep(0.01)
         assert shell.replies == [{"error": ErrorCode.COORDINATOR_NOT_AVAILABLE}]
-        assert not shell.live._unsent, "nor kept"
+        assert not len(shell.live._deferred), "nor kept"
         shell.commit()
         assert len(shell.replies) == 1, "what is committed late is answered no second time"
         shell.ask("read")
@@ -291,7 +297,7 @@ def test_what_a_shard_writes_is_one_batch_that_can_be_read_again() -> None:
 def test_a_shard_that_cannot_be_loaded_sends_its_clients_away_and_tries_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ottla.broker.coordination.shard_host.RELOAD_PAUSE_S", 0.0)
+    monkeypatch.setattr("ottla.broker.coordination.live_shard.RELOAD_PAUSE_S", 0.0)
 
     async def run() -> None:
         shell = Shell()

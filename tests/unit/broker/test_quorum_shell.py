@@ -12,12 +12,13 @@ import pytest
 from quorum_world import CLUSTER, PORT, QuorumNode, QuorumWorld
 
 from ottla.metadata import records as r
-from ottla.raft.journal import TOPIC, TOPIC_ID
 from ottla.wire import fetch as fetch_codec
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchPartition, FetchRequest, FetchResponse
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC as TOPIC
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC_ID as TOPIC_ID
 
 
 def topic(name: str) -> r.Record:

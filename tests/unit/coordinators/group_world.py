@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from ottla.coordinators.groups.context import Asked, GroupConfig
+from ottla.coordinators.groups.context import GroupConfig, GroupRequest
 from ottla.coordinators.groups.group_shard import GroupShard
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp
+from ottla.events import Events
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 
@@ -80,6 +81,7 @@ class GroupWorld:
         self.now = 100.0
         self.log: list[tuple[CoordinatorRecord, ProducerStamp | None] | tuple[int, bool]] = []
         self._ids = 0
+        self.events = Events()
         self.shard = self._new_shard()
         self.shard.loaded(self.now)
 
@@ -88,7 +90,7 @@ class GroupWorld:
         return START_MS + round(self.now * 1000)
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self.config, self.topics, self._new_id)
+        return GroupShard(self.config, self.topics, self._new_id, self.events)
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -147,8 +149,8 @@ class GroupWorld:
             message = message.group_ids[0]
         elif key is ApiKey.DELETE_GROUPS:
             message = message.groups_names[0]
-        asked = Asked(message, client, "/10.0.0.1")
-        self.apply(self.shard.handle(key, version, asked, call, self.now, self.now_ms))
+        request = GroupRequest(message, client, "/10.0.0.1")
+        self.apply(self.shard.handle(key, version, request, call, self.now, self.now_ms))
         return call
 
     def sleep(self, seconds: float) -> None:

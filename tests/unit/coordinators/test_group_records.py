@@ -6,10 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from ottla.coordinators.codec import Key, MalformedRecord, Value, read_value, write_value
 from ottla.coordinators.groups.group_records import (
     ClassicMemberMetadata,
-    ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -27,17 +25,25 @@ from ottla.coordinators.groups.group_records import (
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
-    TopicPartitions,
+    SupportedProtocol,
+    TopicIdPartitions,
     delete,
     put,
     read_record,
 )
 from ottla.coordinators.shard import CoordinatorRecord, partition_of
+from ottla.wire.record_codec import (
+    CoordinatorKey,
+    CoordinatorValue,
+    MalformedRecord,
+    read_value,
+    write_value,
+)
 
 ID = UUID(int=0x0102030405060708090A0B0C0D0E0F10)
 ID_HEX = "0102030405060708090a0b0c0d0e0f10"
 
-GOLDEN: list[tuple[Key, Value, str, str]] = [
+GOLDEN: list[tuple[CoordinatorKey, CoordinatorValue, str, str]] = [
     (
         OffsetCommitKey(group="g", topic="tt", partition=3),
         OffsetCommitValue(offset=5, leader_epoch=2, metadata="m", commit_timestamp=7, topic_id=ID),
@@ -98,7 +104,7 @@ GOLDEN: list[tuple[Key, Value, str, str]] = [
     (
         ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="m"),
         ConsumerGroupTargetAssignmentMemberValue(
-            topic_partitions=(TopicPartitions(topic_id=ID, partitions=(1, 2)),)
+            topic_partitions=(TopicIdPartitions(topic_id=ID, partitions=(1, 2)),)
         ),
         "0007 0001 67 0001 6d",
         f"0000 02 {ID_HEX} 03 00000001 00000002 00 00",
@@ -110,7 +116,7 @@ GOLDEN: list[tuple[Key, Value, str, str]] = [
             previous_member_epoch=2,
             state=1,
             assigned_partitions=(),
-            partitions_pending_revocation=(TopicPartitions(topic_id=ID, partitions=(1,)),),
+            partitions_pending_revocation=(TopicIdPartitions(topic_id=ID, partitions=(1,)),),
         ),
         "0008 0001 67 0001 6d",
         f"0000 00000003 00000002 01 01 02 {ID_HEX} 02 00000001 00 00",
@@ -125,7 +131,9 @@ GOLDEN: list[tuple[Key, Value, str, str]] = [
 
 
 @pytest.mark.parametrize(("key", "value", "key_hex", "value_hex"), GOLDEN)
-def test_each_record_has_kafkas_bytes(key: Key, value: Value, key_hex: str, value_hex: str) -> None:
+def test_each_record_has_kafkas_bytes(
+    key: CoordinatorKey, value: CoordinatorValue, key_hex: str, value_hex: str
+) -> None:
     record = put(key, value)
     assert record.key == bytes.fromhex(key_hex)
     assert record.value == bytes.fromhex(value_hex)
@@ -160,7 +168,7 @@ def test_a_classic_member_of_a_consumer_group_is_marked_as_kafka_does() -> None:
     _, value, _, value_hex = GOLDEN[3]
     assert isinstance(value, ConsumerGroupMemberMetadataValue)
     classic = ClassicMemberMetadata(
-        session_timeout_ms=6, supported_protocols=(ClassicProtocol(name="r", metadata=b"S"),)
+        session_timeout_ms=6, supported_protocols=(SupportedProtocol(name="r", metadata=b"S"),)
     )
     fields = {name: getattr(value, name) for name in value.__slots__}
     mixed = ConsumerGroupMemberMetadataValue(**{**fields, "classic_member_metadata": classic})

@@ -7,7 +7,10 @@ from itertools import count
 from typing import Any
 
 from ottla.coordinators.shard import CoordinatorRecord, Effects
-from ottla.coordinators.transactions.transaction_records import State, Transaction
+from ottla.coordinators.transactions.transaction_records import (
+    TransactionMetadata,
+    TransactionState,
+)
 from ottla.coordinators.transactions.transaction_shard import (
     PATIENCE_S,
     AddPartitions,
@@ -19,6 +22,7 @@ from ottla.coordinators.transactions.transaction_shard import (
     TransactionConfig,
     TransactionShard,
 )
+from ottla.events import Events
 from ottla.wire.errors import ErrorCode
 from ottla.wire.types import TopicPartition
 
@@ -41,6 +45,7 @@ class Coordinator:
         self.writable = True
         self.ids: Iterator[int] | None = count(1000)
         self._tokens = count()
+        self.events = Events()
         self.fail_over()
 
     clock_error_ms = 0
@@ -48,7 +53,7 @@ class Coordinator:
 
     def fail_over(self) -> None:
         """Another broker leads the partition: all it knows is the log."""
-        self.shard = TransactionShard(CONFIG, self._new_id, lambda: self.version)
+        self.shard = TransactionShard(CONFIG, self._new_id, lambda: self.version, self.events)
         self.markers.clear()
         for offset, record in enumerate(self.log):
             self.shard.replay(offset, record, None, self.now_ms)
@@ -106,11 +111,11 @@ class Coordinator:
         raise AssertionError("the shard wants to be called for ever")
 
     @property
-    def transaction(self) -> Transaction:
+    def transaction(self) -> TransactionMetadata:
         return self.shard.transactions[ID]
 
     @property
-    def state(self) -> State:
+    def state(self) -> TransactionState:
         return self.transaction.state
 
     # -- what a producer does

@@ -22,9 +22,9 @@ from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import INTERNAL_TOPICS
 from ottla.wire.types import ZERO_UUID, is_valid_topic_name
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 UNKNOWN_OPERATIONS = -(2**31)
 ALL_TOPIC_OPERATIONS = 0b0000_1101_1111_1000
 """Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs: without ACLs, all of them."""

@@ -9,10 +9,14 @@ from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.server.connections import Request
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+from ottla.wire.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 KEYS_MAX = 10_000
 
-TOPIC_OF_KEY_TYPE: Mapping[int, str] = {0: "__consumer_offsets", 1: "__transaction_state"}
+TOPIC_OF_KEY_TYPE: Mapping[int, str] = {
+    0: GROUP_METADATA_TOPIC,
+    1: TRANSACTION_STATE_TOPIC,
+}
 """Key type 2, share groups, is not served."""
 
 

@@ -11,33 +11,26 @@ from typing import Any
 from uuid import UUID
 
 from ottla.broker.cluster.metadata_cache import ClusterView
-from ottla.broker.coordination.shard_host import (
-    Coordination,
-    Gathered,
-    InternalTopic,
-    LiveShard,
-    Reply,
-    reply_to,
-)
+from ottla.broker.coordination.live_shard import InternalTopic, LiveShard
+from ottla.broker.coordination.pending_replies import Reply, ReplyCollector, reply_to
+from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.server.connections import Handler, Request
 from ottla.config.node_settings import Settings
-from ottla.coordinators.groups import offsets
 from ottla.coordinators.groups.classic_protocol import join_failure, sync_failure
 from ottla.coordinators.groups.consumer_protocol import heartbeat_failure
-from ottla.coordinators.groups.context import Asked, GroupConfig
+from ottla.coordinators.groups.context import GroupConfig, GroupRequest
+from ottla.coordinators.groups.group_descriptions import ALL_GROUP_OPERATIONS, UNKNOWN_OPERATIONS
 from ottla.coordinators.groups.group_records import OffsetCommitKey, delete
-from ottla.coordinators.groups.group_shard import (
-    ALL_GROUP_OPERATIONS,
-    UNKNOWN_OPERATIONS,
-    GroupShard,
-)
+from ottla.coordinators.groups.group_shard import GroupShard
+from ottla.coordinators.groups.offset_metadata_manager import NO_OFFSET, commit_failure
+from ottla.events import Events
 from ottla.metadata.image import Delta
 from ottla.metadata.records import GROUP_RESOURCE
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+from ottla.wire.internal_topics import GROUP_METADATA_TOPIC
 from ottla.wire.messages import field
 
-GROUP_TOPIC = "__consumer_offsets"
 GROUP_VERSION = "group.version"
 """The feature that allows the protocol of KIP-848."""
 CONSUMER_PROTOCOL = "consumer"
@@ -93,7 +86,9 @@ def group_config(settings: Settings) -> GroupConfig:
     )
 
 
-def group_topic(settings: Settings, cluster: ClusterView, random: Random) -> InternalTopic:
+def group_topic(
+    settings: Settings, cluster: ClusterView, random: Random, events: Events
+) -> InternalTopic:
     """`__consumer_offsets`, as Kafka makes it."""
     config, topics = group_config(settings), ImageTopics(cluster)
 
@@ -101,7 +96,7 @@ def group_topic(settings: Settings, cluster: ClusterView, random: Random) -> Int
         return str(UUID(int=random.getrandbits(128), version=4))
 
     return InternalTopic(
-        GROUP_TOPIC,
+        GROUP_METADATA_TOPIC,
         settings.offsets_topic_num_partitions,
         settings.offsets_topic_replication_factor,
         {
@@ -109,7 +104,7 @@ def group_topic(settings: Settings, cluster: ClusterView, random: Random) -> Int
             "segment.bytes": str(settings.offsets_topic_segment_bytes),
             "compression.type": "producer",
         },
-        lambda _: GroupShard(config, topics, new_id),
+        lambda _: GroupShard(config, topics, new_id, events),
         lambda api_key, version, asked, error: refusal(topics, api_key, version, asked, error),
         write_timeout_s=settings.offsets_commit_timeout_ms / 1000,
         confirmation=delete(OffsetCommitKey(group="", topic="", partition=-1)),
@@ -120,7 +115,7 @@ def refusal(
     topics: ImageTopics, api_key: ApiKey, version: int, asked: Any, error: ErrorCode
 ) -> dict[str, Any]:
     """A request that no shard could decide, in the API's shape."""
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, GroupRequest)
     message = asked.message
     match api_key:
         case ApiKey.JOIN_GROUP:
@@ -132,7 +127,7 @@ def refusal(
             is_loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return {"error_code": ErrorCode.NONE if is_loading else error}
         case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT:
-            return offsets.commit_failure(topics, message, error)
+            return commit_failure(topics, message, error)
         case ApiKey.OFFSET_FETCH:
             return {"group_id": message[0].group_id, "topics": (), "error_code": error}
         case ApiKey.DESCRIBE_GROUPS | ApiKey.CONSUMER_GROUP_DESCRIBE | ApiKey.DELETE_GROUPS:
@@ -175,7 +170,7 @@ class GroupHandlers:
         names = [topic.name for topic in delta.deleted_topics]
         if not names:
             return
-        for live in self._coordination.shards(GROUP_TOPIC):
+        for live in self._coordination.shards(GROUP_METADATA_TOPIC):
             shard = live.shard
             assert isinstance(shard, GroupShard)
             if live.is_loaded:
@@ -198,7 +193,7 @@ class GroupHandlers:
         self._ask(request, message.group_id, message, reply_to(request))
 
     def refuse(self, request: Request, message: Any, error: ErrorCode) -> None:
-        asked = Asked(message, request.client_id, f"/{request.connection.peer_host}")
+        asked = GroupRequest(message, request.client_id, f"/{request.connection.peer_host}")
         api_key = ApiKey(request.header.api_key)
         reply_to(request)(refusal(self._topics, api_key, request.version, asked, error))
 
@@ -214,10 +209,10 @@ class GroupHandlers:
         self._ask(request, message.group_id, message, with_protocol)
 
     def _ask(self, request: Request, group_id: str, message: Any, reply: Reply) -> None:
-        asked = Asked(message, request.client_id, f"/{request.connection.peer_host}")
+        asked = GroupRequest(message, request.client_id, f"/{request.connection.peer_host}")
         api_key, version = ApiKey(request.header.api_key), request.version
         try:
-            live = self._coordination.shard(GROUP_TOPIC, group_id)
+            live = self._coordination.shard(GROUP_METADATA_TOPIC, group_id)
         except KafkaError as error:
             reply(refusal(self._topics, api_key, version, asked, error.code))
             return
@@ -234,9 +229,9 @@ class GroupHandlers:
         """`asked`: (group id, the message about it) of each."""
         if len(asked) > GROUPS_MAX:
             raise InvalidFrame(f"{len(asked)} groups in one request")
-        gathered = Gathered(len(asked), done)
+        collector = ReplyCollector(len(asked), done)
         for index, (group_id, message) in enumerate(asked):
-            self._ask(request, group_id, message, gathered.reply(index))
+            self._ask(request, group_id, message, collector.reply(index))
 
     def fetch_offsets(self, request: Request) -> None:
         """OffsetFetch 1-10. v2: all topics; an error for all. v7: only stable offsets (KIP-447).
@@ -274,11 +269,11 @@ class GroupHandlers:
             groups = [group for answer in answers for group in answer["groups"]]
             reply({"error_code": error, "groups": groups})
 
-        shards: list[LiveShard] = self._coordination.shards(GROUP_TOPIC)
-        gathered = Gathered(len(shards), done)
-        asked = Asked(message, request.client_id, request.connection.peer_host)
+        shards: list[LiveShard] = self._coordination.shards(GROUP_METADATA_TOPIC)
+        collector = ReplyCollector(len(shards), done)
+        asked = GroupRequest(message, request.client_id, request.connection.peer_host)
         for index, live in enumerate(shards):
-            live.ask(ApiKey.LIST_GROUPS, request.version, asked, gathered.reply(index))
+            live.ask(ApiKey.LIST_GROUPS, request.version, asked, collector.reply(index))
 
     def describe(self, request: Request) -> None:
         message = request.message()
@@ -315,7 +310,7 @@ def _failed_in_each(message: Any, error: ErrorCode) -> dict[str, Any]:
                 "partitions": [
                     {
                         "partition_index": index,
-                        "committed_offset": offsets.NO_OFFSET,
+                        "committed_offset": NO_OFFSET,
                         "metadata": "",
                         "error_code": error,
                     }

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from ottla.broker.apis.describe import INTERNAL_TOPICS
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.coordination.verification import Beginning, Verdicts, Verifier, told_to_clients
 from ottla.broker.replication.replica_manager import ReplicaManager
@@ -22,6 +21,7 @@ from ottla.records.batch import CODEC_MASK
 from ottla.replica.partition import Partition
 from ottla.wire import produce as codec
 from ottla.wire.errors import ErrorCode, KafkaError, RecordsRefused
+from ottla.wire.internal_topics import INTERNAL_TOPICS
 from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
 
 logger = logging.getLogger(__name__)

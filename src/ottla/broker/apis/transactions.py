@@ -11,22 +11,20 @@ from ottla.broker.apis.admin import ProducerIds
 from ottla.broker.apis.describe_producers import DescribeProducersHandler
 from ottla.broker.cluster.broker_channels import Peers
 from ottla.broker.cluster.metadata_cache import ClusterView
+from ottla.broker.coordination.live_shard import InternalTopic, LiveShard
 from ottla.broker.coordination.markers import MarkerHandler, MarkerSender
-from ottla.broker.coordination.shard_host import (
-    Coordination,
-    Gathered,
-    InternalTopic,
-    LiveShard,
-    Reply,
-    reply_to,
-)
-from ottla.broker.coordination.verification import TRANSACTION_TOPIC, Verifier
+from ottla.broker.coordination.pending_replies import Reply, ReplyCollector, reply_to
+from ottla.broker.coordination.shard_host import Coordination
+from ottla.broker.coordination.verification import Verifier
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Handler, Request
 from ottla.config.node_settings import Settings
 from ottla.coordinators.groups.patterns import BadPattern, compiled
 from ottla.coordinators.shard import partition_of
-from ottla.coordinators.transactions.transaction_records import State, Transaction
+from ottla.coordinators.transactions.transaction_records import (
+    TransactionMetadata,
+    TransactionState,
+)
 from ottla.coordinators.transactions.transaction_shard import (
     AddPartitions,
     Command,
@@ -38,14 +36,15 @@ from ottla.coordinators.transactions.transaction_shard import (
     TransactionShard,
     refusal,
 )
+from ottla.events import Events
 from ottla.metadata.image import MetadataImage
 from ottla.runtime import Runtime
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+from ottla.wire.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.wire.messages import field
 from ottla.wire.types import TopicPartition
 
-GROUP_TOPIC = "__consumer_offsets"
 IDS_MAX = 10_000
 """Transactional ids that one request may name."""
 BATCHED_FROM = 4
@@ -63,7 +62,11 @@ TRANSACTION_VERSION = "transaction.version"
 
 
 def transaction_topic(
-    settings: Settings, cluster: ClusterView, producer_ids: ProducerIds, sender: MarkerSender
+    settings: Settings,
+    cluster: ClusterView,
+    producer_ids: ProducerIds,
+    sender: MarkerSender,
+    events: Events,
 ) -> InternalTopic:
     """`__transaction_state`, as Kafka makes it."""
     config = TransactionConfig(
@@ -78,7 +81,7 @@ def transaction_topic(
         return cluster.image.features.get(TRANSACTION_VERSION, 0)
 
     return InternalTopic(
-        TRANSACTION_TOPIC,
+        TRANSACTION_STATE_TOPIC,
         settings.transaction_state_log_num_partitions,
         settings.transaction_state_log_replication_factor,
         {
@@ -88,14 +91,14 @@ def transaction_topic(
             "min.insync.replicas": str(settings.transaction_state_log_min_isr),
             "unclean.leader.election.enable": "false",
         },
-        lambda _: TransactionShard(config, producer_ids.take_now, server_version),
+        lambda _: TransactionShard(config, producer_ids.take_now, server_version, events),
         lambda api_key, version, asked, error: refusal(error),
         write_timeout_s=settings.request_timeout_ms / 1000,
         perform=sender.send,
     )
 
 
-class Transactions:
+class TransactionService:
     """All that a broker does for transactions, wired: as coordinator, and as leader of partitions."""
 
     def __init__(
@@ -119,7 +122,9 @@ class Transactions:
         )
         self._sender = MarkerSender(cluster, self._leaders, self._timeout_s)
         self.verifier = Verifier(runtime.clock, cluster, self._coordinators, self._timeout_s)
-        self.topic = transaction_topic(settings, cluster, producer_ids, self._sender)
+        self.topic = transaction_topic(
+            settings, cluster, producer_ids, self._sender, runtime.events
+        )
 
     def handlers(
         self, coordination: Coordination, init_idempotent: Handler
@@ -170,7 +175,7 @@ class TransactionHandlers:
 
     def _ask(self, api_key: ApiKey, version: int, command: Any, reply: Reply) -> None:
         try:
-            live = self._coordination.shard(TRANSACTION_TOPIC, command.transactional_id)
+            live = self._coordination.shard(TRANSACTION_STATE_TOPIC, command.transactional_id)
         except KafkaError as error:
             reply(refusal(error.code))
             return
@@ -243,7 +248,7 @@ class TransactionHandlers:
         if version >= BATCHED_FROM:
             if len(message.transactions) > IDS_MAX:
                 raise InvalidFrame(f"{len(message.transactions)} transactions in one request")
-            gathered = Gathered(
+            collector = ReplyCollector(
                 len(message.transactions),
                 lambda results: respond({"error_code": 0, "results_by_transaction": results}),
             )
@@ -256,7 +261,7 @@ class TransactionHandlers:
                     each.verify_only,
                     client_version=0 if each.verify_only else 2,
                 )
-                reply = gathered.reply(index)
+                reply = collector.reply(index)
                 self._add(
                     version,
                     command,
@@ -303,11 +308,11 @@ class TransactionHandlers:
     def add_offsets(self, request: Request) -> None:
         """AddOffsetsToTxn 0-4: the partition that keeps the group's offsets takes part."""
         message = request.message()
-        topic = self._cluster.image.topics.get(GROUP_TOPIC)
+        topic = self._cluster.image.topics.get(GROUP_METADATA_TOPIC)
         partitions = (
             self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
         )
-        key = TopicPartition(GROUP_TOPIC, partition_of(message.group_id, partitions))
+        key = TopicPartition(GROUP_METADATA_TOPIC, partition_of(message.group_id, partitions))
         self._asked(
             request,
             AddPartitions(
@@ -340,7 +345,7 @@ class TransactionHandlers:
         if len(ids) > IDS_MAX:
             raise InvalidFrame(f"{len(ids)} transactional ids in one request")
         respond = reply_to(request)
-        gathered = Gathered(
+        collector = ReplyCollector(
             len(ids),
             lambda replies: respond(
                 {
@@ -351,7 +356,7 @@ class TransactionHandlers:
             ),
         )
         for index, id in enumerate(ids):
-            reply = gathered.reply(index)
+            reply = collector.reply(index)
             if id:
                 self._ask(ApiKey.DESCRIBE_TRANSACTIONS, request.version, Describe(id), reply)
             else:
@@ -361,10 +366,10 @@ class TransactionHandlers:
         """ListTransactions 0-2: those coordinated here. v1: open for so long. v2: by a pattern."""
         message = request.message()
         respond = reply_to(request)
-        by_label = {state.label: state for state in State}
+        by_label = {state.label: state for state in TransactionState}
         unknown = [label for label in message.state_filters if label not in by_label]
         states = frozenset(by_label[label] for label in message.state_filters if label in by_label)
-        shards: list[LiveShard] = self._coordination.shards(TRANSACTION_TOPIC)
+        shards: list[LiveShard] = self._coordination.shards(TRANSACTION_STATE_TOPIC)
         command = ListAll(
             states,
             frozenset(message.producer_id_filters),
@@ -399,13 +404,13 @@ class TransactionHandlers:
                 }
             )
 
-        gathered = Gathered(len(shards), done)
+        collector = ReplyCollector(len(shards), done)
         for index, live in enumerate(shards):
-            live.ask(ApiKey.LIST_TRANSACTIONS, request.version, command, gathered.reply(index))
+            live.ask(ApiKey.LIST_TRANSACTIONS, request.version, command, collector.reply(index))
 
 
 def _described(transactional_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    transaction: Transaction | None = fields.get("transaction")
+    transaction: TransactionMetadata | None = fields.get("transaction")
     if transaction is None:
         return {
             "error_code": fields["error"],

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.apis.groups import GROUP_TOPIC, GroupHandlers
+from ottla.broker.apis.groups import GroupHandlers
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.coordination.verification import Beginning, Verifier, told_to_clients
 from ottla.broker.server.connections import Request
 from ottla.replica.partition import Verified
 from ottla.runtime import Clock
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import GROUP_METADATA_TOPIC
 
 ABORTABLE_FROM = 4
 IMPLICIT_ADD_FROM = 5
@@ -46,7 +47,7 @@ class TxnOffsetCommitHandler:
 
     def _beginning(self, message: Any) -> Beginning | None:
         try:
-            live = self._coordination.shard(GROUP_TOPIC, message.group_id)
+            live = self._coordination.shard(GROUP_METADATA_TOPIC, message.group_id)
         except KafkaError:
             return None  # the groups say so
         verified: Verified | None = live.partition.begin_verification_of(

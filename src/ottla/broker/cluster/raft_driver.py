@@ -38,7 +38,7 @@ from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import Record, decode, encode
 from ottla.raft.election_state import QuorumStateFile
 from ottla.raft.format import METADATA_DIRECTORY, load_properties
-from ottla.raft.journal import TOPIC, Journal, metadata_log_config
+from ottla.raft.journal import Journal, metadata_log_config
 from ottla.raft.messages import Fetch, FetchAnswer, Park, QuorumAnswer, SnapshotId
 from ottla.raft.outputs import Send
 from ottla.raft.raft import Raft
@@ -50,6 +50,7 @@ from ottla.records.record import records as records_of
 from ottla.runtime.seams import Runtime
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC as TOPIC
 from ottla.wire.types import ZERO_UUID
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ottla.raft.journal import TOPIC, TOPIC_ID
 from ottla.raft.messages import (
     BeginQuorumEpoch,
     EndQuorumEpoch,
@@ -34,6 +33,8 @@ from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC as TOPIC
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC_ID as TOPIC_ID
 from ottla.wire.layout import NodeEndpoint
 from ottla.wire.types import ZERO_UUID
 

@@ -15,7 +15,9 @@ from typing import Any
 
 from ottla.broker.cluster.broker_channels import Peers
 from ottla.broker.cluster.metadata_cache import ClusterView
-from ottla.broker.coordination.shard_host import Coordination, LiveShard, Reply
+from ottla.broker.coordination.live_shard import LiveShard
+from ottla.broker.coordination.pending_replies import Reply
+from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
 from ottla.coordinators.shard import ProducerStamp
@@ -41,7 +43,7 @@ MARKERS_AT_ONCE_MAX = 500
 _MARKER_VALUE = Struct(">hi")
 """Version 0 and the coordinator's epoch."""
 
-HAS_IT = (
+MARKER_IS_WRITTEN = (
     ErrorCode.NONE,
     # The partition has seen this epoch, or a later one: this transaction has ended there.
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -49,7 +51,7 @@ HAS_IT = (
 )
 
 
-class Ending:
+class PendingCompleteTransaction:
     """One transaction whose markers are being sent."""
 
     def __init__(self, live: LiveShard, markers: SendMarkers) -> None:
@@ -80,16 +82,16 @@ class MarkerSender:
         self._cluster = cluster
         self._peers = peers
         self._timeout_s = timeout_s
-        self._queues: dict[int, list[tuple[Ending, list[TopicPartition]]]] = {}
+        self._queues: dict[int, list[tuple[PendingCompleteTransaction, list[TopicPartition]]]] = {}
         self._senders: dict[int, asyncio.Task[None]] = {}
-        self._again: dict[Ending, set[TopicPartition]] = {}
+        self._again: dict[PendingCompleteTransaction, set[TopicPartition]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def send(self, live: LiveShard, markers: Any) -> None:
         assert isinstance(markers, SendMarkers)
-        ending = Ending(live, markers)
-        self._dispatch(ending, ending.missing)
-        self._finish_if_done(ending)
+        pending = PendingCompleteTransaction(live, markers)
+        self._dispatch(pending, pending.missing)
+        self._finish_if_done(pending)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -97,19 +99,21 @@ class MarkerSender:
         for task in self._senders.values():
             task.cancel()
 
-    def _dispatch(self, ending: Ending, partitions: Iterable[TopicPartition]) -> None:
+    def _dispatch(
+        self, pending: PendingCompleteTransaction, partitions: Iterable[TopicPartition]
+    ) -> None:
         """To the leaders of now; a partition that is no more needs no marker."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for key in sorted(partitions):
             found = self._cluster.leader_of(key.topic, None, key.partition)
             if found is None:
-                ending.missing.discard(key)
+                pending.missing.discard(key)
             elif found[0] < 0:
-                self._later(ending, [key])
+                self._later(pending, [key])
             else:
                 by_leader.setdefault(found[0], []).append(key)
         for leader, keys in by_leader.items():
-            self._queues.setdefault(leader, []).append((ending, keys))
+            self._queues.setdefault(leader, []).append((pending, keys))
             if leader not in self._senders:
                 self._senders[leader] = asyncio.get_running_loop().create_task(
                     self._send_to(leader)
@@ -127,20 +131,22 @@ class MarkerSender:
         finally:
             del self._senders[leader]
 
-    async def _send(self, leader: int, entries: list[tuple[Ending, list[TopicPartition]]]) -> None:
+    async def _send(
+        self, leader: int, entries: list[tuple[PendingCompleteTransaction, list[TopicPartition]]]
+    ) -> None:
         if not entries:
             return
         try:
             answer = await self._peers.request(
                 leader,
                 ApiKey.WRITE_TXN_MARKERS,
-                {"markers": [ending.fields(keys) for ending, keys in entries]},
+                {"markers": [pending.fields(keys) for pending, keys in entries]},
                 timeout_s=self._timeout_s,
             )
         except (OSError, InvalidFrame, KafkaError) as error:
             logger.info("markers for broker %d are sent again: %s", leader, error)
-            for ending, keys in entries:
-                self._later(ending, keys)
+            for pending, keys in entries:
+                self._later(pending, keys)
             return
         errors = {
             (marker.producer_id, topic.name, result.partition_index): ErrorCode(
@@ -150,50 +156,54 @@ class MarkerSender:
             for topic in marker.topics
             for result in topic.partitions
         }
-        for ending, keys in entries:
+        for pending, keys in entries:
             for key in keys:
-                asked = (ending.markers.producer_id, *key)
-                self._answered(ending, key, errors.get(asked, ErrorCode.UNKNOWN_SERVER_ERROR))
-            self._finish_if_done(ending)
+                asked = (pending.markers.producer_id, *key)
+                self._answered(pending, key, errors.get(asked, ErrorCode.UNKNOWN_SERVER_ERROR))
+            self._finish_if_done(pending)
 
-    def _answered(self, ending: Ending, key: TopicPartition, error: ErrorCode) -> None:
-        if error in HAS_IT:
-            ending.missing.discard(key)
+    def _answered(
+        self, pending: PendingCompleteTransaction, key: TopicPartition, error: ErrorCode
+    ) -> None:
+        if error in MARKER_IS_WRITTEN:
+            pending.missing.discard(key)
         elif error is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
             logger.info("%s-%d has heard of a newer coordinator than us", *key)
         else:
-            logger.debug("marker of %s for %s-%d: %s", ending.markers.transactional_id, *key, error)
-            self._later(ending, [key])
+            logger.debug(
+                "marker of %s for %s-%d: %s", pending.markers.transactional_id, *key, error
+            )
+            self._later(pending, [key])
 
-    def _later(self, ending: Ending, keys: Iterable[TopicPartition]) -> None:
-        self._again.setdefault(ending, set()).update(keys)
+    def _later(self, pending: PendingCompleteTransaction, keys: Iterable[TopicPartition]) -> None:
+        self._again.setdefault(pending, set()).update(keys)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._retry)
 
     def _retry(self) -> None:
         self._timer = None
         again, self._again = self._again, {}
-        for ending, keys in again.items():
-            if ending.live.is_current:
-                self._dispatch(ending, keys)
-                self._finish_if_done(ending)
+        for pending, keys in again.items():
+            if pending.live.is_current:
+                self._dispatch(pending, keys)
+                self._finish_if_done(pending)
 
-    def _finish_if_done(self, ending: Ending) -> None:
-        if ending.missing or not ending.live.is_current:
+    def _finish_if_done(self, pending: PendingCompleteTransaction) -> None:
+        if pending.missing or not pending.live.is_current:
             return
-        markers = ending.markers
-        ending.live.ask(
+        markers = pending.markers
+        pending.live.ask(
             ApiKey.WRITE_TXN_MARKERS,
             0,
             MarkersWritten(markers.transactional_id, markers.producer_id, markers.producer_epoch),
-            self._finished(ending),
+            self._finished(pending),
         )
 
-    def _finished(self, ending: Ending) -> Reply:
+    def _finished(self, pending: PendingCompleteTransaction) -> Reply:
         def reply(fields: Any) -> None:
             # A shard that begins again from its log sends the markers again by itself.
-            if fields["error"] is ErrorCode.COORDINATOR_NOT_AVAILABLE and ending.live.is_loaded:
-                self._later(ending, ())
+            if fields["error"] is ErrorCode.COORDINATOR_NOT_AVAILABLE and pending.live.is_loaded:
+                self._later(pending, ())
 
         return reply
 
@@ -224,7 +234,7 @@ class MarkerHandler:
             end = self._append(marker, partition)
         except KafkaError as error:
             parked.errors[key] = error.code
-            if error.code in HAS_IT:
+            if error.code in MARKER_IS_WRITTEN:
                 # It is in the log already. That counts when it is committed: a leader may still lose it.
                 parked.wait_for(partition, partition.log.log_end, key)
         except LogDirError as error:

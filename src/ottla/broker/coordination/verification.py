@@ -16,9 +16,9 @@ from ottla.replica.partition import Partition, Verified
 from ottla.runtime import Clock
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
+from ottla.wire.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.wire.types import TopicPartition
 
-TRANSACTION_TOPIC = "__transaction_state"
 QUESTIONS_MAX = 5
 """How often the coordinator is asked again because the end of the last transaction came between."""
 
@@ -131,7 +131,7 @@ class Verifier:
         return _errors(answer, keys)
 
     def _coordinator(self, transactional_id: str) -> int:
-        topic = self._cluster.image.topics.get(TRANSACTION_TOPIC)
+        topic = self._cluster.image.topics.get(TRANSACTION_STATE_TOPIC)
         if topic is None:
             return -1
         return topic.partitions[partition_of(transactional_id, len(topic.partitions))].leader

@@ -26,24 +26,28 @@ Protocols = tuple[tuple[str, bytes], ...]
 """(name, the member's metadata for it), the member's favourite first."""
 
 
-class State(Enum):
+class ClassicGroupState(Enum):
     """Values are Kafka's words for them."""
 
     EMPTY = "Empty"
     """No members; there may be offsets."""
-    PREPARING = "PreparingRebalance"
+    PREPARING_REBALANCE = "PreparingRebalance"
     """Waiting for all members to join anew."""
-    COMPLETING = "CompletingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
     """All have joined; waiting for the leader's assignment."""
     STABLE = "Stable"
     """Every member can have its assignment."""
 
 
-_FOLLOWS: dict[State, tuple[State, ...]] = {
-    State.EMPTY: (State.PREPARING,),
-    State.PREPARING: (State.EMPTY, State.COMPLETING, State.STABLE),
-    State.COMPLETING: (State.PREPARING,),
-    State.STABLE: (State.COMPLETING,),
+_FOLLOWS: dict[ClassicGroupState, tuple[ClassicGroupState, ...]] = {
+    ClassicGroupState.EMPTY: (ClassicGroupState.PREPARING_REBALANCE,),
+    ClassicGroupState.PREPARING_REBALANCE: (
+        ClassicGroupState.EMPTY,
+        ClassicGroupState.COMPLETING_REBALANCE,
+        ClassicGroupState.STABLE,
+    ),
+    ClassicGroupState.COMPLETING_REBALANCE: (ClassicGroupState.PREPARING_REBALANCE,),
+    ClassicGroupState.STABLE: (ClassicGroupState.COMPLETING_REBALANCE,),
 }
 """Each state and those that it may come after."""
 
@@ -84,8 +88,8 @@ class ClassicMember:
 @dataclass(slots=True, eq=False)
 class ClassicGroup:
     id: str
-    state: State = State.EMPTY
-    previous_state: State = State.EMPTY
+    state: ClassicGroupState = ClassicGroupState.EMPTY
+    previous_state: ClassicGroupState = ClassicGroupState.EMPTY
     generation: int = 0
     protocol_type: str | None = None
     protocol: str | None = None
@@ -106,7 +110,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        return self.state is State.EMPTY
+        return self.state is ClassicGroupState.EMPTY
 
     @property
     def state_name(self) -> str:
@@ -225,7 +229,7 @@ class ClassicGroup:
 
     # -- steps
 
-    def go(self, state: State, now_ms: int) -> None:
+    def go(self, state: ClassicGroupState, now_ms: int) -> None:
         assert self.state in _FOLLOWS[state], f"{self.id}: {self.state} to {state}"
         self.previous_state, self.state = self.state, state
         self.state_since_ms = now_ms
@@ -246,10 +250,10 @@ class ClassicGroup:
         self.pending_sync.clear()
         if self.members:
             self.protocol = self.select_protocol()
-            self.go(State.COMPLETING, now_ms)
+            self.go(ClassicGroupState.COMPLETING_REBALANCE, now_ms)
         else:
             self.protocol = None
-            self.go(State.EMPTY, now_ms)
+            self.go(ClassicGroupState.EMPTY, now_ms)
         self.note_subscriptions()
 
     def note_subscriptions(self) -> None:
@@ -295,7 +299,7 @@ class ClassicGroup:
     def from_record(cls, id: str, value: GroupMetadataValue) -> ClassicGroup:
         group = cls(
             id,
-            state=State.STABLE if value.members else State.EMPTY,
+            state=ClassicGroupState.STABLE if value.members else ClassicGroupState.EMPTY,
             generation=value.generation,
             protocol_type=value.protocol_type or None,
             protocol=value.protocol,
@@ -335,5 +339,5 @@ class ClassicGroup:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         elif not transactional:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if not transactional and self.state is State.COMPLETING:
+        if not transactional and self.state is ClassicGroupState.COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)

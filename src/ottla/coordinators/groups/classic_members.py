@@ -25,8 +25,8 @@ from ottla.coordinators.groups.consumer_group import (
     MemberState,
 )
 from ottla.coordinators.groups.consumer_protocol import ConsumerProtocol, join_timer, sync_timer
-from ottla.coordinators.groups.context import Asked, Desk, milliseconds
-from ottla.coordinators.groups.group_records import ClassicMemberMetadata, ClassicProtocol
+from ottla.coordinators.groups.context import GroupContext, GroupRequest, milliseconds
+from ottla.coordinators.groups.group_records import ClassicMemberMetadata, SupportedProtocol
 from ottla.coordinators.groups.migration import assignment_for, by_id, protocols_of
 from ottla.coordinators.groups.subscription import PROTOCOL_TYPE, Subscription, read_subscription
 from ottla.coordinators.shard import Token
@@ -35,15 +35,15 @@ from ottla.wire.messages import field
 
 
 class MixedProtocol:
-    def __init__(self, desk: Desk, consumer: ConsumerProtocol) -> None:
-        self._desk = desk
+    def __init__(self, context: GroupContext, consumer: ConsumerProtocol) -> None:
+        self._context = context
         self._consumer = consumer
 
     # -- JoinGroup
 
-    def join(self, group: ConsumerGroup, version: int, asked: Asked, token: Token) -> None:
-        message = asked.message
-        member_id = message.member_id or f"{asked.client_id}-{self._desk.new_id()}"
+    def join(self, group: ConsumerGroup, version: int, request: GroupRequest, token: Token) -> None:
+        message = request.message
+        member_id = message.member_id or f"{request.client_id}-{self._context.new_id()}"
         try:
             subscription = self._check_join(group, member_id, message)
             instance_id = field(message, "group_instance_id", None)
@@ -53,15 +53,15 @@ class MixedProtocol:
             if replaced is not None and self._consumer.go_classic(group, [replaced]):
                 # It was the last of the consumer protocol, and joins the classic group with the others.
                 raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-            member = _told(before, asked, subscription)
-            owned = by_id(subscription.owned, self._desk.topics)
+            member = _told(before, request, subscription)
+            owned = by_id(subscription.owned, self._context.topics)
             member = self._consumer.advance(group, before, member, replaced, owned)
         except KafkaError as error:
-            self._desk.out.reply(token, join_failure(error.code, member_id))
+            self._context.out.reply(token, join_failure(error.code, member_id))
             return
-        self._desk.timers.cancel(join_timer(group, member_id))
+        self._context.timers.cancel(join_timer(group, member_id))
         self._expire(group, member, sync_timer(group, member_id), "did not sync in time")
-        self._desk.out.reply(
+        self._context.out.reply(
             token,
             {
                 "error_code": ErrorCode.NONE,
@@ -76,7 +76,7 @@ class MixedProtocol:
         )
 
     def _check_join(self, group: ConsumerGroup, member_id: str, message: Any) -> Subscription:
-        config = self._desk.config
+        config = self._context.config
         session_ms = milliseconds(message.session_timeout)
         if not config.min_session_timeout_ms <= session_ms <= config.max_session_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
@@ -112,8 +112,8 @@ class MixedProtocol:
 
     # -- SyncGroup, Heartbeat, LeaveGroup
 
-    def sync(self, group: ConsumerGroup, asked: Asked, token: Token) -> None:
-        message = asked.message
+    def sync(self, group: ConsumerGroup, request: GroupRequest, token: Token) -> None:
+        message = request.message
         try:
             member = self._check(group, message)
             assert member.classic is not None
@@ -128,24 +128,24 @@ class MixedProtocol:
                 self._await_join(group, member)
                 raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         except KafkaError as error:
-            self._desk.out.reply(token, sync_failure(error.code))
+            self._context.out.reply(token, sync_failure(error.code))
             return
-        self._desk.timers.cancel(sync_timer(group, member.id))
+        self._context.timers.cancel(sync_timer(group, member.id))
         self._consumer.restart_session(group, member)
-        self._desk.out.reply(
+        self._context.out.reply(
             token,
             {
                 "error_code": ErrorCode.NONE,
                 "protocol_type": PROTOCOL_TYPE,
                 "protocol_name": name,
-                "assignment": assignment_for(member, self._desk.topics),
+                "assignment": assignment_for(member, self._context.topics),
             },
         )
 
-    def heartbeat(self, group: ConsumerGroup, asked: Asked, token: Token) -> None:
+    def heartbeat(self, group: ConsumerGroup, request: GroupRequest, token: Token) -> None:
         error = ErrorCode.NONE
         try:
-            member = self._check(group, asked.message)
+            member = self._check(group, request.message)
             self._consumer.restart_session(group, member)
             if (
                 member.epoch < group.epoch
@@ -159,12 +159,14 @@ class MixedProtocol:
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         except KafkaError as failure:
             error = failure.code
-        self._desk.out.reply(token, {"error_code": error})
+        self._context.out.reply(token, {"error_code": error})
 
-    def leave(self, group: ConsumerGroup, version: int, asked: Asked, token: Token) -> None:
+    def leave(
+        self, group: ConsumerGroup, version: int, request: GroupRequest, token: Token
+    ) -> None:
         results = []
         gone: list[str] = []
-        for member_id, instance_id in leaving_members(version, asked.message):
+        for member_id, instance_id in leaving_members(version, request.message):
             error = ErrorCode.NONE
             try:
                 known_id = member_id or group.static.get(instance_id or "", "")
@@ -179,7 +181,7 @@ class MixedProtocol:
             )
         if gone:
             self._consumer.remove(group, gone)
-        self._desk.out.reply(token, leave_reply(version, results))
+        self._context.out.reply(token, leave_reply(version, results))
 
     def _check(self, group: ConsumerGroup, message: Any) -> ConsumerMember:
         instance_id = field(message, "group_instance_id", None)
@@ -207,30 +209,32 @@ class MixedProtocol:
     def _await_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """It was told to join; from the first time on it has its rebalance timeout for that."""
         key = join_timer(group, member.id)
-        if self._desk.timers.at(key) == inf:
+        if self._context.timers.at(key) == inf:
             self._expire(group, member, key, "did not join in time")
 
     def _expire(
         self, group: ConsumerGroup, member: ConsumerMember, key: tuple[str, ...], why: str
     ) -> None:
-        self._desk.after(
+        self._context.after(
             key,
             member.rebalance_timeout_ms,
             partial(self._consumer.expired, group.id, member.id, None, why),
         )
 
 
-def _told(member: ConsumerMember, asked: Asked, subscription: Subscription) -> ConsumerMember:
+def _told(
+    member: ConsumerMember, request: GroupRequest, subscription: Subscription
+) -> ConsumerMember:
     """With what its JoinGroup says of it."""
-    message = asked.message
+    message = request.message
     session_ms = milliseconds(message.session_timeout)
     rebalance = field(message, "rebalance_timeout", message.session_timeout)
     return replace(
         member,
         instance_id=field(message, "group_instance_id", None),
         rack_id=subscription.rack_id,
-        client_id=asked.client_id,
-        client_host=asked.client_host,
+        client_id=request.client_id,
+        client_host=request.client_host,
         rebalance_timeout_ms=milliseconds(rebalance),
         topics=tuple(sorted(dict.fromkeys(subscription.topics))),
         regex=None,
@@ -239,7 +243,7 @@ def _told(member: ConsumerMember, asked: Asked, subscription: Subscription) -> C
         classic=ClassicMemberMetadata(
             session_timeout_ms=session_ms,
             supported_protocols=tuple(
-                ClassicProtocol(name=each.name, metadata=bytes(each.metadata))
+                SupportedProtocol(name=each.name, metadata=bytes(each.metadata))
                 for each in message.protocols
             ),
         ),

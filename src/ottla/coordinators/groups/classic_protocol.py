@@ -12,9 +12,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ottla.coordinators.groups.classic_group import ClassicGroup, ClassicMember, Protocols, State
-from ottla.coordinators.groups.context import NO_MEMBER, Asked, Desk, milliseconds
+from ottla.coordinators.groups.classic_group import (
+    ClassicGroup,
+    ClassicGroupState,
+    ClassicMember,
+    Protocols,
+)
+from ottla.coordinators.groups.context import NO_MEMBER, GroupContext, GroupRequest, milliseconds
 from ottla.coordinators.shard import Token
+from ottla.events.coordination import (
+    GroupRebalanced,
+    MemberExpired,
+    MemberMissedRebalance,
+    StaticMemberReplaced,
+)
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import field
 
@@ -69,120 +80,127 @@ def leave_reply(version: int, results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class ClassicProtocol:
-    def __init__(self, desk: Desk, find: FindGroup) -> None:
-        self._desk = desk
+    def __init__(self, context: GroupContext, find: FindGroup) -> None:
+        self._context = context
         self._find = find
 
     # -- JoinGroup ----------------------------------------------------------------------------------------
 
-    def join(self, version: int, asked: Asked, token: Token) -> None:
+    def join(self, version: int, request: GroupRequest, token: Token) -> None:
         """JoinGroup 0-9. v4: a new member is first given its id (KIP-394). v5: static members (KIP-345).
         v9: a static leader that came back may keep the assignment it has (KIP-814)."""
-        message = asked.message
+        message = request.message
         member_id = message.member_id
         try:
             self._check_join(message)
             group = self._find(message.group_id, not member_id)
             if not self._has_room(group, member_id):
                 group.remove(member_id)
-                self._desk.timers.cancel(_session(group, member_id))
+                self._context.timers.cancel(_session(group, member_id))
                 raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
             names = [protocol.name for protocol in message.protocols]
             if not group.supports(message.protocol_type, names):
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if member_id:
-                self._join_known(group, asked, token)
+                self._join_known(group, request, token)
             else:
-                self._join_new(group, version, asked, token)
+                self._join_new(group, version, request, token)
         except KafkaError as error:
             if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
                 error = KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             if error.code is ErrorCode.GROUP_MAX_SIZE_REACHED:
                 member_id = NO_MEMBER
-            self._desk.out.reply(token, join_failure(error.code, member_id))
+            self._context.out.reply(token, join_failure(error.code, member_id))
 
     def _check_join(self, message: Any) -> None:
         if not message.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        config = self._desk.config
+        config = self._context.config
         session_ms = milliseconds(message.session_timeout)
         if not config.min_session_timeout_ms <= session_ms <= config.max_session_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        size_max = self._desk.config.max_size
+        size_max = self._context.config.max_size
         member = group.members.get(member_id)
         if group.is_empty:
             return True
-        if group.state is State.PREPARING:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             is_waiting = member is not None and member.awaiting_join is not None
             return is_waiting or group.awaiting_join_count < size_max
         return member is not None or len(group.members) < size_max
 
-    def _join_new(self, group: ClassicGroup, version: int, asked: Asked, token: Token) -> None:
-        instance_id = field(asked.message, "group_instance_id", None)
-        new_id = f"{instance_id or asked.client_id}-{self._desk.new_id()}"
+    def _join_new(
+        self, group: ClassicGroup, version: int, request: GroupRequest, token: Token
+    ) -> None:
+        instance_id = field(request.message, "group_instance_id", None)
+        new_id = f"{instance_id or request.client_id}-{self._context.new_id()}"
         if instance_id is not None and instance_id in group.static:
-            self._replace_static(group, version, instance_id, new_id, asked, token)
+            self._replace_static(group, version, instance_id, new_id, request, token)
         elif instance_id is None and version >= 4:
             group.pending[new_id] = None
-            self._desk.after(
+            self._context.after(
                 _session(group, new_id),
-                milliseconds(asked.message.session_timeout),
+                milliseconds(request.message.session_timeout),
                 partial(self._pending_expired, group, new_id),
             )
-            self._desk.out.reply(token, join_failure(ErrorCode.MEMBER_ID_REQUIRED, new_id))
+            self._context.out.reply(token, join_failure(ErrorCode.MEMBER_ID_REQUIRED, new_id))
         else:
-            self._add(group, new_id, asked, token)
+            self._add(group, new_id, request, token)
 
-    def _add(self, group: ClassicGroup, member_id: str, asked: Asked, token: Token) -> None:
-        message = asked.message
+    def _add(
+        self, group: ClassicGroup, member_id: str, request: GroupRequest, token: Token
+    ) -> None:
+        message = request.message
         instance_id = field(message, "group_instance_id", None)
         member = ClassicMember(
             member_id,
             instance_id,
-            asked.client_id,
-            asked.client_host,
+            request.client_id,
+            request.client_host,
             _rebalance_timeout_ms(message),
             milliseconds(message.session_timeout),
             _protocols(message),
             is_new=True,
             awaiting_join=token,
-            heard_ms=self._desk.out.now_ms,
+            heard_ms=self._context.out.now_ms,
         )
-        if group.state is State.PREPARING and group.previous_state is State.EMPTY:
+        if (
+            group.state is ClassicGroupState.PREPARING_REBALANCE
+            and group.previous_state is ClassicGroupState.EMPTY
+        ):
             group.new_member_added = True
         group.add(member, message.protocol_type)
-        self._desk.after(
+        self._context.after(
             _session(group, member_id),
             NEW_MEMBER_JOIN_TIMEOUT_MS,
             partial(self._session_expired, group, member),
         )
         self._rebalance_or_complete(group, f"member {member_id} joined{_reason(message)}")
 
-    def _join_known(self, group: ClassicGroup, asked: Asked, token: Token) -> None:
-        message = asked.message
+    def _join_known(self, group: ClassicGroup, request: GroupRequest, token: Token) -> None:
+        message = request.message
         member_id = message.member_id
         instance_id = field(message, "group_instance_id", None)
         if member_id in group.pending and instance_id is None:
-            self._add(group, member_id, asked, token)
+            self._add(group, member_id, request, token)
             return
         member = group.check_member(member_id, instance_id)
-        member.heard_ms = self._desk.out.now_ms
+        member.heard_ms = self._context.out.now_ms
         if group.is_empty:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         protocols = _protocols(message)
         is_leader = group.leader == member_id
-        if group.state is State.PREPARING:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             why = "joined"
         elif protocols != member.protocols:
             why = "changed its metadata"
-        elif group.state is State.STABLE and is_leader:
+        elif group.state is ClassicGroupState.STABLE and is_leader:
             why = "leads and asked for a rebalance"
         else:
             # Its answer was lost, or it joined although nothing has changed.
             members = self._joined_members(group) if is_leader else ()
-            self._desk.out.reply(token, self._joined(group, member, members))
+            self._context.out.reply(token, self._joined(group, member, members))
             return
         self._update(member, message, protocols)
         self._wait_for_join(member, token)
@@ -196,7 +214,7 @@ class ClassicProtocol:
     def _wait_for_join(self, member: ClassicMember, token: Token) -> None:
         """Its latest request is the one that is answered in full."""
         if member.awaiting_join is not None:
-            self._desk.out.reply(
+            self._context.out.reply(
                 member.awaiting_join, join_failure(ErrorCode.REBALANCE_IN_PROGRESS, member.id)
             )
         member.awaiting_join = token
@@ -207,26 +225,29 @@ class ClassicProtocol:
         version: int,
         instance_id: str,
         new_id: str,
-        asked: Asked,
+        request: GroupRequest,
         token: Token,
     ) -> None:
         """A static member came back without its id. While nothing changes for the others, they do not
         notice; its former self is fenced."""
         leader_before = group.leader
         old, member = group.replace_static(instance_id, new_id)
+        if self._context.events:
+            replaced = StaticMemberReplaced(group.id, instance_id, old.id, new_id)
+            self._context.events.emit(replaced)
         self._answer_join(old, join_failure(ErrorCode.FENCED_INSTANCE_ID, old.id))
         self._answer_sync(old, sync_failure(ErrorCode.FENCED_INSTANCE_ID))
-        self._desk.timers.cancel(_session(group, old.id))
-        member.client_id, member.client_host = asked.client_id, asked.client_host
-        member.heard_ms = self._desk.out.now_ms
-        self._update(member, asked.message, _protocols(asked.message))
+        self._context.timers.cancel(_session(group, old.id))
+        member.client_id, member.client_host = request.client_id, request.client_host
+        member.heard_ms = self._context.out.now_ms
+        self._update(member, request.message, _protocols(request.message))
         member.awaiting_join = token
         self._restart_session(group, member)
-        if group.state is State.STABLE:
+        if group.state is ClassicGroupState.STABLE:
             if group.select_protocol() != group.protocol:
                 self._prepare(group, f"static member {instance_id} changed the protocol")
                 return
-            self._desk.out.records.append(group.record())
+            self._context.out.records.append(group.record())
             is_leader = group.leader == new_id
             if version >= 9:
                 members = self._joined_members(group) if is_leader else ()
@@ -237,7 +258,7 @@ class ClassicProtocol:
                 reply = self._joined(group, member, ())
                 reply["leader"] = leader_before
             self._answer_join(member, reply)
-        elif group.state is State.COMPLETING:
+        elif group.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._prepare(group, f"static member {instance_id} came back")
         else:
             self._complete_if_all_joined(group)
@@ -245,27 +266,32 @@ class ClassicProtocol:
     # -- the rebalance --------------------------------------------------------------------------------------
 
     def _rebalance_or_complete(self, group: ClassicGroup, reason: str) -> None:
-        if group.state is State.PREPARING:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             self._complete_if_all_joined(group)
         else:
             self._prepare(group, reason)
 
     def _prepare(self, group: ClassicGroup, reason: str) -> None:
-        logger.info("group %s prepares generation %d: %s", group.id, group.generation + 1, reason)
+        generation = group.generation + 1
+        logger.info(
+            "preparing rebalance group=%s generation=%d reason=%s", group.id, generation, reason
+        )
+        if self._context.events:
+            self._context.events.emit(GroupRebalanced(group.id, generation, reason))
         group.rebalance_reason = reason
-        if group.state is State.COMPLETING:
+        if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
                 if self._answer_sync(member, sync_failure(ErrorCode.REBALANCE_IN_PROGRESS)):
                     self._restart_session(group, member)
         group.pending_sync.clear()
-        self._desk.timers.cancel(_sync_timer(group))
+        self._context.timers.cancel(_sync_timer(group))
         was_empty = group.is_empty
-        group.go(State.PREPARING, self._desk.out.now_ms)
+        group.go(ClassicGroupState.PREPARING_REBALANCE, self._context.out.now_ms)
         if was_empty:
             # Members of a new group come one by one: without a pause each would cost a rebalance.
             group.new_member_added = False
-            delay_ms = self._desk.config.initial_rebalance_delay_ms
+            delay_ms = self._context.config.initial_rebalance_delay_ms
             self._wait_for_more(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
         elif group.has_all_joined:
             self._complete_join(group)
@@ -276,7 +302,7 @@ class ClassicProtocol:
         def look() -> None:
             if group.new_member_added and remaining_ms > 0:
                 group.new_member_added = False
-                next_ms = min(self._desk.config.initial_rebalance_delay_ms, remaining_ms)
+                next_ms = min(self._context.config.initial_rebalance_delay_ms, remaining_ms)
                 self._wait_for_more(group, next_ms, max(remaining_ms - delay_ms, 0))
             else:
                 self._complete_join(group)
@@ -284,36 +310,36 @@ class ClassicProtocol:
         if delay_ms == 0:
             look()
         else:
-            self._desk.after(_join_timer(group), delay_ms, look)
+            self._context.after(_join_timer(group), delay_ms, look)
 
     def _await_all(self, group: ClassicGroup) -> None:
-        self._desk.after(
+        self._context.after(
             _join_timer(group), group.rebalance_timeout_ms, partial(self._complete_join, group)
         )
 
     def _complete_if_all_joined(self, group: ClassicGroup) -> None:
-        assert group.state is State.PREPARING
-        if group.previous_state is not State.EMPTY and group.has_all_joined:
+        assert group.state is ClassicGroupState.PREPARING_REBALANCE
+        if group.previous_state is not ClassicGroupState.EMPTY and group.has_all_joined:
             self._complete_join(group)
 
     def _complete_join(self, group: ClassicGroup) -> None:
         """All have joined, or their time is over: whoever did not is out, unless it is static."""
-        self._desk.timers.cancel(_join_timer(group))
+        self._context.timers.cancel(_join_timer(group))
         late = [
             member
             for member in group.members.values()
             if member.awaiting_join is None and member.instance_id is None
         ]
         for member in late:
-            logger.info("group %s goes on without %s, which did not join", group.id, member.id)
+            self._missed_rebalance(group, member.id, "JoinGroup")
             group.remove(member.id)
-            self._desk.timers.cancel(_session(group, member.id))
+            self._context.timers.cancel(_session(group, member.id))
         if group.members and not group.elect_joined_leader():
             self._await_all(group)
             return
-        group.begin_generation(self._desk.out.now_ms)
+        group.begin_generation(self._context.out.now_ms)
         if group.is_empty:
-            self._desk.out.records.append(group.record())
+            self._context.out.records.append(group.record())
             return
         everyone = self._joined_members(group)
         for member in group.members.values():
@@ -322,7 +348,7 @@ class ClassicProtocol:
             member.is_new = False
             self._restart_session(group, member)
             group.pending_sync[member.id] = None
-        self._desk.after(
+        self._context.after(
             _sync_timer(group), group.rebalance_timeout_ms, partial(self._sync_expired, group)
         )
 
@@ -352,38 +378,38 @@ class ClassicProtocol:
 
     def _answer_join(self, member: ClassicMember, fields: dict[str, Any]) -> None:
         if member.awaiting_join is not None:
-            self._desk.out.reply(member.awaiting_join, fields)
+            self._context.out.reply(member.awaiting_join, fields)
             member.awaiting_join = None
 
     def _answer_sync(self, member: ClassicMember, fields: dict[str, Any]) -> bool:
         if member.awaiting_sync is None:
             return False
-        self._desk.out.reply(member.awaiting_sync, fields)
+        self._context.out.reply(member.awaiting_sync, fields)
         member.awaiting_sync = None
         return True
 
     # -- SyncGroup --------------------------------------------------------------------------------------------
 
-    def sync(self, version: int, asked: Asked, token: Token) -> None:
+    def sync(self, version: int, request: GroupRequest, token: Token) -> None:
         """SyncGroup 0-5. v5: the protocol must be the one that was chosen (KIP-559)."""
         try:
-            group, member = self._check_sync(asked.message)
+            group, member = self._check_sync(request.message)
         except KafkaError as error:
             if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
                 error = KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            self._desk.out.reply(token, sync_failure(error.code))
+            self._context.out.reply(token, sync_failure(error.code))
             return
-        member.heard_ms = self._desk.out.now_ms
+        member.heard_ms = self._context.out.now_ms
         group.pending_sync.pop(member.id, None)
-        if group.state is State.STABLE:
+        if group.state is ClassicGroupState.STABLE:
             self._forget_sync_timer(group)
-            self._desk.out.reply(token, self._synced(group, member))
+            self._context.out.reply(token, self._synced(group, member))
             return
-        assert group.state is State.COMPLETING
+        assert group.state is ClassicGroupState.COMPLETING_REBALANCE
         self._answer_sync(member, sync_failure(ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = token
         if member.id == group.leader:
-            self._assign(group, asked.message)
+            self._assign(group, request.message)
 
     def _check_sync(self, message: Any) -> tuple[ClassicGroup, ClassicMember]:
         if not message.group_id:
@@ -400,7 +426,7 @@ class ClassicProtocol:
         ):
             if told is not None and ours is not None and told != ours:
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if group.state is State.PREPARING:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return group, member
 
@@ -408,9 +434,9 @@ class ClassicProtocol:
         assigned = {each.member_id: bytes(each.assignment) for each in message.assignments}
         for member in group.members.values():
             member.assignment = assigned.get(member.id, b"")
-        group.go(State.STABLE, self._desk.out.now_ms)
+        group.go(ClassicGroupState.STABLE, self._context.out.now_ms)
         group.rebalance_reason = ""
-        self._desk.out.records.append(group.record())
+        self._context.out.records.append(group.record())
         for member in group.members.values():
             if self._answer_sync(member, self._synced(group, member)):
                 self._restart_session(group, member)
@@ -426,22 +452,23 @@ class ClassicProtocol:
 
     def _forget_sync_timer(self, group: ClassicGroup) -> None:
         if not group.pending_sync:
-            self._desk.timers.cancel(_sync_timer(group))
+            self._context.timers.cancel(_sync_timer(group))
 
     def _sync_expired(self, group: ClassicGroup) -> None:
         """Members that joined but never asked for their assignment are out."""
         late = list(group.pending_sync)
         for member_id in late:
-            self._desk.timers.cancel(_session(group, member_id))
+            self._missed_rebalance(group, member_id, "SyncGroup")
+            self._context.timers.cancel(_session(group, member_id))
             group.remove(member_id)
         if late:
             self._prepare(group, f"members {late} did not sync in time")
 
     # -- Heartbeat ----------------------------------------------------------------------------------------------
 
-    def heartbeat(self, asked: Asked, token: Token) -> None:
+    def heartbeat(self, request: GroupRequest, token: Token) -> None:
         """Heartbeat 0-4."""
-        message = asked.message
+        message = request.message
         error = ErrorCode.NONE
         try:
             if not message.group_id:
@@ -453,20 +480,20 @@ class ClassicProtocol:
             if message.generation_id != group.generation:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
             self.heard_of(group, member)
-            if group.state is State.PREPARING:
+            if group.state is ClassicGroupState.PREPARING_REBALANCE:
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         except KafkaError as failure:
             error = failure.code
             if error is ErrorCode.GROUP_ID_NOT_FOUND:
                 error = ErrorCode.UNKNOWN_MEMBER_ID
-        self._desk.out.reply(token, {"error_code": error})
+        self._context.out.reply(token, {"error_code": error})
 
     def heard_of(self, group: ClassicGroup, member: ClassicMember) -> None:
-        member.heard_ms = self._desk.out.now_ms
+        member.heard_ms = self._context.out.now_ms
         self._restart_session(group, member)
 
     def _restart_session(self, group: ClassicGroup, member: ClassicMember) -> None:
-        self._desk.after(
+        self._context.after(
             _session(group, member.id),
             member.session_timeout_ms,
             partial(self._session_expired, group, member),
@@ -480,9 +507,22 @@ class ClassicProtocol:
     def _session_expired(self, group: ClassicGroup, member: ClassicMember) -> None:
         if member.has_satisfied_heartbeat:
             return  # its session begins anew with the answer that it waits for
-        logger.info("group %s loses member %s, which fell silent", group.id, member.id)
+        logger.info("member's session expired group=%s member=%s", group.id, member.id)
+        if self._context.events:
+            self._context.events.emit(MemberExpired(group.id, member.id, "session timeout"))
         self._remove(group, member)
-        self._after_removal(group, f"member {member.id} fell silent")
+        self._after_removal(group, f"the session of member {member.id} expired")
+
+    def _missed_rebalance(self, group: ClassicGroup, member_id: str, request: str) -> None:
+        logger.info(
+            "removing member that missed the rebalance group=%s member=%s waited_for=%s",
+            group.id,
+            member_id,
+            request,
+        )
+        if self._context.events:
+            missed = MemberMissedRebalance(group.id, member_id, group.generation, request)
+            self._context.events.emit(missed)
 
     def _pending_expired(self, group: ClassicGroup, member_id: str) -> None:
         group.pending.pop(member_id, None)
@@ -491,23 +531,25 @@ class ClassicProtocol:
     def _remove(self, group: ClassicGroup, member: ClassicMember) -> None:
         self._answer_join(member, join_failure(ErrorCode.UNKNOWN_MEMBER_ID))
         self._answer_sync(member, sync_failure(ErrorCode.UNKNOWN_MEMBER_ID))
-        self._desk.timers.cancel(_session(group, member.id))
+        self._context.timers.cancel(_session(group, member.id))
         group.remove(member.id)
 
     def _after_removal(self, group: ClassicGroup, reason: str) -> None:
         """Without a reason nobody but a pending member left."""
-        if group.state is State.PREPARING:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             self._complete_if_all_joined(group)
         elif reason and not group.is_empty:
             self._prepare(group, reason)
 
     # -- LeaveGroup -----------------------------------------------------------------------------------------------
 
-    def leave(self, version: int, asked: Asked, token: Token) -> None:
+    def leave(self, version: int, request: GroupRequest, token: Token) -> None:
         """LeaveGroup 0-5. v3: several members at once, also by their instance ids (KIP-345)."""
-        message = asked.message
+        message = request.message
         if not message.group_id:
-            self._desk.out.reply(token, {"error_code": ErrorCode.INVALID_GROUP_ID, "members": ()})
+            self._context.out.reply(
+                token, {"error_code": ErrorCode.INVALID_GROUP_ID, "members": ()}
+            )
             return
         results = []
         group: ClassicGroup | None
@@ -528,7 +570,7 @@ class ClassicProtocol:
             results.append(
                 {"member_id": member_id, "group_instance_id": instance_id, "error_code": error}
             )
-        self._desk.out.reply(token, leave_reply(version, results))
+        self._context.out.reply(token, leave_reply(version, results))
         if group is not None and gone:
             self._after_removal(group, f"{', '.join(gone)} left")
 
@@ -540,7 +582,7 @@ class ClassicProtocol:
             member_id = known
         if member_id in group.pending:
             del group.pending[member_id]
-            self._desk.timers.cancel(_session(group, member_id))
+            self._context.timers.cancel(_session(group, member_id))
             return
         self._remove(group, group.check_member(member_id, instance_id))
 
@@ -559,9 +601,9 @@ class ClassicProtocol:
     def forget(self, group: ClassicGroup) -> None:
         """The group is gone, and its timers with it."""
         for member_id in (*group.members, *group.pending):
-            self._desk.timers.cancel(_session(group, member_id))
-        self._desk.timers.cancel(_join_timer(group))
-        self._desk.timers.cancel(_sync_timer(group))
+            self._context.timers.cancel(_session(group, member_id))
+        self._context.timers.cancel(_join_timer(group))
+        self._context.timers.cancel(_sync_timer(group))
 
 
 def _protocols(message: Any) -> Protocols:

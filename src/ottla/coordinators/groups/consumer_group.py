@@ -22,7 +22,7 @@ from ottla.coordinators.groups.group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
-    TopicPartitions,
+    TopicIdPartitions,
     put,
 )
 from ottla.coordinators.shard import CoordinatorRecord
@@ -115,14 +115,14 @@ class ConsumerMember:
         )
 
 
-def to_record(assignment: Mapping[UUID, frozenset[int]]) -> tuple[TopicPartitions, ...]:
+def to_record(assignment: Mapping[UUID, frozenset[int]]) -> tuple[TopicIdPartitions, ...]:
     return tuple(
-        TopicPartitions(topic_id=topic, partitions=tuple(sorted(numbers)))
+        TopicIdPartitions(topic_id=topic, partitions=tuple(sorted(numbers)))
         for topic, numbers in sorted(assignment.items())
     )
 
 
-def from_record(topics: Iterable[TopicPartitions]) -> Assignment:
+def from_record(topics: Iterable[TopicIdPartitions]) -> Assignment:
     return {each.topic_id: frozenset(each.partitions) for each in topics}
 
 

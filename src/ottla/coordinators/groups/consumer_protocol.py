@@ -29,7 +29,7 @@ from ottla.coordinators.groups.consumer_group import (
     to_response,
     topics_hash,
 )
-from ottla.coordinators.groups.context import Asked, Desk, milliseconds
+from ottla.coordinators.groups.context import GroupContext, GroupRequest, milliseconds
 from ottla.coordinators.groups.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -46,6 +46,7 @@ from ottla.coordinators.groups.group_records import (
 )
 from ottla.coordinators.groups.patterns import BadPattern, compiled
 from ottla.coordinators.shard import CoordinatorRecord, Token
+from ottla.events.coordination import GroupRebalanced, MemberExpired, StaticMemberReplaced
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import field
 
@@ -91,23 +92,23 @@ def sync_timer(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
 
 
 class ConsumerProtocol:
-    def __init__(self, desk: Desk, find: FindGroup, go_classic: GoClassic) -> None:
-        self._desk = desk
+    def __init__(self, context: GroupContext, find: FindGroup, go_classic: GoClassic) -> None:
+        self._context = context
         self._find = find
         self.go_classic = go_classic
 
-    def heartbeat(self, version: int, asked: Asked, token: Token) -> None:
+    def heartbeat(self, version: int, request: GroupRequest, token: Token) -> None:
         """ConsumerGroupHeartbeat 0-1. v1: regular expressions; the member makes its own id (KIP-1082)."""
-        message = asked.message
+        message = request.message
         try:
             self._check(version, message)
             if message.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
                 reply = self._leave(message)
             else:
-                reply = self._beat(asked)
+                reply = self._beat(request)
         except KafkaError as error:
             reply = heartbeat_failure(error, message.member_id)
-        self._desk.out.reply(token, reply)
+        self._context.out.reply(token, reply)
 
     def _check(self, version: int, message: Any) -> None:
         def insist(holds: bool, why: str) -> None:
@@ -137,7 +138,7 @@ class ConsumerProtocol:
                 bool(message.subscribed_topic_names) or bool(regex),
                 "Either SubscribedTopicNames or SubscribedTopicRegex must be set in first request.",
             )
-        assignors = self._desk.config.consumer_assignors
+        assignors = self._context.config.consumer_assignors
         if message.server_assignor is not None and message.server_assignor not in assignors:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_ASSIGNOR,
@@ -156,7 +157,7 @@ class ConsumerProtocol:
         except KafkaError:
             pass  # a group that is to be made, or to become one of this protocol, knows no patterns
         try:
-            compiled(regex).select(self._desk.topics.names())
+            compiled(regex).select(self._context.topics.names())
         except BadPattern as error:
             raise KafkaError(
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
@@ -165,19 +166,19 @@ class ConsumerProtocol:
 
     # -- a heartbeat ----------------------------------------------------------------------------------------
 
-    def _beat(self, asked: Asked) -> dict[str, Any]:
-        message = asked.message
+    def _beat(self, request: GroupRequest) -> dict[str, Any]:
+        message = request.message
         group = self._find(message.group_id, message.member_epoch == JOINING)
         owned = None if message.topic_partitions is None else from_request(message.topic_partitions)
-        member_id = message.member_id or self._desk.new_id()
+        member_id = message.member_id or self._context.new_id()
         before, replaced = self._known(group, member_id, message, owned)
-        member = self.advance(group, before, self._told(before, asked), replaced, owned)
+        member = self.advance(group, before, self._told(before, request), replaced, owned)
         reply: dict[str, Any] = {
             "error_code": ErrorCode.NONE,
             "member_id": member_id,
             "member_epoch": member.epoch,
-            "heartbeat_interval": self._desk.topics.group_setting(group.id, HEARTBEAT_INTERVAL)
-            or self._desk.config.consumer_heartbeat_interval_ms,
+            "heartbeat_interval": self._context.topics.group_setting(group.id, HEARTBEAT_INTERVAL)
+            or self._context.config.consumer_heartbeat_interval_ms,
             "assignment": None,
         }
         is_full = message.member_epoch == JOINING or (
@@ -202,7 +203,7 @@ class ConsumerProtocol:
         member_id = member.id
         is_new_to_group = member_id not in group.members
         if is_new_to_group or member.metadata() != before.metadata():
-            self._desk.out.records.append(member.metadata_record(group.id))
+            self._context.out.records.append(member.metadata_record(group.id))
         members = {id: each for id, each in group.members.items() if id != replaced}
         members[member_id] = member
         changed = (is_new_to_group and replaced is None) or (
@@ -245,11 +246,11 @@ class ConsumerProtocol:
         if known is None:
             if epoch != JOINING:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            if len(group.members) >= self._desk.config.consumer_max_size:
+            if len(group.members) >= self._context.config.consumer_max_size:
                 raise KafkaError(
                     ErrorCode.GROUP_MAX_SIZE_REACHED,
                     f"The consumer group has reached its maximum capacity of"
-                    f" {self._desk.config.consumer_max_size} members.",
+                    f" {self._context.config.consumer_max_size} members.",
                 )
             return ConsumerMember(member_id), None
         if epoch == JOINING:
@@ -269,7 +270,11 @@ class ConsumerProtocol:
     def take_over(
         self, group: ConsumerGroup, former: ConsumerMember, member_id: str
     ) -> ConsumerMember:
-        """A static member comes back under another id, to what it had."""
+        """A static member comes back under another id and keeps its assignment."""
+        assert former.instance_id is not None
+        if self._context.events:
+            replaced = StaticMemberReplaced(group.id, former.instance_id, former.id, member_id)
+            self._context.events.emit(replaced)
         self._forget_timers(group, former.id)
         self._delete_member(group, former.id)
         return replace(
@@ -281,12 +286,12 @@ class ConsumerProtocol:
             revoking={},
         )
 
-    def _told(self, member: ConsumerMember, asked: Asked) -> ConsumerMember:
+    def _told(self, member: ConsumerMember, request: GroupRequest) -> ConsumerMember:
         """With what the heartbeat says of it; what it does not say stays."""
-        message = asked.message
+        message = request.message
         changes: dict[str, Any] = {
-            "client_id": asked.client_id,
-            "client_host": asked.client_host,
+            "client_id": request.client_id,
+            "client_host": request.client_host,
             "classic": None,
         }
         if message.instance_id is not None:
@@ -310,7 +315,7 @@ class ConsumerProtocol:
     ) -> tuple[int, Mapping[str, ResolvedPattern]]:
         """The group's epoch now, which rises if its members or their topics changed; and what the patterns
         of its members stand for."""
-        topics = self._desk.topics
+        topics = self._context.topics
         if not changed and group.seen_topics == topics.version:
             return group.epoch, group.patterns
         patterns = self._resolve(group, members)
@@ -319,11 +324,14 @@ class ConsumerProtocol:
         group.seen_topics = topics.version
         if not changed and hashed == group.metadata_hash:
             return group.epoch, patterns
-        return self._bump(group, hashed), patterns
+        cause = "members changed" if changed else "topics changed"
+        return self._bump(group, hashed, cause), patterns
 
-    def _bump(self, group: ConsumerGroup, hashed: int) -> int:
-        group.epoch_since_ms = self._desk.out.now_ms
-        self._desk.out.records.append(
+    def _bump(self, group: ConsumerGroup, hashed: int, cause: str) -> int:
+        if self._context.events:
+            self._context.events.emit(GroupRebalanced(group.id, group.epoch + 1, cause))
+        group.epoch_since_ms = self._context.out.now_ms
+        self._context.out.records.append(
             put(
                 ConsumerGroupMetadataKey(group_id=group.id),
                 ConsumerGroupMetadataValue(epoch=group.epoch + 1, metadata_hash=hashed),
@@ -335,30 +343,30 @@ class ConsumerProtocol:
         self, group: ConsumerGroup, members: Mapping[str, ConsumerMember]
     ) -> dict[str, ResolvedPattern]:
         """Every pattern in use, matched against the topics there are now."""
-        topics = self._desk.topics
+        topics = self._context.topics
         resolved: dict[str, ResolvedPattern] = {}
         for regex in sorted({member.regex for member in members.values() if member.regex}):
             known = group.patterns.get(regex)
             if known is None or known.version != topics.version:
                 known_names = None if known is None else known.topics
                 names = self._matching(regex, known_names)
-                known = ResolvedPattern(names, topics.version, self._desk.out.now_ms)
+                known = ResolvedPattern(names, topics.version, self._context.out.now_ms)
                 if names != known_names:
-                    self._desk.out.records.append(_pattern_record(group, regex, known))
+                    self._context.out.records.append(_pattern_record(group, regex, known))
                 else:
                     group.patterns[regex] = known  # only the version: matched once for each
             resolved[regex] = known
         for regex in group.patterns:
             if regex not in resolved:
                 key = ConsumerGroupRegularExpressionKey(group_id=group.id, regular_expression=regex)
-                self._desk.out.records.append(delete(key))
+                self._context.out.records.append(delete(key))
         return resolved
 
     def _matching(self, regex: str, known: tuple[str, ...] | None) -> tuple[str, ...]:
         """One that has become too costly goes on to stand for what it stood for, at first for nothing: whatever a
         member subscribed to, the others can come and go."""
         try:
-            return compiled(regex).select(self._desk.topics.names())
+            return compiled(regex).select(self._context.topics.names())
         except BadPattern as error:
             logger.warning("the pattern %.200s is not matched anew: %s", regex, error)
             return known or ()
@@ -371,7 +379,7 @@ class ConsumerProtocol:
         epoch: int,
         replaced: str | None,
     ) -> dict[str, Assignment]:
-        topics = self._desk.topics
+        topics = self._context.topics
         partitions: dict[UUID, int] = {}
         subscribers: dict[str, Subscriber] = {}
         for id, member in members.items():
@@ -388,7 +396,7 @@ class ConsumerProtocol:
         for id in sorted(targets):
             if targets[id] != group.target.get(id):
                 self._put_target(group, id, targets[id])
-        self._desk.out.records.append(
+        self._context.out.records.append(
             put(
                 ConsumerGroupTargetAssignmentMetadataKey(group_id=group.id),
                 ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
@@ -403,14 +411,14 @@ class ConsumerProtocol:
             if member.assignor is not None:
                 votes[member.assignor] = votes.get(member.assignor, 0) + 1
         if not votes:
-            return self._desk.config.consumer_assignors[0]
+            return self._context.config.consumer_assignors[0]
         return max(sorted(votes), key=lambda name: votes[name])
 
     def assignor_of(self, group: ConsumerGroup) -> str:
         return self._assignor(group.members)
 
     def _put_target(self, group: ConsumerGroup, member_id: str, target: Assignment) -> None:
-        self._desk.out.records.append(
+        self._context.out.records.append(
             put(
                 ConsumerGroupTargetAssignmentMemberKey(group_id=group.id, member_id=member_id),
                 ConsumerGroupTargetAssignmentMemberValue(topic_partitions=to_record(target)),
@@ -432,11 +440,11 @@ class ConsumerProtocol:
             owners = {slot: owner for slot, owner in owners.items() if owner != replaced}
         member = reconcile(owners, member, target_epoch, target, owned)
         if before is None or _position(member) != _position(before):
-            self._desk.out.records.append(member.assignment_record(group.id))
+            self._context.out.records.append(member.assignment_record(group.id))
             if member.state is MemberState.UNREVOKED_PARTITIONS:
                 self._await_revocation(group.id, member)
             else:
-                self._desk.timers.cancel(_revocation(group, member.id))
+                self._context.timers.cancel(_revocation(group, member.id))
         return member
 
     # -- those who leave or fall silent -------------------------------------------------------------------------
@@ -456,8 +464,8 @@ class ConsumerProtocol:
         if message.member_epoch == LEAVING_FOR_A_WHILE:
             # Its partitions wait for it until its session ends.
             gone = replace(member, epoch=LEAVING_FOR_A_WHILE, state=MemberState.STABLE, revoking={})
-            self._desk.out.records.append(gone.assignment_record(group.id))
-            self._desk.timers.cancel(_revocation(group, member_id))
+            self._context.out.records.append(gone.assignment_record(group.id))
+            self._context.timers.cancel(_revocation(group, member_id))
         else:
             self.remove(group, [member_id])
         return {
@@ -477,7 +485,7 @@ class ConsumerProtocol:
         members = {id: each for id, each in group.members.items() if id not in gone}
         patterns = self._resolve(group, members)
         names = {name for each in members.values() for name in group.topics_of(each, patterns)}
-        self._bump(group, topics_hash(self._desk.topics, names))
+        self._bump(group, topics_hash(self._context.topics, names), "members left")
 
     def _delete_member(self, group: ConsumerGroup, member_id: str) -> None:
         ids = {"group_id": group.id, "member_id": member_id}
@@ -486,26 +494,32 @@ class ConsumerProtocol:
             ConsumerGroupTargetAssignmentMemberKey(**ids),
             ConsumerGroupMemberMetadataKey(**ids),
         ):
-            self._desk.out.records.append(delete(key))
+            self._context.out.records.append(delete(key))
 
     def restart_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        self._desk.after(
+        self._context.after(
             _session(group, member.id),
             self._session_timeout_ms(group, member),
-            partial(self.expired, group.id, member.id, None, "fell silent"),
+            partial(self.expired, group.id, member.id, None, "session timeout"),
         )
 
     def _session_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
         if member.classic is not None:
             return member.classic.session_timeout_ms
-        own = self._desk.topics.group_setting(group.id, SESSION_TIMEOUT)
-        return own or self._desk.config.consumer_session_timeout_ms
+        own = self._context.topics.group_setting(group.id, SESSION_TIMEOUT)
+        return own or self._context.config.consumer_session_timeout_ms
 
     def _await_revocation(self, group_id: str, member: ConsumerMember) -> None:
-        self._desk.after(
+        self._context.after(
             ("consumer revocation", group_id, member.id),
             member.rebalance_timeout_ms,
-            partial(self.expired, group_id, member.id, member.epoch, "gave nothing up in time"),
+            partial(
+                self.expired,
+                group_id,
+                member.id,
+                member.epoch,
+                "did not revoke its partitions in time",
+            ),
         )
 
     def expired(self, group_id: str, member_id: str, epoch: int | None, why: str) -> None:
@@ -516,7 +530,9 @@ class ConsumerProtocol:
         member = group.members.get(member_id)
         if member is None or epoch not in (None, member.epoch):
             return
-        logger.info("group %s loses member %s, which %s", group_id, member_id, why)
+        logger.info("member expired group=%s member=%s cause=%s", group_id, member_id, why)
+        if self._context.events:
+            self._context.events.emit(MemberExpired(group_id, member_id, why))
         self.remove(group, [member_id])
 
     def restart_timers(self, group: ConsumerGroup) -> None:
@@ -528,7 +544,7 @@ class ConsumerProtocol:
 
     def _forget_timers(self, group: ConsumerGroup, member_id: str) -> None:
         for timer in (_session, _revocation, join_timer, sync_timer):
-            self._desk.timers.cancel(timer(group, member_id))
+            self._context.timers.cancel(timer(group, member_id))
 
     def delete(self, group: ConsumerGroup) -> None:
         """Records that delete a group, with all its members."""
@@ -537,11 +553,11 @@ class ConsumerProtocol:
             self._delete_member(group, member_id)
         for regex in group.patterns:
             key = ConsumerGroupRegularExpressionKey(group_id=group.id, regular_expression=regex)
-            self._desk.out.records.append(delete(key))
-        self._desk.out.records.append(
+            self._context.out.records.append(delete(key))
+        self._context.out.records.append(
             delete(ConsumerGroupTargetAssignmentMetadataKey(group_id=group.id))
         )
-        self._desk.out.records.append(delete(ConsumerGroupMetadataKey(group_id=group.id)))
+        self._context.out.records.append(delete(ConsumerGroupMetadataKey(group_id=group.id)))
 
 
 def _position(member: ConsumerMember) -> tuple[Any, ...]:

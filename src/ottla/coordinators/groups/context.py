@@ -1,4 +1,4 @@
-"""What all parts of a group coordinator share: its settings, its view of topics, what it has to say."""
+"""What all parts of a group coordinator share: its settings, its view of topics, the effects of a command."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp, Token
 from ottla.coordinators.timers import Timers
+from ottla.events import Events
 
 NO_MEMBER = ""
 NO_GENERATION = -1
@@ -53,9 +54,9 @@ class Topics(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request as a group's shard gets it: the message (or, where a request names several groups, the
-    part about one) and who sent it."""
+class GroupRequest:
+    """A request as a group's shard gets it: the message (or, if a request names several groups, the part about
+    one) and its sender."""
 
     message: Any
     client_id: str
@@ -63,8 +64,8 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Outbox:
-    """What a command has decided so far."""
+class EffectsBuilder:
+    """The effects of a command so far."""
 
     now: float
     now_ms: int
@@ -86,16 +87,17 @@ class Outbox:
 
 
 @dataclass(slots=True)
-class Desk:
-    """What the parts of one shard work with."""
+class GroupContext:
+    """What the parts of one shard share."""
 
     config: GroupConfig
     topics: Topics
     new_id: Callable[[], str]
     """A member id's random part."""
+    events: Events
     timers: Timers = field(default_factory=Timers)
-    out: Outbox = field(default_factory=lambda: Outbox(0.0, 0))
-    """Of the command that is being worked on."""
+    out: EffectsBuilder = field(default_factory=lambda: EffectsBuilder(0.0, 0))
+    """Of the current command or timer."""
 
     @property
     def now(self) -> float:
@@ -106,5 +108,5 @@ class Desk:
 
 
 def milliseconds(duration: timedelta) -> int:
-    """As messages have them."""
+    """A duration of a message, in milliseconds."""
     return round(duration.total_seconds() * 1000)

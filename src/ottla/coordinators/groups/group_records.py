@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import ClassVar
 from uuid import UUID
 
-from ottla.coordinators.codec import (
+from ottla.coordinators.shard import CoordinatorRecord
+from ottla.wire.record_codec import (
     BYTES,
     INT8,
     INT32,
@@ -16,9 +17,9 @@ from ottla.coordinators.codec import (
     NULLABLE_STRING,
     STRING,
     UUID_TYPE,
-    Key,
+    CoordinatorKey,
+    CoordinatorValue,
     Message,
-    Value,
     array,
     key_type,
     message,
@@ -30,14 +31,13 @@ from ottla.coordinators.codec import (
     write_key,
     write_value,
 )
-from ottla.coordinators.shard import CoordinatorRecord
 from ottla.wire.types import ZERO_UUID
 
 # -- committed offsets ------------------------------------------------------------------------------------
 
 
 @message
-class OffsetCommitKey(Key):
+class OffsetCommitKey(CoordinatorKey):
     TYPE: ClassVar[int] = 1  # 0, of long ago, has the same body
     group: str = wire(STRING)
     topic: str = wire(STRING)
@@ -45,7 +45,7 @@ class OffsetCommitKey(Key):
 
 
 @message
-class OffsetCommitValue(Value):
+class OffsetCommitValue(CoordinatorValue):
     VERSION: ClassVar[int] = 4
     NEWEST: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
@@ -61,7 +61,7 @@ class OffsetCommitValue(Value):
 
 
 @message
-class GroupMetadataKey(Key):
+class GroupMetadataKey(CoordinatorKey):
     TYPE: ClassVar[int] = 2
     group: str = wire(STRING)
 
@@ -79,7 +79,7 @@ class MemberMetadata(Message):
 
 
 @message
-class GroupMetadataValue(Value):
+class GroupMetadataValue(CoordinatorValue):
     VERSION: ClassVar[int] = 3
     NEWEST: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
@@ -95,20 +95,20 @@ class GroupMetadataValue(Value):
 
 
 @message
-class ConsumerGroupMetadataKey(Key):
+class ConsumerGroupMetadataKey(CoordinatorKey):
     TYPE: ClassVar[int] = 3
     group_id: str = wire(STRING)
 
 
 @message
-class ConsumerGroupMetadataValue(Value):
+class ConsumerGroupMetadataValue(CoordinatorValue):
     epoch: int = wire(INT32)
     metadata_hash: int = wire(INT64, tag=0, default=0)
     """Of the topics subscribed to: another one means that the assignment must be made anew."""
 
 
 @message
-class ConsumerGroupPartitionMetadataKey(Key):
+class ConsumerGroupPartitionMetadataKey(CoordinatorKey):
     """Written before Kafka 4.1, where the hash replaced it; read so that it can be deleted."""
 
     TYPE: ClassVar[int] = 4
@@ -116,14 +116,14 @@ class ConsumerGroupPartitionMetadataKey(Key):
 
 
 @message
-class ConsumerGroupMemberMetadataKey(Key):
+class ConsumerGroupMemberMetadataKey(CoordinatorKey):
     TYPE: ClassVar[int] = 5
     group_id: str = wire(STRING)
     member_id: str = wire(STRING)
 
 
 @message
-class ClassicProtocol(Message):
+class SupportedProtocol(Message):
     name: str = wire(STRING)
     metadata: bytes = wire(BYTES)
 
@@ -131,11 +131,11 @@ class ClassicProtocol(Message):
 @message
 class ClassicMemberMetadata(Message):
     session_timeout_ms: int = wire(INT32)
-    supported_protocols: tuple[ClassicProtocol, ...] = wire(array(struct_of(ClassicProtocol)))
+    supported_protocols: tuple[SupportedProtocol, ...] = wire(array(struct_of(SupportedProtocol)))
 
 
 @message
-class ConsumerGroupMemberMetadataValue(Value):
+class ConsumerGroupMemberMetadataValue(CoordinatorValue):
     instance_id: str | None = wire(NULLABLE_STRING)
     rack_id: str | None = wire(NULLABLE_STRING)
     client_id: str = wire(STRING)
@@ -150,68 +150,68 @@ class ConsumerGroupMemberMetadataValue(Value):
 
 
 @message
-class ConsumerGroupTargetAssignmentMetadataKey(Key):
+class ConsumerGroupTargetAssignmentMetadataKey(CoordinatorKey):
     TYPE: ClassVar[int] = 6
     group_id: str = wire(STRING)
 
 
 @message
-class ConsumerGroupTargetAssignmentMetadataValue(Value):
+class ConsumerGroupTargetAssignmentMetadataValue(CoordinatorValue):
     assignment_epoch: int = wire(INT32)
 
 
 @message
-class TopicPartitions(Message):
+class TopicIdPartitions(Message):
     topic_id: UUID = wire(UUID_TYPE)
     partitions: tuple[int, ...] = wire(array(INT32))
 
 
 @message
-class ConsumerGroupTargetAssignmentMemberKey(Key):
+class ConsumerGroupTargetAssignmentMemberKey(CoordinatorKey):
     TYPE: ClassVar[int] = 7
     group_id: str = wire(STRING)
     member_id: str = wire(STRING)
 
 
 @message
-class ConsumerGroupTargetAssignmentMemberValue(Value):
-    topic_partitions: tuple[TopicPartitions, ...] = wire(array(struct_of(TopicPartitions)))
+class ConsumerGroupTargetAssignmentMemberValue(CoordinatorValue):
+    topic_partitions: tuple[TopicIdPartitions, ...] = wire(array(struct_of(TopicIdPartitions)))
 
 
 @message
-class ConsumerGroupCurrentMemberAssignmentKey(Key):
+class ConsumerGroupCurrentMemberAssignmentKey(CoordinatorKey):
     TYPE: ClassVar[int] = 8
     group_id: str = wire(STRING)
     member_id: str = wire(STRING)
 
 
 @message
-class ConsumerGroupCurrentMemberAssignmentValue(Value):
+class ConsumerGroupCurrentMemberAssignmentValue(CoordinatorValue):
     member_epoch: int = wire(INT32)
     previous_member_epoch: int = wire(INT32)
     state: int = wire(INT8)
-    assigned_partitions: tuple[TopicPartitions, ...] = wire(array(struct_of(TopicPartitions)))
-    partitions_pending_revocation: tuple[TopicPartitions, ...] = wire(
-        array(struct_of(TopicPartitions))
+    assigned_partitions: tuple[TopicIdPartitions, ...] = wire(array(struct_of(TopicIdPartitions)))
+    partitions_pending_revocation: tuple[TopicIdPartitions, ...] = wire(
+        array(struct_of(TopicIdPartitions))
     )
 
 
 @message
-class ConsumerGroupRegularExpressionKey(Key):
+class ConsumerGroupRegularExpressionKey(CoordinatorKey):
     TYPE: ClassVar[int] = 16
     group_id: str = wire(STRING)
     regular_expression: str = wire(STRING)
 
 
 @message
-class ConsumerGroupRegularExpressionValue(Value):
+class ConsumerGroupRegularExpressionValue(CoordinatorValue):
     topics: tuple[str, ...] = wire(array(STRING))
     version: int = wire(INT64)
     """Offset of the metadata that it was matched against."""
     timestamp: int = wire(INT64)
 
 
-_SCHEMAS: dict[int, tuple[type[Key], type[Value] | None]] = {
+_SCHEMAS: dict[int, tuple[type[CoordinatorKey], type[CoordinatorValue] | None]] = {
     0: (OffsetCommitKey, OffsetCommitValue),
     1: (OffsetCommitKey, OffsetCommitValue),
     2: (GroupMetadataKey, GroupMetadataValue),
@@ -225,8 +225,8 @@ _SCHEMAS: dict[int, tuple[type[Key], type[Value] | None]] = {
 }
 
 
-def read_record(record: CoordinatorRecord) -> tuple[Key, Value | None] | None:
-    """Key and value (None: deleted), or None for a kind of record that is not ours: a share or streams
+def read_record(record: CoordinatorRecord) -> tuple[CoordinatorKey, CoordinatorValue | None] | None:
+    """CoordinatorKey and value (None: deleted), or None for a kind of record that is not ours: a share or streams
     group's, or one of the future. MalformedRecord for bytes that are not what they claim to be."""
     schemas = _SCHEMAS.get(key_type(record.key))
     if schemas is None:
@@ -237,9 +237,11 @@ def read_record(record: CoordinatorRecord) -> tuple[Key, Value | None] | None:
     return key, read_value(schemas[1], record.value)
 
 
-def put(key: Key, value: Value, version: int | None = None) -> CoordinatorRecord:
+def put(
+    key: CoordinatorKey, value: CoordinatorValue, version: int | None = None
+) -> CoordinatorRecord:
     return CoordinatorRecord(write_key(key), write_value(value, version))
 
 
-def delete(key: Key) -> CoordinatorRecord:
+def delete(key: CoordinatorKey) -> CoordinatorRecord:
     return CoordinatorRecord(write_key(key), None)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from ottla.coordinators.groups.assignors import Assignment
-from ottla.coordinators.groups.classic_group import ClassicGroup, ClassicMember, State
+from ottla.coordinators.groups.classic_group import ClassicGroup, ClassicGroupState, ClassicMember
 from ottla.coordinators.groups.consumer_group import (
     ConsumerGroup,
     ConsumerMember,
@@ -21,18 +21,18 @@ from ottla.coordinators.groups.consumer_group import (
 from ottla.coordinators.groups.context import Topics
 from ottla.coordinators.groups.group_records import (
     ClassicMemberMetadata,
-    ClassicProtocol,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
+    SupportedProtocol,
     put,
 )
 from ottla.coordinators.groups.subscription import (
     PROTOCOL_TYPE,
-    Places,
+    PartitionsByTopic,
     read_assignment,
     read_subscription,
     write_assignment,
@@ -41,16 +41,16 @@ from ottla.coordinators.shard import CoordinatorRecord
 from ottla.wire.errors import ErrorCode, KafkaError
 
 
-def by_id(places: Places, topics: Topics) -> Assignment:
+def by_id(partitions: PartitionsByTopic, topics: Topics) -> Assignment:
     """Without topics that are gone."""
     return {
         id: numbers
-        for name, numbers in places.items()
+        for name, numbers in partitions.items()
         if numbers and (id := topics.id_of(name)) is not None
     }
 
 
-def by_name(assignment: Mapping[UUID, frozenset[int]], topics: Topics) -> Places:
+def by_name(assignment: Mapping[UUID, frozenset[int]], topics: Topics) -> PartitionsByTopic:
     return {
         name: numbers
         for id, numbers in assignment.items()
@@ -74,15 +74,15 @@ def upgraded(group: ClassicGroup, topics: Topics) -> ConsumerGroup:
     names: dict[str, None] = {}
     for member in group.members.values():
         subscription = read_subscription(member.protocols[0][1])
-        places = read_assignment(member.assignment)
-        if subscription is None or places is None:
+        partitions = read_assignment(member.assignment)
+        if subscription is None or partitions is None:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND,
                 f"Group {group.id} cannot become a consumer group: what its member {member.id} says"
                 " of itself is not a consumer's subscription.",
             )
         names.update(dict.fromkeys(subscription.topics))
-        assigned = by_id(places, topics)
+        assigned = by_id(partitions, topics)
         new.put_member(
             ConsumerMember(
                 member.id,
@@ -98,7 +98,7 @@ def upgraded(group: ClassicGroup, topics: Topics) -> ConsumerGroup:
                 classic=ClassicMemberMetadata(
                     session_timeout_ms=member.session_timeout_ms,
                     supported_protocols=tuple(
-                        ClassicProtocol(name=name, metadata=metadata)
+                        SupportedProtocol(name=name, metadata=metadata)
                         for name, metadata in member.protocols
                     ),
                 ),
@@ -154,7 +154,7 @@ def downgraded(
     its first rebalance is done."""
     new = ClassicGroup(
         group.id,
-        state=State.STABLE,
+        state=ClassicGroupState.STABLE,
         generation=group.epoch,
         protocol_type=PROTOCOL_TYPE,
         state_since_ms=now_ms,

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 PROTOCOL_TYPE = "consumer"
 
-Places = Mapping[str, frozenset[int]]
+PartitionsByTopic = Mapping[str, frozenset[int]]
 """Partitions by topic name."""
 
 
 class Subscription(NamedTuple):
     version: int
     topics: tuple[str, ...]
-    owned: Places
+    owned: PartitionsByTopic
     rack_id: str | None
 
 
@@ -66,7 +66,7 @@ class _Reader:
     def skip_bytes(self) -> None:
         self._take(max(self.int32(), 0))
 
-    def places(self) -> Places:
+    def partitions(self) -> PartitionsByTopic:
         return {
             self.string(): frozenset(self.int32() for _ in range(self.count()))
             for _ in range(self.count())
@@ -76,14 +76,14 @@ class _Reader:
 def read_subscription(metadata: bytes) -> Subscription | None:
     """None if it is not a consumer's subscription."""
     reader = _Reader(metadata)
-    owned: Places = {}
+    owned: PartitionsByTopic = {}
     rack_id = None
     try:
         version = reader.int16()
         topics = tuple(reader.string() for _ in range(reader.count()))
         reader.skip_bytes()
         if version >= 1:
-            owned = reader.places()
+            owned = reader.partitions()
         if version >= 2:
             reader.int32()
         if version >= 3:
@@ -103,21 +103,21 @@ def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
         return None
 
 
-def read_assignment(assignment: bytes) -> Places | None:
+def read_assignment(assignment: bytes) -> PartitionsByTopic | None:
     """None if it is not a consumer's assignment; a member that has none yet is assigned nothing."""
     if not assignment:
         return {}
     reader = _Reader(assignment)
     try:
         reader.int16()
-        return reader.places()
+        return reader.partitions()
     except (_Malformed, UnicodeDecodeError):
         return None
 
 
-def write_assignment(version: int, places: Places) -> bytes:
-    parts = [struct.pack(">hi", version, len(places))]
-    for topic, numbers in sorted(places.items()):
+def write_assignment(version: int, partitions: PartitionsByTopic) -> bytes:
+    parts = [struct.pack(">hi", version, len(partitions))]
+    for topic, numbers in sorted(partitions.items()):
         name = topic.encode()
         parts.append(struct.pack(">h", len(name)) + name)
         parts.append(struct.pack(f">i{len(numbers)}i", len(numbers), *sorted(numbers)))

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
-from ottla.coordinators.codec import (
+from ottla.coordinators.shard import CoordinatorRecord
+from ottla.wire.record_codec import (
     INT8,
     INT16,
     INT32,
     INT64,
     STRING,
-    Key,
+    CoordinatorKey,
+    CoordinatorValue,
     MalformedRecord,
     Message,
-    Value,
     array,
     key_type,
     message,
@@ -26,7 +27,6 @@ from ottla.coordinators.codec import (
     write_key,
     write_value,
 )
-from ottla.coordinators.shard import CoordinatorRecord
 from ottla.wire.types import TopicPartition
 
 NO_PRODUCER_ID = -1
@@ -34,7 +34,7 @@ NO_EPOCH = -1
 NO_TIME = -1
 
 
-class State(IntEnum):
+class TransactionState(IntEnum):
     """Numbers as in the records; `label` as Kafka's tools show it."""
 
     EMPTY = 0
@@ -57,17 +57,17 @@ class State(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
-PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-COMPLETE = (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class TransactionMetadata:
     """All that the coordinator knows of a transactional id."""
 
     producer_id: int
     producer_epoch: int = NO_EPOCH
-    state: State = State.EMPTY
+    state: TransactionState = TransactionState.EMPTY
     timeout_ms: int = 0
     partitions: frozenset[TopicPartition] = frozenset()
     previous_producer_id: int = NO_PRODUCER_ID
@@ -83,19 +83,19 @@ class Transaction:
 
 
 @message
-class TransactionKey(Key):
+class TransactionKey(CoordinatorKey):
     TYPE: ClassVar[int] = 0
     transactional_id: str = wire(STRING)
 
 
 @message
-class TopicPartitions(Message):
+class TransactionPartitions(Message):
     topic: str = wire(STRING)
     partitions: tuple[int, ...] = wire(array(INT32))
 
 
 @message
-class TransactionValue(Value):
+class TransactionValue(CoordinatorValue):
     VERSION: ClassVar[int] = 1
     NEWEST: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
@@ -105,19 +105,21 @@ class TransactionValue(Value):
     producer_epoch: int = wire(INT16)
     timeout_ms: int = wire(INT32)
     status: int = wire(INT8)
-    topics: tuple[TopicPartitions, ...] | None = wire(
-        array(struct_of(TopicPartitions), nullable=True)
+    topics: tuple[TransactionPartitions, ...] | None = wire(
+        array(struct_of(TransactionPartitions), nullable=True)
     )
     last_update_ms: int = wire(INT64)
     start_ms: int = wire(INT64)
     client_version: int = wire(INT16, since=1, tag=2, default=0)
 
 
-def transaction_record(transactional_id: str, transaction: Transaction) -> CoordinatorRecord:
+def transaction_record(
+    transactional_id: str, transaction: TransactionMetadata
+) -> CoordinatorRecord:
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(transaction.partitions):
         topics.setdefault(topic, []).append(number)
-    assert transaction.state is not State.EMPTY or not topics, transaction
+    assert transaction.state is not TransactionState.EMPTY or not topics, transaction
     value = TransactionValue(
         producer_id=transaction.producer_id,
         previous_producer_id=transaction.previous_producer_id,
@@ -126,9 +128,9 @@ def transaction_record(transactional_id: str, transaction: Transaction) -> Coord
         timeout_ms=transaction.timeout_ms,
         status=transaction.state,
         topics=None
-        if transaction.state is State.EMPTY
+        if transaction.state is TransactionState.EMPTY
         else tuple(
-            TopicPartitions(topic=topic, partitions=tuple(numbers))
+            TransactionPartitions(topic=topic, partitions=tuple(numbers))
             for topic, numbers in topics.items()
         ),
         last_update_ms=transaction.last_update_ms,
@@ -142,7 +144,7 @@ def tombstone(transactional_id: str) -> CoordinatorRecord:
     return CoordinatorRecord(_key(transactional_id), None)
 
 
-def read_transaction(record: CoordinatorRecord) -> tuple[str, Transaction | None]:
+def read_transaction(record: CoordinatorRecord) -> tuple[str, TransactionMetadata | None]:
     """(transactional id, its state; None if it was deleted). MalformedRecord if it says neither."""
     if key_type(record.key) != TransactionKey.TYPE:
         raise MalformedRecord(f"a key of type {key_type(record.key)}")
@@ -151,10 +153,10 @@ def read_transaction(record: CoordinatorRecord) -> tuple[str, Transaction | None
         return transactional_id, None
     value = read_value(TransactionValue, record.value)
     try:
-        state = State(value.status)
+        state = TransactionState(value.status)
     except ValueError as error:
         raise MalformedRecord(str(error)) from error
-    return transactional_id, Transaction(
+    return transactional_id, TransactionMetadata(
         producer_id=value.producer_id,
         producer_epoch=value.producer_epoch,
         state=state,

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, TypeAlias
 
-from ottla.coordinators.codec import MalformedRecord
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp, Token
 from ottla.coordinators.transactions.transaction_records import (
     COMPLETE,
@@ -30,13 +29,23 @@ from ottla.coordinators.transactions.transaction_records import (
     NO_PRODUCER_ID,
     NO_TIME,
     PREPARED,
-    State,
-    Transaction,
+    TransactionMetadata,
+    TransactionState,
     read_transaction,
     tombstone,
     transaction_record,
 )
+from ottla.events import Events
+from ottla.events.coordination import (
+    AbortCause,
+    CoordinatorFencedProducer,
+    EndTransactionRepeated,
+    OpenWork,
+    TransactionAborted,
+    TransactionEnded,
+)
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.record_codec import MalformedRecord
 from ottla.wire.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -48,6 +57,8 @@ EPOCH_BUMPS_SINCE = 2
 PATIENCE_S = 0.5
 """How long a request for the next transaction waits for the markers of the last one, rather than being sent
 away to try again."""
+
+FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 EXPIRED_AT_ONCE_MAX = 1000
 """Ids that one batch of records deletes."""
@@ -98,7 +109,7 @@ class Describe:
 class ListAll:
     """Empty filters let everything pass."""
 
-    states: frozenset[State] = frozenset()
+    states: frozenset[TransactionState] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     open_for_ms: int = -1
 
@@ -146,12 +157,14 @@ class TransactionShard:
         config: TransactionConfig,
         new_producer_id: Callable[[], int | None],
         server_version: Callable[[], int],
+        events: Events,
     ) -> None:
-        self.transactions: dict[str, Transaction] = {}
+        self.transactions: dict[str, TransactionMetadata] = {}
         self._config = config
         self._new_producer_id = new_producer_id
         self._server_version = server_version
-        self._decided: dict[CoordinatorRecord, tuple[str, Transaction]] = {}
+        self._events = events
+        self._decided: dict[CoordinatorRecord, tuple[str, TransactionMetadata]] = {}
         """States whose records are being written, with what the records do not say."""
         self._parked: list[_Parked] = []
         self._next_abort_check = inf
@@ -216,16 +229,19 @@ class TransactionShard:
                 case ListAll():
                     return _reply(token, transactions=self._listed(command, now_ms))
         except KafkaError as error:
+            if error.code in FENCED and self._events and not isinstance(command, ListAll):
+                fenced = CoordinatorFencedProducer(command.transactional_id, error.code)
+                self._events.emit(fenced)
             return Effects(replies=[(token, refusal(error.code))])
 
-    def _known(self, transactional_id: str) -> Transaction:
+    def _known(self, transactional_id: str) -> TransactionMetadata:
         known = self.transactions.get(transactional_id)
         if known is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return known
 
     def _decide(
-        self, transactional_id: str, new: Transaction, token: Token | None, **fields: Any
+        self, transactional_id: str, new: TransactionMetadata, token: Token | None, **fields: Any
     ) -> Effects:
         record = transaction_record(transactional_id, new)
         self._decided[record] = transactional_id, new
@@ -242,19 +258,21 @@ class TransactionShard:
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         known = self.transactions.get(command.transactional_id)
         if known is None:
-            known = Transaction(self._take_producer_id())
+            known = TransactionMetadata(self._take_producer_id())
         if command.expected is not None:
             _check_expected(command.expected, known)
         if known.state in PREPARED:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        if known.state is State.ONGOING:
+        if known.state is TransactionState.ONGOING:
             # Its producer is gone, or a zombie: the new one gets its epoch when the old work is undone.
             logger.info("a new producer of %s aborts its transaction", command.transactional_id)
             self._parked.append(_Parked(command, token, now + PATIENCE_S))
-            return self._fence_and_abort(command.transactional_id, known, now_ms)
+            return self._fence_and_abort(
+                command.transactional_id, known, now_ms, AbortCause.NEW_PRODUCER
+            )
         new = replace(
             self._bumped(known, None if command.expected is None else command.expected[1]),
-            state=State.EMPTY,
+            state=TransactionState.EMPTY,
             timeout_ms=command.timeout_ms,
             partitions=frozenset(),
             last_update_ms=now_ms,
@@ -270,7 +288,9 @@ class TransactionShard:
             producer_epoch=new.producer_epoch,
         )
 
-    def _bumped(self, known: Transaction, expected_epoch: int | None) -> Transaction:
+    def _bumped(
+        self, known: TransactionMetadata, expected_epoch: int | None
+    ) -> TransactionMetadata:
         """With the next epoch, or the one that was given before to a producer that asks again."""
         epoch = known.producer_epoch
         if expected_epoch is not None and expected_epoch != epoch != NO_EPOCH:
@@ -293,10 +313,17 @@ class TransactionShard:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return producer_id
 
-    def _fence_and_abort(self, transactional_id: str, known: Transaction, now_ms: int) -> Effects:
+    def _fence_and_abort(
+        self, transactional_id: str, known: TransactionMetadata, now_ms: int, cause: AbortCause
+    ) -> Effects:
         """The coordinator's own end of a transaction. Its producer must not take the new epoch for the one
         that its own EndTxn would have brought (one more), so with epoch bumps it is two more; where only one is
         left, it is told apart by `_repeats_end`."""
+        if self._events:
+            producer = known.producer_id, known.producer_epoch
+            self._events.emit(
+                TransactionAborted(transactional_id, *producer, cause, len(known.partitions))
+            )
         version = self._server_version()
         step = 2 if version >= EPOCH_BUMPS_SINCE else 1
         if known.producer_epoch == EPOCH_MAX:
@@ -305,7 +332,7 @@ class TransactionShard:
             version = EPOCH_BUMPS_SINCE - 1
         new = replace(
             known,
-            state=State.PREPARE_ABORT,
+            state=TransactionState.PREPARE_ABORT,
             producer_epoch=min(known.producer_epoch + step, EPOCH_MAX),
             last_producer_epoch=NO_EPOCH,
             last_update_ms=now_ms,
@@ -321,7 +348,7 @@ class TransactionShard:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         if known.state in PREPARED:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        is_open = known.state is State.ONGOING
+        is_open = known.state is TransactionState.ONGOING
         if command.verify_only:
             missing = command.partitions - known.partitions if is_open else command.partitions
             return _reply(token, missing=missing)
@@ -329,7 +356,7 @@ class TransactionShard:
             return _reply(token)
         new = replace(
             known,
-            state=State.ONGOING,
+            state=TransactionState.ONGOING,
             partitions=(known.partitions | command.partitions) if is_open else command.partitions,
             start_ms=known.start_ms if is_open else now_ms,
             last_update_ms=now_ms,
@@ -337,7 +364,7 @@ class TransactionShard:
         )
         return self._decide(command.transactional_id, new, token)
 
-    def _of_producer(self, command: AddPartitions | EndTransaction) -> Transaction:
+    def _of_producer(self, command: AddPartitions | EndTransaction) -> TransactionMetadata:
         if not command.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         known = self.transactions.get(command.transactional_id)
@@ -354,6 +381,9 @@ class TransactionShard:
     def _end(self, command: EndTransaction, token: Token, now_ms: int) -> Effects:
         known = self._of_producer(command)
         repeats = _repeats_end(command, known)
+        if repeats and self._events:
+            producer = command.producer_id, command.producer_epoch
+            self._events.emit(EndTransactionRepeated(command.transactional_id, *producer))
         if not repeats and command.producer_epoch != known.producer_epoch:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
         bumps = command.client_version >= EPOCH_BUMPS_SINCE
@@ -361,18 +391,18 @@ class TransactionShard:
         # in it yet; without them it is the last one, asked for again.
         is_next = bumps and known.client_version >= EPOCH_BUMPS_SINCE and not repeats
         match known.state:
-            case State.ONGOING if not repeats:
+            case TransactionState.ONGOING if not repeats:
                 return self._prepare(command, known, token, now_ms)
-            case State.EMPTY if bumps and not command.commit:
+            case TransactionState.EMPTY if bumps and not command.commit:
                 return self._prepare(command, known, token, now_ms)
-            case State.COMPLETE_COMMIT | State.COMPLETE_ABORT if is_next:
+            case TransactionState.COMPLETE_COMMIT | TransactionState.COMPLETE_ABORT if is_next:
                 if not command.commit:
                     return self._prepare(command, known, token, now_ms)
-            case State.PREPARE_COMMIT | State.PREPARE_ABORT:
-                if is_next or command.commit == (known.state is State.PREPARE_COMMIT):
+            case TransactionState.PREPARE_COMMIT | TransactionState.PREPARE_ABORT:
+                if is_next or command.commit == (known.state is TransactionState.PREPARE_COMMIT):
                     raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-            case State.COMPLETE_COMMIT | State.COMPLETE_ABORT:
-                if command.commit == (known.state is State.COMPLETE_COMMIT):
+            case TransactionState.COMPLETE_COMMIT | TransactionState.COMPLETE_ABORT:
+                if command.commit == (known.state is TransactionState.COMPLETE_COMMIT):
                     return _reply(
                         token,
                         producer_id=known.producer_id,
@@ -381,14 +411,16 @@ class TransactionShard:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE)
 
     def _prepare(
-        self, command: EndTransaction, known: Transaction, token: Token, now_ms: int
+        self, command: EndTransaction, known: TransactionMetadata, token: Token, now_ms: int
     ) -> Effects:
         new = replace(
             known,
-            state=State.PREPARE_COMMIT if command.commit else State.PREPARE_ABORT,
+            state=TransactionState.PREPARE_COMMIT
+            if command.commit
+            else TransactionState.PREPARE_ABORT,
             last_update_ms=now_ms,
-            start_ms=known.start_ms if known.state is State.ONGOING else now_ms,
-            partitions=known.partitions if known.state is State.ONGOING else frozenset(),
+            start_ms=known.start_ms if known.state is TransactionState.ONGOING else now_ms,
+            partitions=known.partitions if known.state is TransactionState.ONGOING else frozenset(),
             client_version=command.client_version,
         )
         if command.client_version >= EPOCH_BUMPS_SINCE:
@@ -415,11 +447,21 @@ class TransactionShard:
             command.producer_epoch,
         ):
             return _reply(token)  # told before
+        if self._events:
+            self._events.emit(
+                TransactionEnded(
+                    command.transactional_id,
+                    known.producer_id,
+                    known.producer_epoch,
+                    known.state is TransactionState.PREPARE_COMMIT,
+                    len(known.partitions),
+                )
+            )
         return self._decide(command.transactional_id, _completed(known, now_ms), token)
 
     # -- showing
 
-    def _listed(self, command: ListAll, now_ms: int) -> list[tuple[str, Transaction]]:
+    def _listed(self, command: ListAll, now_ms: int) -> list[tuple[str, TransactionMetadata]]:
         return [
             (transactional_id, each)
             for transactional_id, each in self.transactions.items()
@@ -450,7 +492,7 @@ class TransactionShard:
         return self._is_too_early(parked.command) or (
             isinstance(parked.command, InitProducerId)
             and known is not None
-            and known.state is State.ONGOING
+            and known.state is TransactionState.ONGOING
         )
 
     def tick(self, now: float, now_ms: int) -> Effects:
@@ -472,6 +514,13 @@ class TransactionShard:
             deadline = min(deadline, self._next_abort_check, self._next_expiration_check)
         return deadline
 
+    def open_work(self) -> OpenWork:
+        states = [each.state for each in self.transactions.values()]
+        return OpenWork(
+            ongoing_transactions=states.count(TransactionState.ONGOING),
+            prepared_transactions=sum(state in PREPARED for state in states),
+        )
+
     def _wake_parked(self, now: float, now_ms: int) -> Iterable[Effects]:
         """One request for each id: the next sees what became of it."""
         parked, self._parked = self._parked, []
@@ -492,21 +541,24 @@ class TransactionShard:
         they would stay open for as long as it was."""
         for transactional_id, each in self.transactions.items():
             age_ms = now_ms - each.start_ms
-            if each.state is State.ONGOING and not -each.timeout_ms <= age_ms <= each.timeout_ms:
+            if (
+                each.state is TransactionState.ONGOING
+                and not -each.timeout_ms <= age_ms <= each.timeout_ms
+            ):
                 logger.info(
                     "aborting the transaction of %s, open for %d ms: transaction.timeout.ms is %d",
                     transactional_id,
                     age_ms,
                     each.timeout_ms,
                 )
-                yield self._fence_and_abort(transactional_id, each, now_ms)
+                yield self._fence_and_abort(transactional_id, each, now_ms, AbortCause.TIMEOUT)
 
     def _expire_ids(self, now: float, now_ms: int) -> Iterable[Effects]:
         oldest = now_ms - self._config.id_expiration_ms
         expired = [
             tombstone(transactional_id)
             for transactional_id, each in self.transactions.items()
-            if each.last_update_ms <= oldest and each.state in (State.EMPTY, *COMPLETE)
+            if each.last_update_ms <= oldest and each.state in (TransactionState.EMPTY, *COMPLETE)
         ]
         if len(expired) > EXPIRED_AT_ONCE_MAX:
             self._next_expiration_check = now + 1.0
@@ -533,22 +585,22 @@ def _together(effects: Iterable[Effects]) -> Effects:
     )
 
 
-def _markers(transactional_id: str, prepared: Transaction) -> SendMarkers:
+def _markers(transactional_id: str, prepared: TransactionMetadata) -> SendMarkers:
     return SendMarkers(
         transactional_id,
         prepared.producer_id,
         prepared.producer_epoch,
-        prepared.state is State.PREPARE_COMMIT,
+        prepared.state is TransactionState.PREPARE_COMMIT,
         prepared.partitions,
         prepared.client_version,
     )
 
 
-def _completed(prepared: Transaction, now_ms: int) -> Transaction:
-    committed = prepared.state is State.PREPARE_COMMIT
+def _completed(prepared: TransactionMetadata, now_ms: int) -> TransactionMetadata:
+    committed = prepared.state is TransactionState.PREPARE_COMMIT
     done = replace(
         prepared,
-        state=State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT,
+        state=TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT,
         partitions=frozenset(),
         last_update_ms=now_ms,
         previous_producer_id=prepared.producer_id,
@@ -564,7 +616,7 @@ def _is_exhausted(epoch: int) -> bool:
     return epoch >= EPOCH_MAX - 1
 
 
-def _check_expected(expected: tuple[int, int], known: Transaction) -> None:
+def _check_expected(expected: tuple[int, int], known: TransactionMetadata) -> None:
     """Only the newest producer of an id may go on after an error: an older one that is told of its epoch
     takes that for such an error, and must not end the work of its heir."""
     producer_id, epoch = expected
@@ -574,7 +626,7 @@ def _check_expected(expected: tuple[int, int], known: Transaction) -> None:
     # The answer with the next epoch was lost, or with the next id when the epochs were used up. (Who has
     # begun a transaction has got it: then this is only late.)
     asks_again = (
-        known.state is not State.ONGOING
+        known.state is not TransactionState.ONGOING
         and epoch == known.last_producer_epoch
         and producer_id in (known.producer_id, known.previous_producer_id)
     )
@@ -582,7 +634,7 @@ def _check_expected(expected: tuple[int, int], known: Transaction) -> None:
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
 
-def _repeats_end(command: EndTransaction, known: Transaction) -> bool:
+def _repeats_end(command: EndTransaction, known: TransactionMetadata) -> bool:
     """Whether this end was heard before: its epoch is the one that it itself raised."""
     if known.client_version < EPOCH_BUMPS_SINCE:
         return False
@@ -598,7 +650,9 @@ def _repeats_end(command: EndTransaction, known: Transaction) -> bool:
     ) or _repeats_last_epoch(command, known)
 
 
-def _repeats_last_epoch(command: AddPartitions | EndTransaction, known: Transaction) -> bool:
+def _repeats_last_epoch(
+    command: AddPartitions | EndTransaction, known: TransactionMetadata
+) -> bool:
     """The end with the last epoch of a producer id: it brought the next id."""
     return (
         isinstance(command, EndTransaction)

@@ -5,21 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 from uuid import UUID
 
-from ottla.broker.coordination.markers import Ending, MarkerSender
-from ottla.broker.coordination.shard_host import LOAD_BYTES, Coordination, LiveShard
-from ottla.coordinators.groups import consumer_protocol, offsets
+from ottla.broker.coordination.live_shard import LiveShard
+from ottla.broker.coordination.markers import MarkerSender, PendingCompleteTransaction
+from ottla.broker.coordination.pending_replies import DeferredReplies
+from ottla.broker.coordination.shard_host import Coordination
+from ottla.broker.coordination.shard_loading import LOAD_BYTES, replay_batches
+from ottla.coordinators.groups import consumer_protocol
 from ottla.coordinators.groups.classic_group import ClassicGroup
 from ottla.coordinators.groups.consumer_group import ConsumerGroup, ConsumerMember, reconcile
-from ottla.coordinators.groups.context import Topics
 from ottla.coordinators.groups.group_records import OffsetCommitKey, OffsetCommitValue
 from ottla.coordinators.groups.group_shard import GroupShard
-from ottla.coordinators.groups.offsets import Offsets, Place
+from ottla.coordinators.groups.offset_metadata_manager import OffsetMetadataManager
+from ottla.coordinators.groups.offsets import GroupOffsets
 from ottla.coordinators.shard import Effects, ProducerStamp, Token
-from ottla.coordinators.transactions.transaction_records import State, Transaction
+from ottla.coordinators.transactions.transaction_records import (
+    TransactionMetadata,
+    TransactionState,
+)
 from ottla.coordinators.transactions.transaction_shard import EndTransaction, TransactionShard
+from ottla.events.coordination import AbortCause
 from ottla.log.log import Log
 from ottla.log.transaction_index import AbortedTransaction
 from ottla.replica.partition import Partition
@@ -34,13 +42,12 @@ from ottla.wire.types import TopicPartition
 @mutation("own", likely=GROUPS)
 def coordinator_answers_at_append() -> list[Patch]:
     """A coordinator answers when its records are in its own log: a failover loses what was acknowledged."""
-    original = LiveShard._send_committed
+    original = DeferredReplies.complete_up_to
 
-    def send_committed(self: LiveShard) -> None:
-        self._unsent = type(self._unsent)((0, until, effects) for _, until, effects in self._unsent)
-        original(self)
+    def complete(self: DeferredReplies, high_watermark: float) -> None:
+        original(self, inf)
 
-    return [Patch(LiveShard, "_send_committed", send_committed)]
+    return [Patch(DeferredReplies, "complete_up_to", complete)]
 
 
 @mutation("KAFKA-20634", likely=GROUPS)
@@ -55,12 +62,12 @@ def coordinator_loads_up_to_its_high_watermark() -> list[Patch]:
             read = log.read(offset, max_bytes=LOAD_BYTES, end_offset=end)
             if read.range is None:
                 break
-            self._replay(memoryview(read.range.read()), offset)
+            data = memoryview(read.range.read())
+            replay_batches(self.shard, data, offset, self._clock.wall_ms())
             offset = read.next_offset
             await asyncio.sleep(0)
         if self.is_current:
-            self.is_loaded = True
-            self.apply(self.shard.loaded(self._clock.monotonic()))
+            self._begin()
 
     return [Patch(LiveShard, "_load", load)]
 
@@ -75,20 +82,13 @@ def coordinator_does_not_resign() -> list[Patch]:
         if partition not in self._live:
             original(self, partition)
 
-    def send_committed(self: LiveShard) -> None:
-        unsent, self._unsent = self._unsent, type(self._unsent)()
-        for _, _, effects in unsent:
-            for token, fields in effects.replies:
-                if not token.is_answered:  # type: ignore[attr-defined]
-                    token.answer(fields)  # type: ignore[attr-defined]
-            for action in effects.actions:
-                assert self.topic.perform is not None
-                self.topic.perform(self, action)
-
-    deposed = LiveShard._send_committed
+    send_committed = LiveShard._send_committed
 
     def send(self: LiveShard) -> None:
-        (deposed if self.is_current else send_committed)(self)
+        if self.is_current:
+            send_committed(self)
+        else:
+            self._deferred.complete_up_to(inf)
 
     return [
         Patch(Coordination, "_role_changed", role_changed),
@@ -116,9 +116,11 @@ def markers_are_sent_once() -> list[Patch]:
     """A marker whose partition did not take it at once is taken for written."""
     original = MarkerSender._later
 
-    def later(self: MarkerSender, ending: Ending, keys: Iterable[TopicPartition]) -> None:
-        ending.missing.difference_update(keys)
-        original(self, ending, ())
+    def later(
+        self: MarkerSender, pending: PendingCompleteTransaction, keys: Iterable[TopicPartition]
+    ) -> None:
+        pending.missing.difference_update(keys)
+        original(self, pending, ())
 
     return [Patch(MarkerSender, "_later", later)]
 
@@ -129,8 +131,8 @@ def heirs_get_the_same_epoch() -> list[Patch]:
     original = TransactionShard._bumped
 
     def bumped(
-        self: TransactionShard, known: Transaction, expected_epoch: int | None
-    ) -> Transaction:
+        self: TransactionShard, known: TransactionMetadata, expected_epoch: int | None
+    ) -> TransactionMetadata:
         if known.producer_epoch >= 0:
             return known
         return original(self, known, expected_epoch)
@@ -145,7 +147,7 @@ def ends_are_not_held_against_the_epoch() -> list[Patch]:
 
     def end(self: TransactionShard, command: EndTransaction, token: Token, now_ms: int) -> Effects:
         known = self.transactions.get(command.transactional_id)
-        if known is not None and known.state is State.ONGOING:
+        if known is not None and known.state is TransactionState.ONGOING:
             command = replace(
                 command, producer_id=known.producer_id, producer_epoch=known.producer_epoch
             )
@@ -161,12 +163,16 @@ def timeouts_do_not_fence() -> list[Patch]:
     original = TransactionShard._fence_and_abort
 
     def fence_and_abort(
-        self: TransactionShard, transactional_id: str, known: Transaction, now_ms: int
+        self: TransactionShard,
+        transactional_id: str,
+        known: TransactionMetadata,
+        now_ms: int,
+        cause: AbortCause,
     ) -> Effects:
         version, self._server_version = self._server_version, lambda: 0
         try:
             lowered = replace(known, producer_epoch=known.producer_epoch - 1)
-            return original(self, transactional_id, lowered, now_ms)
+            return original(self, transactional_id, lowered, now_ms, cause)
         finally:
             self._server_version = version
 
@@ -217,23 +223,23 @@ def generations_are_not_checked() -> list[Patch]:
 def offsets_of_open_transactions_are_shown() -> list[Patch]:
     """Whoever asks for stable offsets is told the last committed one, though a transaction is about to
     change it: two members process the same records."""
-    original = offsets._fetched
+    original = OffsetMetadataManager._fetch_one
 
-    def fetched(
-        known: Offsets, topics: Topics, group_id: str, place: Place, stable: bool
+    def fetch_one(
+        self: OffsetMetadataManager, group_id: str, partition: TopicPartition, stable: bool
     ) -> dict[str, Any]:
-        return original(known, topics, group_id, place, False)
+        return original(self, group_id, partition, False)
 
-    return [Patch(offsets, "_fetched", fetched)]
+    return [Patch(OffsetMetadataManager, "_fetch_one", fetch_one)]
 
 
 @mutation("own", likely=GROUPS)
 def offsets_of_a_transaction_count_at_once() -> list[Patch]:
     """Offsets that a transaction commits are visible before its marker, and also if it is aborted."""
-    original = Offsets.replay
+    original = GroupOffsets.replay
 
     def replay(
-        self: Offsets,
+        self: GroupOffsets,
         offset: int,
         key: OffsetCommitKey,
         value: OffsetCommitValue | None,
@@ -241,7 +247,7 @@ def offsets_of_a_transaction_count_at_once() -> list[Patch]:
     ) -> None:
         original(self, offset, key, value, None)
 
-    return [Patch(Offsets, "replay", replay)]
+    return [Patch(GroupOffsets, "replay", replay)]
 
 
 @mutation("own", likely=GROUPS)

@@ -18,18 +18,20 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from ottla.broker.apis.groups import GROUP_TOPIC
-from ottla.broker.coordination.verification import TRANSACTION_TOPIC
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.sim.oracle.evidence import decision
 from ottla.sim.oracle.ledger import RecordedLoss, Violation
+from ottla.wire.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.wire.types import TopicPartition
 
 NOTES_KEPT = 1000
 NOTES_TOLD = 40
 NO_OFFSET = -1
 ABORTED = "its transaction was aborted"
-OFFSETS, TRANSACTIONS = TopicPartition(GROUP_TOPIC, 0), TopicPartition(TRANSACTION_TOPIC, 0)
+OFFSETS, TRANSACTIONS = (
+    TopicPartition(GROUP_METADATA_TOPIC, 0),
+    TopicPartition(TRANSACTION_STATE_TOPIC, 0),
+)
 """Where the coordinators write: one partition each, in every run."""
 COORDINATED_BY = {"C3": (TRANSACTIONS, OFFSETS), "C4": (OFFSETS,)}
 """Whose leaders decide what the rule is about."""

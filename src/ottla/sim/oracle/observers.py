@@ -18,7 +18,6 @@ from ottla.replica.partition import Partition, Proposal
 from ottla.replica.sessions import FetchSession, SessionCache
 from ottla.sim.engine.patches import Patch, patched
 from ottla.sim.oracle.coverage import mark
-from ottla.sim.oracle.group_observers import coordinators
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition
 from ottla.wire.types import TopicPartition
@@ -30,7 +29,6 @@ def observed() -> AbstractContextManager[None]:
             *_replicas(),
             *_clients(),
             *_proposals(),
-            *coordinators(),
         ]
     )
 

@@ -13,7 +13,6 @@ from ottla.log.log import Log
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import Record, decode
 from ottla.raft.election_state import ElectionState
-from ottla.raft.journal import TOPIC as METADATA_TOPIC
 from ottla.raft.journal import Journal
 from ottla.raft.messages import SnapshotId
 from ottla.raft.roles import RaftRole
@@ -24,9 +23,10 @@ from ottla.sim.cluster.nodes import SimCluster, SimNode
 from ottla.sim.oracle.event_recorder import GrantedVote
 from ottla.sim.oracle.ledger import Ledger, LogCopy, Violation, content, is_flushed
 from ottla.sim.oracle.metadata_replay import MetadataReplay
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.wire.types import TopicPartition
 
-METADATA = TopicPartition(METADATA_TOPIC, 0)
+METADATA = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 
 
 class VoterLastSeen:

@@ -14,14 +14,14 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ottla.broker.cluster import controller_service
-from ottla.broker.coordination import shard_host
+from ottla.broker.coordination import live_shard, shard_host
 from ottla.broker.replication import housekeeping
 from ottla.broker.server import connections
 from ottla.coordinators.groups import group_shard
 from ottla.sim.engine.patches import Patch, patched
 from ottla.sim.engine.process import current_process
 
-MODULES = (controller_service, shard_host, group_shard, housekeeping, connections)
+MODULES = (controller_service, live_shard, shard_host, group_shard, housekeeping, connections)
 
 
 class _Heard:

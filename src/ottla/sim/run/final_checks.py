@@ -3,7 +3,6 @@ rules C1 and C2 against what is on the disks."""
 
 from __future__ import annotations
 
-from ottla.broker.apis.describe import INTERNAL_TOPICS
 from ottla.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, Batch, read_batch
 from ottla.records.record import records as records_of
 from ottla.sim.clients.workload import Workload
@@ -11,6 +10,7 @@ from ottla.sim.cluster.nodes import SimCluster, SimNode
 from ottla.sim.oracle.evidence import Evidence
 from ottla.sim.oracle.history import TABLE, History
 from ottla.sim.oracle.ledger import Ledger, Violation, content
+from ottla.wire.internal_topics import INTERNAL_TOPICS
 from ottla.wire.types import TopicPartition
 
 

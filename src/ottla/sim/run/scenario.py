@@ -27,10 +27,11 @@ from ottla.sim.engine.loop import Deadlock, Livelock, collector_at_rest
 from ottla.sim.engine.world import World
 from ottla.sim.faults.context import CLIENTS
 from ottla.sim.faults.nemesis import Nemesis
+from ottla.sim.oracle.coordinator_checker import CoordinatorChecker
 from ottla.sim.oracle.coverage import counted, mark
+from ottla.sim.oracle.coverage_coordination import mark_coordination
 from ottla.sim.oracle.coverage_quorum import mark_quorum
 from ottla.sim.oracle.coverage_storage import storage_coverage
-from ottla.sim.oracle.group_observers import watched
 from ottla.sim.oracle.group_oracle import Transaction
 from ottla.sim.oracle.history import TABLE
 from ottla.sim.oracle.ledger import Violation
@@ -127,7 +128,7 @@ class Scenario:
         """For the length of a run: checks inside the coordinators, and requests recorded for the hostile client."""
         with ExitStack() as stack:
             if self.groups is not None:
-                stack.enter_context(watched(self.groups.oracle))
+                self.cluster.subscribe(CoordinatorChecker(self.groups.oracle))
             if self.hostile is not None:
                 stack.enter_context(self.hostile.listening())
             yield
@@ -279,6 +280,7 @@ def run_seed(
         scenario = Scenario(world, options)
         scenario.cluster.subscribe(storage_coverage)
         scenario.cluster.subscribe(mark_quorum)
+        scenario.cluster.subscribe(mark_coordination)
         try:
             with observed(), scenario.watched(), heard(scenario.failures.append, is_expected):
                 scenario.run()

@@ -13,6 +13,7 @@ from ottla.coordinators.transactions.transaction_shard import TransactionShard
 from ottla.records.record import Record, build
 from ottla.sim.cluster.nodes import SimCluster
 from ottla.wire import produce
+from ottla.wire.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.wire.types import TopicPartition
 
 INIT_VERSION, ADD_VERSION = 5, 3
@@ -91,7 +92,7 @@ def transactions_text(cluster: SimCluster) -> list[str]:
         broker = None if node.node is None else node.node.broker
         if broker is None:
             continue
-        for live in broker.coordination.shards("__transaction_state"):
+        for live in broker.coordination.shards(TRANSACTION_STATE_TOPIC):
             assert isinstance(live.shard, TransactionShard)
             for transactional_id, each in sorted(live.shard.transactions.items()):
                 parts = " ".join(f"{t}-{n}" for t, n in sorted(each.partitions)) or "no partition"

@@ -1,0 +1,17 @@
+"""The topics that Kafka keeps its own state in. Their names are part of the protocol: clients and tools know them."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+CLUSTER_METADATA_TOPIC_ID: Final = UUID(int=1)
+GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
+
+INTERNAL_TOPICS: Final = frozenset(
+    {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}
+)
+"""Topics that brokers mark as internal, and that only they write. (`__cluster_metadata` is not among the topics.)"""
