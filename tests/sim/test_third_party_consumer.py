@@ -14,6 +14,7 @@ import pytest
 
 from ottla.sim import World, borrowed_time
 from ottla.sim.cluster.nodes import BROKER_PORT
+from ottla.sim.oracle.coverage_replication import ReplicationCoverage
 from ottla.sim.oracle.observers import observed
 from ottla.sim.run.scenario import Options, Scenario
 from ottla.wire.types import TopicPartition
@@ -87,6 +88,7 @@ def run(seed: int) -> tuple[str, int]:
     options.topic_settings["unclean.leader.election.enable"] = "false"
     with World(seed) as world, borrowed_time(world):
         scenario = WithGuest(world, options)
+        scenario.cluster.subscribe(ReplicationCoverage())
         with observed():
             scenario.run()
         assert not any(ledger.losses for ledger in scenario.checkers.ledgers.values())

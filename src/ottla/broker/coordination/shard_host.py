@@ -16,8 +16,9 @@ from math import inf
 from typing import Any
 
 from ottla.broker.cluster.metadata_cache import ClusterView
-from ottla.broker.replication.alter_partition import Controller
-from ottla.broker.replication.replica_manager import News, ReplicaManager
+from ottla.broker.replication.alter_partition import NodeToControllerChannel
+from ottla.broker.replication.listener import ReplicaListener
+from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
 from ottla.coordinators.shard import (
     CoordinatorRecord,
@@ -30,7 +31,9 @@ from ottla.log.errors import LogDirError
 from ottla.log.log import Log
 from ottla.records.batch import CorruptBatch, batches, check_crc
 from ottla.records.record import Record, build, records
-from ottla.replica.partition import Partition, Role
+from ottla.replica.observer import News
+from ottla.replica.partition import Partition
+from ottla.replica.roles import Role
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -171,7 +174,7 @@ class LiveShard:
         self._patience: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_dropped = False
-        replicas.watch(partition, self)
+        replicas.purgatory.watch(partition, self)
         self._loading = asyncio.get_running_loop().create_task(self._load())
 
     @property
@@ -300,7 +303,10 @@ class LiveShard:
             producer_epoch=-1 if stamp is None else stamp.producer_epoch,
             transactional=stamp is not None,
         )
-        appended = self.partition.append_own(
+        leadership = self.partition.leadership
+        if leadership is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        appended = leadership.append_own(
             memoryview(batch), self._leader_epoch, self._clock.monotonic(), now_ms
         )
         for index, record in enumerate(effects.records):
@@ -366,7 +372,7 @@ class LiveShard:
     def drop(self) -> None:
         """Leadership is gone: whoever waits looks for the new coordinator."""
         self._is_dropped = True
-        self._replicas.unwatch(self.partition, self)
+        self._replicas.purgatory.unwatch(self.partition, self)
         self._loading.cancel()
         for timer in (self._timer, self._patience):
             if timer is not None:
@@ -453,14 +459,14 @@ def _is_commit(key: bytes) -> bool:
     return int.from_bytes(key[2:4], "big") == 1
 
 
-class Coordination:
+class Coordination(ReplicaListener):
     """The shards of all internal topics on this broker, and where those of others are."""
 
     def __init__(
         self,
         replicas: ReplicaManager,
         cluster: ClusterView,
-        controller: Controller,
+        controller: NodeToControllerChannel,
         topics: list[InternalTopic],
         in_doubt: Callable[[], bool],
     ) -> None:
@@ -471,25 +477,24 @@ class Coordination:
         self._topics = {topic.name: topic for topic in topics}
         self._live: dict[Partition, LiveShard] = {}
         self._creating: dict[str, asyncio.Task[None]] = {}
-        replicas.on_role_change.append(self._role_changed)
-        replicas.on_removal.append(self._drop)
+        replicas.listeners.append(self)
 
-    def _role_changed(self, partition: Partition) -> None:
+    def role_changed(self, partition: Partition) -> None:
         topic = self._topics.get(partition.topic)
         if topic is None:
             return
-        self._drop(partition)
+        self.replica_removed(partition)
         if partition.role is Role.LEADER:
             self._live[partition] = LiveShard(topic, partition, self._replicas, self._in_doubt)
 
-    def _drop(self, partition: Partition) -> None:
+    def replica_removed(self, partition: Partition) -> None:
         live = self._live.pop(partition, None)
         if live is not None:
             live.drop()
 
     def stop(self) -> None:
         for partition in list(self._live):
-            self._drop(partition)
+            self.replica_removed(partition)
 
     def marker_appended(
         self, partition: Partition, producer: ProducerStamp, committed: bool

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.broker.node import Broker, Node
+from ottla.broker.node import Node
+from ottla.events import Event
+from ottla.events.replication import IsrProposed, Truncated
 from ottla.raft.messages import Vote, VoteAnswer
 from ottla.raft.raft import Raft
 from ottla.raft.roles import Role
 from ottla.raft.snapshots import Download, SnapshotContent
-from ottla.replica.partition import Partition, Proposal, Truncation
+from ottla.replica.isr import Proposal
+from ottla.replica.partition import Partition
+from ottla.sim.cluster.nodes import SimNode
 
 
 class GrantedVote(NamedTuple):
@@ -25,10 +29,9 @@ class Told:
         self.votes: list[GrantedVote] = []
         self.installs: list[tuple[int, Role]] = []
         """Which node took over a checkpoint, and in which role."""
-        self.truncations: list[tuple[int, Truncation]] = []
+        self.truncations: list[tuple[int, Truncated]] = []
         self.proposals: list[tuple[Partition, Proposal]] = []
         self._rafts: dict[int, Raft] = {}
-        self._brokers: dict[int, Broker] = {}
 
     @property
     def has_news(self) -> bool:
@@ -40,17 +43,12 @@ class Told:
             news.clear()
 
     def listen(self, id: int, node: Node) -> None:
-        """To the newest life of the node, once; again when there is a broker in it."""
+        """To the newest life of the node, once."""
         assert node.quorum is not None
         if self._rafts.get(id) is not node.quorum.raft:
             self._rafts[id] = node.quorum.raft
             self._listen_to_votes(id, node.quorum.raft)
             self._listen_to_installs(id, node.quorum.raft)
-        if node.broker is not None and self._brokers.get(id) is not node.broker:
-            self._brokers[id] = node.broker
-            replicas = node.broker.replicas
-            replicas.on_truncation.append(lambda cut: self.truncations.append((id, cut)))
-            replicas.on_proposal.append(self._proposed)
 
     def _listen_to_votes(self, id: int, raft: Raft) -> None:
         handle_vote = raft.handle_vote
@@ -72,6 +70,11 @@ class Told:
 
         raft.journal.install = installed  # type: ignore[method-assign]
 
-    def _proposed(self, partition: Partition) -> None:
-        if partition.proposal is not None:
+    def replication_event(self, node: SimNode, event: Event) -> None:
+        if isinstance(event, Truncated):
+            self.truncations.append((node.id, event))
+        elif isinstance(event, IsrProposed):
+            assert node.node is not None and node.node.broker is not None
+            partition = node.node.broker.replicas.partitions[event.partition]
+            assert partition.proposal is not None
             self.proposals.append((partition, partition.proposal))

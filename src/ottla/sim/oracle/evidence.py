@@ -8,7 +8,7 @@ from ottla.controller.draft import UNCLEAN_ELECTION
 from ottla.log.log import Log
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import DIRECTORY_LOST, NO_LEADER, RECOVERING
-from ottla.replica.partition import Role
+from ottla.replica.roles import Role
 from ottla.sim.cluster.nodes import SimCluster
 from ottla.sim.oracle.eligibility import Claims
 from ottla.sim.oracle.event_recorder import Told

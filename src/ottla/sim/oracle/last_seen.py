@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.log.log import Log
-from ottla.replica.partition import Partition, Role
+from ottla.replica.partition import Partition
+from ottla.replica.roles import Role
 from ottla.sim.cluster.nodes import SimNode
 from ottla.sim.oracle.ledger import Copy
 from ottla.wire.types import TopicPartition

@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
+from ottla.events.replication import Truncated
 from ottla.log.log import Log
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import NO_LEADER, RECOVERING
-from ottla.replica.partition import Partition, Proposal, Role, Truncation
+from ottla.replica.isr import Proposal
+from ottla.replica.partition import Partition
+from ottla.replica.roles import Role
 from ottla.sim.cluster.nodes import SimCluster, SimNode
 from ottla.sim.engine.process import Process
 from ottla.sim.oracle.coverage import mark
@@ -55,6 +58,7 @@ class Checkers(Books):
         self._reads_seen = 0
         self._anomalies_seen = 0
         cluster.on_change.append(self._machine_changed)
+        cluster.subscribe(self._told.replication_event)
         cluster.world.loop.after_event = self._after_event
 
     # What happens
@@ -106,7 +110,7 @@ class Checkers(Books):
             self._quorum.check_install(node, role)
         told.forget()
 
-    def _check_truncation(self, node: int, truncation: Truncation) -> None:
+    def _check_truncation(self, node: int, truncation: Truncated) -> None:
         """D8: what a replica cuts has not counted as committed there, not even for a moment (KAFKA-14704)."""
         key = truncation.partition
         if key.topic == TABLE:
@@ -561,7 +565,8 @@ class Checkers(Books):
             return
         if replica.under_min_isr and partition.is_under_min_isr and high_watermark > was:
             raise self._fail("D9", node, key, f"HW moved below min.insync.replicas: {partition!r}")
-        for member in partition.maximal_isr:
+        assert partition.leadership is not None
+        for member in partition.leadership.isr_changes.maximal_isr:
             if not self._is_former_self(member, partition):
                 self._holds(member, key, replica, high_watermark, "D9", partition)
         self._strong_isr(key, partition, replica)
@@ -572,7 +577,8 @@ class Checkers(Books):
         registered = self.image.brokers.get(member)
         if member in partition.isr:
             decided = self._partition_image(partition.key)
-            follower = partition.followers.get(member)
+            leadership = partition.leadership
+            follower = None if leadership is None else leadership.followers.get(member)
             return (
                 decided is not None
                 and member not in decided.isr

@@ -31,6 +31,7 @@ from ottla.sim.engine.world import World
 from ottla.sim.faults.fault import CLIENTS
 from ottla.sim.faults.nemesis import Absence, FaultPlan, Nemesis
 from ottla.sim.oracle.coverage import counted, mark
+from ottla.sim.oracle.coverage_replication import ReplicationCoverage
 from ottla.sim.oracle.group_observers import watched
 from ottla.sim.oracle.group_oracle import Transaction
 from ottla.sim.oracle.history import TABLE
@@ -523,6 +524,7 @@ def run_seed(seed: int, *, keep_trace: bool = False, options: Options | None = N
     with collector_at_rest(), World(seed, keep_trace=keep_trace) as world, counted() as marks:
         began = world.loop.time()
         scenario = Scenario(world, options)
+        scenario.cluster.subscribe(ReplicationCoverage())
         try:
             with observed(), scenario.watched(), heard(scenario.failures.append, is_expected):
                 scenario.run()
