@@ -225,9 +225,11 @@ class DiskCluster:
             if node.node is not None and node.node.broker is not None:
                 replicas = node.node.broker.replicas
                 lines += [f"  {partition!r}" for partition in replicas.partitions.values()]
-                lines += [f"  failed {key}: {why}" for key, why in replicas.failed.items()]
-                lines += [f"  lost {key}: {why}" for key, why in replicas.lost.items()]
-                lines += [f"  rebuilding {key}" for key in replicas.rebuilding]
+                lines += [
+                    f"  failed {key}: {why}" for key, why in replicas.placement.offline.items()
+                ]
+                lines += [f"  lost {key}: {why}" for key, why in replicas.placement.lost.items()]
+                lines += [f"  rebuilding {key}" for key in replicas.placement.rebuilding]
         topics = max(
             (n.node.quorum.image for n in self.cluster.up if n.node and n.node.quorum),
             key=lambda image: image.offset,

@@ -173,7 +173,7 @@ def append_alone(cluster: DiskCluster, partition: object) -> None:
 
     async def append() -> None:
         batch = build([Record(0, 0, None, b"doomed")])
-        partition.append(memoryview(batch), 1, 0.0, 0)  # type: ignore[attr-defined]
+        partition.leadership.append(memoryview(batch), 1, 0.0, 0)  # type: ignore[attr-defined]
 
     cluster.node(1).host.complete(append())
 

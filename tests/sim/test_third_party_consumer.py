@@ -16,8 +16,8 @@ from ottla.sim import World, borrowed_time
 from ottla.sim.cluster.nodes import BROKER_PORT
 from ottla.sim.oracle.coverage_coordination import mark_coordination
 from ottla.sim.oracle.coverage_quorum import mark_quorum
+from ottla.sim.oracle.coverage_replication import ReplicationCoverage
 from ottla.sim.oracle.coverage_storage import storage_coverage
-from ottla.sim.oracle.observers import observed
 from ottla.sim.run.options import RunOptions
 from ottla.sim.run.scenario import Scenario
 from ottla.wire.types import TopicPartition
@@ -94,8 +94,8 @@ def run(seed: int) -> tuple[str, int]:
         scenario.cluster.subscribe(storage_coverage)
         scenario.cluster.subscribe(mark_quorum)
         scenario.cluster.subscribe(mark_coordination)
-        with observed():
-            scenario.run()
+        scenario.cluster.subscribe(ReplicationCoverage())
+        scenario.run()
         assert not any(ledger.losses for ledger in scenario.evidence.ledgers.values())
         assert world.run_until(scenario.has_everything, 60)
         assert world.problems() == []

@@ -10,12 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
+from ottla.events import Event, Events
+from ottla.events.replication import Truncated
 from ottla.log.config import LogConfig
 from ottla.log.log import Log
 from ottla.log.resources import LogResources
 from ottla.records.batch import batches
 from ottla.records.record import Record, build, records
-from ottla.replica.partition import Partition, ReplicaConfig, Role, Truncation
+from ottla.replica import follower as following
+from ottla.replica.isr import IsrChanges
+from ottla.replica.leader import Leadership
+from ottla.replica.observer import News
+from ottla.replica.partition import Partition, ReplicaConfig
+from ottla.replica.roles import Role
 from ottla.runtime.files import RealDisk
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition
 
@@ -33,35 +40,33 @@ class Decided:
 
 
 class Seen:
-    """Notes what a replica tells its observer."""
+    """Notes what a replica tells its observer, and its events."""
 
     def __init__(self) -> None:
-        self.truncations: list[Truncation] = []
+        self.events = Events()
+        self.events.subscribe(self._happened)
+        self.happened: list[Event] = []
+        self.truncations: list[Truncated] = []
         self.proposed: list[Partition] = []
         self.high_watermarks: list[int] = []
         self.shrunk = 0
         self.went_back = 0
 
-    def log_end_advanced(self, partition: Partition) -> None: ...
-
-    def log_start_advanced(self, partition: Partition) -> None: ...
-
-    def follower_went_back(self, partition: Partition) -> None:
-        self.went_back += 1
-
-    def high_watermark_advanced(self, partition: Partition) -> None:
-        self.high_watermarks.append(partition.log.high_watermark)
+    def partition_changed(self, partition: Partition, news: int) -> None:
+        self.went_back += bool(news & News.FOLLOWER)
+        self.shrunk += bool(news & News.ISR_SHRUNK)
+        if news & News.HIGH_WATERMARK:
+            self.high_watermarks.append(partition.log.high_watermark)
 
     def isr_proposed(self, partition: Partition) -> None:
         self.proposed.append(partition)
 
-    def isr_shrunk(self, partition: Partition) -> None:
-        self.shrunk += 1
-
     def role_changed(self, partition: Partition) -> None: ...
 
-    def truncated(self, truncation: Truncation) -> None:
-        self.truncations.append(truncation)
+    def _happened(self, event: Event) -> None:
+        self.happened.append(event)
+        if isinstance(event, Truncated):
+            self.truncations.append(event)
 
 
 class World:
@@ -98,10 +103,24 @@ class World:
             ReplicaConfig(node_id=id, lag_time_max_s=LAG_S),
             self.seen[id],
             self.eligible.get,
+            self.seen[id].events,
         )
 
     def __getitem__(self, id: int) -> Partition:
         return self.replicas[id]
+
+    def leading(self, id: int) -> Leadership:
+        leadership = self.replicas[id].leadership
+        assert leadership is not None, f"{id} does not lead"
+        return leadership
+
+    def isr_changes(self, id: int) -> IsrChanges:
+        return self.leading(id).isr_changes
+
+    def follow(self, id: int, answer: FetchedPartition, leader_epoch: int | None = None) -> int:
+        replica = self.replicas[id]
+        epoch = replica.leader_epoch if leader_epoch is None else leader_epoch
+        return following.follow(replica, answer, epoch)
 
     # -- the controller
 
@@ -135,7 +154,7 @@ class World:
         batch = build(
             [Record(offset, 1000, None, value.encode(), ()) for offset, value in enumerate(values)]
         )
-        appended = self[leader].append(memoryview(batch), acks, self.now, 1000)
+        appended = self[leader].leading().append(memoryview(batch), acks, self.now, 1000)
         self[leader].invariants()
         return appended.last_offset + 1
 
@@ -144,7 +163,7 @@ class World:
     def position(self, follower: int) -> FetchPartition:
         """What it would fetch next."""
         replica = self[follower]
-        offset, last_epoch = replica.next_fetch_position()
+        offset, last_epoch = following.next_fetch_position(replica)
         return FetchPartition(
             topic="t",
             topic_id=TOPIC_ID,
@@ -162,7 +181,10 @@ class World:
         """The follower's fetch reaches the leader; the answer is on its way."""
         fetch = fetch or self.position(follower)
         epoch = self.epochs[follower]
-        answer = self[leader].serve_follower(fetch, follower, epoch, 1 << 20, True, self.now)
+        leadership = self[leader].leadership
+        if leadership is None:
+            return self[leader].refuse_follower(fetch.current_leader_epoch)
+        answer = leadership.serve_follower(fetch, follower, epoch, 1 << 20, True, self.now)
         if answer.records is not None:
             answer = answer._replace(records=memoryview(bytearray(answer.records.read())))
         return answer
@@ -171,7 +193,7 @@ class World:
         for _ in range(times):
             answer = self.ask(follower, leader)
             if not answer.error:
-                self[follower].follow(answer, self[follower].leader_epoch)
+                self.follow(follower, answer)
             self[follower].invariants()
             self[leader].invariants()
         return answer

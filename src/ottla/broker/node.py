@@ -293,7 +293,7 @@ class Broker:
         self.cluster_id = cluster_id
         self.cluster = ClusterView(linger_s=settings.broker_session_timeout_ms / 1000)
         self.logs = logs
-        self.replicas = ReplicaManager(settings, runtime.clock, self.logs)
+        self.replicas = ReplicaManager(settings, runtime.clock, self.logs, runtime.events)
         self.to_controller = ToController(settings, runtime, quorum)
         self.lifecycle = BrokerLifecycle(
             settings, runtime, quorum, self.logs, self.to_controller, endpoints

@@ -13,8 +13,9 @@ from uuid import UUID
 
 from ottla.log.errors import LogDirError
 from ottla.records.batch import BASE_OFFSET, read_batch
+from ottla.replica import follower
 from ottla.replica.partition import Partition
-from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
+from ottla.replica.sessions import INITIAL_EPOCH, NO_SESSION
 from ottla.runtime import Chunk
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
@@ -52,7 +53,7 @@ class Followed:
 
 
 @dataclass(slots=True)
-class Outcome:
+class AppliedAnswer:
     """What an answer led to, for the shell to act upon."""
 
     bytes_appended: int = 0
@@ -182,7 +183,7 @@ class FetchConversation:
         return request
 
     def _position(self, partition: Partition, leader_epoch: int) -> FetchPartition:
-        offset, last_epoch = partition.next_fetch_position()
+        offset, last_epoch = follower.next_fetch_position(partition)
         return FetchPartition(
             topic=partition.topic,
             topic_id=partition.topic_id,
@@ -194,8 +195,8 @@ class FetchConversation:
             max_bytes=self.config.partition_max_bytes,
         )
 
-    def answered(self, response: FetchResponse, now: float) -> Outcome:
-        outcome = Outcome()
+    def answered(self, response: FetchResponse, now: float) -> AppliedAnswer:
+        outcome = AppliedAnswer()
         self._answers += 1
         if response.error in SESSION_LOST:
             self.reset_session()
@@ -219,7 +220,7 @@ class FetchConversation:
         return outcome
 
     def _apply(
-        self, followed: Followed, answer: FetchedPartition, outcome: Outcome, now: float
+        self, followed: Followed, answer: FetchedPartition, outcome: AppliedAnswer, now: float
     ) -> None:
         partition = followed.partition
         key = (partition.topic_id, partition.partition)
@@ -237,7 +238,7 @@ class FetchConversation:
             if self._is_repeated(answer.records, end):
                 self._changed[key] = None
                 return
-            received = partition.follow(answer, followed.leader_epoch)
+            received = follower.follow(partition, answer, followed.leader_epoch)
         except KafkaError as error:
             outcome.failed.append((partition, error))
             self._rest(key, followed, now)
@@ -272,6 +273,3 @@ class FetchConversation:
         if followed.in_session:
             followed.in_session = False
             self._forgotten[key] = None
-
-
-__all__ = ["FINAL_EPOCH", "FetchConversation", "FetcherConfig", "Outcome"]

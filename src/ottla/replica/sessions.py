@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 from uuid import UUID
 
+from ottla.events import Events
+from ottla.events.replication import FetchSessionEvicted
 from ottla.replica.partition import Partition
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest
@@ -109,9 +111,10 @@ class SessionCache:
     consumer's for a follower; else the newcomer fetches without a session. A fetcher whose session is gone
     starts a new one (FETCH_SESSION_ID_NOT_FOUND)."""
 
-    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
+    def __init__(self, slots: int, new_id: Callable[[], int], events: Events) -> None:
         self._slots = slots
         self._new_id = new_id
+        self._events = events
         self._sessions: dict[int, FetchSession] = {}
 
     def __len__(self) -> int:
@@ -133,6 +136,15 @@ class SessionCache:
             if evicted is None:
                 return FetchSession(NO_SESSION, is_follower, now), None
             del self._sessions[evicted.id]
+            if self._events:
+                self._events.emit(
+                    FetchSessionEvicted(
+                        evicted.id,
+                        len(evicted.partitions),
+                        evicted.is_follower,
+                        now - evicted.last_used,
+                    )
+                )
         id = self._new_id()
         while id == NO_SESSION or id in self._sessions:
             id = self._new_id()

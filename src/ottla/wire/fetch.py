@@ -22,6 +22,7 @@ from ottla.wire.fetch_messages import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    fetched_partition,
 )
 from ottla.wire.fetch_usual import (
     read_one_answer,
@@ -565,8 +566,7 @@ def _read_answer(
         diverging = _read_pair(frame, tags.get(_DIVERGING_TAG), _DIVERGING)
         leader = _read_pair(frame, tags.get(_LEADER_TAG), _LEADER)
         snapshot = _read_pair(frame, tags.get(_SNAPSHOT_TAG), _SNAPSHOT)
-    make: Any = tuple.__new__  # as for FetchPartition
-    answer = (
+    answer = fetched_partition(
         topic,
         topic_id,
         partition,
@@ -581,7 +581,7 @@ def _read_answer(
         snapshot,
         records,
     )
-    return make(FetchedPartition, answer), position
+    return answer, position
 
 
 def _read_answer_legacy(
@@ -600,7 +600,7 @@ def _read_answer_legacy(
     if size >= 0:
         records = frame[position : position + size]
         position += size
-    answer = FetchedPartition(
+    answer = fetched_partition(
         topic,
         None,
         partition,
@@ -610,7 +610,10 @@ def _read_answer_legacy(
         log_start,
         aborted,
         preferred,
-        records=records,
+        None,
+        None,
+        None,
+        records,
     )
     return answer, position
 

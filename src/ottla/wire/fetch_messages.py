@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.runtime.seams import Chunk
@@ -66,6 +66,47 @@ class FetchedPartition(NamedTuple):
     """(end offset, epoch)."""
     records: Chunk | list[Chunk] | None = None
     """None is written as no bytes, never as null: librdkafka takes null for a broken response."""
+
+
+def fetched_partition(
+    topic: str | None,
+    topic_id: UUID | None,
+    partition: int,
+    error: int,
+    high_watermark: int,
+    last_stable_offset: int,
+    log_start_offset: int,
+    aborted: Sequence[tuple[int, int]] | None,
+    preferred_read_replica: int,
+    diverging: tuple[int, int] | None,
+    current_leader: tuple[int, int] | None,
+    snapshot_id: tuple[int, int] | None,
+    records: Chunk | list[Chunk] | None,
+) -> FetchedPartition:
+    """A FetchedPartition from all its fields, in their order. For the paths that make one for every fetch: the
+    class's own constructor takes half as long again, with keywords twice as long."""
+    made: FetchedPartition = _new(
+        FetchedPartition,
+        (
+            topic,
+            topic_id,
+            partition,
+            error,
+            high_watermark,
+            last_stable_offset,
+            log_start_offset,
+            aborted,
+            preferred_read_replica,
+            diverging,
+            current_leader,
+            snapshot_id,
+            records,
+        ),
+    )
+    return made
+
+
+_new: Final[Any] = tuple.__new__
 
 
 @dataclass(slots=True)

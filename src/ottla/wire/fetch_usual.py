@@ -18,6 +18,7 @@ from ottla.wire.fetch_messages import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    fetched_partition,
 )
 from ottla.wire.layout import id_from_bytes
 from ottla.wire.primitives import read_uvarint, uvarint
@@ -220,7 +221,7 @@ def read_one_answer(frame: memoryview, offset: int) -> tuple[FetchResponse, int]
     size, position = read_uvarint(frame, position)
     if not size or position + size - 1 != end:
         return None  # null records are no shape of ours: their size is no size plus one
-    answer = (
+    answer = fetched_partition(
         None,
         id_from_bytes(raw_id),
         partition,
@@ -235,6 +236,4 @@ def read_one_answer(frame: memoryview, offset: int) -> tuple[FetchResponse, int]
         None,
         frame[position:end],
     )
-    make: Any = tuple.__new__
-    fetched = [make(FetchedPartition, answer)]
-    return FetchResponse(error, session_id, fetched, (), throttle_ms), len(frame)
+    return FetchResponse(error, session_id, [answer], (), throttle_ms), len(frame)

@@ -7,20 +7,12 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.replication.replica_manager import News, ReplicaManager
-from ottla.config import Settings
+from ottla.broker.replication.purgatory import Purgatory
+from ottla.replica.observer import News
 from ottla.replica.partition import Partition
 from ottla.wire.errors import ErrorCode
 from support.counting import counted
 
-NODE = {
-    "node.id": "1",
-    "process.roles": "broker",
-    "log.dirs": "data",
-    "listeners": "PLAINTEXT://127.0.0.1:9092",
-    "controller.listener.names": "CONTROLLER",
-    "controller.quorum.voters": "9@127.0.0.1:9093",
-}
 MANY = 500
 CALLS_TO_GIVE_UP_MAX = 4
 
@@ -47,26 +39,25 @@ class StandIn:
 
 class Rig:
     def __init__(self) -> None:
-        logs: Any = SimpleNamespace(on_offline=[])
         clock: Any = SimpleNamespace(monotonic=lambda: 0.0)
-        self.replicas = ReplicaManager(Settings.of(NODE), clock, logs)
+        self.purgatory = Purgatory(clock)
         self.partition: Any = StandIn()
 
     def waiting(self, *offsets: int) -> Waiting:
         made = Waiting()
         for offset in offsets:
-            self.replicas.await_commit(self.partition, offset, made)
+            self.purgatory.await_commit(self.partition, offset, made)
         return made
 
     def give_up(self, waiting: Waiting) -> None:
-        self.replicas.stop_awaiting(self.partition, waiting)
+        self.purgatory.stop_awaiting(self.partition, waiting)
 
     def news(self, news: int, high_watermark: int = 0) -> None:
         self.partition.log.high_watermark = high_watermark
-        self.replicas._complete_awaiting(self.partition, news)
+        self.purgatory.complete_awaiting(self.partition, news)
 
     def is_awaited(self) -> bool:
-        return self.partition in self.replicas._awaiting
+        return self.purgatory.is_awaited(self.partition)
 
 
 @pytest.fixture

@@ -556,7 +556,7 @@ def test_a_fetch_that_would_wait_for_weeks_is_forgotten_with_its_connection() ->
                 (connection,) = node.feed([(BROKER, frame)])
                 assert not connection.answers, "it waited"
         assert not handler._live and not handler._of_connection
-        assert not [w for p, w in replicas._watchers.items() if p.topic == TOPIC]
+        assert not [w for p, w in replicas.purgatory._watchers.items() if p.topic == TOPIC]
 
 
 def test_sessions_that_name_too_much_live_for_one_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,7 +245,7 @@ def test_a_follower_that_has_lost_everything_catches_up_from_a_cold_leader(rig: 
     partition = rig.cluster.nodes[1].node.broker.replicas.partitions  # type: ignore[union-attr]
     (leads,) = [each for key, each in partition.items() if each.topic == "t"]
     deadline = rig.world.loop.time() + 120
-    while leads.followers[3].log_end < BATCHES or 3 not in leads.isr:
+    while leads.leading().followers[3].log_end < BATCHES or 3 not in leads.isr:
         assert rig.world.loop.time() < deadline, leads
         rig.world.run_for(0.5)
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from ottla.broker.coordination.live_shard import InternalTopic, LiveShard
-from ottla.broker.replication.replica_manager import News
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp
 from ottla.events import Events
 from ottla.events.coordination import OpenWork
 from ottla.log.errors import LogDirError
 from ottla.records.batch import batches
 from ottla.records.record import records
-from ottla.replica.partition import Role
+from ottla.replica.observer import News
+from ottla.replica.roles import Role
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -38,7 +38,7 @@ class FakePartition:
     role, leader_epoch = Role.LEADER, 5
 
     def __init__(self) -> None:
-        self.log = self
+        self.log = self.leadership = self
         self.batches: list[bytes] = []
         self.log_start = self.log_end = self.high_watermark = 0
         self.is_under_min_isr = False
@@ -119,8 +119,7 @@ class Shell:
         clock = SimpleNamespace(monotonic=lambda: 1.0, wall_ms=lambda: 1000)
         replicas = SimpleNamespace(
             clock=clock,
-            watch=lambda *_: None,
-            unwatch=lambda *_: None,
+            purgatory=SimpleNamespace(watch=lambda *_: None, unwatch=lambda *_: None),
             replica_damaged=lambda *damage: self.damages.append(damage),
             directory_failed=self.failures.append,
         )

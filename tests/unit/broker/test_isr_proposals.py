@@ -12,7 +12,8 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.replication.alter_partition import IsrProposals
-from ottla.replica.partition import Proposal
+from ottla.events import Events
+from ottla.replica.isr import Proposal
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.types import TopicPartition
@@ -27,12 +28,17 @@ class Partition:
     topic_id = TOPIC_ID
     partition = 0
     replicas = (1, 2)
+    isr = (1,)
 
     def __init__(self) -> None:
         self.proposal: Proposal | None = Proposal(3, 9, ((1, -1), (2, 20)), "broker 2 caught up")
         self.partition_epoch = 9
 
-    def proposal_refused(self, proposal: Proposal, now: float) -> None:
+    @property
+    def leadership(self) -> Any:
+        return SimpleNamespace(isr_changes=SimpleNamespace(withdraw=self._withdraw))
+
+    def _withdraw(self, proposal: Proposal, now: float) -> None:
         self.proposal = None
 
 
@@ -63,12 +69,12 @@ def proposed(*errors: ErrorCode, partition_epoch: int = 9) -> tuple[Partition, A
     partition, controller = Partition(), Answering(list(errors))
     partition.partition_epoch = partition_epoch
     clock = SimpleNamespace(monotonic=lambda: 5.0)
-    replicas: Any = SimpleNamespace(on_proposal=[], clock=clock)
+    replicas: Any = SimpleNamespace(listeners=[], clock=clock, events=Events())
 
     async def run() -> None:
         proposals = IsrProposals(1, replicas, controller, lambda: 10, 1.0)
-        (tell,) = replicas.on_proposal
-        tell(partition)
+        (listener,) = replicas.listeners
+        listener.isr_proposed(partition)
         assert proposals._sender is not None
         await proposals._sender
 

@@ -1,4 +1,5 @@
-"""docs/STATES.md is drawn from the tables in controller/states.py; run as a script this draws it anew."""
+"""docs/STATES.md is drawn from the tables in controller/states.py and replica/roles.py; run as a script this draws it
+anew."""
 
 from __future__ import annotations
 
@@ -14,27 +15,37 @@ from ottla.controller.states import (
     PartitionState,
     ReplicaState,
 )
+from ottla.replica.roles import EDGES, Role
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "STATES.md"
-HEAD = """# The state machines of the controller
+HEAD = """# The state machines of the controller, and the roles of a replica
 
-Drawn from the tables in `src/ottla/controller/states.py` by `python tests/unit/controller/test_states_doc.py`;
-a test fails when this page is stale. No state is stored: each is read off the cluster's metadata, and every
-decision of the controller is checked against these tables before it is written. An edge that is not drawn
+Drawn from the tables in `src/ottla/controller/states.py` and `src/ottla/replica/roles.py` by
+`python tests/unit/controller/test_states_doc.py`; a test fails when this page is stale. An edge that is not drawn
 here cannot happen.
+
+No state of the controller is stored: each is read off the cluster's metadata, and every decision of the controller
+is checked against these tables before it is written.
+"""
+ROLES = """What the broker that holds a replica makes of the controller's decisions. Only the `become_…` methods of
+`replica.partition.Partition` change a role, along these edges.
 """
 
 
 def drawn(
-    title: str, states: type[Enum], edges: Mapping[tuple[Enum, Enum], str], outside: Enum
+    title: str,
+    states: type[Enum],
+    edges: Mapping[tuple[Enum, Enum], str],
+    outside: Enum,
+    text: str | None = None,
 ) -> str:
     """One machine: a diagram, and what each state means. `outside` is where it begins and ends."""
 
     def name(state: Enum) -> str:
         return "[*]" if state is outside else state.name
 
-    lines = [f"## {title}", "", "```mermaid", "stateDiagram-v2"]
+    lines = [f"## {title}", "", *([] if text is None else [text]), "```mermaid", "stateDiagram-v2"]
     lines += [f"    {name(a)} --> {name(b)}: {_safe(why)}" for (a, b), why in edges.items()]
     lines += ["```", "", "| State | Meaning |", "|---|---|"]
     lines += [
@@ -54,6 +65,7 @@ def page() -> str:
         drawn("Brokers", BrokerControlState, BROKER_EDGES, BrokerControlState.UNREGISTERED),
         drawn("Partitions", PartitionState, PARTITION_EDGES, PartitionState.NONEXISTENT),
         drawn("Replicas", ReplicaState, REPLICA_EDGES, ReplicaState.UNASSIGNED),
+        drawn("Roles of a replica on its broker", Role, EDGES, Role.OFFLINE, ROLES),
     ]
     return "\n".join([HEAD, *machines])
 

@@ -7,7 +7,9 @@ from uuid import UUID
 
 import pytest
 
+from ottla.events import Events
 from ottla.replica.fetcher import FetchConversation, FetcherConfig
+from ottla.replica.follower import restart_within
 from ottla.replica.sessions import NO_SESSION, FetchSession, SessionCache, session_key
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
@@ -150,7 +152,7 @@ def test_a_session_remembers_positions_and_what_is_hot() -> None:
 
 def test_a_request_of_the_wrong_epoch_or_of_an_unknown_session_is_refused() -> None:
     ids = iter([0, 11, 12, 13])
-    cache = SessionCache(2, lambda: next(ids))
+    cache = SessionCache(2, lambda: next(ids), Events())
     session, _ = cache.create(False, 0.0)
     assert session.id == 11, "0 means no session"
     assert cache.resume(request(id=11, epoch=1), 1.0) is session
@@ -166,7 +168,7 @@ def test_a_full_cache_makes_room_for_a_follower_or_by_a_session_long_unused() ->
     """Seed 177: three followers and two slots. Taking each other's session in turn, none of them was ever
     answered and their high watermarks stood still."""
     ids = iter(range(1, 10))
-    cache = SessionCache(2, lambda: next(ids))
+    cache = SessionCache(2, lambda: next(ids), Events())
     first, _ = cache.create(True, 0.0)
     consumer, _ = cache.create(False, 5.0)
     refused, evicted = cache.create(False, 9.0)
@@ -234,7 +236,7 @@ def test_a_follower_takes_the_batch_into_which_the_leaders_log_start_has_moved(
     world.eligible[2] = None
     world.produce(1, *(f"m{number}" for number in range(10)))
     world[1].log.advance_log_start(5)
-    world[2].restart_within(5, world[1].log.log_end)
+    restart_within(world[2], 5, world[1].log.log_end)
     conversation.next_request(102, 0.0)
     outcome = conversation.answered(response(world.ask(2, 1)), 0.0)
     assert not outcome.failed and world[2].log.log_end == 10

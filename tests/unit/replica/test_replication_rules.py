@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.replica.partition import Role
+from ottla.replica.follower import next_fetch_position, restart_within
+from ottla.replica.roles import Role
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchPartition
 from support.replica_world import LAG_S, World
@@ -50,8 +51,8 @@ def test_P03_a_consumer_that_names_its_rack_is_sent_to_the_follower_there(tmp_pa
     world.produce(1, "a")
     world.settle()
     racks = {1: "r1", 2: "r2", 3: "r2"}
-    assert world[1].nearest_replica("r2", 0, racks.get) == 2
-    assert world[1].nearest_replica("r1", 0, racks.get) is None
+    assert world.leading(1).nearest_replica("r2", 0, racks.get) == 2
+    assert world.leading(1).nearest_replica("r1", 0, racks.get) is None
     answer = world[2].serve_consumer(consumer_fetch(0), False, 1 << 20, True, from_follower=True)
     assert answer.error == 0 and answer.records is not None
     old_client = world[2].serve_consumer(
@@ -96,7 +97,7 @@ def test_P07_ends_and_high_watermarks_move_exactly_as_the_document_says(tmp_path
     assert state() == (1, 0, 1, 0)  # the follower's at its own; the leader has learnt nothing yet
     answer = world.ask(2, 1)
     assert state() == (1, 1, 1, 0)  # the next fetch names offset 1: now the leader knows
-    follower.follow(answer, follower.leader_epoch)
+    world.follow(2, answer)
     assert state() == (1, 1, 1, 1)  # and the follower's HW = min(leader's HW, own end)
 
 
@@ -125,13 +126,13 @@ def test_P11_a_follower_that_lags_leaves_the_isr_and_one_that_is_idle_stays(tmp_
     world.produce(1, "a")
     world.settle()
     world.now += 10 * LAG_S
-    world[1].shrink_isr(world.now)
+    world.isr_changes(1).shrink(world.now)
     assert world[1].proposal is None, "nothing was written: nobody lags"
     world.produce(1, "b")
     world.fetch(2, 1, times=2)
     world.now += LAG_S + 1
     world.fetch(2, 1)
-    world[1].shrink_isr(world.now)
+    world.isr_changes(1).shrink(world.now)
     assert [id for id, _ in world[1].proposal.isr] == [1, 2]
 
 
@@ -140,7 +141,7 @@ def test_P12_the_leader_removes_a_follower_that_stopped_fetching(tmp_path: Path)
     world.fetch(2, 1)
     world.produce(1, "a")
     world.now += LAG_S + 1
-    world[1].shrink_isr(world.now)
+    world.isr_changes(1).shrink(world.now)
     assert [id for id, _ in world[1].proposal.isr] == [1]
 
 
@@ -148,7 +149,7 @@ def test_P13_an_isr_change_counts_only_when_the_controller_has_committed_it(tmp_
     world = World(tmp_path)
     world.produce(1, "a")
     world.now += LAG_S + 1
-    world[1].shrink_isr(world.now)
+    world.isr_changes(1).shrink(world.now)
     assert world[1].isr == (1, 2)
     assert world[1].log.high_watermark == 0, "the larger set counts while the proposal is pending"
     world.accept_proposal(1)
@@ -160,8 +161,8 @@ def test_P13_a_refused_proposal_changes_nothing(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.produce(1, "a")
     world.now += LAG_S + 1
-    world[1].shrink_isr(world.now)
-    world[1].proposal_refused(world[1].proposal, world.now)
+    world.isr_changes(1).shrink(world.now)
+    world.isr_changes(1).withdraw(world[1].proposal, world.now)
     assert world[1].isr == (1, 2) and world[1].log.high_watermark == 0
 
 
@@ -171,7 +172,7 @@ def test_P14_a_removed_follower_lets_the_high_watermark_advance_and_comes_back_w
     world = World(tmp_path)
     world.produce(1, "a")
     world.now += LAG_S + 1
-    world[1].shrink_isr(world.now)
+    world.isr_changes(1).shrink(world.now)
     world.accept_proposal(1)
     world.produce(1, "b")
     assert world[1].log.high_watermark == 2
@@ -198,11 +199,11 @@ def test_P14_a_replica_that_was_about_to_join_and_died_holds_nothing_back(tmp_pa
     world = World(tmp_path)
     world.decide(isr=(1,))
     world.fetch(2, 1)
-    world[1].proposal_refused(world[1].proposal, world.now)
+    world.isr_changes(1).withdraw(world[1].proposal, world.now)
     world.produce(1, "a")
     assert world[1].log.high_watermark == 0
     world.eligible[2] = None
-    world[1].reconsider(world.now)
+    world.leading(1).reconsider(world.now)
     assert world[1].log.high_watermark == 1
 
 
@@ -213,10 +214,10 @@ def test_P12_a_follower_that_stopped_is_not_taken_back_before_it_fetches_again(
     world.fetch(2, 1)
     world.produce(1, "a")
     world.now += LAG_S + 1
-    world[1].shrink_isr(world.now)
+    world.isr_changes(1).shrink(world.now)
     world.accept_proposal(1)
-    world[1].reconsider(world.now)
-    world[1].shrink_isr(world.now)
+    world.leading(1).reconsider(world.now)
+    world.isr_changes(1).shrink(world.now)
     assert world[1].isr == (1,) and world[1].proposal is None
     assert world[1].log.high_watermark == 1
 
@@ -230,7 +231,7 @@ def test_P14_an_idle_follower_joins_again_when_it_is_unfenced_though_it_says_not
     world.fetch(2, 1)
     assert world[1].proposal is None
     world.eligible[2] = 102
-    world[1].reconsider(world.now)
+    world.leading(1).reconsider(world.now)
     assert [id for id, _ in world[1].proposal.isr] == [1, 2]
 
 
@@ -241,7 +242,7 @@ def test_P13_a_follower_that_is_not_eligible_is_not_proposed(tmp_path: Path, why
     answer_epoch = world.eligible[2]
     world.eligible[2] = None if why == "fenced" else answer_epoch + 50
     fetch = consumer_fetch(0, epoch=world[1].leader_epoch)
-    world[1].serve_follower(fetch, 2, answer_epoch, 1 << 20, True, world.now)
+    world.leading(1).serve_follower(fetch, 2, answer_epoch, 1 << 20, True, world.now)
     assert world[1].proposal is None
 
 
@@ -250,7 +251,7 @@ def test_KAFKA_7128_a_follower_behind_the_start_of_the_epoch_does_not_join(tmp_p
     world.produce(1, "a")
     world.fetch(2, 1)  # 2 has a, HW still 0 everywhere
     world.decide(leader=2, isr=(2,))
-    assert world[2].epoch_start == 1 and world[2].log.high_watermark >= 0
+    assert world.leading(2).epoch_start == 1 and world[2].log.high_watermark >= 0
     world.fetch(3, 2)  # a fetch for offset 0: at the HW perhaps, but below the epoch's start
     assert world[2].proposal is None or 3 not in [id for id, _ in world[2].proposal.isr]
 
@@ -285,9 +286,9 @@ def test_a_fetch_that_comes_late_and_takes_its_follower_back_is_told_to_the_sess
     late = world.position(2)
     world.produce(1, "a")
     world.fetch(2, 1, times=2)
-    assert (world[1].followers[2].log_end, world.seen[1].went_back) == (1, 0)
+    assert (world.leading(1).followers[2].log_end, world.seen[1].went_back) == (1, 0)
     world.ask(2, 1, late)
-    assert (world[1].followers[2].log_end, world.seen[1].went_back) == (0, 1)
+    assert (world.leading(1).followers[2].log_end, world.seen[1].went_back) == (0, 1)
 
 
 def test_P18_acks_all_is_refused_when_the_isr_is_smaller_than_the_minimum(tmp_path: Path) -> None:
@@ -380,7 +381,7 @@ def test_P25_a_fetch_names_offset_and_last_epoch_and_brings_records_and_high_wat
     world.produce(1, "a")
     world.settle()
     world.produce(1, "b")
-    assert world[2].next_fetch_position() == (1, 0)
+    assert next_fetch_position(world[2]) == (1, 0)
     answer = world.ask(2, 1)
     assert answer.records is not None and answer.high_watermark == 1
 
@@ -416,7 +417,7 @@ def test_P27_a_diverging_follower_truncates_to_the_point_of_agreement_and_fetche
     answer = world.ask(1, 2)
     assert answer.diverging == (0, 1) and answer.records is None
     before = world[1].log.high_watermark
-    world[1].follow(answer, world[1].leader_epoch)
+    world.follow(1, answer)
     assert world[1].log.log_end == 1
     assert world[1].log.high_watermark == before, "truncated before its HW moved (KAFKA-14704)"
     world.settle()
@@ -543,7 +544,7 @@ def test_a_fetch_of_an_older_or_newer_epoch_is_fenced(tmp_path: Path) -> None:
     world.decide(leader=1, to=(1,))
     assert world.ask(2, 1).error == ErrorCode.FENCED_LEADER_EPOCH
     newer = consumer_fetch(0, epoch=9)
-    answer = world[1].serve_follower(newer, 2, 102, 1 << 20, True, world.now)
+    answer = world.leading(1).serve_follower(newer, 2, 102, 1 << 20, True, world.now)
     assert answer.error == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
@@ -554,7 +555,7 @@ def test_an_answer_from_an_earlier_epoch_changes_nothing(tmp_path: Path) -> None
     epoch = world[2].leader_epoch
     world.decide(leader=2, isr=(2,))
     world.decide(leader=1, isr=(1,))
-    assert world[2].follow(late, epoch) == 0
+    assert world.follow(2, late, epoch) == 0
     assert world[2].log.log_end == 0
 
 
@@ -604,7 +605,7 @@ def test_D9_a_lower_minimum_lets_the_high_watermark_go_at_once(tmp_path: Path) -
     world.produce(1, "a", acks=1)
     assert world[1].log.high_watermark == 0
     world[1].log.config = replace(world.config, min_insync_replicas=1)
-    world[1].reconsider(world.now)
+    world.leading(1).reconsider(world.now)
     assert world[1].log.high_watermark == 1
 
 
@@ -620,7 +621,7 @@ def test_P25_an_emptied_log_beyond_the_new_leaders_end_begins_anew_with_all_it_h
     world.decide(leader=2, isr=(2,))  # unclean: it has nothing of that
     world.produce(2, "x", "y")
     assert world.ask(1, 2).error == ErrorCode.OFFSET_OUT_OF_RANGE
-    world[1].restart_within(world[2].log.log_start, world[2].log.log_end)
+    restart_within(world[1], world[2].log.log_start, world[2].log.log_end)
     (lost,) = world.seen[1].truncations
     assert (lost.first_offset, lost.end_offset, lost.diverging) == (0, 10, (-1, 2))
     assert lost.below_high_watermark
@@ -639,7 +640,7 @@ def test_P25_a_follower_above_its_leaders_end_cuts_only_what_lies_beyond(tmp_pat
     world[1].log.epochs.clear()  # nothing tells where it diverges
     world.decide(leader=2, isr=(2,))
     assert world.ask(1, 2).error == ErrorCode.OFFSET_OUT_OF_RANGE
-    world[1].restart_within(0, 2)
+    restart_within(world[1], 0, 2)
     assert [(lost.first_offset, lost.end_offset) for lost in world.seen[1].truncations] == [(2, 3)]
     assert world.values(1) == ["a", "b"]
     world.produce(2, "d")
@@ -652,7 +653,7 @@ def test_a_follower_within_its_leaders_log_is_left_alone(tmp_path: Path) -> None
     world.produce(1, "a")
     world.settle()
     for start, end in ((0, 1), (1, 1), (0, 5)):
-        world[2].restart_within(start, end)
+        restart_within(world[2], start, end)
         assert world.values(2) == ["a"] and not world.seen[2].truncations
 
 

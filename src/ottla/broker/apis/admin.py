@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.broker.replication.alter_partition import Controller
+from ottla.broker.replication.alter_partition import NodeToControllerChannel
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Handler, Request
 from ottla.runtime import Disk
@@ -22,7 +22,7 @@ class ProducerIds:
     def __init__(
         self,
         node_id: int,
-        controller: Controller,
+        controller: NodeToControllerChannel,
         broker_epoch: Callable[[], int],
         timeout_s: float,
     ) -> None:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from ottla.broker.cluster.leader_liveness import LeaderLiveness
 from ottla.broker.cluster.metadata_cache import ClusterView
-from ottla.broker.replication.alter_partition import Controller
+from ottla.broker.replication.alter_partition import NodeToControllerChannel
 from ottla.broker.server.connections import Handler, Request
 from ottla.config.node_settings import Settings
 from ottla.metadata.features import SUPPORTED
@@ -99,7 +99,7 @@ class DescribeHandlers:
         self,
         settings: Settings,
         cluster: ClusterView,
-        controller: Controller,
+        controller: NodeToControllerChannel,
         cluster_id: str,
         liveness: LeaderLiveness,
     ) -> None:

@@ -12,14 +12,17 @@ from typing import TypeAlias
 
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.replication.cold_reads import ColdReads
-from ottla.broker.replication.replica_manager import News, ReplicaManager, Sleeper
+from ottla.broker.replication.purgatory import Sleeper
+from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.server.connections import Request, ServerConnection
 from ottla.broker.server.deadlines import DeadlineQueue, Deadlines
 from ottla.broker.server.quotas import ClientQuotas
 from ottla.config.node_settings import Settings
 from ottla.log.errors import InMemory, LogDirError, NotInMemory
-from ottla.replica.partition import Partition, Role
+from ottla.replica.observer import News
+from ottla.replica.partition import Partition
+from ottla.replica.roles import Role
 from ottla.replica.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -79,6 +82,7 @@ class FetchHandler:
         self._cache = SessionCache(
             settings.max_incremental_fetch_session_cache_slots,
             lambda: runtime.random.getrandbits(31),
+            runtime.events,
         )
         self._live: dict[int, SessionWatch] = {}
         self._of_connection: dict[ServerConnection, int] = {}
@@ -242,12 +246,12 @@ class SessionWatch:
             known.replica = found
             if found not in self._watched:
                 self._watched[found] = known
-                self._handler.replicas.watch(found, self)
+                self._handler.replicas.purgatory.watch(found, self)
         return found
 
     def _forget(self, partition: Partition) -> None:
         del self._watched[partition]
-        self._handler.replicas.unwatch(partition, self)
+        self._handler.replicas.purgatory.unwatch(partition, self)
 
     def close(self) -> None:
         if self._parked is not None:
@@ -361,8 +365,11 @@ class SessionWatch:
             else:
                 del self._at_hand[known]
         try:
+            leadership = found.leadership
             if fetch.replica_id >= 0:
-                return found.serve_follower(
+                if leadership is None:
+                    return found.refuse_follower(asked.current_leader_epoch)
+                return leadership.serve_follower(
                     asked,
                     fetch.replica_id,
                     fetch.replica_epoch,
@@ -371,8 +378,8 @@ class SessionWatch:
                     now,
                     in_memory,
                 )
-            if handler.is_rack_aware and fetch.rack_id:
-                near = found.nearest_replica(fetch.rack_id, asked.fetch_offset, self._rack_of)
+            if handler.is_rack_aware and fetch.rack_id and leadership is not None:
+                near = leadership.nearest_replica(fetch.rack_id, asked.fetch_offset, self._rack_of)
                 if near is not None:
                     return found.redirect(near)
             return found.serve_consumer(
@@ -386,10 +393,9 @@ class SessionWatch:
         except NotInMemory as missing:
             self._is_cold = True
             self._bring(known, missing, request)
-            return found.without_records()
+            return found.answer(None)
         except LogDirError as error:
-            handler.replicas.directory_failed(error)
-            code = ErrorCode.KAFKA_STORAGE_ERROR
+            code = handler.replicas.directory_failed(error).code
         except KafkaError as error:
             code = error.code
         return FetchedPartition(asked.topic, asked.topic_id, asked.partition, code)

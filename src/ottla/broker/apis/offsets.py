@@ -10,8 +10,10 @@ from typing import Any
 
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Handler, Request
+from ottla.events.replication import RecordsDeleted
 from ottla.log.errors import LogDirError
-from ottla.replica.partition import ANY_EPOCH, Partition, Role
+from ottla.replica.observer import News
+from ottla.replica.partition import ANY_EPOCH, Partition
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -105,7 +107,7 @@ class OffsetHandlers:
         """(timestamp, offset, leader epoch of that offset). The debugging id asks for this replica's own
         offsets, whoever leads."""
         if replica_id != DEBUGGING_REPLICA:
-            partition.check_leader(named_epoch)
+            partition.leading(named_epoch)
         log = partition.log
         if version < SPECIAL_SINCE.get(timestamp, 0):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -125,8 +127,7 @@ class OffsetHandlers:
             else:
                 found = log.offset_for_timestamp(timestamp, end)
         except LogDirError as error:
-            self._replicas.directory_failed(error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+            raise self._replicas.directory_failed(error) from error
         if found is None:
             return NO_TIMESTAMP, NO_OFFSET, -1
         found_timestamp, offset = found
@@ -149,7 +150,7 @@ class OffsetHandlers:
                 epoch, end, error = -1, NO_OFFSET, ErrorCode.NONE
                 try:
                     partition = self._replicas.get(topic.topic, asked.partition)
-                    partition.check_leader(asked.current_leader_epoch)
+                    partition.leading(asked.current_leader_epoch)
                     epoch, end = partition.log.epochs.end_offset_for(
                         asked.leader_epoch, partition.log.log_end
                     )
@@ -186,14 +187,13 @@ class OffsetHandlers:
             except KafkaError as error:
                 results[key] = NO_OFFSET, error.code
             except LogDirError as error:
-                self._replicas.directory_failed(error)
-                results[key] = NO_OFFSET, ErrorCode.KAFKA_STORAGE_ERROR
+                results[key] = NO_OFFSET, self._replicas.directory_failed(error).code
         request.run(self._delete_records(results, begun, timeout_s))
 
     def _begin_deleting(self, topic: str, number: int, offset: int) -> tuple[Partition, int]:
         """Delete here; the partition, and where its other replicas must follow to."""
         partition = self._replicas.get(topic, number)
-        partition.check_leader()
+        partition.leading()
         if "delete" not in partition.log.config.cleanup_policy:
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
         target = partition.log.high_watermark if offset == HIGH_WATERMARK else offset
@@ -201,7 +201,9 @@ class OffsetHandlers:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if target > partition.log.log_start:
             partition.log.advance_log_start(target)
-            self._replicas.log_start_advanced(partition)
+            self._replicas.partition_changed(partition, News.LOG_START)
+        if self._replicas.events:
+            self._replicas.events.emit(RecordsDeleted(partition.key, target))
         return partition, target
 
     async def _delete_records(
@@ -227,18 +229,20 @@ class OffsetHandlers:
         """(low watermark, error) once every live replica has deleted, or the time is over."""
         try:
             await asyncio.wait_for(
-                self._replicas.until(
+                self._replicas.purgatory.until(
                     partition,
-                    lambda: partition.role is not Role.LEADER or partition.low_watermark >= target,
+                    lambda: (
+                        partition.leadership is None or partition.leadership.low_watermark >= target
+                    ),
                 ),
                 timeout_s,
             )
-            partition.check_leader()
+            low_watermark = partition.leading().low_watermark
         except KafkaError as error:
             return NO_OFFSET, error.code
         except TimeoutError:
             return NO_OFFSET, ErrorCode.REQUEST_TIMED_OUT
-        return partition.low_watermark, ErrorCode.NONE
+        return low_watermark, ErrorCode.NONE
 
 
 def _timestamp(value: Any) -> int:

@@ -16,6 +16,7 @@ from ottla.broker.coordination.verification import Beginning, Verdicts, Verifier
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
 from ottla.broker.server.deadlines import DeadlineQueue, Deadlines
+from ottla.events.replication import ProduceNotCommitted, ProduceTimedOut
 from ottla.log.errors import LogDirError
 from ottla.records.batch import CODEC_MASK
 from ottla.replica.partition import Partition
@@ -65,7 +66,7 @@ class ParkedProduce:
     def wait_for(self, partition: Partition, offset: int) -> None:
         """The result that comes next is true once this is committed."""
         self._waiting_for.setdefault(partition, []).append(len(self._results))
-        self._replicas.await_commit(partition, offset, self)
+        self._replicas.purgatory.await_commit(partition, offset, self)
 
     def park(self, deadlines: Deadlines, now: float, timeout_ms: int) -> None:
         self._line = deadlines.add(self, now, timeout_ms)
@@ -74,6 +75,8 @@ class ParkedProduce:
         self._done(partition, None)
 
     def not_committed(self, partition: Partition, error: ErrorCode) -> None:
+        if events := self._replicas.events:
+            events.emit(ProduceNotCommitted(partition.key, error))
         self._done(partition, error)
 
     def _done(self, partition: Partition, error: ErrorCode | None) -> None:
@@ -94,8 +97,10 @@ class ParkedProduce:
         )
 
     def time_is_up(self) -> None:
+        if events := self._replicas.events:
+            events.emit(ProduceTimedOut(tuple(partition.key for partition in self._waiting_for)))
         for partition, indexes in self._waiting_for.items():
-            self._replicas.stop_awaiting(partition, self)
+            self._replicas.purgatory.stop_awaiting(partition, self)
             for index in indexes:
                 self._fail(index, ErrorCode.REQUEST_TIMED_OUT)
         self._waiting_for.clear()
@@ -163,9 +168,12 @@ class ProduceHandler:
         found = {}
         for index, data in enumerate(produce.partitions):
             partition = self._replicas.find(data.topic, data.topic_id, data.partition)
-            if isinstance(partition, Partition) and data.records is not None:
+            if isinstance(partition, ErrorCode) or data.records is None:
+                continue
+            leadership = partition.leadership
+            if leadership is not None:
                 try:
-                    verified = partition.begin_verification(data.records, now_ms)
+                    verified = leadership.begin_verification(data.records, now_ms)
                 except KafkaError:
                     continue  # no batch at all; the log will say so
                 if verified is not None:
@@ -221,15 +229,17 @@ class ProduceHandler:
                     raise KafkaError(ErrorCode.INVALID_RECORD, "the partition has no records")
                 if request.version < ZSTD_FROM and _is_zstd(data.records):
                     raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-                appended = found.append(
+                leadership = found.leadership
+                if leadership is None:
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                appended = leadership.append(
                     data.records, acks, now, now_ms, verdicts.verified.get(index)
                 )
             except KafkaError as error:
                 results.append(_failure(data, error))
                 continue
             except LogDirError as error:
-                self._replicas.directory_failed(error)
-                results.append(_failure(data, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)))
+                results.append(_failure(data, self._replicas.directory_failed(error)))
                 continue
             if acks == ALL and found.log.high_watermark <= appended.last_offset:
                 if parked is None:

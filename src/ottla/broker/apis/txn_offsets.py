@@ -12,7 +12,6 @@ from ottla.broker.apis.groups import GroupHandlers
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.coordination.verification import Beginning, Verifier, told_to_clients
 from ottla.broker.server.connections import Request
-from ottla.replica.partition import Verified
 from ottla.runtime import Clock
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import GROUP_METADATA_TOPIC
@@ -50,7 +49,10 @@ class TxnOffsetCommitHandler:
             live = self._coordination.shard(GROUP_METADATA_TOPIC, message.group_id)
         except KafkaError:
             return None  # the groups say so
-        verified: Verified | None = live.partition.begin_verification_of(
+        leadership = live.partition.leadership
+        if leadership is None:
+            return None
+        verified = leadership.begin_verification_of(
             message.producer_id, message.producer_epoch, NO_SEQUENCE, self._clock.wall_ms()
         )
         return None if verified is None else Beginning(live.partition, verified)

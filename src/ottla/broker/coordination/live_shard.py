@@ -20,7 +20,7 @@ from ottla.broker.coordination.pending_replies import (
     Reply,
 )
 from ottla.broker.coordination.shard_loading import read_checked, replay_batches
-from ottla.broker.replication.replica_manager import News, ReplicaManager
+from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.coordinators.shard import CoordinatorRecord, Effects, Shard
 from ottla.events import Events
 from ottla.events.coordination import (
@@ -33,7 +33,9 @@ from ottla.events.coordination import (
 from ottla.log.errors import LogDirError
 from ottla.records.batch import CorruptBatch
 from ottla.records.record import Record, build
-from ottla.replica.partition import Partition, Role
+from ottla.replica.observer import News
+from ottla.replica.partition import Partition
+from ottla.replica.roles import Role
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
@@ -115,7 +117,7 @@ class LiveShard:
         self._deferred = DeferredReplies(self._clock, self._perform, self._replies_timed_out)
         self._timer: asyncio.TimerHandle | None = None
         self._is_dropped = False
-        replicas.watch(partition, self)
+        replicas.purgatory.watch(partition, self)
         self._loading = asyncio.get_running_loop().create_task(self._load())
 
     @property
@@ -241,7 +243,10 @@ class LiveShard:
             producer_epoch=-1 if stamp is None else stamp.producer_epoch,
             transactional=stamp is not None,
         )
-        appended = self.partition.append_own(
+        leadership = self.partition.leadership
+        if leadership is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        appended = leadership.append_own(
             memoryview(batch), self._leader_epoch, self._clock.monotonic(), now_ms
         )
         for index, record in enumerate(effects.records):
@@ -295,7 +300,7 @@ class LiveShard:
                 ShardUnloaded(*self._identity, self.shard.open_work(), len(self._deferred))
             )
         self._is_dropped = True
-        self._replicas.unwatch(self.partition, self)
+        self._replicas.purgatory.unwatch(self.partition, self)
         self._loading.cancel()
         if self._timer is not None:
             self._timer.cancel()

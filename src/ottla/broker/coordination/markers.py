@@ -238,8 +238,7 @@ class MarkerHandler:
                 # It is in the log already. That counts when it is committed: a leader may still lose it.
                 parked.wait_for(partition, partition.log.log_end, key)
         except LogDirError as error:
-            self._replicas.directory_failed(error)
-            parked.errors[key] = ErrorCode.KAFKA_STORAGE_ERROR
+            parked.errors[key] = self._replicas.directory_failed(error).code
         else:
             parked.errors[key] = ErrorCode.NONE
             parked.wait_for(partition, end, key)
@@ -255,7 +254,7 @@ class MarkerHandler:
             producer_epoch=marker.producer_epoch,
             transactional=True,
         )
-        appended = partition.append_marker(
+        appended = partition.leading().append_marker(
             batch,
             clock.monotonic(),
             now_ms,
@@ -287,7 +286,7 @@ class ParkedMarkers:
             return
         for partition, entries in self.waiting_for.items():
             for end, _ in entries:
-                replicas.await_commit(partition, end, self)
+                replicas.purgatory.await_commit(partition, end, self)
         self._timer = asyncio.get_running_loop().call_later(timeout_s, self._time_out, replicas)
 
     def committed(self, partition: Partition) -> None:
@@ -309,7 +308,7 @@ class ParkedMarkers:
 
     def _time_out(self, replicas: ReplicaManager) -> None:
         for partition, entries in self.waiting_for.items():
-            replicas.stop_awaiting(partition, self)
+            replicas.purgatory.stop_awaiting(partition, self)
             for _, key in entries:
                 self.errors[key] = ErrorCode.REQUEST_TIMED_OUT
         self._answer()

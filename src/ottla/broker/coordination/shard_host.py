@@ -11,11 +11,13 @@ from collections.abc import Callable
 
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.coordination.live_shard import InternalTopic, LiveShard
-from ottla.broker.replication.alter_partition import Controller
+from ottla.broker.replication.alter_partition import NodeToControllerChannel
+from ottla.broker.replication.listener import ReplicaListener
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.coordinators.shard import ProducerStamp, partition_of
 from ottla.events import Events
-from ottla.replica.partition import Partition, Role
+from ottla.replica.partition import Partition
+from ottla.replica.roles import Role
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -24,14 +26,14 @@ logger = logging.getLogger(__name__)
 CREATE_TIMEOUT_S = 5.0
 
 
-class Coordination:
+class Coordination(ReplicaListener):
     """The shards of all internal topics on this broker, and where those of others are."""
 
     def __init__(
         self,
         replicas: ReplicaManager,
         cluster: ClusterView,
-        controller: Controller,
+        controller: NodeToControllerChannel,
         topics: list[InternalTopic],
         in_doubt: Callable[[], bool],
         events: Events,
@@ -44,27 +46,26 @@ class Coordination:
         self._topics = {topic.name: topic for topic in topics}
         self._live: dict[Partition, LiveShard] = {}
         self._creating: dict[str, asyncio.Task[None]] = {}
-        replicas.on_role_change.append(self._role_changed)
-        replicas.on_removal.append(self._drop)
+        replicas.listeners.append(self)
 
-    def _role_changed(self, partition: Partition) -> None:
+    def role_changed(self, partition: Partition) -> None:
         topic = self._topics.get(partition.topic)
         if topic is None:
             return
-        self._drop(partition)
+        self.replica_removed(partition)
         if partition.role is Role.LEADER:
             self._live[partition] = LiveShard(
                 topic, partition, self._replicas, self._in_doubt, self._events
             )
 
-    def _drop(self, partition: Partition) -> None:
+    def replica_removed(self, partition: Partition) -> None:
         live = self._live.pop(partition, None)
         if live is not None:
             live.drop()
 
     def stop(self) -> None:
         for partition in list(self._live):
-            self._drop(partition)
+            self.replica_removed(partition)
 
     def marker_appended(
         self, partition: Partition, producer: ProducerStamp, committed: bool

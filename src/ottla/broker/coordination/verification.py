@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from ottla.broker.cluster.broker_channels import Peers
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.coordinators.shard import partition_of
-from ottla.replica.partition import Partition, Verified
+from ottla.replica.leader import Verified
+from ottla.replica.partition import Partition
 from ottla.runtime import Clock
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
@@ -76,7 +77,9 @@ class Verifier:
                 error = errors[each.partition.key]
                 if error is not ErrorCode.NONE:
                     verdicts.refused[index] = error
-                elif each.partition.is_verified(each.verified):
+                elif (
+                    leadership := each.partition.leadership
+                ) is not None and leadership.is_verified(each.verified):
                     verdicts.verified[index] = each.verified
                 elif (new := self._renewed(each)) is not None:
                     again[index] = new
@@ -90,7 +93,9 @@ class Verifier:
         """The end of the last transaction was written while we asked, or another leader came: the word
         that we have may be about the last one. None if the transaction has begun meanwhile."""
         partition, (_, _, producer_id, epoch, sequence) = beginning
-        verified = partition.begin_verification_of(
+        if partition.leadership is None:
+            return None
+        verified = partition.leadership.begin_verification_of(
             producer_id, epoch, sequence, self._clock.wall_ms()
         )
         return None if verified is None else Beginning(partition, verified)

@@ -12,8 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from uuid import UUID
 
+from ottla.broker.replication.listener import ReplicaListener
 from ottla.broker.replication.replica_manager import ReplicaManager
-from ottla.replica.partition import Partition, Proposal
+from ottla.events.replication import IsrDecided
+from ottla.replica.isr import Proposal
+from ottla.replica.partition import Partition
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -36,7 +39,7 @@ complete a reassignment. The proposed members may be in the ISR, so the high wat
 the metadata says what became of the partition."""
 
 
-class Controller(Protocol):
+class NodeToControllerChannel(Protocol):
     """How to reach the active controller, wherever it is."""
 
     async def request(
@@ -44,12 +47,12 @@ class Controller(Protocol):
     ) -> Any: ...
 
 
-class IsrProposals:
+class IsrProposals(ReplicaListener):
     def __init__(
         self,
         node_id: int,
         replicas: ReplicaManager,
-        controller: Controller,
+        controller: NodeToControllerChannel,
         broker_epoch: Callable[[], int],
         timeout_s: float,
     ) -> None:
@@ -60,9 +63,9 @@ class IsrProposals:
         self._timeout_s = timeout_s
         self._waiting: dict[Partition, None] = {}
         self._sender: asyncio.Task[None] | None = None
-        replicas.on_proposal.append(self._proposed)
+        replicas.listeners.append(self)
 
-    def _proposed(self, partition: Partition) -> None:
+    def isr_proposed(self, partition: Partition) -> None:
         self._waiting[partition] = None
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send_all())
@@ -126,22 +129,32 @@ class IsrProposals:
     def _decided(self, partition: Partition, proposal: Proposal, result: Any, now: float) -> bool:
         """False if another controller must be asked."""
         error = ErrorCode(int(result.error_code))
+        proposed = tuple(id for id, _ in proposal.isr)
+        if self._replicas.events:
+            self._replicas.events.emit(
+                IsrDecided(partition.key, partition.isr, proposed, proposal.cause, error)
+            )
         if error != ErrorCode.NONE:
             logger.info(
-                "%s-%d: the controller refused the ISR %s (%s): %s",
+                "ISR refused partition=%s-%d isr=%s error=%s cause=%s",
                 *partition.key,
-                [id for id, _ in proposal.isr],
-                proposal.cause,
+                list(proposed),
                 error.name,
+                proposal.cause,
             )
             if error in NOT_APPLIED:
-                partition.proposal_refused(proposal, now)
+                _withdraw(partition, proposal, now)
             return error in NOT_APPLIED or error in OVERTAKEN
-        logger.info("%s-%d: ISR %s: %s", *partition.key, list(result.isr), proposal.cause)
+        logger.info(
+            "ISR changed partition=%s-%d isr=%s cause=%s",
+            *partition.key,
+            list(result.isr),
+            proposal.cause,
+        )
         # It counts when the metadata brings it, in order with everything else that was decided: with a
         # higher min.insync.replicas, say, that came before it (D9). Until then the larger set counts.
         if result.partition_epoch <= partition.partition_epoch:
-            partition.proposal_refused(proposal, now)  # it has come already, or nothing changed
+            _withdraw(partition, proposal, now)  # it has come already, or nothing changed
         return True
 
     def _request(
@@ -172,3 +185,8 @@ class IsrProposals:
                 for topic_id, partitions in topics.items()
             ],
         }
+
+
+def _withdraw(partition: Partition, proposal: Proposal, now: float) -> None:
+    if partition.leadership is not None:
+        partition.leadership.isr_changes.withdraw(proposal, now)

@@ -17,7 +17,8 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from ottla.broker.replication.alter_partition import Controller
+from ottla.broker.replication.alter_partition import NodeToControllerChannel
+from ottla.broker.replication.listener import ReplicaListener
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.metadata.image import TopicImage
 from ottla.metadata.records import DIRECTORY_LOST
@@ -34,12 +35,12 @@ Places = dict[tuple[UUID, int], UUID]
 """(topic id, partition) -> directory"""
 
 
-class DirectoryAssignments:
+class DirectoryAssignments(ReplicaListener):
     def __init__(
         self,
         node_id: int,
         replicas: ReplicaManager,
-        controller: Controller,
+        controller: NodeToControllerChannel,
         broker_epoch: Callable[[], int],
         timeout_s: float,
     ) -> None:
@@ -53,14 +54,14 @@ class DirectoryAssignments:
         self._timeout_s = timeout_s
         self._waiting: Places = {}
         self._sender: asyncio.Task[None] | None = None
-        replicas.on_placement.append(self._look_at)
+        replicas.listeners.append(self)
 
     async def stop(self) -> None:
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.wait([self._sender])
 
-    def _look_at(self, topic: TopicImage, number: int) -> None:
+    def placement_changed(self, topic: TopicImage, number: int) -> None:
         place = self._replicas.directory_to_tell(topic, number)
         if place is None:
             self._waiting.pop((topic.id, number), None)

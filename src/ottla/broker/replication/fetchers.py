@@ -13,13 +13,15 @@ from collections.abc import Callable
 from uuid import UUID
 
 from ottla.broker.cluster.metadata_cache import ClusterView
+from ottla.broker.replication.listener import ReplicaListener
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.server.deadlines import DeadlineQueue, Deadlines
 from ottla.config.node_settings import Settings
-from ottla.log.errors import LogDirError
+from ottla.replica import follower
 from ottla.replica.fetcher import FetchConversation, FetcherConfig
-from ottla.replica.partition import NO_LEADER, Partition, Role
+from ottla.replica.partition import NO_LEADER, Partition
+from ottla.replica.roles import Role
 from ottla.runtime import Runtime
 from ottla.wire import fetch as codec
 from ottla.wire.apis import ApiKey
@@ -51,7 +53,7 @@ UNDER_WAY_MAX = 2
 """The fetch that is parked at the leader, and one that overtakes it."""
 
 
-class Replication:
+class Replication(ReplicaListener):
     """Keeps each follower here in the conversation with its leader."""
 
     def __init__(
@@ -73,22 +75,20 @@ class Replication:
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._leaders: dict[tuple[UUID, int], int] = {}
         self._is_stopped = False
-        replicas.on_role_change.append(self._role_changed)
-        replicas.on_removal.append(self._forget)
-        replicas.on_expiry.append(self._expired)
+        replicas.listeners.append(self)
 
-    def _role_changed(self, partition: Partition) -> None:
+    def role_changed(self, partition: Partition) -> None:
         if self._is_stopped:
             return
         leader = partition.leader if partition.role is Role.FOLLOWER else NO_LEADER
         key = (partition.topic_id, partition.partition)
         if self._leaders.get(key, NO_LEADER) != leader:
-            self._forget(partition)
+            self.replica_removed(partition)
         if leader != NO_LEADER:
             self._leaders[key] = leader
             self._fetcher(leader).follow(partition)
 
-    def _forget(self, partition: Partition) -> None:
+    def replica_removed(self, partition: Partition) -> None:
         leader = self._leaders.pop((partition.topic_id, partition.partition), None)
         if leader is not None:
             fetcher = self._fetchers[leader]
@@ -97,7 +97,7 @@ class Replication:
                 fetcher.stop()
                 del self._fetchers[leader]
 
-    def _expired(self, partition: Partition) -> None:
+    def records_expired(self, partition: Partition) -> None:
         leader = self._leaders.get((partition.topic_id, partition.partition))
         if leader is not None:
             self._fetchers[leader].tell_start(partition)
@@ -332,7 +332,7 @@ class LeaderFetcher:
         channel = self._channel
         if channel is None:
             return
-        epoch, position = partition.leader_epoch, partition.next_fetch_position()
+        epoch, position = partition.leader_epoch, follower.next_fetch_position(partition)
         try:
             # In two requests: one that names a partition twice is refused.
             log_end = await self._list_offset(channel, partition, epoch, LATEST)
@@ -347,11 +347,10 @@ class LeaderFetcher:
             return
         # If a fetch has moved us meanwhile, what we have may come from the leader and be above the end that
         # it had when we asked: it counts on us to keep that.
-        if (partition.leader_epoch, partition.next_fetch_position()) == (epoch, position):
-            try:
-                partition.restart_within(log_start, log_end)
-            except LogDirError as error:
-                self._replicas.directory_failed(error)
+        now_at = partition.leader_epoch, follower.next_fetch_position(partition)
+        if now_at == (epoch, position):
+            with self._replicas.directories_guarded():
+                follower.restart_within(partition, log_start, log_end)
             self._soon()
 
     async def _list_offset(

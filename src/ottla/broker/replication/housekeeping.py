@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from ottla.broker.replication.listener import ReplicaListener
 from ottla.broker.replication.log_cleaner import Cleaning
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.config.node_settings import Settings
-from ottla.log.errors import LogDirError
 from ottla.log.log import Log
 from ottla.runtime import Clock
 
@@ -33,7 +33,7 @@ CLEAN_CHECK_S = 0.01
 """With log.cleaner.backoff.ms=0: looking at all logs must leave time for everything else."""
 
 
-class Housekeeping:
+class Housekeeping(ReplicaListener):
     def __init__(self, settings: Settings, clock: Clock, replicas: ReplicaManager) -> None:
         self._settings = settings
         self._clock = clock
@@ -47,7 +47,7 @@ class Housekeeping:
     def start(self) -> None:
         settings = self._settings
         every = self._every
-        self._replicas.on_creation.append(self._log_created)
+        self._replicas.listeners.append(self)
         every(settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
         every(self._checkpoint_interval_s(), self._checkpoint)
         every(settings.log_retention_check_interval_ms / 1000, self._retention)
@@ -122,7 +122,7 @@ class Housekeeping:
             if log.failed is not None or log.gone or log.is_settled:
                 unsettled.pop(log, None)
 
-    def _log_created(self, log: Log) -> None:
+    def log_created(self, log: Log) -> None:
         """At once, not when flushes are looked for next: a log of which a power loss leaves no name, or only
         half of its topic's id, is lost with all that is in it. In a thread, since a topic may have many."""
         self._new.append(log)
@@ -136,20 +136,16 @@ class Housekeeping:
                 await self._flush_identity(log)
 
     async def _flush_identity(self, log: Log) -> None:
-        try:
+        with self._replicas.directories_guarded():
             plan = log.identity_plan()
             if plan is not None:
                 await self._in_thread(plan)
                 log.identity_flushed()
-        except LogDirError as error:
-            self._replicas.directory_failed(error)
 
     async def _flush(self, log: Log) -> None:
-        try:
+        # fsync is never tried again: what it did not write may be gone from the page cache too.
+        with self._replicas.directories_guarded():
             log.flushed(await self._in_thread(log.flush_plan()))
-        except LogDirError as error:
-            # fsync is never tried again: what it did not write may be gone from the page cache too.
-            self._replicas.directory_failed(error)
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         running = asyncio.get_running_loop().run_in_executor(None, work)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from ottla.replica.partition import Partition, Proposal
+from ottla.replica.isr import Proposal
+from ottla.replica.partition import Partition
 from ottla.sim.cluster.nodes import SimNode
 from ottla.sim.engine.disk import CHANGES
 from ottla.sim.faults.context import FaultContext

@@ -76,7 +76,7 @@ def coordinator_loads_up_to_its_high_watermark() -> list[Patch]:
 def coordinator_does_not_resign() -> list[Patch]:
     """A broker that was deposed goes on with the groups and transactions that it had, and answers from
     what it remembers."""
-    original = Coordination._role_changed
+    original = Coordination.role_changed
 
     def role_changed(self: Coordination, partition: Partition) -> None:
         if partition not in self._live:
@@ -91,7 +91,7 @@ def coordinator_does_not_resign() -> list[Patch]:
             self._deferred.complete_up_to(inf)
 
     return [
-        Patch(Coordination, "_role_changed", role_changed),
+        Patch(Coordination, "role_changed", role_changed),
         Patch(LiveShard, "_send_committed", send),
     ]
 

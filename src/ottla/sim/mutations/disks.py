@@ -32,4 +32,4 @@ def flush_messages_is_not_waited_for() -> list[Patch]:
     def flush_if_asked(self: Partition) -> None:
         """The flush by time is to do it."""
 
-    return [Patch(Partition, "_flush_if_asked", flush_if_asked)]
+    return [Patch(Partition, "flush_if_asked", flush_if_asked)]

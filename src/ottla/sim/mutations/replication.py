@@ -6,11 +6,16 @@ from typing import Any
 
 from ottla.broker.apis.fetch import SessionWatch
 from ottla.broker.apis.produce import ParkedProduce
-from ottla.broker.replication.replica_manager import News, ReplicaManager, Sleeper
+from ottla.broker.replication.purgatory import Purgatory, Sleeper
 from ottla.broker.server.deadlines import Deadlines
 from ottla.log.log import ReadResult
+from ottla.replica import follower, high_watermark
 from ottla.replica.followers import Follower
-from ottla.replica.partition import Decision, Partition, Role
+from ottla.replica.isr import IsrChanges
+from ottla.replica.leader import Leadership
+from ottla.replica.observer import News
+from ottla.replica.partition import LeaderAndIsr, Partition
+from ottla.replica.roles import Role
 from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
 from ottla.sim.run.profiles import AMBUSH, MANY_PARTITIONS, TUG
@@ -25,7 +30,7 @@ def truncates_to_its_high_watermark() -> list[Patch]:
     """A new follower cuts its log to its own high watermark, which may lag behind what is committed."""
     original = Partition.become_follower
 
-    def become_follower(self: Partition, decision: Decision) -> None:
+    def become_follower(self: Partition, decision: LeaderAndIsr) -> None:
         epoch = self.leader_epoch
         original(self, decision)
         if self.leader_epoch > epoch:
@@ -37,12 +42,12 @@ def truncates_to_its_high_watermark() -> list[Patch]:
 @mutation("S2 (KIP-101)")
 def compares_only_lengths() -> list[Patch]:
     """A follower whose log is no longer than the leader's is taken to agree with it, whatever the epochs."""
-    original = Partition._diverging
+    original = Partition.diverging
 
     def diverging(self: Partition, fetch: FetchPartition) -> tuple[int, int] | None:
         return None if fetch.fetch_offset <= self.log.log_end else original(self, fetch)
 
-    return [Patch(Partition, "_diverging", diverging)]
+    return [Patch(Partition, "diverging", diverging)]
 
 
 @mutation("S3 (KIP-279)", likely=TUG)
@@ -59,25 +64,26 @@ def answers_with_the_next_epochs_start() -> list[Patch]:
         end = later[0] if later else self.log.log_end
         return (fetch.last_fetched_epoch, end) if end < fetch.fetch_offset else None
 
-    return [Patch(Partition, "_diverging", diverging)]
+    return [Patch(Partition, "diverging", diverging)]
 
 
 @mutation("KAFKA-14704")
 def moves_its_high_watermark_before_it_truncates() -> list[Patch]:
     """A diverging answer's high watermark is taken over first: records count as committed that are about
     to be cut."""
-    original = Partition.follow
+    original = follower.follow
 
-    def follow(self: Partition, answer: FetchedPartition, leader_epoch: int) -> int:
+    def follow(partition: Partition, answer: FetchedPartition, leader_epoch: int) -> int:
         if (
             answer.diverging is not None
-            and self.role is Role.FOLLOWER
-            and leader_epoch == self.leader_epoch
+            and partition.role is Role.FOLLOWER
+            and leader_epoch == partition.leader_epoch
         ):
-            self.log.advance_high_watermark(min(answer.high_watermark, self.log.log_end))
-        return original(self, answer, leader_epoch)
+            log = partition.log
+            log.advance_high_watermark(min(answer.high_watermark, log.log_end))
+        return original(partition, answer, leader_epoch)
 
-    return [Patch(Partition, "follow", follow)]
+    return [Patch(follower, "follow", follow)]
 
 
 @mutation("KAFKA-7415")
@@ -86,7 +92,7 @@ def leader_does_not_note_its_epoch() -> list[Patch]:
     followers that they are of an older one."""
     original = Partition.become_leader
 
-    def become_leader(self: Partition, decision: Decision, now: float) -> None:
+    def become_leader(self: Partition, decision: LeaderAndIsr, now: float) -> None:
         entries = list(self.log.epochs.entries)
         original(self, decision, now)
         self.log.epochs.entries = entries
@@ -101,7 +107,7 @@ def epochs_are_not_compared() -> list[Patch]:
     def check_epoch(self: Partition, named_epoch: int) -> ErrorCode | None:
         return None
 
-    return [Patch(Partition, "_check_epoch", check_epoch)]
+    return [Patch(Partition, "check_epoch", check_epoch)]
 
 
 # In-sync replicas and the high watermark
@@ -110,66 +116,69 @@ def epochs_are_not_compared() -> list[Patch]:
 @mutation("KAFKA-7128")
 def joins_the_isr_below_the_epochs_start() -> list[Patch]:
     """A follower joins with all below the high watermark, which a new leader's own may still lag behind."""
-    original = Partition._maybe_expand_isr
+    original = IsrChanges.maybe_expand
 
-    def maybe_expand_isr(self: Partition, now: float, fetching: Follower | None = None) -> None:
-        start, self.epoch_start = self.epoch_start, 0
+    def maybe_expand(self: IsrChanges, now: float, fetching: Follower | None = None) -> None:
+        leadership = self._leadership
+        start, leadership.epoch_start = leadership.epoch_start, 0
         try:
             original(self, now, fetching)
         finally:
-            self.epoch_start = start
+            leadership.epoch_start = start
 
-    return [Patch(Partition, "_maybe_expand_isr", maybe_expand_isr)]
+    return [Patch(IsrChanges, "maybe_expand", maybe_expand)]
 
 
 @mutation("KAFKA-15221", likely=AMBUSH)
 def proposes_a_newer_life_than_it_saw() -> list[Patch]:
     """The progress that a broker showed before its restart is proposed with the epoch it has since: two
     reads where one must do."""
-    original = Partition._maybe_expand_isr
+    original = IsrChanges.maybe_expand
 
-    def maybe_expand_isr(self: Partition, now: float, fetching: Follower | None = None) -> None:
-        for follower in self.followers.values():
-            follower.broker_epoch = self.eligible_broker_epoch(follower.id) or follower.broker_epoch
+    def maybe_expand(self: IsrChanges, now: float, fetching: Follower | None = None) -> None:
+        partition = self._leadership.partition
+        for each in self._leadership.followers.values():
+            each.broker_epoch = partition.eligible_broker_epoch(each.id) or each.broker_epoch
         original(self, now, fetching)
 
-    return [Patch(Partition, "_maybe_expand_isr", maybe_expand_isr)]
+    return [Patch(IsrChanges, "maybe_expand", maybe_expand)]
 
 
-def _commit(self: Partition, waited_for: list[int]) -> None:
-    committed = self.config.commit_rule(self.log.log_end, waited_for)
-    if committed > self.log.high_watermark:
-        self.log.advance_high_watermark(committed)
-        self.observer.high_watermark_advanced(self)
+def _commit(partition: Partition, waited_for: list[int]) -> None:
+    committed = partition.config.commit_rule(partition.log.log_end, waited_for)
+    if committed > partition.log.high_watermark:
+        partition.log.advance_high_watermark(committed)
+        partition.observer.partition_changed(partition, News.HIGH_WATERMARK)
 
 
 @mutation("own")
 def commits_below_min_insync_replicas() -> list[Patch]:
     """The high watermark moves on though the ISR is smaller than the minimum."""
 
-    def advance(self: Partition, now: float) -> None:
-        members = self.maximal_isr
+    def advance(leadership: Leadership, now: float) -> None:
+        members = leadership.isr_changes.maximal_isr
         _commit(
-            self,
+            leadership.partition,
             [
-                follower.log_end
-                for follower in self.followers.values()
-                if follower.id in members or self._is_about_to_join(follower, now)
+                each.log_end
+                for each in leadership.followers.values()
+                if each.id in members or high_watermark.is_about_to_join(leadership, each, now)
             ],
         )
 
-    return [Patch(Partition, "_advance_high_watermark", advance)]
+    return [Patch(high_watermark, "advance", advance)]
 
 
 @mutation("own")
 def does_not_wait_for_pending_members() -> list[Patch]:
     """Replicas proposed for the ISR are not counted until the controller's answer is back."""
 
-    def advance(self: Partition, now: float) -> None:
-        if not self.is_under_min_isr:
-            _commit(self, [f.log_end for f in self.followers.values() if f.id in self.isr])
+    def advance(leadership: Leadership, now: float) -> None:
+        partition, followers = leadership.partition, leadership.followers.values()
+        if not partition.is_under_min_isr:
+            _commit(partition, [each.log_end for each in followers if each.id in partition.isr])
 
-    return [Patch(Partition, "_advance_high_watermark", advance)]
+    return [Patch(high_watermark, "advance", advance)]
 
 
 @mutation("own")
@@ -177,10 +186,12 @@ def shrinks_before_the_controller_agrees() -> list[Patch]:
     """A member proposed to leave the ISR is no longer waited for, though the controller may still elect
     it."""
 
-    def maximal_isr(self: Partition) -> tuple[int, ...]:
-        return self.isr if self.proposal is None else tuple(id for id, _ in self.proposal.isr)
+    def maximal_isr(self: IsrChanges) -> tuple[int, ...]:
+        if self.proposal is None:
+            return self._leadership.partition.isr
+        return tuple(id for id, _ in self.proposal.isr)
 
-    return [Patch(Partition, "maximal_isr", property(maximal_isr))]
+    return [Patch(IsrChanges, "maximal_isr", property(maximal_isr))]
 
 
 # Clients
@@ -203,25 +214,25 @@ def answers_acks_all_at_append() -> list[Patch]:
 def answers_a_produce_of_an_earlier_leadership() -> list[Patch]:
     """A parked produce outlives its leadership, and is answered when the high watermark passes its offset:
     somebody else's records may be there."""
-    original = ReplicaManager._complete_awaiting
+    original = Purgatory.complete_awaiting
 
-    def complete_awaiting(self: ReplicaManager, partition: Partition, news: int) -> None:
+    def complete_awaiting(self: Purgatory, partition: Partition, news: int) -> None:
         original(self, partition, news & ~News.DEPOSED)
 
-    return [Patch(ReplicaManager, "_complete_awaiting", complete_awaiting)]
+    return [Patch(Purgatory, "complete_awaiting", complete_awaiting)]
 
 
 @mutation("own")
 def shows_uncommitted_records() -> list[Patch]:
     """Consumers read up to the log's end."""
-    original = Partition._read
+    original = Partition.read
 
     def read(
         self: Partition, offset: int, max_bytes: int, at_least_one: bool, end: int, *more: Any
     ) -> ReadResult:
         return original(self, offset, max_bytes, at_least_one, self.log.log_end, *more)
 
-    return [Patch(Partition, "_read", read)]
+    return [Patch(Partition, "read", read)]
 
 
 @mutation("own (P26)")
@@ -251,14 +262,14 @@ def session_forgets_news_between_requests() -> list[Patch]:
 @mutation("own")
 def refuses_producers_after_a_change_of_leader() -> list[Patch]:
     """Only the first leader of a partition ever accepts what must be committed."""
-    original = Partition.append
+    original = Leadership.append
 
-    def append(self: Partition, records: memoryview, acks: int, *rest: Any, **more: Any) -> Any:
-        if acks == -1 and self.leader_epoch > 0:
+    def append(self: Leadership, records: memoryview, acks: int, *rest: Any, **more: Any) -> Any:
+        if acks == -1 and self.epoch > 0:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         return original(self, records, acks, *rest, **more)
 
-    return [Patch(Partition, "append", append)]
+    return [Patch(Leadership, "append", append)]
 
 
 @mutation("own")

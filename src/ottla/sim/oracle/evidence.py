@@ -8,7 +8,8 @@ from ottla.controller.draft import UNCLEAN_ELECTION
 from ottla.log.log import Log
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import DIRECTORY_LOST, NO_LEADER, RECOVERING
-from ottla.replica.partition import Partition, Role
+from ottla.replica.partition import Partition
+from ottla.replica.roles import Role
 from ottla.sim.cluster.nodes import SimCluster
 from ottla.sim.oracle.eligibility import EligibleLeaders
 from ottla.sim.oracle.event_recorder import EventRecorder

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from ottla.metadata.image import PartitionImage
 from ottla.metadata.records import RECOVERING
-from ottla.replica.partition import Partition, Proposal, Role
+from ottla.replica.isr import Proposal
+from ottla.replica.partition import Partition
+from ottla.replica.roles import Role
 from ottla.sim.oracle.evidence import Evidence, decision
 from ottla.sim.oracle.last_seen import ReplicaLastSeen
 from ottla.sim.oracle.ledger import LogCopy
@@ -86,7 +88,8 @@ class IsrChecker:
 
     def check_members_hold(self, partition: Partition, leader: ReplicaLastSeen) -> None:
         """D9: every member of the leader's ISR, and every proposed member, holds all below the high watermark."""
-        for member in partition.maximal_isr:
+        assert partition.leadership is not None
+        for member in partition.leadership.isr_changes.maximal_isr:
             if not self._has_restarted_since(member, partition):
                 high_watermark = partition.log.high_watermark
                 self._check_holds(member, partition.key, leader, high_watermark, "D9", partition)
@@ -98,7 +101,8 @@ class IsrChecker:
         registered = self._evidence.image.brokers.get(member)
         if member in partition.isr:
             decided = self._evidence.partition_image(partition.key)
-            follower = partition.followers.get(member)
+            leadership = partition.leadership
+            follower = None if leadership is None else leadership.followers.get(member)
             return (
                 decided is not None
                 and member not in decided.isr

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.log.log import Log
-from ottla.replica.partition import Partition, Role
+from ottla.replica.partition import Partition
+from ottla.replica.roles import Role
 from ottla.sim.cluster.nodes import SimNode
 from ottla.sim.oracle.ledger import LogCopy
 from ottla.wire.types import TopicPartition
@@ -59,8 +60,6 @@ class NodeLastSeen:
     def __init__(self, machine: SimNode) -> None:
         self.machine = machine
         self.replicas: dict[TopicPartition, ReplicaLastSeen] = {}
-        self.recorded_life: object = None
-        """The node that the event recorder is attached to; its broker once there is one."""
         self.has_served = False
         self.served_as = -1
         """The broker epoch with which it last served."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ottla.events.replication import Truncated
 from ottla.log.log import Log
-from ottla.replica.partition import Partition, Role, Truncation
+from ottla.replica.partition import Partition
+from ottla.replica.roles import Role
 from ottla.sim.oracle.coverage import mark
 from ottla.sim.oracle.evidence import Evidence
 from ottla.sim.oracle.history import TABLE
@@ -229,7 +231,7 @@ class LogChecker:
                 f"offsets below {ledger.end} are committed",
             )
 
-    def check_truncation(self, node: int, truncation: Truncation) -> None:
+    def check_truncation(self, node: int, truncation: Truncated) -> None:
         """D8: a replica truncates before it advances its high watermark, so never below it (KAFKA-14704)."""
         key = truncation.partition
         if key.topic == TABLE:

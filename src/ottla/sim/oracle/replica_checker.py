@@ -11,7 +11,8 @@ from collections.abc import Callable
 from uuid import UUID
 
 from ottla.metadata.records import RECOVERING
-from ottla.replica.partition import Partition, Role
+from ottla.replica.partition import Partition
+from ottla.replica.roles import Role
 from ottla.sim.oracle.evidence import Evidence
 from ottla.sim.oracle.history import TABLE
 from ottla.sim.oracle.isr_checker import IsrChecker

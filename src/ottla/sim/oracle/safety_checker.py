@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.replica.partition import Partition, Proposal
+from ottla.replica.isr import Proposal
+from ottla.replica.partition import Partition
 from ottla.sim.cluster.nodes import SimCluster, SimNode
 from ottla.sim.engine.process import SimProcess
 from ottla.sim.oracle.client_checker import ClientChecker
@@ -67,9 +68,6 @@ class SafetyChecker:
         if node is None or node.quorum is None:
             return
         broker = node.broker
-        if seen.recorded_life is not (broker or node):
-            seen.recorded_life = broker or node
-            self.evidence.recorder.listen(seen.machine.id, node)
         self.evidence.quorum.look(seen.machine.id, node)
         if broker is not None and (seen.has_served or broker.is_serving):
             seen.has_served = True  # also while it stops: followers go on until their logs close

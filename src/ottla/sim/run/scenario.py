@@ -31,11 +31,11 @@ from ottla.sim.oracle.coordinator_checker import CoordinatorChecker
 from ottla.sim.oracle.coverage import counted, mark
 from ottla.sim.oracle.coverage_coordination import mark_coordination
 from ottla.sim.oracle.coverage_quorum import mark_quorum
+from ottla.sim.oracle.coverage_replication import ReplicationCoverage
 from ottla.sim.oracle.coverage_storage import storage_coverage
 from ottla.sim.oracle.group_oracle import Transaction
 from ottla.sim.oracle.history import TABLE
 from ottla.sim.oracle.ledger import Violation
-from ottla.sim.oracle.observers import observed
 from ottla.sim.oracle.safety_checker import SafetyChecker
 from ottla.sim.oracle.swallowed import heard
 from ottla.sim.run.final_checks import check_end, unsettled
@@ -281,8 +281,9 @@ def run_seed(
         scenario.cluster.subscribe(storage_coverage)
         scenario.cluster.subscribe(mark_quorum)
         scenario.cluster.subscribe(mark_coordination)
+        scenario.cluster.subscribe(ReplicationCoverage())
         try:
-            with observed(), scenario.watched(), heard(scenario.failures.append, is_expected):
+            with scenario.watched(), heard(scenario.failures.append, is_expected):
                 scenario.run()
         except _Failed as failed:
             verdict, problem = failed.verdict, str(failed)

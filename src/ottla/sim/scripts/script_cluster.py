@@ -17,10 +17,13 @@ from typing import Any, TypeVar
 
 from ottla.broker.node import Broker
 from ottla.controller.draft import UNCLEAN_ELECTION, Draft
+from ottla.events import Event
+from ottla.events.replication import Truncated
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage
 from ottla.metadata.records import NO_LEADER, PartitionChangeRecord
 from ottla.records.record import Record, build
-from ottla.replica.partition import Partition, Role, Truncation
+from ottla.replica.partition import Partition
+from ottla.replica.roles import Role
 from ottla.sim.cluster.nodes import BROKER_PORT, CONTROLLER_PORT, DATA, SimCluster, SimNode
 from ottla.sim.engine.world import SimHost, World
 from ottla.sim.oracle.history import History
@@ -137,6 +140,7 @@ class ScriptCluster:
         )
         *self._brokers, self._controller = self._cluster.nodes.values()
         self._evidence = SafetyChecker(self._cluster, History()).evidence
+        self._cluster.subscribe(self._happened)
         for node in self._cluster.nodes.values():
             name = node.host.name
             node.host.runtime = self._office.between(name, node.host.runtime)
@@ -189,11 +193,6 @@ class ScriptCluster:
         for node in map(self._node, nodes):
             node.start()
             self._until(lambda node=node: _broker(node) is not None, "the broker is there")  # type: ignore[misc]
-            broker = _broker(node)
-            assert broker is not None
-            broker.replicas.on_truncation.append(
-                lambda truncation, id=node.id: self._truncated(id, truncation)  # type: ignore[misc]
-            )
         self._until(lambda: all(self._node(id).is_ready for id in nodes), "they are unfenced")
         return []
 
@@ -245,10 +244,12 @@ class ScriptCluster:
                 self.world.network.unblock(ways)
         return []
 
-    def _truncated(self, id: int, truncation: Truncation) -> None:
+    def _happened(self, node: SimNode, truncation: Event) -> None:
+        if not isinstance(truncation, Truncated):
+            return
         lost = truncation.high_watermark - truncation.first_offset
         self._events.append(
-            f"{id} truncates its log from {truncation.end_offset} to {truncation.first_offset}"
+            f"{node.id} truncates its log from {truncation.end_offset} to {truncation.first_offset}"
             + (f"; {lost} of the records were committed" if lost > 0 else "")
         )
 
@@ -569,7 +570,7 @@ class ScriptCluster:
         if partition is None:
             return f"{node.id} {'no replica' if node.is_up else 'down':<43} {log}"
         isr = f"ISR {ids(partition.isr)}" if partition.role is Role.LEADER else ""
-        text = f"{node.id} {partition.role.value:<8}  epoch {partition.leader_epoch:<2} "
+        text = f"{node.id} {partition.role.name.lower():<8}  epoch {partition.leader_epoch:<2} "
         text += (
             f"LEO {partition.log.log_end:<3} HW {partition.log.high_watermark:<3} {isr:<9} {log}"
         )

@@ -1,0 +1,216 @@
+"""On which log directory each replica of this broker lies, and which of them cannot be served.
+
+A replica that the metadata gives to this broker is in one of four states: served, offline (its log directory failed),
+lost (its flushed data is damaged or gone) or rebuilding (it is copied anew, and has not been in the ISR since).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.broker.replication.listener import ReplicaListener
+from ottla.log.config import LogConfig
+from ottla.log.errors import LogDirError
+from ottla.log.log import Log
+from ottla.log.manager import LogManager
+from ottla.metadata.image import PartitionImage, TopicImage
+from ottla.metadata.records import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
+from ottla.replica.partition import NO_LEADER
+from ottla.runtime import Clock
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+NOWHERE_YET = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING)
+
+
+class OfflineReplica(NamedTuple):
+    """Why a replica that the metadata gives us is not served, and where it lies."""
+
+    cause: str
+    directory: UUID | None
+
+
+class Placement:
+    def __init__(
+        self, node_id: int, clock: Clock, logs: LogManager, listeners: list[ReplicaListener]
+    ) -> None:
+        self._node_id = node_id
+        self._clock = clock
+        self._logs = logs
+        self._listeners = listeners
+        self.offline: dict[TopicPartition, OfflineReplica] = {}
+        """Replicas that cannot be served: their log directory failed, or they have no log."""
+        self.lost: dict[TopicPartition, str] = {}
+        """Replicas whose flushed data is damaged or gone, and why. They are not served until another broker
+        leads, from which they are then copied anew."""
+        self.rebuilding: dict[TopicPartition, None] = {}
+        """Replicas that are being copied anew, and have not been in the ISR since."""
+        self.is_started = False
+        """The first image was applied: a replica that comes now is a new one."""
+
+    # -- which replicas can be served --------------------------------------------------------------
+
+    def is_unavailable(self, key: TopicPartition) -> bool:
+        return key in self.offline or key in self.lost
+
+    def find_lost(self, topic: TopicImage, number: int) -> None:
+        """At the start: which replicas must not lead, whatever the metadata still thinks of them. In the
+        ELR are only those that stopped cleanly with all that is committed, so a log must be there."""
+        decision = topic.partitions[number]
+        key = TopicPartition(topic.name, number)
+        if self._node_id not in decision.replicas:
+            return
+        log = self._logs.logs.get(key)
+        found = log is not None and log.topic_id == topic.id
+        named = self._named_directory(decision)
+        if key in self._logs.corrupt:
+            self.lost[key] = str(self._logs.corrupt[key])
+        elif not found and self._node_id in decision.elr:
+            if not self._may_lie_offline(named):
+                self.lost[key] = "its log is not there"
+        elif found and named == DIRECTORY_LOST and len(decision.replicas) > 1:
+            # The last process was copying it anew and did not finish. (One that has nobody to copy it
+            # from was put back by an operator.)
+            self.rebuilding[key] = None
+
+    def started(self, served: Container[TopicPartition]) -> None:
+        """The first image was applied. Logs that it does not give us are never deleted: metadata that has
+        forgotten a partition may be what is wrong."""
+        self.is_started = True
+        strays = [key for key in self._logs.logs if key not in served]
+        for key in strays + [key for key in self._logs.corrupt if key not in self.lost]:
+            self.set_aside(key, "no replica of it is here by the metadata")
+        for key, why in self.lost.items():
+            logger.error(
+                "replica lost partition=%s-%d, it is offline until another broker leads it: %s",
+                *key,
+                why,
+            )
+
+    def must_wait(self, key: TopicPartition, decision: PartitionImage) -> bool:
+        """A replica that lost its data never leads, and is not made anew while nobody else does: what is
+        left of it may be all there is."""
+        if key in self.offline:
+            return True
+        why = self.lost.get(key)
+        if why is None:
+            return False
+        if decision.leader in (NO_LEADER, self._node_id):
+            return True
+        logger.error(
+            "replica is rebuilt partition=%s-%d from_broker=%d: %s", *key, decision.leader, why
+        )
+        del self.lost[key]
+        self.rebuilding[key] = None
+        return False
+
+    def decided(self, key: TopicPartition, decision: PartitionImage) -> None:
+        """A replica that is in the ISR holds everything committed again."""
+        if key in self.rebuilding and self._node_id in decision.isr:
+            logger.warning(
+                "replica is rebuilt and in sync again partition=%s-%d isr=%s",
+                *key,
+                list(decision.isr),
+            )
+            del self.rebuilding[key]
+
+    def forget(self, key: TopicPartition) -> None:
+        """No replica of it is here by the metadata."""
+        self.offline.pop(key, None)
+        self.rebuilding.pop(key, None)
+        if self.lost.pop(key, None) is not None and key in self._logs.corrupt:
+            self.set_aside(key, "it is damaged, and its replica was removed")
+
+    # -- logs --------------------------------------------------------------------------------------
+
+    def open_log(self, topic: TopicImage, number: int, config: LogConfig) -> Log | None:
+        """The log of a replica that is to be served; None, and it is offline, if there is none and can be none."""
+        key = TopicPartition(topic.name, number)
+        try:
+            log = self._logs.logs.get(key)
+            if log is not None and log.topic_id != topic.id:
+                # A topic of the same name, deleted while we were down and made anew.
+                self.set_aside(key, "it is of a former topic of that name")
+                log = None
+            if log is None:
+                return self._create_log(topic, number, config)
+            log.configure(config)
+            return log
+        except (LogDirError, KafkaError) as error:
+            logger.error("replica has no log partition=%s-%d: %s", *key, error)
+            named = self._named_directory(topic.partitions[number])
+            # Where the metadata says that it lies, unless it says that of no disk.
+            directory = DIRECTORY_LOST if named in NOWHERE_YET else named
+            self.offline[key] = OfflineReplica(str(error), directory)
+            return None
+
+    def _create_log(self, topic: TopicImage, number: int, config: LogConfig) -> Log:
+        """Where the metadata says that it lies, if it does; else the log manager chooses."""
+        named = self._named_directory(topic.partitions[number])
+        if self._may_lie_offline(named):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "it may lie on a disk that is offline")
+        ids = self._logs.directory_ids
+        directory = next((path for path, id in ids.items() if id == named), None)
+        log = self._logs.create(
+            topic.name, topic.id, number, config, self._clock.wall_ms(), directory=directory
+        )
+        for listener in self._listeners:
+            listener.log_created(log)
+        if directory is None and named not in NOWHERE_YET:
+            self.rebuilding[log.key] = None  # it was on a disk that is no longer ours
+        return log
+
+    def delete_log(self, key: TopicPartition) -> None:
+        try:
+            self._logs.delete(key, self._clock.wall_ms())
+        except LogDirError as error:
+            logger.error("log was not deleted partition=%s-%d: %s", *key, error)
+
+    def set_aside(self, key: TopicPartition, why: str) -> None:
+        try:
+            path = self._logs.set_aside(key)
+        except LogDirError as error:
+            logger.error("stray log was not set aside partition=%s-%d: %s", *key, error)
+        else:
+            logger.warning(
+                "stray log set aside partition=%s-%d path=%s, for you to remove: %s",
+                *key,
+                path,
+                why,
+            )
+
+    # -- directories -------------------------------------------------------------------------------
+
+    def directory_to_tell(self, topic: TopicImage, number: int, log: Log | None) -> UUID | None:
+        """The directory that the controller should know of, where it knows another one. While a replica
+        is copied anew it lies nowhere, for else it could be elected as one that holds everything. `log` is that
+        of the replica if it is served."""
+        key = TopicPartition(topic.name, number)
+        decision = topic.partitions[number]
+        if self._node_id not in decision.replicas:
+            return None
+        place: UUID | None = None
+        if key in self.lost or key in self.rebuilding:
+            place = DIRECTORY_LOST
+        elif key in self.offline:
+            place = self.offline[key].directory
+        elif log is not None:
+            place = self._logs.directory_ids[log.directory]
+        return None if place == self._named_directory(decision) else place
+
+    def _named_directory(self, decision: PartitionImage) -> UUID:
+        return decision.directories[decision.replicas.index(self._node_id)]
+
+    def _may_lie_offline(self, named: UUID) -> bool:
+        """Whether a replica whose log is not among those that were found may be on a disk that failed."""
+        offline = self._logs.offline_directories
+        if not offline or (self.is_started and named in NOWHERE_YET):
+            return False
+        return not any(
+            id == named for path, id in self._logs.directory_ids.items() if path not in offline
+        )

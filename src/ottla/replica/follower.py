@@ -1,0 +1,155 @@
+"""What a replica does while it follows: fetch from where its log ends, apply what came, truncate what diverges.
+
+A follower has no state of its own beside its log. Which partitions are fetched, and when, is in `fetcher`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ottla.events.replication import (
+    DamagedBatchRefused,
+    LogRestarted,
+    Truncated,
+    TruncationCause,
+)
+from ottla.records.batch import CorruptBatch
+from ottla.replica.observer import News
+from ottla.replica.partition import Partition
+from ottla.replica.roles import Role
+from ottla.wire.fetch_messages import FetchedPartition
+
+logger = logging.getLogger(__name__)
+
+NO_EPOCH = -1
+
+
+def next_fetch_position(partition: Partition) -> tuple[int, int]:
+    """(offset, last fetched epoch) that the next fetch names (P25)."""
+    latest = partition.log.epochs.latest
+    return partition.log.log_end, -1 if latest is None else latest
+
+
+def follow(partition: Partition, answer: FetchedPartition, leader_epoch: int) -> int:
+    """Apply the leader's answer to a fetch made in `leader_epoch`; returns how many bytes were appended.
+
+    An answer to a fetch of another epoch changes nothing (D8). Where the logs diverge, the log is truncated and the
+    high watermark of the answer is left alone: it may count records that are about to go (KAFKA-14704). Else the
+    leader's high watermark is taken over, as far as our log reaches."""
+    if partition.role is not Role.FOLLOWER or leader_epoch != partition.leader_epoch:
+        return 0
+    log = partition.log
+    if answer.diverging is not None:
+        _truncate(partition, answer.diverging, answer.log_start_offset)
+        return 0
+    appended = 0
+    records = answer.records
+    if records is not None:
+        assert isinstance(records, memoryview)
+        if len(records):
+            before = log.log_end
+            try:
+                log.append_as_follower(records, leader_epoch)
+            except CorruptBatch as damage:
+                if partition.events:
+                    partition.events.emit(
+                        DamagedBatchRefused(
+                            partition.key, partition.leader, leader_epoch, before, damage.message
+                        )
+                    )
+                raise
+            partition.flush_if_asked()
+            appended = len(records)
+            if log.log_end > before:
+                partition.observer.partition_changed(partition, News.LOG_END)
+    if answer.log_start_offset > log.log_start:
+        log.advance_log_start(min(answer.log_start_offset, log.log_end))
+    high_watermark = min(answer.high_watermark, log.log_end)
+    if high_watermark > log.high_watermark:
+        log.advance_high_watermark(high_watermark)
+        partition.observer.partition_changed(partition, News.HIGH_WATERMARK)
+    return appended
+
+
+def _truncate(partition: Partition, diverging: tuple[int, int], leader_log_start: int) -> None:
+    """Also below our log's start: none of what is left here is the leader's then, and it may have more than we
+    kept. So we begin anew where its log begins: who is in the ISR has all that the leader has."""
+    log = partition.log
+    target = partition.config.truncation_rule(log.epochs, log.log_end, diverging)
+    if target < log.log_start:
+        _cut(partition, min(target, leader_log_start), target, diverging, keeps_some=False)
+    elif target < log.log_end:
+        _cut(partition, target, target, diverging, keeps_some=True)
+    else:
+        # No record goes, but an epoch that began at our end and got no record must be forgotten.
+        log.truncate_to(target)
+
+
+def restart_within(partition: Partition, leader_log_start: int, leader_log_end: int) -> None:
+    """Our end lies outside of the leader's log. Above it, we cut what the leader does not have: an emptied log
+    knows no epoch, so no answer to a fetch tells it where it diverges. Where nothing is left to build on, below
+    the leader's start too, we begin again where its log begins."""
+    if partition.role is not Role.FOLLOWER:
+        return
+    log = partition.log
+    end = log.log_end
+    if end > leader_log_end:
+        keeps_some = log.log_start < leader_log_end
+        target = leader_log_end if keeps_some else leader_log_start
+        _cut(partition, target, target, (NO_EPOCH, leader_log_end), keeps_some=keeps_some)
+    elif end < leader_log_start:
+        log.truncate_fully(leader_log_start)
+        if partition.events:
+            partition.events.emit(
+                LogRestarted(partition.key, partition.leader_epoch, end, leader_log_start)
+            )
+
+
+def _cut(
+    partition: Partition,
+    restart_at: int,
+    target: int,
+    diverging: tuple[int, int],
+    *,
+    keeps_some: bool,
+) -> None:
+    """Drop the records from `target` on, or all of them, and put on record what was dropped (D7): such records are
+    lost unless the leader has them elsewhere in its log."""
+    assert partition.role is Role.FOLLOWER, f"only followers truncate (D7): {partition}"
+    log = partition.log
+    end, high_watermark = log.log_end, log.high_watermark
+    assert target < end, f"truncation to {target}: {partition}"
+    segments = len(log.segment_bases)
+    if keeps_some:
+        log.truncate_to(target)
+    else:
+        log.truncate_fully(restart_at)
+    assert log.high_watermark <= max(high_watermark, log.log_start), f"D8: {partition}"
+    committed = max(high_watermark - target, 0)
+    logger.warning(
+        "truncated log partition=%s-%d first_offset=%d last_offset=%d committed=%d leader=%d"
+        " leader_epoch=%d diverging_epoch=%d diverging_end=%d",
+        *partition.key,
+        target,
+        end - 1,
+        committed,
+        partition.leader,
+        partition.leader_epoch,
+        *diverging,
+    )
+    if partition.events:
+        is_beyond = diverging[0] == NO_EPOCH
+        partition.events.emit(
+            Truncated(
+                partition.key,
+                TruncationCause.BEYOND_LEADERS_END if is_beyond else TruncationCause.DIVERGING,
+                target,
+                end,
+                high_watermark,
+                log.log_end,
+                segments - len(log.segment_bases),
+                partition.leader,
+                partition.leader_epoch,
+                diverging,
+            )
+        )
