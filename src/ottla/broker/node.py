@@ -33,7 +33,8 @@ from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.leader_liveness import LeaderLiveness
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
 from ottla.broker.cluster.metadata_cache import ClusterView
-from ottla.broker.cluster.raft_driver import Quorum
+from ottla.broker.cluster.quorum_apis import QuorumHandlers
+from ottla.broker.cluster.raft_driver import RaftDriver
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.replication.alter_partition import IsrProposals
 from ottla.broker.replication.directory_assignments import DirectoryAssignments
@@ -74,7 +75,7 @@ class Node:
         self.runtime = runtime
         self.servers: dict[str, Server] = {}
         self.endpoints: dict[str, Listener] = {}
-        self.quorum: Quorum | None = None
+        self.quorum: RaftDriver | None = None
         self.controller: ControllerService | None = None
         self.broker: Broker | None = None
         self.logs: LogManager | None = None
@@ -97,9 +98,9 @@ class Node:
         settings = self.settings
         await self._take_ports()
         cluster_id = self._take_directories()
-        self.quorum = quorum = Quorum(settings, self.runtime, cluster_id)
+        self.quorum = quorum = RaftDriver(settings, self.runtime, cluster_id)
         quorum.on_failure.append(self._quorum_failed)
-        handlers: dict[ApiKey, Handler] = dict(quorum.handlers())
+        handlers: dict[ApiKey, Handler] = dict(QuorumHandlers(quorum).handlers())
         if settings.is_controller:
             self.controller = ControllerService(settings, self.runtime, quorum)
             handlers.update(self.controller.handlers())
@@ -277,7 +278,7 @@ class Broker:
         self,
         settings: Settings,
         runtime: Runtime,
-        quorum: Quorum,
+        quorum: RaftDriver,
         logs: LogManager,
         cluster_id: str,
         endpoints: Mapping[str, Listener],

@@ -80,7 +80,7 @@ class MetadataLogOfAll:
 
 
 class View:
-    """One node's share of the quorum, as `Quorum` offers it."""
+    """One node's share of the quorum, as `RaftDriver` offers it."""
 
     cluster_id = "a-cluster-of-tests-000"
 

@@ -435,7 +435,7 @@ class World:
         return host
 
     def append(self, host: Host, *values: bytes) -> int:
-        offset, _ = host.running.append(values, self.now)
+        offset, _ = host.running.append(values)
         host.after_input()
         return offset
 
