@@ -28,7 +28,7 @@ from ottla.broker.apis.security import SecurityHandlers
 from ottla.broker.apis.telemetry import TelemetryHandlers
 from ottla.broker.apis.transactions import Transactions
 from ottla.broker.apis.txn_offsets import TxnOffsetCommitHandler
-from ottla.broker.cluster.controller_channel import ToController
+from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.leader_liveness import LeaderLiveness
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
@@ -292,7 +292,7 @@ class Broker:
         self.cluster = ClusterView(linger_s=settings.broker_session_timeout_ms / 1000)
         self.logs = logs
         self.replicas = ReplicaManager(settings, runtime.clock, self.logs)
-        self.to_controller = ToController(settings, runtime, quorum)
+        self.to_controller = ControllerChannel(settings, runtime, quorum)
         self.lifecycle = BrokerLifecycle(
             settings, runtime, quorum, self.logs, self.to_controller, endpoints
         )

@@ -44,9 +44,9 @@ from ottla.metadata.records import (
     Endpoint,
     EndTransactionRecord,
     FeatureRange,
+    MetadataRecord,
     NoOpRecord,
     ProducerIdsRecord,
-    Record,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -110,7 +110,7 @@ class Controller:
         self._image = None
         self._sessions = Sessions()
 
-    def bootstrap(self, levels: Sequence[Record]) -> ControllerResult:
+    def bootstrap(self, levels: Sequence[MetadataRecord]) -> ControllerResult:
         """The first records of a new cluster: its feature levels, and the cluster-wide minimum ISR that
         every node must agree on."""
         minimum = ConfigRecord(

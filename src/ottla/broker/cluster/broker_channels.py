@@ -15,7 +15,7 @@ from ottla.wire.channel import Channel
 CONNECT_TIMEOUT_S = 5.0
 
 
-class Peers:
+class BrokerChannels:
     def __init__(
         self, network: Network, cluster: ClusterView, listener: str, client_id: str
     ) -> None:

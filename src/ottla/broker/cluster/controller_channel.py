@@ -45,7 +45,7 @@ class LeaderInfo(Protocol):
     def leader_endpoint(self) -> tuple[str, int] | None: ...
 
 
-class ToController:
+class ControllerChannel:
     def __init__(self, settings: Settings, runtime: Runtime, quorum: LeaderInfo) -> None:
         self._clock = runtime.clock
         self._network = runtime.network

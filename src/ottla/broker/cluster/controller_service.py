@@ -20,8 +20,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
-from ottla.broker.cluster.controller_channel import LeaderInfo, ToController
+from ottla.broker.cluster.controller_channel import ControllerChannel, LeaderInfo
 from ottla.broker.cluster.controller_commands import CONTROLLER_APIS, Fields
+from ottla.broker.cluster.probe import Probe, is_refused
 from ottla.broker.server.connections import Handler, Request, ServerConnection
 from ottla.broker.server.quotas import ClientQuotas, Mutations
 from ottla.config import (
@@ -38,9 +39,9 @@ from ottla.controller.elections import leader_changes
 from ottla.events.controller import ControllerActivated, ControllerDeactivated
 from ottla.metadata.features import supported_ranges
 from ottla.metadata.image import Delta, MetadataImage
-from ottla.metadata.records import Record
+from ottla.metadata.records import MetadataRecord
 from ottla.raft.format import load_bootstrap_records
-from ottla.runtime import Connection, Runtime
+from ottla.runtime import Runtime
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
@@ -72,7 +73,7 @@ class MetadataLog(LeaderInfo, Protocol):
     @property
     def next_offset(self) -> int: ...
 
-    def append(self, records: Sequence[Record]) -> tuple[int, asyncio.Future[int]]: ...
+    def append(self, records: Sequence[MetadataRecord]) -> tuple[int, asyncio.Future[int]]: ...
 
     def describe(self) -> Mapping[str, Any]: ...
 
@@ -96,13 +97,13 @@ class ControllerService:
         """The connection of each broker's last heartbeat."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._incarnation = UUID(int=runtime.random.getrandbits(128), version=4)
-        self._to_controller: ToController | None = None
+        self._to_controller: ControllerChannel | None = None
         # At once, since a lone voter may lead before anybody calls `start`.
         quorum.on_leadership.append(self._leadership)
         quorum.on_image.append(self._image_committed)
 
     async def start(self) -> None:
-        self._to_controller = ToController(self._settings, self._runtime, self._quorum)
+        self._to_controller = ControllerChannel(self._settings, self._runtime, self._quorum)
         self._spawn(self._register(self._to_controller))
 
     async def stop(self) -> None:
@@ -339,7 +340,7 @@ class ControllerService:
             if not broker.endpoints:
                 return
             at = broker.endpoints[0]
-            if await self._is_refused(at.host, at.port, max(PROBE_PAUSE_S, end - self._now())):
+            if await self._is_gone(at.host, at.port, max(PROBE_PAUSE_S, end - self._now())):
                 if self._is_silent(broker_id, epoch):
                     logger.info("broker %d is gone: nobody listens at its address", broker_id)
                     self._decide_alone(
@@ -355,21 +356,16 @@ class ControllerService:
             return False
         return self._controller.image.brokers[broker_id].epoch == epoch
 
-    async def _is_refused(self, host: str, port: int, timeout_s: float) -> bool:
+    async def _is_gone(self, host: str, port: int, timeout_s: float) -> bool:
         try:
             async with asyncio.timeout(timeout_s):
-                connection = await self._runtime.network.connect(host, port, _Deaf)
-        except ConnectionRefusedError:
-            return True
-        except OSError as error:
-            logger.debug("no answer from %s:%d: %s", host, port, error)
+                return await is_refused(self._runtime.network.connect(host, port, Probe))
+        except TimeoutError:
             return False
-        connection.abort()
-        return False
 
     # Registration of this controller itself
 
-    async def _register(self, to_controller: ToController) -> None:
+    async def _register(self, to_controller: ControllerChannel) -> None:
         names = self._settings.controller_listener_names
         fields = {
             "controller_id": self._settings.node_id,
@@ -409,19 +405,6 @@ class ControllerService:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a task of the controller failed", exc_info=error)
-
-
-class _Deaf:
-    """Receives nothing: only whether a connection can be made matters."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def frame_received(self, frame: memoryview) -> None:
-        self._connection.abort()
-
-    def connection_lost(self, reason: str) -> None:
-        return None
 
 
 def _failure_of(append: asyncio.Future[int]) -> KafkaError | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ottla.events import Events
 from ottla.events.quorum import DecisionsLost
 from ottla.metadata.image import Delta, MetadataImage
-from ottla.metadata.records import Record, decode
+from ottla.metadata.records import MetadataRecord, decode
 from ottla.raft.journal import Journal
 from ottla.raft.snapshots import BOOTSTRAP
 from ottla.records.record import records as records_of
@@ -45,7 +45,7 @@ class ImagePublisher:
         """Apply committed batches and publish the image, up to a limit. How many bytes they were."""
         committed = self._journal.high_watermark
         assert self.end_offset < committed
-        records: list[Record] = []
+        records: list[MetadataRecord] = []
         size = 0
         for data, batch in self._journal.batches_from(self.end_offset, committed):
             if not batch.is_control:

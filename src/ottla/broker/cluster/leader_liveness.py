@@ -12,8 +12,9 @@ import asyncio
 from collections.abc import Iterable
 
 from ottla.broker.cluster.metadata_cache import ClusterView
+from ottla.broker.cluster.probe import Probe, is_refused
 from ottla.metadata.image import MetadataImage
-from ottla.runtime import Connection, Network
+from ottla.runtime import Network
 
 PROBE_TIMEOUT_S = 0.02
 """A machine that does not answer at all is not waited for: only the session timeout tells that it is gone."""
@@ -65,23 +66,5 @@ class LeaderLiveness:
         address = self._cluster.address(id, self._listener)
         if address is None:
             return False
-        try:
-            connection = await asyncio.wait_for(
-                self._network.connect(address.host, address.port, _Probe), PROBE_TIMEOUT_S
-            )
-        except ConnectionRefusedError:
-            return True
-        except (OSError, TimeoutError):
-            return False
-        connection.abort()
-        return False
-
-
-class _Probe:
-    """A connection that says nothing."""
-
-    def __init__(self, connection: Connection) -> None: ...
-
-    def frame_received(self, frame: memoryview) -> None: ...
-
-    def connection_lost(self, reason: str) -> None: ...
+        connecting = self._network.connect(address.host, address.port, Probe)
+        return await is_refused(asyncio.wait_for(connecting, PROBE_TIMEOUT_S))

@@ -21,7 +21,7 @@ from math import inf
 from typing import Any, Protocol
 from uuid import UUID
 
-from ottla.broker.cluster.controller_channel import LeaderInfo, ToController
+from ottla.broker.cluster.controller_channel import ControllerChannel, LeaderInfo
 from ottla.broker.server.deadlines import is_set_within
 from ottla.config import Listener, Settings
 from ottla.metadata.features import supported_ranges
@@ -92,7 +92,7 @@ class BrokerLifecycle:
         runtime: Runtime,
         quorum: MetadataSource,
         logs: Directories,
-        to_controller: ToController,
+        to_controller: ControllerChannel,
         endpoints: Mapping[str, Listener],
     ) -> None:
         """`endpoints` are the addresses to announce, by the names of their listeners; those of a
@@ -113,7 +113,7 @@ class BrokerLifecycle:
         self._endpoints = [at for name, at in endpoints.items() if name not in controllers]
         self._incarnation = UUID(int=runtime.random.getrandbits(128), version=4)
         self._to_controller = to_controller
-        self._heartbeats = ToController(settings, runtime, quorum)
+        self._heartbeats = ControllerChannel(settings, runtime, quorum)
         self._logs_ready = False
         self._wake = asyncio.Event()
         self._may_stop = asyncio.Event()

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from ottla.broker.cluster.raft_wire import API_OF, Refused, read_answer, request_body
+from ottla.broker.cluster.raft_wire import API_OF, RefusedAnswer, read_answer, request_body
 from ottla.raft.messages import QuorumAnswer
 from ottla.raft.outputs import Send
 from ottla.raft.voters import QuorumEndpoint
@@ -22,7 +22,7 @@ from ottla.wire.errors import InvalidFrame, KafkaError
 logger = logging.getLogger(__name__)
 
 
-class Peers:
+class RaftChannels:
     def __init__(
         self,
         network: Network,
@@ -41,7 +41,7 @@ class Peers:
         self.on_answer = on_answer
         self.on_failure = on_failure
         self.on_disconnect = on_disconnect
-        self._peers: dict[int, _Peer] = {}
+        self._peers: dict[int, _VoterChannel] = {}
 
     def send(self, send: Send, where: QuorumEndpoint | None) -> None:
         if where is None:
@@ -52,7 +52,7 @@ class Peers:
         if peer is None or peer.where[1:] != where[1:]:
             if peer is not None:
                 peer.close()
-            peer = self._peers[send.peer] = _Peer(self, send.peer, where)
+            peer = self._peers[send.peer] = _VoterChannel(self, send.peer, where)
         peer.send(send)
 
     def close(self) -> None:
@@ -61,8 +61,8 @@ class Peers:
         self._peers.clear()
 
 
-class _Peer:
-    def __init__(self, peers: Peers, node: int, where: QuorumEndpoint) -> None:
+class _VoterChannel:
+    def __init__(self, peers: RaftChannels, node: int, where: QuorumEndpoint) -> None:
         self.where = where
         self._peers = peers
         self._node = node
@@ -118,7 +118,7 @@ class _Peer:
             def answered(frame: memoryview, offset: int) -> None:
                 self._done(send)
                 answer = read_answer(send.request, version, frame, offset)
-                if isinstance(answer, Refused):
+                if isinstance(answer, RefusedAnswer):
                     logger.warning(
                         "node %d refused %s with error %d", self._node, key.name, answer.error
                     )

@@ -26,7 +26,7 @@ from ottla.broker.cluster import quorum_settings
 from ottla.broker.cluster.describe_quorum import describe_quorum
 from ottla.broker.cluster.image_publisher import DeferredAppends, ImagePublisher, notify
 from ottla.broker.cluster.parked_metadata_fetches import ParkedMetadataFetches
-from ottla.broker.cluster.raft_channels import Peers
+from ottla.broker.cluster.raft_channels import RaftChannels
 from ottla.broker.cluster.snapshotter import Snapshotter
 from ottla.config import Settings
 from ottla.events.quorum import (
@@ -40,7 +40,7 @@ from ottla.events.quorum import (
     VoterCameOfAge,
 )
 from ottla.metadata.image import MetadataImage
-from ottla.metadata.records import Record, encode
+from ottla.metadata.records import MetadataRecord, encode
 from ottla.raft.election_state import QuorumStateFile
 from ottla.raft.format import METADATA_DIRECTORY, load_properties
 from ottla.raft.journal import Journal, metadata_log_config
@@ -95,7 +95,7 @@ class RaftDriver:
             bootstrap=quorum_settings.bootstrap_endpoints(settings),
             events=runtime.events,
         )
-        self._peers = Peers(
+        self._channels = RaftChannels(
             runtime.network,
             f"raft-client-{settings.node_id}",
             cluster_id,
@@ -214,7 +214,7 @@ class RaftDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._peers.close()
+        self._channels.close()
         self.parked.drop_all()
         self._end_leadership()
         self._appends.fail_all(reason)
@@ -285,7 +285,7 @@ class RaftDriver:
     def _pump(self) -> None:
         raft = self._raft
         for send in _drained(raft.outbox):
-            self._peers.send(send, raft.address(send.peer))
+            self._channels.send(send, raft.address(send.peer))
         self._handle_events()
         self._flush_soon()
         self.parked.serve(self.now())
@@ -382,7 +382,7 @@ class RaftDriver:
 
     # The active controller's side
 
-    def append(self, records: Sequence[Record]) -> tuple[int, asyncio.Future[int]]:
+    def append(self, records: Sequence[MetadataRecord]) -> tuple[int, asyncio.Future[int]]:
         """Write one atomic batch. Its first offset, and a future that resolves to it when the batch is
         committed and in the image. KafkaError 41 at once, or later, if this node does not lead."""
         if not self._is_running:

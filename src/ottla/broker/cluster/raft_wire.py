@@ -377,7 +377,7 @@ def _fetch_body(request: Fetch, version: int, cluster_id: str) -> bytes:
 # Answers that arrive
 
 
-class Refused(NamedTuple):
+class RefusedAnswer(NamedTuple):
     """The whole request was refused: there is no answer for raft in it."""
 
     error: int
@@ -385,13 +385,13 @@ class Refused(NamedTuple):
 
 def read_answer(
     request: QuorumRequest, version: int, frame: memoryview, offset: int
-) -> QuorumAnswer | Refused:
+) -> QuorumAnswer | RefusedAnswer:
     """Records and snapshot data in it are views into `frame`."""
     if isinstance(request, Fetch):
         return _read_fetch_answer(version, frame, offset)
     message = messages.read_response(API_OF[type(request)], version, frame, offset)
     if message.error_code != ErrorCode.NONE:
-        return Refused(int(message.error_code))
+        return RefusedAnswer(int(message.error_code))
     try:
         if isinstance(request, FetchSnapshot):
             return _read_snapshot_answer(message)
@@ -429,10 +429,10 @@ def _read_snapshot_answer(message: Any) -> FetchSnapshotAnswer:
     )
 
 
-def _read_fetch_answer(version: int, frame: memoryview, offset: int) -> FetchAnswer | Refused:
+def _read_fetch_answer(version: int, frame: memoryview, offset: int) -> FetchAnswer | RefusedAnswer:
     response = fetch_codec.read_response(version, frame, offset)
     if response.error:
-        return Refused(response.error)
+        return RefusedAnswer(response.error)
     if len(response.partitions) != 1 or response.partitions[0].topic_id != TOPIC_ID:
         raise InvalidFrame("a fetch response about something else")
     partition = response.partitions[0]
