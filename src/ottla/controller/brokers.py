@@ -1,8 +1,8 @@
 """Brokers: registration, heartbeats, fencing, controlled shutdown.
 
-What the cluster must remember (who is registered, fenced, shutting down) is in the metadata; what only the
-active controller knows (who was heard when) is in `Sessions`, which begins anew with each active
-controller. Fencing a live broker is always safe: it comes back with its next heartbeat.
+What the cluster must remember (who is registered, fenced, shutting down) is in the metadata. What only the active
+controller knows (when each broker's last heartbeat came) is in `Sessions`, which begins anew with each active
+controller. Fencing a live broker is always safe: it is unfenced after its next heartbeat.
 """
 
 from __future__ import annotations
