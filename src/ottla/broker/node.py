@@ -28,12 +28,13 @@ from ottla.broker.apis.security import SecurityHandlers
 from ottla.broker.apis.telemetry import TelemetryHandlers
 from ottla.broker.apis.transactions import TransactionService
 from ottla.broker.apis.txn_offsets import TxnOffsetCommitHandler
-from ottla.broker.cluster.controller_channel import ToController
+from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.leader_liveness import LeaderLiveness
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
 from ottla.broker.cluster.metadata_cache import ClusterView
-from ottla.broker.cluster.raft_driver import Quorum
+from ottla.broker.cluster.quorum_apis import QuorumHandlers
+from ottla.broker.cluster.raft_driver import RaftDriver
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.replication.alter_partition import IsrProposals
 from ottla.broker.replication.directory_assignments import DirectoryAssignments
@@ -76,7 +77,7 @@ class Node:
         self.runtime = runtime
         self.servers: dict[str, Server] = {}
         self.endpoints: dict[str, ListenerAddress] = {}
-        self.quorum: Quorum | None = None
+        self.quorum: RaftDriver | None = None
         self.controller: ControllerService | None = None
         self.broker: Broker | None = None
         self.logs: LogManager | None = None
@@ -99,13 +100,16 @@ class Node:
         settings = self.settings
         await self._take_ports()
         cluster_id = self._take_directories()
-        self.quorum = quorum = Quorum(settings, self.runtime, cluster_id)
+        self.quorum = quorum = RaftDriver(settings, self.runtime, cluster_id)
         quorum.on_failure.append(self._quorum_failed)
-        handlers: dict[ApiKey, Handler] = dict(quorum.handlers())
+        handlers = QuorumHandlers(quorum).handlers()
         if settings.is_controller:
             self.controller = ControllerService(settings, self.runtime, quorum)
-            handlers.update(self.controller.handlers())
-            handlers.update(ConfigHandlers(settings, lambda: quorum.image).handlers())
+            handlers = registered(
+                handlers,
+                self.controller.handlers(),
+                ConfigHandlers(settings, lambda: quorum.image).handlers(),
+            )
         self._serve(settings.controller_listeners, handlers, is_controller=True)
         await self.quorum.start()
         if self.controller is not None:
@@ -146,8 +150,8 @@ class Node:
                 _, port = await server.listen(self.runtime.network, listener.host, listener.port)
             except OSError as error:
                 raise ConfigError(f"listeners: {listener}: {error.strerror or error}") from error
-            told = advertised[listener.name]
-            self.endpoints[listener.name] = told._replace(port=told.port or port)
+            announced = advertised[listener.name]
+            self.endpoints[listener.name] = announced._replace(port=announced.port or port)
 
     def _take_directories(self) -> str:
         """Lock the directories and read whose they are; only when nothing is wrong with any of them is the
@@ -262,8 +266,8 @@ class Node:
             self._lock.close()
 
     def _quorum_failed(self, error: Exception) -> None:
-        """What this node knows of the cluster is history from now on. It serves nobody any more and lets
-        the controller notice; the process stays, so that its other disks can be closed in good order."""
+        """This node's metadata is out of date from now on. It stops serving and sends no more heartbeats, so that the
+        controller fences it. The process stays, so that its other disks can be closed cleanly."""
         if self.broker is not None:
             self._stop_serving_clients()
             self.broker.leave_cluster(error)
@@ -280,7 +284,7 @@ class Broker:
         self,
         settings: Settings,
         runtime: Runtime,
-        quorum: Quorum,
+        quorum: RaftDriver,
         logs: LogManager,
         cluster_id: str,
         endpoints: Mapping[str, ListenerAddress],
@@ -294,7 +298,7 @@ class Broker:
         self.cluster = ClusterView(linger_s=settings.broker_session_timeout_ms / 1000)
         self.logs = logs
         self.replicas = ReplicaManager(settings, runtime.clock, self.logs, runtime.events)
-        self.to_controller = ToController(settings, runtime, quorum)
+        self.to_controller = ControllerChannel(settings, runtime, quorum)
         self.lifecycle = BrokerLifecycle(
             settings, runtime, quorum, self.logs, self.to_controller, endpoints
         )
@@ -409,49 +413,51 @@ class Broker:
             server.connections_per_ip_max = value("max.connections.per.ip")
 
     def _handlers(self) -> dict[ApiKey, Handler]:
-        settings = self.settings
-        forwarded = tuple(api.key for api in APIS.values() if api.on_broker and api.forwarded)
-        describe = DescribeHandlers(
-            settings,
-            self.cluster,
-            self.to_controller,
-            self.cluster_id,
-            LeaderLiveness(
-                settings.node_id,
-                self.runtime.network,
-                self.cluster,
-                settings.inter_broker_listener_name or "",
-            ),
-        )
-        admin = AdminHandlers(
-            self.runtime.disk,
+        settings, runtime, replicas, cluster = (
+            self.settings,
+            self.runtime,
             self.replicas,
-            self.producer_ids,
-            self.to_controller.forward,
-            forwarded,
+            self.cluster,
         )
-        return {
-            ApiKey.PRODUCE: ProduceHandler(self.replicas, self.cluster, self.transactions.verifier),
-            ApiKey.FETCH: FetchHandler(
-                settings, self.runtime, self.replicas, self.cluster, self.quotas, self.throttle
-            ),
-            **OffsetHandlers(self.replicas).handlers(),
-            **describe.handlers(),
-            ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(self.coordination, self.cluster),
-            **self.groups.handlers(),
-            ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitHandler(
-                self.runtime.clock, self.groups, self.coordination, self.transactions.verifier
-            ),
-            **ConfigHandlers(settings, lambda: self.cluster.image).handlers(),
-            **QuotaHandlers(lambda: self.cluster.image).handlers(),
-            **SecurityHandlers(lambda: self.cluster.image).handlers(),
-            **TelemetryHandlers(lambda: new_uuid(self.runtime)).handlers(),
-            **admin.handlers(),
-            ApiKey.INCREMENTAL_ALTER_CONFIGS: LoggerHandlers(
-                settings.node_id, self.to_controller.forward
-            ).incremental_alter_configs,
-            **self.transactions.handlers(self.coordination, admin.init_producer_id),
-        }
+        forward, verifier = self.to_controller.forward, self.transactions.verifier
+        liveness = LeaderLiveness(
+            settings.node_id, runtime.network, cluster, settings.inter_broker_listener_name or ""
+        )
+        describe = DescribeHandlers(
+            settings, cluster, self.to_controller, self.cluster_id, liveness
+        )
+        here = {
+            ApiKey.INCREMENTAL_ALTER_CONFIGS
+        }  # it also sets the levels of this broker's loggers
+        forwarded = tuple(
+            api.key
+            for api in APIS.values()
+            if api.on_broker and api.forwarded and api.key not in here
+        )
+        admin = AdminHandlers(runtime.disk, replicas, self.producer_ids, forward, forwarded)
+        produce = ProduceHandler(replicas, cluster, verifier)
+        fetch = FetchHandler(settings, runtime, replicas, cluster, self.quotas, self.throttle)
+        find_coordinator = FindCoordinatorHandler(self.coordination, cluster)
+        txn_offset_commit = TxnOffsetCommitHandler(
+            runtime.clock, self.groups, self.coordination, verifier
+        )
+        loggers = LoggerHandlers(settings.node_id, forward)
+        return registered(
+            {ApiKey.PRODUCE: produce},
+            {ApiKey.FETCH: fetch},
+            OffsetHandlers(replicas).handlers(),
+            describe.handlers(),
+            {ApiKey.FIND_COORDINATOR: find_coordinator},
+            self.groups.handlers(),
+            {ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit},
+            self.transactions.handlers(self.coordination, admin.init_producer_id),
+            ConfigHandlers(settings, lambda: cluster.image).handlers(),
+            {ApiKey.INCREMENTAL_ALTER_CONFIGS: loggers.incremental_alter_configs},
+            QuotaHandlers(lambda: cluster.image).handlers(),
+            SecurityHandlers(lambda: cluster.image).handlers(),
+            TelemetryHandlers(lambda: new_uuid(runtime)).handlers(),
+            admin.handlers(),
+        )
 
     def leave_cluster(self, error: Exception) -> None:
         """Without metadata: no heartbeats, so that we are fenced and others lead; no fetching from leaders
@@ -460,7 +466,7 @@ class Broker:
             self.lifecycle.failed.set_exception(error)  # it never came up, or is stopping anyway
             self.lifecycle.failed.exception()
             return
-        logger.error("this broker serves no more: %s", error)
+        logger.error("broker stops serving, restart the node to bring it back error=%s", error)
         self.is_serving = False
         self.replication.stop()
         self._leaving = asyncio.get_running_loop().create_task(self.lifecycle.stop())
@@ -485,6 +491,15 @@ class Broker:
         logger.info("closing the logs")
         close = partial(self.logs.close, clean=True, broker_epoch=self.lifecycle.broker_epoch)
         await asyncio.get_running_loop().run_in_executor(None, close)
+
+
+def registered(*tables: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
+    """The handlers of a listener. Each API is registered once."""
+    handlers: dict[ApiKey, Handler] = {}
+    for table in tables:
+        assert handlers.keys().isdisjoint(table), f"{handlers.keys() & table.keys()} twice"
+        handlers.update(table)
+    return handlers
 
 
 def new_uuid(runtime: Runtime) -> uuid.UUID:

@@ -1,8 +1,8 @@
 """Brokers: registration, heartbeats, fencing, controlled shutdown.
 
-What the cluster must remember (who is registered, fenced, shutting down) is in the metadata; what only the
-active controller knows (who was heard when) is in `Sessions`, which begins anew with each active
-controller. Fencing a live broker is always safe: it comes back with its next heartbeat.
+What the cluster must remember (who is registered, fenced, shutting down) is in the metadata. What only the active
+controller knows (when each broker's last heartbeat came) is in `Sessions`, which begins anew with each active
+controller. Fencing a live broker is always safe: it is unfenced after its next heartbeat.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ottla.metadata.records import (
     BrokerRegistrationChangeRecord,
     Endpoint,
     FeatureRange,
-    Record,
+    MetadataRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     UnregisterBrokerRecord,
@@ -364,7 +364,7 @@ def assign_directories(
     before the broker, in sync again, names another directory. One that was nowhere may lead now."""
     broker = draft.broker(broker_id, broker_epoch)
     answers: dict[UUID, dict[UUID, list[dict[str, Any]]]] = {}
-    changes: dict[tuple[UUID, int], Record | None] = {}
+    changes: dict[tuple[UUID, int], MetadataRecord | None] = {}
     for assigned in assignments:
         key = assigned.topic_id, assigned.index
         topic = draft.image.topics_by_id.get(assigned.topic_id)
@@ -392,7 +392,7 @@ def assign_directories(
 
 def _assigned(
     draft: Draft, topic: TopicImage, assigned: Assignment, broker: BrokerImage
-) -> Record | None:
+) -> MetadataRecord | None:
     partition = topic.partitions[assigned.index]
     leaving: Collection[int] = ()
     lost: Collection[int] = ()
@@ -425,7 +425,7 @@ def _registration_change(
     in_controlled_shutdown: int = 0,
     log_dirs: tuple[UUID, ...] = (),
     cordoned_log_dirs: tuple[UUID, ...] | None = None,
-) -> Record:
+) -> MetadataRecord:
     return BrokerRegistrationChangeRecord(
         broker_id=broker.id,
         broker_epoch=broker.epoch,

@@ -23,7 +23,7 @@ from ottla.metadata.records import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
     ConfigRecord,
-    Record,
+    MetadataRecord,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -104,7 +104,7 @@ def _alter(draft: Draft, requests: Sequence[ConfigChanges], *, replace_all: bool
     return {"responses": responses}
 
 
-def _records(draft: Draft, request: ConfigChanges, replace_all: bool) -> list[Record]:
+def _records(draft: Draft, request: ConfigChanges, replace_all: bool) -> list[MetadataRecord]:
     _check_resource(draft, request)
     kind, resource = request.resource_type, request.resource_name
     current = draft.image.config(kind, resource)

@@ -44,9 +44,9 @@ from ottla.metadata.records import (
     Endpoint,
     EndTransactionRecord,
     FeatureRange,
+    MetadataRecord,
     NoOpRecord,
     ProducerIdsRecord,
-    Record,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -110,7 +110,7 @@ class Controller:
         self._image = None
         self._sessions = Sessions()
 
-    def bootstrap(self, levels: Sequence[Record]) -> ControllerResult:
+    def bootstrap(self, levels: Sequence[MetadataRecord]) -> ControllerResult:
         """The first records of a new cluster: its feature levels, and the cluster-wide minimum ISR that
         every node must agree on."""
         minimum = ConfigRecord(
@@ -166,7 +166,7 @@ class Controller:
             session.reconnect_by = now + self.config.reconnect_grace
 
     def broker_unreachable(self, broker_id: int, epoch: int) -> ControllerResult:
-        """Nobody listens at its address: its process is gone. Fenced at once, unless it was heard since."""
+        """Nobody listens at its address: its process is gone. It is fenced at once, unless it has sent a heartbeat since."""
 
         def decide(draft: Draft) -> dict[str, Any]:
             broker = draft.image.brokers.get(broker_id)
@@ -178,7 +178,7 @@ class Controller:
         return self._decide(decide)
 
     def silent_brokers(self) -> list[int]:
-        """Unfenced brokers that this controller has not heard from, or whose connection is lost."""
+        """Unfenced brokers that have sent this controller no heartbeat, or whose connection is lost."""
         return [
             broker.id
             for _, broker in sorted(self.image.brokers.items())
@@ -295,7 +295,7 @@ class Controller:
     def _tick(self, draft: Draft, now: float) -> dict[str, Any]:
         config, timers = self.config, self._timers
         if now - timers.last_tick > config.session_timeout / 2:
-            # It was this process that stood still, so nobody could be heard: start all sessions anew.
+            # This process stood still and could receive no heartbeat: start all sessions anew.
             for session in self._sessions.values():
                 session.last_contact = max(session.last_contact, now)
         timers.last_tick = now
@@ -317,7 +317,7 @@ class Controller:
 
     def next_deadline(self) -> float:
         """When `tick` has something to do next. Never later than a fraction of the session timeout, so
-        that a pause of our own process can be told from one of theirs."""
+        that a pause of this process can be distinguished from one of a broker's."""
         config, timers = self.config, self._timers
         deadlines = [timers.last_tick + config.session_timeout / 4, timers.unclean]
         session = self._sessions.next_deadline(self.image, config.session_timeout)

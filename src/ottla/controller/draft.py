@@ -26,8 +26,8 @@ from ottla.metadata.records import (
     LEADER_UNCHANGED,
     NO_LEADER,
     TOPIC_RESOURCE,
+    MetadataRecord,
     PartitionChangeRecord,
-    Record,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -42,7 +42,7 @@ class ControllerResult:
     """What a command decided: records for the log (one atomic batch; none if nothing changes), the fields of the answer,
     due when they are committed, and what there is to say about the decision."""
 
-    records: list[Record]
+    records: list[MetadataRecord]
     response: dict[str, Any] = field(default_factory=dict)
     events: Sequence[Event] = ()
 
@@ -81,7 +81,7 @@ class Draft:
         self.config = config
         self.offset = offset
         """Where the batch will begin in the log."""
-        self.records: list[Record] = []
+        self.records: list[MetadataRecord] = []
         self.events: list[Event] = []
         self._epoch = epoch
         self._brokers: dict[int, None] = {}
@@ -89,7 +89,7 @@ class Draft:
         self._leaders: Counter[int] | None = None
         self._leader_moves: Counter[int] = Counter()
 
-    def add(self, records: Sequence[Record]) -> None:
+    def add(self, records: Sequence[MetadataRecord]) -> None:
         if not records:
             return
         self.records.extend(records)

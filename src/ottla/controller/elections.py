@@ -1,6 +1,6 @@
-"""What becomes of one partition when the controller wishes something of it: one change record, or none.
+"""How the controller changes one partition: one change record, or none if nothing changes.
 
-All the rules of leadership stand here and nowhere else (compare Kafka's PartitionChangeBuilder):
+All the rules of leadership are here and nowhere else (compare Kafka's PartitionChangeBuilder):
 
 - Clean: the leader comes from the ISR; when the ISR is empty, from the eligible leader replicas (ELR,
   KIP-966). The present leader stays if it may; else the preferred replica; else, among equals, whoever
@@ -18,7 +18,7 @@ All the rules of leadership stand here and nowhere else (compare Kafka's Partiti
   either way, so that nobody takes those who left for followers any more.
 
 The minimum is min(`min.insync.replicas`, number of replicas). ELR is always on: the feature
-`eligible.leader.replicas.version` is finalized at 1 in every cluster of ours.
+`eligible.leader.replicas.version` is finalized at 1 in every ottla cluster.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def change(
     recovery: int | None = None,
     assignment: PartitionAssignment | None = None,
 ) -> PartitionChangeRecord | None:
-    """The record that brings the partition to the wished state, or None if it is there already.
+    """The record that brings the partition to the requested state, or None if it is there already.
 
     `isr` is the ISR to have (default: the present one). `lost` came back from an unclean shutdown and may
     miss a tail: they leave ISR and ELR. `emptied` came back on another disk and have nothing: they may

@@ -29,8 +29,8 @@ NO_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class IsrProposal:
-    """What a leader wishes for one partition: the whole new ISR as (broker, its epoch as the leader knows
-    it), and the state of the partition that the wish is based on."""
+    """What a leader proposes for one partition: the whole new ISR as (broker, its epoch as the leader knows it), and
+    the state of the partition that the proposal is based on."""
 
     topic_id: UUID
     index: int
@@ -56,7 +56,7 @@ def alter_partitions(
         topic = draft.image.topics_by_id.get(proposal.topic_id)
         error = _proposal_error(draft, broker_id, topic, proposal)
         if key in changes:
-            error = ErrorCode.INVALID_UPDATE_VERSION  # the first wish has changed the partition
+            error = ErrorCode.INVALID_UPDATE_VERSION  # the first proposal has changed the partition
         answer: dict[str, Any] = {"partition_index": proposal.index, "error_code": error}
         if topic is not None and not error:
             isr = [member for member, _ in proposal.isr]
@@ -88,7 +88,7 @@ def _proposal_error(
     draft: Draft, broker_id: int, topic: TopicImage | None, proposal: IsrProposal
 ) -> ErrorCode:
     """Why a proposal is refused. The order matters: first whether the leader's knowledge is current, then
-    whether the wish makes sense, last whether the new members may be in sync (KIP-841, KIP-903)."""
+    whether the proposal makes sense, last whether the new members may be in sync (KIP-841, KIP-903)."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     if not 0 <= proposal.index < len(topic.partitions):

@@ -17,8 +17,8 @@ from ottla.metadata.records import (
     RECOVERED,
     TOPIC_RESOURCE,
     ConfigRecord,
+    MetadataRecord,
     PartitionRecord,
-    Record,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -103,7 +103,7 @@ def _create(
     assigned = _place_new_topic(draft, request, placed)
     permit(len(assigned))
     topic_id = _new_topic_id(draft, random)
-    records: list[Record] = [TopicRecord(name=request.name, topic_id=topic_id)]
+    records: list[MetadataRecord] = [TopicRecord(name=request.name, topic_id=topic_id)]
     records += [
         ConfigRecord(
             resource_type=TOPIC_RESOURCE, resource_name=request.name, name=name, value=value
@@ -220,8 +220,8 @@ def _new_topic_id(draft: Draft, random: Random) -> UUID:
 
 def _partition_records(
     draft: Draft, topic_id: UUID, first: int, assigned: Sequence[Replicas]
-) -> list[Record]:
-    records: list[Record] = []
+) -> list[MetadataRecord]:
+    records: list[MetadataRecord] = []
     for index, replicas in enumerate(assigned, first):
         isr = tuple(replica for replica in replicas if draft.image.is_alive(replica))
         assert isr, "placement puts a live broker into every partition"

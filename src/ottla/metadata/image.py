@@ -18,7 +18,7 @@ from typing import Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from ottla.metadata import records as r
-from ottla.metadata.records import Endpoint, FeatureRange, Record, encode
+from ottla.metadata.records import Endpoint, FeatureRange, MetadataRecord, encode
 
 ELR_FEATURE = "eligible.leader.replicas.version"
 METADATA_VERSION = "metadata.version"
@@ -47,7 +47,7 @@ class BrokerImage:
     cordoned: tuple[UUID, ...] | None
     is_migrating_zk_broker: bool = False
 
-    def record(self) -> Record:
+    def record(self) -> MetadataRecord:
         return r.RegisterBrokerRecord(
             broker_id=self.id,
             is_migrating_zk_broker=self.is_migrating_zk_broker,
@@ -71,7 +71,7 @@ class ControllerImage:
     features: tuple[FeatureRange, ...]
     zk_migration_ready: bool = False
 
-    def record(self) -> Record:
+    def record(self) -> MetadataRecord:
         return r.RegisterControllerRecord(
             controller_id=self.id,
             incarnation_id=self.incarnation,
@@ -127,7 +127,7 @@ class PartitionImage:
         known = dict(zip(self.replicas, self.directories, strict=True))
         return tuple(known.get(replica, r.DIRECTORY_UNASSIGNED) for replica in replicas)
 
-    def record(self, topic_id: UUID, partition: int) -> Record:
+    def record(self, topic_id: UUID, partition: int) -> MetadataRecord:
         return r.PartitionRecord(
             partition_id=partition,
             topic_id=topic_id,
@@ -204,10 +204,10 @@ class MetadataImage:
     delegation_tokens: Mapping[str, r.DelegationTokenRecord] = field(default_factory=dict)
     next_producer_id: int = 0
     producer_ids_owner: tuple[int, int] = (-1, -1)  # (broker id, broker epoch) of the last block
-    pending: tuple[Record, ...] | None = None
+    pending: tuple[MetadataRecord, ...] | None = None
 
     def apply(
-        self, records: Sequence[Record], offset: int, epoch: int
+        self, records: Sequence[MetadataRecord], offset: int, epoch: int
     ) -> tuple[MetadataImage, Delta]:
         """The image after `records`, the last of which lies at `offset` and was written in `epoch`."""
         assert offset >= self.offset, f"offset {offset} applied after {self.offset}"
@@ -258,11 +258,11 @@ class MetadataImage:
                 return int(value)
         return 1
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[MetadataRecord]:
         """The records that make this image out of nothing, in an order that depends on it alone."""
         assert self.pending is None, "a snapshot inside a transaction would lose its records"
         names = sorted(self.features, key=lambda name: (name != METADATA_VERSION, name))
-        content: list[Record] = [
+        content: list[MetadataRecord] = [
             r.FeatureLevelRecord(name=name, feature_level=self.features[name]) for name in names
         ]
         content += [self.brokers[broker].record() for broker in sorted(self.brokers)]
@@ -279,8 +279,8 @@ class MetadataImage:
             ]
         return content + self._security_records()
 
-    def _security_records(self) -> list[Record]:
-        content: list[Record] = []
+    def _security_records(self) -> list[MetadataRecord]:
+        content: list[MetadataRecord] = []
         for entity in sorted(self.client_quotas, key=repr):
             for key, value in sorted(self.client_quotas[entity].items()):
                 members = tuple(
@@ -434,7 +434,7 @@ class _Edit:
         self.removed: dict[UUID, TopicImage] = {}
         self.changed_partitions: dict[tuple[UUID, int], None] = {}
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: MetadataRecord) -> None:
         match record:
             case r.PartitionChangeRecord():
                 self._partition_changed(record)
@@ -476,7 +476,7 @@ class _Edit:
             case _:
                 self._replay_security(record)
 
-    def _replay_security(self, record: Record) -> None:
+    def _replay_security(self, record: MetadataRecord) -> None:
         match record:
             case r.ClientQuotaRecord():
                 self._quota(record)
@@ -675,7 +675,7 @@ class _Edit:
     # The result
 
     def finish(
-        self, offset: int, epoch: int, pending: tuple[Record, ...] | None
+        self, offset: int, epoch: int, pending: tuple[MetadataRecord, ...] | None
     ) -> tuple[MetadataImage, Delta]:
         topics, by_id = self._topic_maps()
         image = MetadataImage(

@@ -56,7 +56,7 @@ GROUP_RESOURCE = 32
 
 
 @message
-class Record(Message):
+class MetadataRecord(Message):
     """One metadata record. `KEY` is its api key, `VERSION` the newest version, which is the one written."""
 
     KEY: ClassVar[int]
@@ -84,7 +84,7 @@ class FeatureRange(Message):
 
 
 @message
-class RegisterBrokerRecord(Record):
+class RegisterBrokerRecord(MetadataRecord):
     KEY: ClassVar[int] = 0
     VERSION: ClassVar[int] = 4
 
@@ -104,7 +104,7 @@ class RegisterBrokerRecord(Record):
 
 
 @message
-class UnregisterBrokerRecord(Record):
+class UnregisterBrokerRecord(MetadataRecord):
     KEY: ClassVar[int] = 1
 
     broker_id: int = wire(INT32)
@@ -112,7 +112,7 @@ class UnregisterBrokerRecord(Record):
 
 
 @message
-class TopicRecord(Record):
+class TopicRecord(MetadataRecord):
     KEY: ClassVar[int] = 2
 
     name: str = wire(STRING)
@@ -120,7 +120,7 @@ class TopicRecord(Record):
 
 
 @message
-class PartitionRecord(Record):
+class PartitionRecord(MetadataRecord):
     KEY: ClassVar[int] = 3
     VERSION: ClassVar[int] = 2
 
@@ -144,7 +144,7 @@ class PartitionRecord(Record):
 
 
 @message
-class ConfigRecord(Record):
+class ConfigRecord(MetadataRecord):
     """`resource_type` 2 is a topic, 4 a broker; the broker named "" is the default of all; value None deletes."""
 
     KEY: ClassVar[int] = 4
@@ -156,7 +156,7 @@ class ConfigRecord(Record):
 
 
 @message
-class PartitionChangeRecord(Record):
+class PartitionChangeRecord(MetadataRecord):
     """What changed in one partition; a field left at None (or leader at -2, state at -1) did not."""
 
     KEY: ClassVar[int] = 5
@@ -184,7 +184,7 @@ class PartitionChangeRecord(Record):
 
 
 @message
-class FenceBrokerRecord(Record):
+class FenceBrokerRecord(MetadataRecord):
     KEY: ClassVar[int] = 7
 
     id: int = wire(INT32)
@@ -192,7 +192,7 @@ class FenceBrokerRecord(Record):
 
 
 @message
-class UnfenceBrokerRecord(Record):
+class UnfenceBrokerRecord(MetadataRecord):
     KEY: ClassVar[int] = 8
 
     id: int = wire(INT32)
@@ -200,14 +200,14 @@ class UnfenceBrokerRecord(Record):
 
 
 @message
-class RemoveTopicRecord(Record):
+class RemoveTopicRecord(MetadataRecord):
     KEY: ClassVar[int] = 9
 
     topic_id: UUID = wire(UUID_TYPE)
 
 
 @message
-class DelegationTokenRecord(Record):
+class DelegationTokenRecord(MetadataRecord):
     KEY: ClassVar[int] = 10
 
     owner: str = wire(STRING)
@@ -220,7 +220,7 @@ class DelegationTokenRecord(Record):
 
 
 @message
-class UserScramCredentialRecord(Record):
+class UserScramCredentialRecord(MetadataRecord):
     KEY: ClassVar[int] = 11
 
     name: str = wire(STRING)
@@ -232,7 +232,7 @@ class UserScramCredentialRecord(Record):
 
 
 @message
-class FeatureLevelRecord(Record):
+class FeatureLevelRecord(MetadataRecord):
     KEY: ClassVar[int] = 12
 
     name: str = wire(STRING)
@@ -246,7 +246,7 @@ class QuotaEntity(Message):
 
 
 @message
-class ClientQuotaRecord(Record):
+class ClientQuotaRecord(MetadataRecord):
     KEY: ClassVar[int] = 14
 
     entity: tuple[QuotaEntity, ...] = wire(array(struct_of(QuotaEntity)))
@@ -256,7 +256,7 @@ class ClientQuotaRecord(Record):
 
 
 @message
-class ProducerIdsRecord(Record):
+class ProducerIdsRecord(MetadataRecord):
     KEY: ClassVar[int] = 15
 
     broker_id: int = wire(INT32)
@@ -265,7 +265,7 @@ class ProducerIdsRecord(Record):
 
 
 @message
-class BrokerRegistrationChangeRecord(Record):
+class BrokerRegistrationChangeRecord(MetadataRecord):
     """`fenced`: 1 fences, -1 unfences, 0 leaves; `in_controlled_shutdown`: 1 begins it, 0 leaves."""
 
     KEY: ClassVar[int] = 17
@@ -286,7 +286,7 @@ class BrokerRegistrationChangeRecord(Record):
 
 
 @message
-class AccessControlEntryRecord(Record):
+class AccessControlEntryRecord(MetadataRecord):
     KEY: ClassVar[int] = 18
 
     id: UUID = wire(UUID_TYPE)
@@ -300,26 +300,26 @@ class AccessControlEntryRecord(Record):
 
 
 @message
-class RemoveAccessControlEntryRecord(Record):
+class RemoveAccessControlEntryRecord(MetadataRecord):
     KEY: ClassVar[int] = 19
 
     id: UUID = wire(UUID_TYPE)
 
 
 @message
-class NoOpRecord(Record):
+class NoOpRecord(MetadataRecord):
     KEY: ClassVar[int] = 20
 
 
 @message
-class ZkMigrationStateRecord(Record):
+class ZkMigrationStateRecord(MetadataRecord):
     KEY: ClassVar[int] = 21
 
     zk_migration_state: int = wire(INT8)
 
 
 @message
-class RemoveUserScramCredentialRecord(Record):
+class RemoveUserScramCredentialRecord(MetadataRecord):
     KEY: ClassVar[int] = 22
 
     name: str = wire(STRING)
@@ -327,33 +327,33 @@ class RemoveUserScramCredentialRecord(Record):
 
 
 @message
-class BeginTransactionRecord(Record):
+class BeginTransactionRecord(MetadataRecord):
     KEY: ClassVar[int] = 23
 
     name: str | None = wire(NULLABLE_STRING, tag=0, default=None)
 
 
 @message
-class EndTransactionRecord(Record):
+class EndTransactionRecord(MetadataRecord):
     KEY: ClassVar[int] = 24
 
 
 @message
-class AbortTransactionRecord(Record):
+class AbortTransactionRecord(MetadataRecord):
     KEY: ClassVar[int] = 25
 
     reason: str | None = wire(NULLABLE_STRING, tag=0, default=None)
 
 
 @message
-class RemoveDelegationTokenRecord(Record):
+class RemoveDelegationTokenRecord(MetadataRecord):
     KEY: ClassVar[int] = 26
 
     token_id: str = wire(STRING)
 
 
 @message
-class RegisterControllerRecord(Record):
+class RegisterControllerRecord(MetadataRecord):
     KEY: ClassVar[int] = 27
 
     controller_id: int = wire(INT32)
@@ -364,7 +364,7 @@ class RegisterControllerRecord(Record):
 
 
 @message
-class ClearElrRecord(Record):
+class ClearElrRecord(MetadataRecord):
     """Empties ELR and last known ELR of one topic's partitions; the topic "" means every topic."""
 
     KEY: ClassVar[int] = 28
@@ -372,7 +372,7 @@ class ClearElrRecord(Record):
     topic_name: str = wire(STRING)
 
 
-RECORD_TYPES: dict[int, type[Record]] = {
+RECORD_TYPES: dict[int, type[MetadataRecord]] = {
     cls.KEY: cls
     for cls in (
         RegisterBrokerRecord,
@@ -405,7 +405,7 @@ RECORD_TYPES: dict[int, type[Record]] = {
 }
 
 
-def encode(record: Record) -> bytes:
+def encode(record: MetadataRecord) -> bytes:
     version = record.written_version()
     writer = Writer(version=version)
     writer.uvarint(FRAME_VERSION)
@@ -415,7 +415,7 @@ def encode(record: Record) -> bytes:
     return bytes(writer.data)
 
 
-def decode(value: bytes | memoryview) -> Record:
+def decode(value: bytes | memoryview) -> MetadataRecord:
     reader = Reader(value)
     frame_version = reader.uvarint()
     if frame_version != FRAME_VERSION:

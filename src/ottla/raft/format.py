@@ -20,7 +20,7 @@ from ottla.log.checkpoints import (
 )
 from ottla.log.log_directories import make_directory
 from ottla.metadata.features import DEFAULT_LEVELS
-from ottla.metadata.records import FeatureLevelRecord, Record
+from ottla.metadata.records import FeatureLevelRecord, MetadataRecord
 from ottla.raft.election_state import QuorumStateFile
 from ottla.raft.snapshots import (
     BOOTSTRAP,
@@ -39,7 +39,7 @@ METADATA_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 
 
-def feature_records(levels: Mapping[str, int]) -> list[Record]:
+def feature_records(levels: Mapping[str, int]) -> list[MetadataRecord]:
     return [
         FeatureLevelRecord(name=name, feature_level=level)
         for name, level in levels.items()
@@ -80,7 +80,7 @@ def load_properties(disk: Disk, directory: str) -> MetaProperties:
     return read_meta_properties(disk, f"{directory}/{META_PROPERTIES}")
 
 
-def load_bootstrap_records(disk: Disk, directory: str) -> list[Record]:
+def load_bootstrap_records(disk: Disk, directory: str) -> list[MetadataRecord]:
     """What the first controller writes into a new log: the features the directory was formatted with."""
     path = f"{directory}/{BOOTSTRAP_FILE}"
     if not disk.exists(path):

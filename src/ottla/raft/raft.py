@@ -369,7 +369,7 @@ class Raft:
 
     # This node's own log
 
-    def append(self, values: Sequence[bytes], now: float) -> tuple[int, int]:
+    def append(self, values: Sequence[bytes]) -> tuple[int, int]:
         """Write metadata records as one atomic batch. Their first offset, and the log's end after them."""
         if self.role is not RaftRole.LEADER:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"node {self.id} does not lead the quorum")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ottla.metadata.records import Record, decode, encode
+from ottla.metadata.records import MetadataRecord, decode, encode
 from ottla.raft import control_records
 from ottla.raft.messages import SnapshotId
 from ottla.raft.voters import VoterSet
@@ -38,7 +38,7 @@ class CorruptSnapshot(Exception):
 
 
 class SnapshotContent(NamedTuple):
-    records: list[Record]
+    records: list[MetadataRecord]
     timestamp_ms: int
     """When the last record in it was appended to the log."""
     kraft_version: int
@@ -46,7 +46,7 @@ class SnapshotContent(NamedTuple):
 
 
 def build_snapshot(
-    records: Iterable[Record],
+    records: Iterable[MetadataRecord],
     *,
     epoch: int,
     timestamp_ms: int,
@@ -108,7 +108,7 @@ def _groups(values: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 def read_snapshot(data: bytes, name: str) -> SnapshotContent:
     """Everything in it, after checking every byte. CorruptSnapshot unless it is whole."""
-    content: list[Record] = []
+    content: list[MetadataRecord] = []
     seen: dict[int, bytes | None] = {}
     try:
         for batch in batches(data):
@@ -143,7 +143,7 @@ def check_snapshot(data: bytes, name: str) -> None:
         raise CorruptSnapshot(f"{name}: has no footer")
 
 
-def _content(records: list[Record], controls: dict[int, bytes | None]) -> SnapshotContent:
+def _content(records: list[MetadataRecord], controls: dict[int, bytes | None]) -> SnapshotContent:
     header = control_records.decode_control(
         control_records.SnapshotHeader, controls[ControlType.SNAPSHOT_HEADER]
     )

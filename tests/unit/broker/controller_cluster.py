@@ -13,13 +13,13 @@ from typing import Any
 from uuid import UUID
 
 from ottla.broker.apis.describe import api_versions_handler
-from ottla.broker.cluster.controller_channel import ToController
+from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
 from ottla.broker.server.server import Server
 from ottla.config import ListenerAddress, Settings
 from ottla.metadata.image import Delta, MetadataImage
-from ottla.metadata.records import NoOpRecord, Record
+from ottla.metadata.records import MetadataRecord, NoOpRecord
 from ottla.sim.engine.world import SimHost, World
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -54,7 +54,9 @@ class MetadataLogOfAll:
         for callback in view.on_leadership:
             callback(True, self.epoch)
 
-    def append(self, view: View, records: Sequence[Record]) -> tuple[int, asyncio.Future[int]]:
+    def append(
+        self, view: View, records: Sequence[MetadataRecord]
+    ) -> tuple[int, asyncio.Future[int]]:
         if view is not self.leader:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         loop = asyncio.get_running_loop()
@@ -72,7 +74,7 @@ class MetadataLogOfAll:
         loop.call_later(COMMIT_S, commit)
         return first, done
 
-    def _apply(self, records: Sequence[Record], offset: int, epoch: int) -> None:
+    def _apply(self, records: Sequence[MetadataRecord], offset: int, epoch: int) -> None:
         self.image, delta = self.image.apply(records, offset, epoch)
         for view in self.views:
             for callback in list(view.on_image):
@@ -80,7 +82,7 @@ class MetadataLogOfAll:
 
 
 class View:
-    """One node's share of the quorum, as `Quorum` offers it."""
+    """One node's share of the quorum, as `RaftDriver` offers it."""
 
     cluster_id = "a-cluster-of-tests-000"
 
@@ -109,7 +111,7 @@ class View:
         leader = self.log.leader
         return None if leader is None else (leader.host.address, CONTROLLER_PORT)
 
-    def append(self, records: Sequence[Record]) -> tuple[int, asyncio.Future[int]]:
+    def append(self, records: Sequence[MetadataRecord]) -> tuple[int, asyncio.Future[int]]:
         return self.log.append(self, records)
 
     def describe(self) -> Mapping[str, Any]:
@@ -192,7 +194,7 @@ class BrokerNode:
 
     async def _start(self) -> None:
         runtime = self.host.runtime
-        self.to_controller = ToController(self.settings, runtime, self.view)
+        self.to_controller = ControllerChannel(self.settings, runtime, self.view)
         endpoints = {"PLAINTEXT": ListenerAddress("PLAINTEXT", self.host.address, BROKER_PORT)}
         self.lifecycle = BrokerLifecycle(
             self.settings, runtime, self.view, self.logs, self.to_controller, endpoints

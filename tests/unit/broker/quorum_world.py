@@ -5,7 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from ottla.broker.apis.describe import api_versions_handler
-from ottla.broker.cluster.raft_driver import Quorum
+from ottla.broker.cluster.quorum_apis import QuorumHandlers
+from ottla.broker.cluster.raft_driver import RaftDriver
 from ottla.broker.server.server import Server
 from ottla.config import Settings
 from ottla.raft.format import format_directory, is_formatted
@@ -24,7 +25,7 @@ class QuorumNode:
         self.cluster = cluster
         self.node = node
         self.host: SimHost = cluster.world.node(f"n{node}")
-        self.quorum: Quorum | None = None
+        self.quorum: RaftDriver | None = None
         self.leadership: list[tuple[bool, int]] = []
         self.directory_life = 0
 
@@ -33,7 +34,7 @@ class QuorumNode:
         return UUID(int=500 + self.node + 100 * self.directory_life)
 
     @property
-    def running(self) -> Quorum:
+    def running(self) -> RaftDriver:
         assert self.quorum is not None
         return self.quorum
 
@@ -76,12 +77,12 @@ class QuorumNode:
                 directory_id=self.directory_id,
                 voters=voters,
             )
-        quorum = Quorum(self.settings(), runtime, CLUSTER)
+        quorum = RaftDriver(self.settings(), runtime, CLUSTER)
         quorum.on_leadership.append(lambda *what: self.leadership.append(what))
         server = Server(
             "CONTROLLER",
             {
-                **quorum.handlers(),
+                **QuorumHandlers(quorum).handlers(),
                 ApiKey.API_VERSIONS: api_versions_handler(True, lambda: quorum.image),
             },
             frame_bytes_max=1 << 26,

@@ -129,4 +129,4 @@ def test_another_cluster_or_another_topic_is_refused_as_a_whole() -> None:
     assert refused.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
     frame = messages.write_response(ApiKey.VOTE, 2, {"error_code": 104})
     answer = raft_wire.read_answer(vote, 2, memoryview(bytearray(frame)), 0)
-    assert answer == raft_wire.Refused(104)
+    assert answer == raft_wire.RefusedAnswer(104)

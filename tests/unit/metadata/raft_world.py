@@ -14,7 +14,7 @@ from uuid import UUID
 
 from ottla.events import Event
 from ottla.events.quorum import BecameQuorumLeader, MetadataCommitted, SnapshotInstalled
-from ottla.metadata.records import Record
+from ottla.metadata.records import MetadataRecord
 from ottla.raft.election_state import QuorumStateFile
 from ottla.raft.format import format_directory
 from ottla.raft.journal import Journal
@@ -435,11 +435,11 @@ class World:
         return host
 
     def append(self, host: Host, *values: bytes) -> int:
-        offset, _ = host.running.append(values, self.now)
+        offset, _ = host.running.append(values)
         host.after_input()
         return offset
 
-    def snapshot(self, host: Host, records: list[Record]) -> None:
+    def snapshot(self, host: Host, records: list[MetadataRecord]) -> None:
         """As a shell does: at the high watermark, then trim what it replaces."""
         from ottla.raft.messages import SnapshotId
 

@@ -9,21 +9,21 @@ import pytest
 
 from ottla.metadata import records as r
 from ottla.metadata.image import Delta, InconsistentMetadata, MetadataImage
-from ottla.metadata.records import Record
+from ottla.metadata.records import MetadataRecord
 
 TOPIC = UUID(int=77)
 DIRECTORY = UUID(int=100)
-FEATURES: list[Record] = [
+FEATURES: list[MetadataRecord] = [
     r.FeatureLevelRecord(name="metadata.version", feature_level=30),
     r.FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1),
 ]
 
 
-def applied(image: MetadataImage, *records: Record) -> tuple[MetadataImage, Delta]:
+def applied(image: MetadataImage, *records: MetadataRecord) -> tuple[MetadataImage, Delta]:
     return image.apply(records, image.offset + len(records), max(image.epoch, 1))
 
 
-def broker(number: int, *, epoch: int = 5, fenced: bool = False) -> Record:
+def broker(number: int, *, epoch: int = 5, fenced: bool = False) -> MetadataRecord:
     return r.RegisterBrokerRecord(
         broker_id=number,
         incarnation_id=UUID(int=number),
@@ -36,7 +36,7 @@ def broker(number: int, *, epoch: int = 5, fenced: bool = False) -> Record:
     )
 
 
-def partition(number: int, replicas: Sequence[int] = (1, 2), **changes: object) -> Record:
+def partition(number: int, replicas: Sequence[int] = (1, 2), **changes: object) -> MetadataRecord:
     fields: dict[str, object] = {
         "partition_id": number,
         "topic_id": TOPIC,
@@ -50,7 +50,7 @@ def partition(number: int, replicas: Sequence[int] = (1, 2), **changes: object) 
     return r.PartitionRecord(**(fields | changes))  # type: ignore[arg-type]
 
 
-def change(number: int = 0, **changes: object) -> Record:
+def change(number: int = 0, **changes: object) -> MetadataRecord:
     return r.PartitionChangeRecord(partition_id=number, topic_id=TOPIC, **changes)  # type: ignore[arg-type]
 
 

@@ -166,7 +166,7 @@ def test_M3_no_request_can_cut_below_the_high_watermark(world: World) -> None:
 def test_who_does_not_lead_cannot_append(world: World) -> None:
     follower = next(h for h in world.hosts.values() if h is not leader_of(world))
     with pytest.raises(KafkaError) as refused:
-        follower.running.append([b"x"], world.now)
+        follower.running.append([b"x"])
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
 
 
@@ -174,7 +174,7 @@ def test_a_batch_beyond_kafkas_eight_mebibytes_is_refused(world: World) -> None:
     leader = leader_of(world)
     end = leader.running.journal.log_end
     with pytest.raises(KafkaError) as refused:
-        leader.running.append([bytes(1 << 20)] * 8, world.now)
+        leader.running.append([bytes(1 << 20)] * 8)
     assert refused.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
     assert leader.running.journal.log_end == end
 

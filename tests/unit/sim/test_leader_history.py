@@ -11,8 +11,8 @@ from ottla.metadata.records import (
     NO_LEADER,
     RECOVERED,
     RECOVERING,
+    MetadataRecord,
     PartitionRecord,
-    Record,
     TopicRecord,
 )
 from ottla.sim.oracle.history import ProducedBatch, Refusal
@@ -33,7 +33,7 @@ class Decisions:
         self.now = at
         before = self._image
         epoch = before.offset + 1
-        records: list[Record] = [] if epoch else [TopicRecord(name="t", topic_id=TOPIC)]
+        records: list[MetadataRecord] = [] if epoch else [TopicRecord(name="t", topic_id=TOPIC)]
         records.append(
             PartitionRecord(
                 partition_id=0,

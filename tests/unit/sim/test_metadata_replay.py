@@ -9,13 +9,13 @@ import pytest
 
 from ottla.metadata import records as r
 from ottla.metadata.image import ELR_FEATURE, MetadataImage
-from ottla.metadata.records import Record
+from ottla.metadata.records import MetadataRecord
 from ottla.sim.oracle.metadata_replay import MetadataReplay
 
 TOPIC = UUID(int=1)
 
 
-def registered(id: int, *, fenced: bool = False) -> Record:
+def registered(id: int, *, fenced: bool = False) -> MetadataRecord:
     return r.RegisterBrokerRecord(
         broker_id=id,
         incarnation_id=UUID(int=id),
@@ -27,7 +27,7 @@ def registered(id: int, *, fenced: bool = False) -> Record:
     )
 
 
-CLUSTER: list[Record] = [
+CLUSTER: list[MetadataRecord] = [
     r.FeatureLevelRecord(name=ELR_FEATURE, feature_level=1),
     *(registered(id) for id in (1, 2, 3)),
     r.TopicRecord(name="t", topic_id=TOPIC),
@@ -84,7 +84,7 @@ def test_M6_an_image_that_leaves_something_out_differs() -> None:
         ),
     ],
 )
-def test_M8_M9_what_does_not_fit_together_is_said(change: Record, wrong: str) -> None:
+def test_M8_M9_what_does_not_fit_together_is_said(change: MetadataRecord, wrong: str) -> None:
     replay = MetadataReplay()
     replay.check(replay.apply(CLUSTER))
     touched = replay.apply([change])

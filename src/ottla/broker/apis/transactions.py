@@ -9,7 +9,7 @@ from typing import Any
 
 from ottla.broker.apis.admin import ProducerIds
 from ottla.broker.apis.describe_producers import DescribeProducersHandler
-from ottla.broker.cluster.broker_channels import Peers
+from ottla.broker.cluster.broker_channels import BrokerChannels
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.coordination.live_shard import InternalTopic, LiveShard
 from ottla.broker.coordination.markers import MarkerHandler, MarkerSender
@@ -116,8 +116,10 @@ class TransactionService:
         self._timeout_s = settings.request_timeout_ms / 1000
         listener, id = settings.inter_broker_listener_name or "", settings.node_id
         # Two connections to each broker: an answer about markers waits for their commit.
-        self._leaders = Peers(runtime.network, cluster, listener, f"broker-{id}-txn-marker-sender")
-        self._coordinators = Peers(
+        self._leaders = BrokerChannels(
+            runtime.network, cluster, listener, f"broker-{id}-txn-marker-sender"
+        )
+        self._coordinators = BrokerChannels(
             runtime.network, cluster, listener, f"AddPartitionsManager-client-{id}"
         )
         self._sender = MarkerSender(cluster, self._leaders, self._timeout_s)

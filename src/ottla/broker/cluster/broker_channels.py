@@ -1,4 +1,4 @@
-"""Questions from broker to broker outside of replication: one connection to each, opened when first needed."""
+"""Requests from broker to broker outside of replication: one connection to each, opened when first needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.wire.channel import Channel
 CONNECT_TIMEOUT_S = 5.0
 
 
-class Peers:
+class BrokerChannels:
     def __init__(
         self, network: Network, cluster: ClusterView, listener: str, client_id: str
     ) -> None:
@@ -29,7 +29,7 @@ class Peers:
     async def request(
         self, broker: int, key: ApiKey, fields: Mapping[str, Any], *, timeout_s: float
     ) -> Any:
-        """OSError (TimeoutError too), InvalidFrame or KafkaError if there is no answer to be had."""
+        """OSError (TimeoutError too), InvalidFrame or KafkaError if there is no answer."""
         async with asyncio.timeout(timeout_s):
             channel = await self._channel(broker)
             return await channel.request(key, fields, timeout_s=timeout_s)
@@ -51,7 +51,7 @@ class Peers:
             return channel
 
     def brokers_changed(self, image: MetadataImage) -> None:
-        """Who waits for a broker that counts no more need not wait for its silence to end."""
+        """Requests to a broker that is fenced or gone fail at once, instead of waiting for their timeout."""
         for id, (_, channel) in list(self._channels.items()):
             broker = image.brokers.get(id)
             if broker is None or broker.fenced:

@@ -1,8 +1,8 @@
-"""A broker's way to the active controller, wherever that is at the moment.
+"""A node's connection to the active controller, wherever that is (Kafka's NodeToControllerChannelManager).
 
-One connection, opened on first need, that follows the quorum's leader. A request is tried again on
-NOT_CONTROLLER and on a lost connection until its time is over; what the controller does twice because an
-answer was lost, it refuses the second time (partition epochs, names that exist already).
+It is opened when first needed and follows the quorum's leader. A request is tried again on NOT_CONTROLLER and on a lost
+connection until its time is over. If an answer was lost and the request is repeated, the controller refuses it the
+second time (partition epochs, names that exist already).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ ANONYMOUS = b"\x00\x00\x05User\x0aANONYMOUS\x00\x00"
 
 
 class LeaderInfo(Protocol):
-    """What of the quorum one must know to find its leader."""
+    """What finding the active controller needs of the quorum."""
 
     on_leader: list[Callable[[int | None, int], None]]
 
     def leader_endpoint(self) -> tuple[str, int] | None: ...
 
 
-class ToController:
+class ControllerChannel:
     def __init__(self, settings: Settings, runtime: Runtime, quorum: LeaderInfo) -> None:
         self._clock = runtime.clock
         self._network = runtime.network
@@ -85,7 +85,9 @@ class ToController:
                     api_key, fields, version=version, timeout_s=remaining
                 )
             except (OSError, InvalidFrame) as error:  # after a TimeoutError the loop ends
-                logger.debug("%s to the controller: %s; trying again", api_key.name, error)
+                logger.debug(
+                    "request to the controller failed api=%s error=%s", api_key.name, error
+                )
             else:
                 if not _says_not_controller(answer):
                     return answer
@@ -147,15 +149,15 @@ class ToController:
                 callback()
 
     def _leader_moved(self, leader: int | None, epoch: int) -> None:
-        """Requests at a former leader, which may hang for ever if it is paused, begin again at the new."""
+        """Requests at a former leader, which may never be answered if it is paused, begin again at the new one."""
         self._leader_changed.set()
         target = self._quorum.leader_endpoint()
         if self._channel is not None and target is not None and target != self._connected_to:
             self._channel.abort("the leader is another one now")
 
     async def _pause(self, tries: int, end: float) -> None:
-        """A short while, ever longer, or until there is another leader to try; with nobody to ask, the
-        quorum tells when there is."""
+        """Wait a while, longer each time, or until there is another leader. Without any leader there is nobody to ask, and
+        the quorum reports the next one."""
         wait = RETRY_S * 2 ** min(tries, RETRY_DOUBLINGS)
         if self._quorum.leader_endpoint() is None:
             wait = NO_LEADER_S

@@ -2,13 +2,13 @@
 
 Commands run on the loop one at a time, are appended to the metadata log at once and answered when they are
 committed and applied. An answer that needed no record still waits until everything that was decided before
-it is committed, for it may rest on that.
+it is committed, because it may depend on that.
 
-A dead broker is noticed at once (docs/DECISIONS.md). Each broker keeps one connection for its heartbeats. When that
-closes, the broker's listener is tried: refused means that its process is gone, and it is fenced at once;
-anything else leaves it a short grace to send a heartbeat over a new connection. A new active controller
-tries every unfenced broker that it has not heard from yet in the same way, but leaves those that cannot be
-judged their ordinary session.
+A dead broker is noticed at once (docs/DECISIONS.md). Each broker keeps one connection for its heartbeats. When it closes, the
+controller tries to connect to the broker's listener. If the connection is refused, the broker's process is gone, and it
+is fenced at once. After any other outcome it has a short grace to send a heartbeat over a new connection. A new active
+controller probes every unfenced broker that has not sent it a heartbeat yet in the same way; those that cannot be
+judged keep their ordinary session.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
-from ottla.broker.cluster.controller_channel import LeaderInfo, ToController
+from ottla.broker.cluster.controller_channel import ControllerChannel, LeaderInfo
 from ottla.broker.cluster.controller_commands import CONTROLLER_APIS, Fields
+from ottla.broker.cluster.probe import Probe, is_refused
 from ottla.broker.server.connections import Handler, Request, ServerConnection
 from ottla.broker.server.quotas import ClientQuotas, Mutations
 from ottla.config import (
@@ -38,9 +39,9 @@ from ottla.controller.elections import leader_changes
 from ottla.events.controller import ControllerActivated, ControllerDeactivated
 from ottla.metadata.features import supported_ranges
 from ottla.metadata.image import Delta, MetadataImage
-from ottla.metadata.records import Record
+from ottla.metadata.records import MetadataRecord
 from ottla.raft.format import load_bootstrap_records
-from ottla.runtime import Connection, Runtime
+from ottla.runtime import Runtime
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
@@ -72,7 +73,7 @@ class MetadataLog(LeaderInfo, Protocol):
     @property
     def next_offset(self) -> int: ...
 
-    def append(self, records: Sequence[Record]) -> tuple[int, asyncio.Future[int]]: ...
+    def append(self, records: Sequence[MetadataRecord]) -> tuple[int, asyncio.Future[int]]: ...
 
     def describe(self) -> Mapping[str, Any]: ...
 
@@ -98,13 +99,13 @@ class ControllerService:
         """The connection of each broker's last heartbeat."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._incarnation = UUID(int=runtime.random.getrandbits(128), version=4)
-        self._to_controller: ToController | None = None
+        self._to_controller: ControllerChannel | None = None
         # At once, since a lone voter may lead before anybody calls `start`.
         quorum.on_leadership.append(self._leadership)
         quorum.on_image.append(self._image_committed)
 
     async def start(self) -> None:
-        self._to_controller = ToController(self._settings, self._runtime, self._quorum)
+        self._to_controller = ControllerChannel(self._settings, self._runtime, self._quorum)
         self._spawn(self._register(self._to_controller))
 
     async def stop(self) -> None:
@@ -134,7 +135,7 @@ class ControllerService:
             return
         self._controller.activate(self._quorum.image, epoch, self._now())
         self._events.emit(ControllerActivated(epoch))
-        logger.info("active controller of epoch %d", epoch)
+        logger.info("became active controller epoch=%d", epoch)
         if not self._quorum.image.features:
             directory = self._settings.metadata_log_dir
             features = load_bootstrap_records(self._runtime.disk, directory)
@@ -187,7 +188,7 @@ class ControllerService:
         try:
             result = self._run(lambda: api.decide(self._controller, message, self._now(), **limit))
         except KafkaError as error:
-            logger.info("%s refused: %s", key.name, error)
+            logger.info("request refused api=%s error=%s", key.name, error)
             return api.refuse(message, error), self._last_append
         if mutations is not None and mutations.delay > 0.0:
             throttle = {"throttle_time": math.ceil(mutations.delay * 1000)}
@@ -231,7 +232,7 @@ class ControllerService:
             key = ApiKey(header.api_key)
             message = messages.read_request(key, header.api_version, frame, header.body)
         except InvalidFrame as error:
-            logger.info("%s: %s", request.describe(), error)
+            logger.info("unreadable envelope request=%s error=%s", request.describe(), error)
             request.respond({"error_code": ErrorCode.INVALID_REQUEST})
             return
         if not APIS[key].forwarded:
@@ -300,8 +301,8 @@ class ControllerService:
         try:
             self._decide_alone(lambda: self._controller.tick(self._now()))
         except Exception:
-            # A contradiction of ours. Sessions must go on being watched, though not in a tight loop.
-            logger.exception("what was due could not be decided")
+            # A defect of ours. Sessions must still be watched, though not in a tight loop.
+            logger.exception("periodic decisions failed, trying again in_s=%g", FAILED_TICK_S)
             self._timer = asyncio.get_running_loop().call_later(FAILED_TICK_S, self._tick)
 
     def _decide_alone(self, command: Callable[[], ControllerResult]) -> None:
@@ -309,7 +310,7 @@ class ControllerService:
         try:
             self._run(command)
         except KafkaError as error:
-            logger.info("no longer the active controller: %s", error)
+            logger.info("no longer the active controller error=%s", error)
 
     # Who is alive
 
@@ -329,21 +330,23 @@ class ControllerService:
         self._controller.broker_disconnected(broker_id, broker.epoch, self._now())
         self._set_timer()
         if not broker.fenced:
-            logger.info("broker %d closed its connection", broker_id)
+            logger.info("heartbeat connection closed broker=%d", broker_id)
             self._spawn(self._probe(broker_id, broker.epoch))
 
     async def _probe(self, broker_id: int, epoch: int) -> None:
-        """Knock at a silent broker's door, for as long as its grace lasts: a process that is just dying
-        may still accept."""
+        """Try to connect to a silent broker for as long as its grace lasts: a process that is just dying may still
+        accept."""
         end = self._now() + self._settings.ottla_broker_reconnect_grace_ms / 1000
         while self._is_silent(broker_id, epoch):
             broker = self._controller.image.brokers[broker_id]
             if not broker.endpoints:
                 return
             at = broker.endpoints[0]
-            if await self._is_refused(at.host, at.port, max(PROBE_PAUSE_S, end - self._now())):
+            if await self._is_gone(at.host, at.port, max(PROBE_PAUSE_S, end - self._now())):
                 if self._is_silent(broker_id, epoch):
-                    logger.info("broker %d is gone: nobody listens at its address", broker_id)
+                    logger.info(
+                        "fencing broker, nobody listens at its address broker=%d", broker_id
+                    )
                     self._decide_alone(
                         lambda: self._controller.broker_unreachable(broker_id, epoch)
                     )
@@ -357,21 +360,16 @@ class ControllerService:
             return False
         return self._controller.image.brokers[broker_id].epoch == epoch
 
-    async def _is_refused(self, host: str, port: int, timeout_s: float) -> bool:
+    async def _is_gone(self, host: str, port: int, timeout_s: float) -> bool:
         try:
             async with asyncio.timeout(timeout_s):
-                connection = await self._runtime.network.connect(host, port, _Deaf)
-        except ConnectionRefusedError:
-            return True
-        except OSError as error:
-            logger.debug("no answer from %s:%d: %s", host, port, error)
+                return await is_refused(self._runtime.network.connect(host, port, Probe))
+        except TimeoutError:
             return False
-        connection.abort()
-        return False
 
     # Registration of this controller itself
 
-    async def _register(self, to_controller: ToController) -> None:
+    async def _register(self, to_controller: ControllerChannel) -> None:
         names = self._settings.controller_listener_names
         fields = {
             "controller_id": self._settings.node_id,
@@ -399,7 +397,7 @@ class ControllerService:
             except TimeoutError:
                 continue
             if answer.error_code != ErrorCode.NONE:
-                logger.error("this controller was not registered: %s", answer.error_message)
+                logger.error("controller registration refused error=%s", answer.error_message)
             return
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -410,20 +408,7 @@ class ControllerService:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("a task of the controller failed", exc_info=error)
-
-
-class _Deaf:
-    """Receives nothing: only whether a connection can be made matters."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def frame_received(self, frame: memoryview) -> None:
-        self._connection.abort()
-
-    def connection_lost(self, reason: str) -> None:
-        return None
+            logger.error("task of the controller failed", exc_info=error)
 
 
 def _failure_of(append: asyncio.Future[int]) -> KafkaError | None:
@@ -438,7 +423,7 @@ def _failure_of(append: asyncio.Future[int]) -> KafkaError | None:
 
 def _note_failure(append: asyncio.Future[int]) -> None:
     if not append.cancelled() and (error := append.exception()) is not None:
-        logger.info("decisions were not committed: %s", error)
+        logger.info("decisions not committed error=%s", error)
 
 
 def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:

@@ -1,9 +1,9 @@
-"""Is the leader that a client is about to be sent to still there?
+"""Whether the leaders in a Metadata response are still alive.
 
-A client that lost its leader asks for new metadata within a millisecond: often before the controller has
-elected another one, and even before this broker has seen its own connection to the dead one close. Told the
-old leader, librdkafka asks again only after a second. So a leader is tried first: where nobody listens any
-more, the answer waits for the election, which takes milliseconds (docs/DECISIONS.md).
+A client that lost its leader asks for new metadata within a millisecond: often before the controller has elected another
+one, and even before this broker has seen its own connection to the dead one close. If the response still names the old
+leader, librdkafka asks again only after a second. So this broker first tries to connect to the leaders. Where nobody
+listens any more, the response waits for the election, which takes milliseconds (docs/DECISIONS.md).
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import asyncio
 from collections.abc import Iterable
 
 from ottla.broker.cluster.metadata_cache import ClusterView
+from ottla.broker.cluster.probe import Probe, is_refused
 from ottla.metadata.image import MetadataImage
-from ottla.runtime import Connection, Network
+from ottla.runtime import Network
 
 PROBE_TIMEOUT_S = 0.02
-"""A machine that does not answer at all is not waited for: only the session timeout tells that it is gone."""
+"""A machine that does not answer at all is not waited for: only the session timeout shows that it is gone."""
 ELECTION_TIMEOUT_S = 0.5
 
 
@@ -40,7 +41,7 @@ class LeaderLiveness:
         return sorted(id for id in found if id >= 0 and id != self._node_id)
 
     async def wait_for_elections(self, leaders: list[int]) -> None:
-        """Return at once if all are there, else when the metadata no longer counts the dead ones in."""
+        """Return at once if all are alive, else when the dead ones are fenced, or the time is over."""
         refused = await asyncio.gather(*(self._is_refused(id) for id in leaders))
         dead = [id for id, gone in zip(leaders, refused, strict=True) if gone]
         if not dead:
@@ -65,23 +66,5 @@ class LeaderLiveness:
         address = self._cluster.address(id, self._listener)
         if address is None:
             return False
-        try:
-            connection = await asyncio.wait_for(
-                self._network.connect(address.host, address.port, _Probe), PROBE_TIMEOUT_S
-            )
-        except ConnectionRefusedError:
-            return True
-        except (OSError, TimeoutError):
-            return False
-        connection.abort()
-        return False
-
-
-class _Probe:
-    """A connection that says nothing."""
-
-    def __init__(self, connection: Connection) -> None: ...
-
-    def frame_received(self, frame: memoryview) -> None: ...
-
-    def connection_lost(self, reason: str) -> None: ...
+        connecting = self._network.connect(address.host, address.port, Probe)
+        return await is_refused(asyncio.wait_for(connecting, PROBE_TIMEOUT_S))

@@ -21,7 +21,7 @@ from math import inf
 from typing import Any, Protocol
 from uuid import UUID
 
-from ottla.broker.cluster.controller_channel import LeaderInfo, ToController
+from ottla.broker.cluster.controller_channel import ControllerChannel, LeaderInfo
 from ottla.broker.server.deadlines import is_set_within
 from ottla.config import ListenerAddress, Settings
 from ottla.metadata.features import supported_ranges
@@ -41,7 +41,7 @@ HEARTBEATS_MISSED = 2
 """After so many intervals without an answer a broker no longer takes for granted what it leads."""
 REGISTER_RETRY_S = 0.05
 SILENCE_MAX_S = 2.0
-"""A stopping broker that hears nothing from any controller for so long stops without its leave."""
+"""A stopping broker that gets no answer from any controller for so long stops without its permission."""
 
 
 class BrokerState(Enum):
@@ -58,7 +58,7 @@ class RegistrationRefused(Exception):
 
 
 class Directories(Protocol):
-    """What of the log manager a registration and a heartbeat tell."""
+    """What a registration and a heartbeat take from the log manager."""
 
     @property
     def previous_broker_epoch(self) -> int: ...
@@ -74,7 +74,7 @@ class Directories(Protocol):
 
 
 class MetadataSource(LeaderInfo, Protocol):
-    """What of the quorum a broker's life depends on."""
+    """What a broker's lifecycle needs of the quorum."""
 
     on_image: list[Callable[[MetadataImage, Delta], None]]
 
@@ -92,7 +92,7 @@ class BrokerLifecycle:
         runtime: Runtime,
         quorum: MetadataSource,
         logs: Directories,
-        to_controller: ToController,
+        to_controller: ControllerChannel,
         endpoints: Mapping[str, ListenerAddress],
     ) -> None:
         """`endpoints` are the addresses to announce, by the names of their listeners; those of a
@@ -113,7 +113,7 @@ class BrokerLifecycle:
         self._endpoints = [at for name, at in endpoints.items() if name not in controllers]
         self._incarnation = UUID(int=runtime.random.getrandbits(128), version=4)
         self._to_controller = to_controller
-        self._heartbeats = ToController(settings, runtime, quorum)
+        self._heartbeats = ControllerChannel(settings, runtime, quorum)
         self._logs_ready = False
         self._wake = asyncio.Event()
         self._may_stop = asyncio.Event()
@@ -138,8 +138,8 @@ class BrokerLifecycle:
         self.heartbeat_soon()
 
     async def controlled_shutdown(self) -> bool:
-        """Hand leaderships over and leave. Whether the controller agreed: when that takes too long we go
-        without, which is noticed, too."""
+        """Hand leaderships over and leave. Whether the controller agreed. If that takes too long the broker stops
+        without, and the controller fences it."""
         living = self._task is not None and not self._task.done() and self.broker_epoch >= 0
         if living and self._settings.controlled_shutdown_enable:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
@@ -150,7 +150,7 @@ class BrokerLifecycle:
         return self._may_stop.is_set()
 
     async def stop(self) -> None:
-        """Without asking: the closed connection tells the controller."""
+        """Without asking. The controller sees the connection close."""
         self.state = BrokerState.SHUTTING_DOWN
         self.ready.clear()
         if self._task is not None:
@@ -163,10 +163,10 @@ class BrokerLifecycle:
         await self._heartbeats.stop()
 
     def heartbeat_soon(self) -> None:
-        """There is something to tell, or to ask."""
+        """Send the next heartbeat now: there is news in it, or in the answer."""
         self._wake.set()
 
-    # What wakes the heart
+    # What makes a heartbeat due at once
 
     def _image_changed(self, image: MetadataImage, delta: Delta) -> None:
         stopping = any(
@@ -226,11 +226,11 @@ class BrokerLifecycle:
             error = ErrorCode(int(answer.error_code))
             if error is ErrorCode.NONE:
                 self.broker_epoch = answer.broker_epoch
-                logger.info("registered with epoch %d", self.broker_epoch)
+                logger.info("registered with the controller broker_epoch=%d", self.broker_epoch)
                 return
             if error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 raise RegistrationRefused(f"the controller refused this broker: {error.name}")
-            # Our former life has not been noticed to be over yet.
+            # The controller has not noticed yet that our former process is gone.
             await asyncio.sleep(REGISTER_RETRY_S)
 
     def _registration(self) -> dict[str, Any]:
@@ -282,7 +282,9 @@ class BrokerLifecycle:
                 timeout_s=self._settings.broker_session_timeout_ms / 1000,
             )
         except TimeoutError:
-            logger.warning("no controller answered a heartbeat")
+            logger.warning(
+                "no controller answered the heartbeat broker_epoch=%d", self.broker_epoch
+            )
             return
         self._last_answer_at = self._clock.monotonic()
         if not (answer.error_code or answer.is_fenced):
@@ -291,7 +293,9 @@ class BrokerLifecycle:
 
     def _answered(self, error: ErrorCode, answer: Any, *, asked_to_stop: bool) -> None:
         if error is ErrorCode.STALE_BROKER_EPOCH:
-            logger.info("the controller does not know epoch %d: registering", self.broker_epoch)
+            logger.info(
+                "unknown to the controller, registering again broker_epoch=%d", self.broker_epoch
+            )
             self.broker_epoch = -1
             self.ready.clear()
             if not asked_to_stop:
@@ -299,7 +303,9 @@ class BrokerLifecycle:
             self._wake.set()
             return
         if error is not ErrorCode.NONE:
-            logger.warning("heartbeat refused: %s", error.name)
+            logger.warning(
+                "heartbeat refused broker_epoch=%d error=%s", self.broker_epoch, error.name
+            )
             return
         if asked_to_stop:
             if answer.should_shut_down:
@@ -311,24 +317,30 @@ class BrokerLifecycle:
         elif self.state is BrokerState.RECOVERY and not answer.is_fenced:
             self.state = BrokerState.RUNNING
             self.ready.set()
-            logger.info("unfenced: running")
+            logger.info("unfenced broker_epoch=%d", self.broker_epoch)
         elif self.state is BrokerState.RUNNING and answer.is_fenced:
             self.state = BrokerState.RECOVERY
             self.ready.clear()
-            logger.warning("fenced by the controller; asking to come back")
+            logger.warning(
+                "fenced by the controller, asking to be unfenced broker_epoch=%d", self.broker_epoch
+            )
 
     async def _wait_for_leave(self, limit: float) -> None:
         end = self._clock.monotonic() + limit
         while not self._may_stop.is_set():
             now = self._clock.monotonic()
             if now >= end or now - self._last_answer_at > SILENCE_MAX_S:
-                logger.warning("stopping without the controller's leave")
+                logger.warning(
+                    "stopping without the controller's permission broker_epoch=%d: its leaders move when "
+                    "the controller fences it",
+                    self.broker_epoch,
+                )
                 return
             await is_set_within(self._may_stop, WAITING_INTERVAL_S)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("the broker's life with the controller ended: %s", error)
+            logger.error("broker lifecycle ended error=%s", error)
             if not self.failed.done():
                 self.failed.set_exception(error)
-                self.failed.exception()  # said above; nobody needs to wait for it
+                self.failed.exception()  # logged above; it need not be awaited

@@ -1,4 +1,4 @@
-"""Where everything is: the cluster as clients are told of it, from the newest metadata image."""
+"""The cluster as clients see it, from the newest metadata image (Kafka's MetadataCache)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ class BrokerAddress(NamedTuple):
 
 
 class ClusterView:
-    """Questions about the newest image, answered for one listener: a client that came in through one
-    listener is told the brokers' addresses of that listener."""
+    """Looks up the newest image. A client that is connected to one listener gets the brokers' addresses of that
+    listener."""
 
     def __init__(self, linger_s: float) -> None:
-        """`linger_s`: how long clients are still told of a broker that was fenced. It is dead at once,
-        but a client that lost its leader must move its partitions before it forgets the broker:
-        librdkafka, told both in one answer, may stall for a second. Kafka, too, lists a dead broker
-        until its session ends."""
+        """`linger_s`: for how long a fenced broker is still listed. A client that lost its leader must move its
+        partitions before it forgets the broker: librdkafka, if it learns both from one response, may stall for a
+        second. Kafka, too, lists a dead broker until its session ends."""
         self.image = MetadataImage()
         self._linger_s = linger_s
         self._lingering: dict[int, asyncio.TimerHandle] = {}

@@ -1,8 +1,8 @@
 """Connections to the other nodes of the quorum: one per peer, opened when something is to be sent.
 
-A request that gets no answer in time takes its connection with it, because answers come in order and the
-next one would wait behind it. A peer that refuses, vanishes or falls silent is reported, never retried
-here: when to ask again is raft's to say.
+If a request gets no answer in time its connection is closed, because answers come in order and the next one would wait
+behind it. A peer that refuses, is gone or does not answer is reported, never retried here: Raft decides when to ask
+again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from ottla.broker.cluster.raft_wire import API_OF, Refused, read_answer, request_body
+from ottla.broker.cluster.raft_wire import API_OF, RefusedAnswer, read_answer, request_body
 from ottla.raft.messages import QuorumAnswer
 from ottla.raft.outputs import Send
 from ottla.raft.voters import QuorumEndpoint
@@ -22,7 +22,7 @@ from ottla.wire.errors import InvalidFrame, KafkaError
 logger = logging.getLogger(__name__)
 
 
-class Peers:
+class RaftChannels:
     def __init__(
         self,
         network: Network,
@@ -41,18 +41,18 @@ class Peers:
         self.on_answer = on_answer
         self.on_failure = on_failure
         self.on_disconnect = on_disconnect
-        self._peers: dict[int, _Peer] = {}
+        self._peers: dict[int, _VoterChannel] = {}
 
     def send(self, send: Send, where: QuorumEndpoint | None) -> None:
         if where is None:
-            logger.warning("no address is known for node %d of the quorum", send.peer)
+            logger.warning("no address known of quorum node peer=%d", send.peer)
             asyncio.get_running_loop().call_soon(self.on_failure, send)
             return
         peer = self._peers.get(send.peer)
         if peer is None or peer.where[1:] != where[1:]:
             if peer is not None:
                 peer.close()
-            peer = self._peers[send.peer] = _Peer(self, send.peer, where)
+            peer = self._peers[send.peer] = _VoterChannel(self, send.peer, where)
         peer.send(send)
 
     def close(self) -> None:
@@ -61,8 +61,8 @@ class Peers:
         self._peers.clear()
 
 
-class _Peer:
-    def __init__(self, peers: Peers, node: int, where: QuorumEndpoint) -> None:
+class _VoterChannel:
+    def __init__(self, peers: RaftChannels, node: int, where: QuorumEndpoint) -> None:
         self.where = where
         self._peers = peers
         self._node = node
@@ -90,7 +90,7 @@ class _Peer:
                 )
                 await channel.negotiate(peers.timeout_s)
         except (OSError, TimeoutError, KafkaError, InvalidFrame) as error:
-            logger.debug("%s: no connection to node %d: %s", peers.client_id, self._node, error)
+            logger.debug("no connection to quorum node peer=%d error=%s", self._node, error)
             if channel is not None:
                 channel.abort()
             self._opening = None
@@ -118,9 +118,12 @@ class _Peer:
             def answered(frame: memoryview, offset: int) -> None:
                 self._done(send)
                 answer = read_answer(send.request, version, frame, offset)
-                if isinstance(answer, Refused):
+                if isinstance(answer, RefusedAnswer):
                     logger.warning(
-                        "node %d refused %s with error %d", self._node, key.name, answer.error
+                        "quorum request refused peer=%d api=%s error=%d",
+                        self._node,
+                        key.name,
+                        answer.error,
                     )
                     peers.on_failure(send)
                 else:
@@ -132,7 +135,9 @@ class _Peer:
 
             channel.call(key, version, body, answered, on_failure=failed)
         except (ConnectionError, KafkaError) as error:
-            logger.info("cannot send %s to node %d: %s", key.name, self._node, error)
+            logger.info(
+                "cannot send quorum request api=%s peer=%d error=%s", key.name, self._node, error
+            )
             asyncio.get_running_loop().call_soon(peers.on_failure, send)
             return
         self._timers[send] = asyncio.get_running_loop().call_later(

@@ -33,7 +33,7 @@ from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest
-from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC as TOPIC
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC_ID as TOPIC_ID
 from ottla.wire.layout import NodeEndpoint
 from ottla.wire.types import ZERO_UUID
@@ -67,11 +67,15 @@ def _check_cluster(ours: str, theirs: str | None) -> None:
 
 def _partition(topics: Sequence[Any], name_of: Callable[[Any], str], index: str) -> Any:
     """The one partition that a message of the quorum is about."""
-    if len(topics) == 1 and name_of(topics[0]) == TOPIC and len(topics[0].partitions) == 1:
+    if (
+        len(topics) == 1
+        and name_of(topics[0]) == CLUSTER_METADATA_TOPIC
+        and len(topics[0].partitions) == 1
+    ):
         partition = topics[0].partitions[0]
         if getattr(partition, index) == 0:
             return partition
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"only {TOPIC}-0 has a quorum")
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"only {CLUSTER_METADATA_TOPIC}-0 has a quorum")
 
 
 def _by_topic_name(topic: Any) -> str:
@@ -83,7 +87,7 @@ def _by_name(topic: Any) -> str:
 
 
 def _about(topic_name: str, partition: Fields) -> Fields:
-    return {topic_name: TOPIC, "partitions": [partition]}
+    return {topic_name: CLUSTER_METADATA_TOPIC, "partitions": [partition]}
 
 
 def _endpoints(leader: int | None, endpoint: QuorumEndpoint | None) -> list[Fields]:
@@ -179,10 +183,14 @@ def read_fetch(version: int, frame: memoryview, offset: int, cluster_id: str) ->
     request = fetch_codec.read_request(version, frame, offset)
     _check_cluster(cluster_id, request.cluster_id)
     if version < FETCH_BY_ID_FROM or len(request.partitions) != 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"only {TOPIC}-0 is fetched here, by its id")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"only {CLUSTER_METADATA_TOPIC}-0 is fetched here, by its id"
+        )
     partition = request.partitions[0]
     if partition.topic_id != TOPIC_ID or partition.partition != 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"only {TOPIC}-0 is fetched here")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"only {CLUSTER_METADATA_TOPIC}-0 is fetched here"
+        )
     return Fetch(
         replica=ReplicaKey(request.replica_id, _known(partition.replica_directory_id)),
         epoch=partition.current_leader_epoch,
@@ -352,7 +360,7 @@ def _request_fields(request: QuorumRequest, cluster_id: str) -> Fields:
 
 def _fetch_body(request: Fetch, version: int, cluster_id: str) -> bytes:
     partition = FetchPartition(
-        TOPIC,
+        CLUSTER_METADATA_TOPIC,
         TOPIC_ID,
         0,
         request.epoch,
@@ -378,7 +386,7 @@ def _fetch_body(request: Fetch, version: int, cluster_id: str) -> bytes:
 # Answers that arrive
 
 
-class Refused(NamedTuple):
+class RefusedAnswer(NamedTuple):
     """The whole request was refused: there is no answer for raft in it."""
 
     error: int
@@ -386,13 +394,13 @@ class Refused(NamedTuple):
 
 def read_answer(
     request: QuorumRequest, version: int, frame: memoryview, offset: int
-) -> QuorumAnswer | Refused:
+) -> QuorumAnswer | RefusedAnswer:
     """Records and snapshot data in it are views into `frame`."""
     if isinstance(request, Fetch):
         return _read_fetch_answer(version, frame, offset)
     message = messages.read_response(API_OF[type(request)], version, frame, offset)
     if message.error_code != ErrorCode.NONE:
-        return Refused(int(message.error_code))
+        return RefusedAnswer(int(message.error_code))
     try:
         if isinstance(request, FetchSnapshot):
             return _read_snapshot_answer(message)
@@ -430,10 +438,10 @@ def _read_snapshot_answer(message: Any) -> FetchSnapshotAnswer:
     )
 
 
-def _read_fetch_answer(version: int, frame: memoryview, offset: int) -> FetchAnswer | Refused:
+def _read_fetch_answer(version: int, frame: memoryview, offset: int) -> FetchAnswer | RefusedAnswer:
     response = fetch_codec.read_response(version, frame, offset)
     if response.error:
-        return Refused(response.error)
+        return RefusedAnswer(response.error)
     if len(response.partitions) != 1 or response.partitions[0].topic_id != TOPIC_ID:
         raise InvalidFrame("a fetch response about something else")
     partition = response.partitions[0]

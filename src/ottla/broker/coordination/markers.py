@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Any
 
-from ottla.broker.cluster.broker_channels import Peers
+from ottla.broker.cluster.broker_channels import BrokerChannels
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.coordination.live_shard import LiveShard
 from ottla.broker.coordination.pending_replies import Reply
@@ -78,7 +78,7 @@ class PendingCompleteTransaction:
 class MarkerSender:
     """Of the coordinator: gathers what goes to the same broker, one request to each at a time."""
 
-    def __init__(self, cluster: ClusterView, peers: Peers, timeout_s: float) -> None:
+    def __init__(self, cluster: ClusterView, peers: BrokerChannels, timeout_s: float) -> None:
         self._cluster = cluster
         self._peers = peers
         self._timeout_s = timeout_s

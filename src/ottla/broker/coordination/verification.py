@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ottla.broker.cluster.broker_channels import Peers
+from ottla.broker.cluster.broker_channels import BrokerChannels
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.coordinators.shard import partition_of
 from ottla.replica.leader import Verified
@@ -51,7 +51,9 @@ class Verdicts(NamedTuple):
 
 
 class Verifier:
-    def __init__(self, clock: Clock, cluster: ClusterView, peers: Peers, timeout_s: float) -> None:
+    def __init__(
+        self, clock: Clock, cluster: ClusterView, peers: BrokerChannels, timeout_s: float
+    ) -> None:
         self._clock = clock
         self._cluster = cluster
         self._peers = peers

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.broker.cluster.raft_driver import Quorum
+from ottla.broker.cluster.image_publisher import notify
+from ottla.broker.cluster.raft_driver import RaftDriver
 from ottla.events.quorum import VoteReason
 from ottla.raft import election
 from ottla.raft.election import VoteDecision
@@ -118,9 +119,9 @@ def controller_is_active_at_once() -> list[Patch]:
     """A new controller decides before a record of its own epoch is committed, on metadata that may be
     old."""
 
-    def begin_leadership(self: Quorum) -> None:
+    def begin_leadership(self: RaftDriver) -> None:
         if self._raft.leader_state is not None and self._active_epoch is None:
             self._active_epoch = self.epoch
-            self._tell(self.on_leadership, True, self.epoch)
+            notify(self.on_leadership, True, self.epoch)
 
-    return [Patch(Quorum, "_begin_leadership", begin_leadership)]
+    return [Patch(RaftDriver, "_begin_leadership", begin_leadership)]

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from ottla.metadata import records as r
 from ottla.metadata.image import Delta, MetadataImage
-from ottla.metadata.records import Record
+from ottla.metadata.records import MetadataRecord
 
 ELR_FEATURE = "eligible.leader.replicas.version"
 MIN_ISR = "min.insync.replicas"
@@ -63,12 +63,12 @@ class MetadataReplay:
         self.next_producer_id = 0
         self._former_ids: dict[UUID, str] = {}
         self._broker_epochs: dict[int, int] = {}
-        self._held_back: list[Record] | None = None
+        self._held_back: list[MetadataRecord] | None = None
         """Of a metadata transaction that has not ended."""
 
     # What the records say
 
-    def apply(self, records: Iterable[Record]) -> Touched:
+    def apply(self, records: Iterable[MetadataRecord]) -> Touched:
         touched = Touched()
         for record in records:
             if isinstance(record, r.BeginTransactionRecord):
@@ -85,7 +85,7 @@ class MetadataReplay:
                 self._take(record, touched)
         return touched
 
-    def _take(self, record: Record, touched: Touched) -> None:
+    def _take(self, record: MetadataRecord, touched: Touched) -> None:
         match record:
             case r.TopicRecord() | r.RemoveTopicRecord() | r.ClearElrRecord():
                 self._take_topic(record, touched)

@@ -11,7 +11,7 @@ from ottla.broker.node import Node
 from ottla.log.errors import LogDirError
 from ottla.log.log import Log
 from ottla.metadata.image import Delta, MetadataImage
-from ottla.metadata.records import Record, decode
+from ottla.metadata.records import MetadataRecord, decode
 from ottla.raft.election_state import ElectionState
 from ottla.raft.journal import Journal
 from ottla.raft.messages import SnapshotId
@@ -294,7 +294,7 @@ class QuorumChecker:
                 break
             data = content(disk, log, seen)
             batch = read_batch(data, 0)
-            records: list[Record] = []
+            records: list[MetadataRecord] = []
             if not batch.is_control:
                 records = [decode(r.value or b"") for r in records_of(data, batch)]
             before = self.image
@@ -304,7 +304,9 @@ class QuorumChecker:
             for callback in self.on_decisions:
                 callback(voter.machine.id, before, self.image, delta)
 
-    def _check_reading(self, voter: VoterLastSeen, records: list[Record], delta: Delta) -> None:
+    def _check_reading(
+        self, voter: VoterLastSeen, records: list[MetadataRecord], delta: Delta
+    ) -> None:
         """M6: the product's image says what the records say. M8, M9: and that is sound."""
         node = voter.machine.id
         try:

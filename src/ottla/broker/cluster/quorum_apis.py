@@ -1,0 +1,113 @@
+"""The APIs of the quorum on a controller's listener: read the request, pass it to Raft, write the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ottla.broker.cluster import raft_wire
+from ottla.broker.cluster.raft_driver import RaftDriver
+from ottla.broker.server.connections import Handler, Request
+from ottla.raft.messages import Park
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
+
+
+class QuorumHandlers:
+    def __init__(self, driver: RaftDriver) -> None:
+        self._driver = driver
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        return {
+            ApiKey.VOTE: self._handle_vote,
+            ApiKey.BEGIN_QUORUM_EPOCH: self._handle_begin_quorum_epoch,
+            ApiKey.END_QUORUM_EPOCH: self._handle_end_quorum_epoch,
+            ApiKey.FETCH: self._handle_fetch,
+            ApiKey.FETCH_SNAPSHOT: self._handle_fetch_snapshot,
+            ApiKey.DESCRIBE_QUORUM: self._handle_describe_quorum,
+        }
+
+    def _handle_vote(self, request: Request) -> None:
+        """Vote 0-2; before version 2 there is no pre-vote, before 1 no directory id."""
+        self._answer(
+            request,
+            raft_wire.read_vote,
+            self._driver.raft.handle_vote,
+            raft_wire.vote_fields,
+        )
+
+    def _handle_begin_quorum_epoch(self, request: Request) -> None:
+        """BeginQuorumEpoch 0-1."""
+        self._answer(
+            request,
+            raft_wire.read_begin_quorum_epoch,
+            self._driver.raft.handle_begin_quorum_epoch,
+            raft_wire.epoch_fields,
+        )
+
+    def _handle_end_quorum_epoch(self, request: Request) -> None:
+        """EndQuorumEpoch 0-1."""
+        self._answer(
+            request,
+            raft_wire.read_end_quorum_epoch,
+            self._driver.raft.handle_end_quorum_epoch,
+            raft_wire.epoch_fields,
+        )
+
+    def _handle_fetch_snapshot(self, request: Request) -> None:
+        """FetchSnapshot 0-1."""
+        self._answer(
+            request,
+            raft_wire.read_fetch_snapshot,
+            self._driver.raft.handle_fetch_snapshot,
+            raft_wire.fetch_snapshot_fields,
+        )
+
+    def _answer(
+        self,
+        request: Request,
+        read: Callable[[Any, str], Any],
+        handle: Callable[[Any, float], Any],
+        write: Callable[[Any], Mapping[str, Any]],
+    ) -> None:
+        driver = self._driver
+        try:
+            asked = read(request.message(), driver.cluster_id)
+        except KafkaError as error:
+            request.respond({"error_code": error.code})
+            return
+        answer = driver.step(lambda: handle(asked, driver.now()))
+        if answer is None:
+            request.connection.abort()  # this node has left the quorum
+        else:
+            request.respond(write(answer))
+
+    def _handle_fetch(self, request: Request) -> None:
+        """Fetch 4-18 of the metadata log, from version 13 on (by topic id), as Kafka's controllers do."""
+        driver, version = self._driver, request.version
+        try:
+            asked = raft_wire.read_fetch(
+                version, request.frame, request.header.body, driver.cluster_id
+            )
+        except KafkaError as error:
+            request.respond_chunks(raft_wire.fetch_error_chunks(version, error.code))
+            return
+        if (previous := request.connection.parked_fetch) is not None:
+            previous.complete()
+        answer = driver.step(lambda: driver.raft.handle_fetch(asked, driver.now()))
+        if answer is None:
+            request.connection.abort()
+        elif isinstance(answer, Park):
+            driver.parked.park(request, asked, answer, driver.now())
+        else:
+            request.respond_chunks(raft_wire.fetch_chunks(version, answer))
+
+    def _handle_describe_quorum(self, request: Request) -> None:
+        """DescribeQuorum 0-2."""
+        asked = request.message()
+        names = [(str(topic.topic_name), topic.partitions) for topic in asked.topics]
+        if len(names) != 1 or names[0][0] != CLUSTER_METADATA_TOPIC or len(names[0][1]) != 1:
+            request.respond({"error_code": ErrorCode.INVALID_REQUEST})
+        else:
+            request.respond(self._driver.describe())
