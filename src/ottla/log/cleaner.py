@@ -1,9 +1,9 @@
 """Which log is compacted next, and from where to where.
 
-The dirtiest first: the one with the largest share of bytes that no round has seen yet, if that is more than
-min.cleanable.dirty.ratio, or if something in it is older than max.compaction.lag.ms. A round never touches the
-segment that is written to, nothing that is not committed, flushed and decided (a transaction may be undecided),
-and nothing younger than min.compaction.lag.ms.
+The dirtiest log comes first: the one with the largest share of bytes that no round has read yet. A log is due if that share
+is more than min.cleanable.dirty.ratio, or if something in it is older than max.compaction.lag.ms. A round never touches the
+active segment, records that are not committed and flushed or belong to an open transaction, or records younger than
+min.compaction.lag.ms.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ottla.log.compaction import Closed, Remembered, Round
+from ottla.log.compaction import ClosedSegment, CompactionRound, RememberedProducer
 from ottla.log.log import Log
 
 
-class Dirt(NamedTuple):
+class LogToClean(NamedTuple):
+    """What a round over a log would do."""
+
     first_dirty: int
     end: int
-    """Where the first segment begins that must not be touched."""
+    """Base offset of the first segment that must not be touched."""
     clean_bytes: int
     dirty_bytes: int
     is_overdue: bool
@@ -29,7 +31,7 @@ class Dirt(NamedTuple):
         return self.dirty_bytes / max(1, self.clean_bytes + self.dirty_bytes)
 
 
-def dirt_of(log: Log, now_ms: int) -> Dirt:
+def log_to_clean(log: Log, now_ms: int) -> LogToClean:
     config = log.config
     first_dirty = log.log_start
     if log.cleaned is not None and log.log_start <= log.cleaned <= log.log_end:
@@ -49,37 +51,41 @@ def dirt_of(log: Log, now_ms: int) -> Dirt:
             if 0 < segment.first_timestamp < now_ms - config.max_compaction_lag_ms:
                 is_overdue = True
         end = segment.next_offset
-    return Dirt(first_dirty, end, clean, dirty, is_overdue)
+    return LogToClean(first_dirty, end, clean, dirty, is_overdue)
 
 
-def dirtiest(logs: Iterable[Log], now_ms: int) -> tuple[Log, Dirt] | None:
+def dirtiest(logs: Iterable[Log], now_ms: int) -> tuple[Log, LogToClean] | None:
     """The log to compact now, of those that are to be compacted at all."""
-    best: tuple[Log, Dirt] | None = None
+    best: tuple[Log, LogToClean] | None = None
     for log in logs:
         if not log.config.compacted or log.failed is not None or log.gone:
             continue
         if log.uncleanable is not None or len(log.segments) == 1:
             continue
-        dirt = dirt_of(log, now_ms)
-        if not dirt.dirty_bytes:
+        to_clean = log_to_clean(log, now_ms)
+        if not to_clean.dirty_bytes:
             continue
-        if not dirt.is_overdue and dirt.ratio <= log.config.min_cleanable_dirty_ratio:
+        if not to_clean.is_overdue and to_clean.ratio <= log.config.min_cleanable_dirty_ratio:
             continue
-        if best is None or dirt.ratio > best[1].ratio:
-            best = log, dirt
+        if best is None or to_clean.ratio > best[1].ratio:
+            best = log, to_clean
     return best
 
 
-def round_of(log: Log, dirt: Dirt, now_ms: int) -> Round:
-    return Round(
+def round_of(log: Log, to_clean: LogToClean, now_ms: int) -> CompactionRound:
+    return CompactionRound(
         log.path,
         log.config,
-        [Closed.of(segment) for segment in log.segments[:-1] if segment.next_offset <= dirt.end],
-        dirt.first_dirty,
-        dirt.end,
-        log.aborted_transactions(log.segments[0].base, dirt.end),
+        [
+            ClosedSegment.of(segment)
+            for segment in log.segments[:-1]
+            if segment.next_offset <= to_clean.end
+        ],
+        to_clean.first_dirty,
+        to_clean.end,
+        log.aborted_transactions(log.segments[0].base, to_clean.end),
         {
-            producer_id: Remembered(
+            producer_id: RememberedProducer(
                 producer.epoch, [written.last_offset for written in producer.batches]
             )
             for producer_id, producer in log.producers.producers.items()

@@ -1,10 +1,10 @@
 """Compaction: of each key only the newest record stays (cleanup.policy=compact).
 
-One round over one log, as Kafka does it. First the *dirty* part, which no round has seen yet, is read into a map
+One round over one log, as in Kafka. First the *dirty* part, which no round has seen yet, is read into a map
 from key to newest offset, as far as the map's memory allows. Then every closed segment up to there is copied
 without the records that a later one of the same key has replaced. Several small segments become one.
 
-What else goes, and what stays though nothing in it is worth reading:
+What else is removed, and what stays without its records:
 
     a tombstone            stays for delete.retention.ms from the first round that saw it (KIP-534: that round
                            writes the time into the batch), so that every consumer has a chance to see it
@@ -16,9 +16,9 @@ What else goes, and what stays though nothing in it is worth reading:
 
 Offsets, leader epochs and the order of records never change; gaps are left.
 
-All the work is done on files that nobody changes any more, into new files (`.cleaned`) that nobody knows yet, in
-small steps that may run in a thread. Putting a finished segment in the place of the old ones is the log's own part
-(`Log.replace`). Each batch's CRC is checked on the way: a new batch must not hide old rot under a good CRC.
+The work reads closed segments, which do not change, and writes new files (`.cleaned`), which are not part of the log yet. It
+goes in small steps that may run in a thread. The log itself puts a finished segment in the place of the old ones
+(`Log.replace`). The CRC of each batch is checked on the way: a new batch must not hide old damage under a good CRC.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from ottla.records.batch import (
     check_crc,
     read_batch,
 )
-from ottla.records.filtering import Outline, emptied, outlines, with_only
+from ottla.records.filtering import RecordOutline, emptied_batch, filtered_batch, record_outlines
 from ottla.runtime.seams import Buffer, Disk, File
 
 READ_BYTES = 128 << 10
-"""One step: what is read at a time, in a thread that the event loop's own has to share the interpreter with."""
+"""Read in one step. The thread that reads shares the interpreter with the event loop, so a step has to be short."""
 WRITE_BYTES = 1 << 20
 DIGEST_BYTES = 16
 BYTES_PER_KEY = 192
-"""What a key costs in the map, as measured: digest, offset, and their place in the table."""
+"""The memory of a key in the map, as measured: digest, offset, and table entry."""
 
 
-class Closed(NamedTuple):
-    """A segment that takes no more batches, as it is when the round is planned."""
+class ClosedSegment(NamedTuple):
+    """A closed segment at the time when the round is planned."""
 
     path: str
     base: int
@@ -63,8 +63,8 @@ class Closed(NamedTuple):
     created_ms: int
 
     @staticmethod
-    def of(segment: Segment) -> Closed:
-        return Closed(
+    def of(segment: Segment) -> ClosedSegment:
+        return ClosedSegment(
             segment.path,
             segment.base,
             segment.next_offset,
@@ -75,8 +75,8 @@ class Closed(NamedTuple):
         )
 
 
-class Remembered(NamedTuple):
-    """What must remain of a producer that the log remembers."""
+class RememberedProducer(NamedTuple):
+    """A producer that the log remembers, and which of its batches must stay."""
 
     epoch: int
     last_offsets: Sequence[int]
@@ -88,23 +88,23 @@ class Remembered(NamedTuple):
         return batch.is_control and batch.producer_epoch == self.epoch
 
 
-class Round(NamedTuple):
-    """What one round is about. Everything in it is a copy: the log goes on living."""
+class CompactionRound(NamedTuple):
+    """The input of one round. Everything in it is a copy, because the log goes on meanwhile."""
 
     path: str
     """The log's directory."""
     config: LogConfig
-    segments: Sequence[Closed]
+    segments: Sequence[ClosedSegment]
     """All from the log's first up to `end`."""
     first_dirty: int
     end: int
     """Where the first segment begins that is not touched."""
     aborted: Sequence[AbortedTransaction]
     """Those with records below `end`."""
-    producers: Mapping[int, Remembered]
+    producers: Mapping[int, RememberedProducer]
     now_ms: int
     generation: int
-    """Of the log's segments (`Log.generation`): the round is void when it is no longer this."""
+    """`Log.generation` at the start. The round is void when it has changed."""
 
     @property
     def bytes(self) -> int:
@@ -119,7 +119,7 @@ class Replacement(NamedTuple):
     segment: Segment
 
 
-class NewestOffsets:
+class OffsetMap:
     """The map from key to newest offset, over records without gaps from the first dirty one on."""
 
     def __init__(self, keys_max: int, start: int) -> None:
@@ -128,8 +128,8 @@ class NewestOffsets:
         self.end = start
         """Below it everything is in the map."""
 
-    def add(self, batch: Batch, found: Sequence[Outline]) -> bool:
-        """Take up a batch, or say that the map is full. One batch always fits: each round gets further."""
+    def add(self, batch: Batch, found: Sequence[RecordOutline]) -> bool:
+        """Add a batch. False if the map is full. One batch always fits, so each round makes progress."""
         offsets = self._offsets
         if offsets and len(offsets) + len(found) > self._keys_max:
             new = {digest(key) for *_, key, _ in found if key is not None}.difference(offsets)
@@ -142,26 +142,26 @@ class NewestOffsets:
         return True
 
     def is_newest(self, offset: int, key: bytes | None) -> bool:
-        """Whether nothing below `end` replaces this record. Without a key none can be found again."""
+        """Whether no record below `end` replaces this one. A record without a key cannot be found again."""
         if offset >= self.end:
             return True
         return key is not None and self._offsets.get(digest(key), -1) <= offset
 
 
 def digest(key: bytes) -> bytes:
-    """Shorter keys are their own digest: those of real digests have another length."""
+    """Shorter keys are their own digest. No real digest has the same length."""
     return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 
-class Outcomes:
-    """How each transaction ended, for whoever reads the batches in order."""
+class CleanedTransactionMetadata:
+    """How each transaction ended, while the batches are read in order. Kafka's name."""
 
     def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
         self._to_come = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
         self._aborted: dict[int, AbortedTransaction] = {}
         """By producer: the aborted transaction that it is in."""
         self._seen: set[int] = set()
-        """Producers of whose transaction, however it ends, a batch has come by."""
+        """Producers with a batch of their current transaction, however it ends."""
 
     def is_aborted(self, batch: Batch) -> bool:
         if not batch.is_transactional:
@@ -173,8 +173,8 @@ class Outcomes:
     def end(
         self, batch: Batch, marker: EndTransactionMarker
     ) -> tuple[bool, AbortedTransaction | None]:
-        """The marker comes by. Whether nothing of its transaction is left; and what the abort index has to
-        say, if something is."""
+        """The marker is read. Whether nothing of its transaction is left; and the row for the transaction index, if
+        something is."""
         self._reach(batch.last_offset)
         is_empty = batch.producer_id not in self._seen
         self._seen.discard(batch.producer_id)
@@ -190,15 +190,15 @@ class Outcomes:
 class Compaction:
     """One round. `steps` does the work; between two of its steps anything may happen to the log."""
 
-    def __init__(self, disk: Disk, files: OpenFiles, round: Round, keys_max: int) -> None:
+    def __init__(self, disk: Disk, files: OpenFiles, round: CompactionRound, keys_max: int) -> None:
         assert round.segments and round.first_dirty < round.end, round
         self.round = round
         self.bytes_read = 0
         self.bytes_kept = 0
         self._disk = disk
         self._files = files
-        self._newest = NewestOffsets(keys_max, round.first_dirty)
-        self._outcomes = Outcomes(round.aborted)
+        self._newest = OffsetMap(keys_max, round.first_dirty)
+        self._outcomes = CleanedTransactionMetadata(round.aborted)
 
     @property
     def cleaned_up_to(self) -> int:
@@ -216,8 +216,9 @@ class Compaction:
 
     def _map(self) -> Iterator[int]:
         round, newest = self.round, self._newest
-        # One that ended before we begin would never meet its marker, and be taken for its producer's next one.
-        outcomes = Outcomes(
+        # Without those that ended before: their markers are not read, and they would be taken for the next one of the
+        # same producer.
+        outcomes = CleanedTransactionMetadata(
             [each for each in round.aborted if each.last_offset >= round.first_dirty]
         )
         for segment in round.segments:
@@ -227,13 +228,13 @@ class Compaction:
                 for content, batch in block:
                     if batch.last_offset < round.first_dirty:
                         continue
-                    found: list[Outline] = []
+                    found: list[RecordOutline] = []
                     if batch.is_control:
                         marker = read_marker(content, batch)
                         if marker is not None:
                             outcomes.end(batch, marker)
                     elif not outcomes.is_aborted(batch):
-                        found = list(outlines(unpacked_within_limits(content, batch), batch))
+                        found = list(record_outlines(unpacked_within_limits(content, batch), batch))
                     if not newest.add(batch, found):
                         return
                 yield _size(block)
@@ -241,10 +242,10 @@ class Compaction:
 
     # The copy
 
-    def _groups(self) -> list[list[Closed]]:
+    def _groups(self) -> list[list[ClosedSegment]]:
         """Neighbours that fit into one segment."""
         config = self.round.config
-        groups: list[list[Closed]] = []
+        groups: list[list[ClosedSegment]] = []
         size = index = times = 0
         for segment in self.round.segments:
             if segment.base >= self._newest.end:
@@ -263,7 +264,7 @@ class Compaction:
             groups[-1].append(segment)
         return groups
 
-    def _copy(self, group: list[Closed]) -> Iterator[int | Replacement]:
+    def _copy(self, group: list[ClosedSegment]) -> Iterator[int | Replacement]:
         first = group[0]
         target = Segment(
             self._disk,
@@ -318,13 +319,13 @@ class Compaction:
         )
         horizon = batch.delete_horizon_ms
         is_due = horizon is not None and horizon <= round.now_ms
-        found: list[Outline] = []
+        found: list[RecordOutline] = []
         if batch.is_control:
             goes, is_mortal = self._judge_marker(target, content, batch, is_due)
             if batch.count and not goes and not (is_mortal and horizon is None):
                 return content
             data = unpacked_within_limits(content, batch)
-            found = list(outlines(data, batch))
+            found = list(record_outlines(data, batch))
             kept = [] if goes else found
         elif self._outcomes.is_aborted(batch):
             data, kept, is_mortal = b"", [], False
@@ -332,7 +333,7 @@ class Compaction:
             return content
         else:
             data = unpacked_within_limits(content, batch)
-            found = list(outlines(data, batch))
+            found = list(record_outlines(data, batch))
             is_newest = self._newest.is_newest
             kept = [
                 outline
@@ -343,11 +344,11 @@ class Compaction:
         if not kept:
             if not is_needed:
                 return None
-            return emptied(batch) if batch.count else content
+            return emptied_batch(batch) if batch.count else content
         if is_mortal and horizon is None:
             horizon = round.now_ms + round.config.delete_retention_ms
-            return with_only(batch, data, kept, horizon)
-        return content if len(kept) == len(found) else with_only(batch, data, kept, None)
+            return filtered_batch(batch, data, kept, horizon)
+        return content if len(kept) == len(found) else filtered_batch(batch, data, kept, None)
 
     def _judge_marker(
         self, target: Segment, content: memoryview, batch: Batch, is_due: bool
@@ -362,8 +363,8 @@ class Compaction:
         return is_empty and is_due, is_empty
 
     def _finish(self, target: Segment) -> None:
-        """All of it durable, under names that say so for all but the `.log`: whether that one is there
-        decides after a crash which segments count."""
+        """Make all files durable, and rename all but the `.log`: after a crash a `.log.swap` decides which segments
+        count."""
         for path in target.index_paths:
             index = self._disk.open(path)
             try:
@@ -384,7 +385,7 @@ class Compaction:
             if name.endswith((CLEANED, SWAP)):
                 self._disk.remove(f"{self.round.path}/{name}")
 
-    def _blocks(self, segment: Closed) -> Iterator[Block]:
+    def _blocks(self, segment: ClosedSegment) -> Iterator[Block]:
         file = self._disk.open(segment.path)
         try:
             position = 0
@@ -397,10 +398,10 @@ class Compaction:
 
 
 Block: TypeAlias = list[tuple[memoryview, Batch]]
-"""Some batches that lie one after another: the bytes of each, and its header as if they began at 0."""
+"""Some batches in a row: the bytes of each, and its header with position 0."""
 
 
-def _block(file: File, position: int, segment: Closed) -> Block:
+def _block(file: File, position: int, segment: ClosedSegment) -> Block:
     """At least one batch from `position` on, checked. CorruptBatch if it is not what was written."""
     data = file.read_at(position, min(READ_BYTES, segment.size - position))
     first = read_batch(data, 0).size

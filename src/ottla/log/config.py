@@ -1,4 +1,4 @@
-"""A topic's settings as its log sees them: Kafka's names, Kafka's defaults, typed once."""
+"""The settings of a topic that concern its logs: Kafka's names and defaults, parsed once."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class LogConfig:
     leader_throttled_replicas: tuple[str, ...] = ()
     follower_throttled_replicas: tuple[str, ...] = ()
 
-    # What follows from these, once and not with each batch:
+    # Derived from the others once, not with each batch:
     compacted: bool = field(init=False)
     roll_ms: int = field(init=False)
-    """How old a segment gets before the next batch begins another. What has to be compacted within a time has to
-    be closed within it."""
+    """How old a segment may get before the next batch begins another. Only closed segments are compacted, so
+    max.compaction.lag.ms limits it too."""
     takes_as_is: bool = field(init=False)
-    """Batches are written as they came."""
+    """Batches are written unchanged."""
 
     def __post_init__(self) -> None:
         compacted = "compact" in self.cleanup_policy
@@ -88,7 +88,9 @@ class LogConfig:
         return self.message_timestamp_type == "LogAppendTime"
 
 
-class Setting(NamedTuple):
+class LogSetting(NamedTuple):
+    """Where a setting of a topic goes in LogConfig, and how its text is read."""
+
     field: str
     parse: Callable[[str], Any]
 
@@ -146,37 +148,37 @@ def _int(low: int) -> Callable[[str], int]:
     return _integer(low, INT_MAX)
 
 
-SETTINGS: dict[str, Setting] = {
-    "segment.bytes": Setting("segment_bytes", _int(14)),
-    "segment.ms": Setting("segment_ms", _long(1)),
-    "segment.jitter.ms": Setting("segment_jitter_ms", _long(0)),
-    "segment.index.bytes": Setting("index_bytes_max", _int(4)),
-    "index.interval.bytes": Setting("index_interval_bytes", _int(0)),
-    "retention.ms": Setting("retention_ms", _long(-1)),
-    "retention.bytes": Setting("retention_bytes", _long(-1)),
-    "max.message.bytes": Setting("max_message_bytes", _int(0)),
-    "message.timestamp.type": Setting(
+SETTINGS: dict[str, LogSetting] = {
+    "segment.bytes": LogSetting("segment_bytes", _int(14)),
+    "segment.ms": LogSetting("segment_ms", _long(1)),
+    "segment.jitter.ms": LogSetting("segment_jitter_ms", _long(0)),
+    "segment.index.bytes": LogSetting("index_bytes_max", _int(4)),
+    "index.interval.bytes": LogSetting("index_interval_bytes", _int(0)),
+    "retention.ms": LogSetting("retention_ms", _long(-1)),
+    "retention.bytes": LogSetting("retention_bytes", _long(-1)),
+    "max.message.bytes": LogSetting("max_message_bytes", _int(0)),
+    "message.timestamp.type": LogSetting(
         "message_timestamp_type", _one_of("CreateTime", "LogAppendTime")
     ),
-    "message.timestamp.before.max.ms": Setting("message_timestamp_before_max_ms", _long(0)),
-    "message.timestamp.after.max.ms": Setting("message_timestamp_after_max_ms", _long(0)),
-    "flush.messages": Setting("flush_messages", _long(1)),
-    "flush.ms": Setting("flush_ms", _long(0)),
-    "cleanup.policy": Setting("cleanup_policy", _policies),
-    "compression.type": Setting(
+    "message.timestamp.before.max.ms": LogSetting("message_timestamp_before_max_ms", _long(0)),
+    "message.timestamp.after.max.ms": LogSetting("message_timestamp_after_max_ms", _long(0)),
+    "flush.messages": LogSetting("flush_messages", _long(1)),
+    "flush.ms": LogSetting("flush_ms", _long(0)),
+    "cleanup.policy": LogSetting("cleanup_policy", _policies),
+    "compression.type": LogSetting(
         "compression_type",
         _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
     ),
-    "compression.gzip.level": Setting("compression_gzip_level", _integer(-1, 9)),
-    "compression.lz4.level": Setting("compression_lz4_level", _integer(1, 17)),
-    "compression.zstd.level": Setting("compression_zstd_level", _integer(-131072, 22)),
-    "file.delete.delay.ms": Setting("file_delete_delay_ms", _long(0)),
-    "min.insync.replicas": Setting("min_insync_replicas", _int(1)),
-    "unclean.leader.election.enable": Setting("unclean_leader_election", _boolean),
-    "delete.retention.ms": Setting("delete_retention_ms", _long(0)),
-    "min.compaction.lag.ms": Setting("min_compaction_lag_ms", _long(0)),
-    "max.compaction.lag.ms": Setting("max_compaction_lag_ms", _long(1)),
-    "min.cleanable.dirty.ratio": Setting("min_cleanable_dirty_ratio", _ratio),
-    "leader.replication.throttled.replicas": Setting("leader_throttled_replicas", _names),
-    "follower.replication.throttled.replicas": Setting("follower_throttled_replicas", _names),
+    "compression.gzip.level": LogSetting("compression_gzip_level", _integer(-1, 9)),
+    "compression.lz4.level": LogSetting("compression_lz4_level", _integer(1, 17)),
+    "compression.zstd.level": LogSetting("compression_zstd_level", _integer(-131072, 22)),
+    "file.delete.delay.ms": LogSetting("file_delete_delay_ms", _long(0)),
+    "min.insync.replicas": LogSetting("min_insync_replicas", _int(1)),
+    "unclean.leader.election.enable": LogSetting("unclean_leader_election", _boolean),
+    "delete.retention.ms": LogSetting("delete_retention_ms", _long(0)),
+    "min.compaction.lag.ms": LogSetting("min_compaction_lag_ms", _long(0)),
+    "max.compaction.lag.ms": LogSetting("max_compaction_lag_ms", _long(1)),
+    "min.cleanable.dirty.ratio": LogSetting("min_cleanable_dirty_ratio", _ratio),
+    "leader.replication.throttled.replicas": LogSetting("leader_throttled_replicas", _names),
+    "follower.replication.throttled.replicas": LogSetting("follower_throttled_replicas", _names),
 }

@@ -1,4 +1,4 @@
-"""The ways in which a log fails that have no error code of Kafka's: whoever owns the log decides."""
+"""Failures of a log that have no error code in Kafka. The owner of the log handles them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class LogDirError(Exception):
 
 
 class InMemory(NamedTuple):
-    """What somebody who reads without waiting for the disk knows to be in memory, because it was brought."""
+    """What a reader that must not wait for the disk has just loaded into memory."""
 
     place: bool = False
-    """That by which one finds where the records begin."""
+    """The part of the file where the first batch is searched for."""
     size: int = 0
-    """So many bytes of them."""
+    """So many bytes of records."""
 
 
 class NotInMemory(Exception):
-    """`range` has to come from the disk first, and whoever reads would not wait for that. `then` is what they know
-    when it has come. Each time they know more, so that all comes in the end, however soon memory forgets it."""
+    """`range` has to be loaded from the disk, and the reader must not wait for that here. Afterwards the reader tries again
+    with `then`. Each attempt gets further than the one before, even if the system drops pages from memory at once."""
 
     def __init__(self, range: FileRange, then: InMemory) -> None:
         super().__init__(f"{range.size} bytes at {range.position} of {range.file.path}")
@@ -36,8 +36,8 @@ class NotInMemory(Exception):
 
 
 class CorruptLog(Exception):
-    """Data that was flushed is missing or altered. It is not cut away: the partition stays out until it
-    is rebuilt from a peer."""
+    """Flushed data is missing or altered. The log is not truncated: the partition stays offline until it is rebuilt from
+    another replica."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path}: {why}")
@@ -46,7 +46,7 @@ class CorruptLog(Exception):
 
 
 class CorruptCheckpoint(Exception):
-    """A checkpoint file that does not say what its format allows. `line` counts from 1."""
+    """A checkpoint file that does not have its format. `line` counts from 1."""
 
     def __init__(self, path: str, line: int, why: str) -> None:
         super().__init__(f"{path}, line {line}: {why}")

@@ -1,10 +1,9 @@
 """A segment's sparse indexes: `.index` (offset → position) and `.timeindex` (timestamp → offset).
 
-Both are rows of two numbers that rise in both columns, in Kafka's binary form. They are hints: every look-up
-ends with a look at the batches, and a lost or damaged index is rebuilt from them. So rows wait in memory and
-go to the file in blocks, no descriptor stays open, and nothing is flushed before the recovery point needs it.
-(Kafka maps files of 10 MiB for each; at thousands of partitions that is address space and descriptors for
-nothing.)
+Both are rows of two numbers that rise in both columns, in Kafka's binary form. They are hints: every look-up ends with
+reading the batches, and a lost or damaged index is rebuilt from them. So rows are collected in memory and written in blocks,
+no descriptor stays open, and nothing is flushed before the recovery point needs it. (Kafka maps a file of 10 MiB for each,
+which costs address space and descriptors for thousands of idle partitions.)
 """
 
 from __future__ import annotations
@@ -112,8 +111,8 @@ class Index:
         return _floor(block, row, column, value)
 
     def not_in_memory(self) -> FileRange | None:
-        """The rows in the file, if they have to come from the disk. Asked once: afterwards they have come, and
-        whoever reads the segment keeps them there."""
+        """The rows in the file, if they have to come from the disk. Only the first call checks: afterwards they have been
+        loaded, and reading the segment keeps them in memory."""
         if self._was_looked_for or not self._rows_written:
             return None
         self._was_looked_for = True
@@ -137,7 +136,10 @@ class Index:
     def _read(self, file: File, number: int) -> tuple[int, int]:
         data = file.read_at(number * self._row.size, self._row.size)
         if len(data) < self._row.size:
-            return -1, -1  # shortened behind our back: what the caller finds there will not fit
+            return (
+                -1,
+                -1,
+            )  # another program shortened the file: what the caller finds there will not fit
         first, second = self._row.unpack(data)
         return first, second
 

@@ -1,9 +1,9 @@
-"""Which leader wrote what: a partition's leader epochs and the offset at which each begins.
+"""The leader epochs of a partition, and the offset at which each begins.
 
-This is what tells a follower where its log parts from its leader's (KIP-101, KIP-279). Entries rise
-strictly in both fields. The cache is the truth while the log is open; `leader-epoch-checkpoint` is written
-before the recovery point passes an entry and at close, and what a crash loses of it is rebuilt from the
-batches behind the recovery point. Only an epoch that wrote no batch can be lost so, and nobody needs it.
+With these a follower finds where its log parts from its leader's (KIP-101, KIP-279). Entries rise strictly in both
+fields. While the log is open the cache is authoritative. `leader-epoch-checkpoint` is written before the recovery point
+passes an entry, and at close. What a crash loses of it is rebuilt from the batches after the recovery point. Only an epoch
+without a batch can be lost that way, and no replica needs it.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ class LeaderEpochCache:
         return self.entries[-1][0] if self.entries else None
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """From `start_offset` on the log is written in `epoch`. An earlier epoch that begins there or
-        later wrote nothing, and goes."""
+        """From `start_offset` on the log is written in `epoch`. An earlier epoch that begins there or later has no batch,
+        and is removed."""
         assert epoch >= 0 and start_offset >= 0, (epoch, start_offset)
         entries = self.entries
         if entries and entries[-1][0] == epoch:
             assert entries[-1][1] <= start_offset, (entries[-1], start_offset)
             return
-        assert not entries or entries[-1][0] < epoch, (entries[-1], epoch)
+        assert not entries or entries[-1][0] < epoch, (entries[-1], epoch)  # D6: epochs rise
         while entries and entries[-1][1] >= start_offset:
             entries.pop()
         entries.append((epoch, start_offset))
         self.dirty = True
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """The largest known epoch not above `epoch`, and where it ends (KIP-279). (-1, -1) if `epoch` is
-        none or newer than all. Below all known ones the answer is the asked epoch and the first known
-        start: its records are gone, and everything that is left comes later."""
+        """The largest known epoch not above `epoch`, and where it ends (KIP-279). (-1, -1) if `epoch` is negative or newer
+        than all. For an epoch older than all known ones the answer is that epoch and the first known start: its records
+        are gone, and everything that is left comes later."""
         entries = self.entries
         if epoch < 0 or not entries or epoch > entries[-1][0]:
             return UNDEFINED
@@ -84,6 +84,7 @@ class LeaderEpochCache:
         self.entries.clear()
 
     def invariants(self) -> None:
+        """D6: epochs and start offsets rise strictly."""
         for (epoch, start), (next_epoch, next_start) in zip(
             self.entries, self.entries[1:], strict=False
         ):

@@ -321,7 +321,7 @@ class Log:
     def _append_own(
         self, records: memoryview, leader_epoch: int, now_ms: int, *, bumps_epoch: bool = False
     ) -> Appended:
-        """One or several batches that this broker built: trusted, but still checked for their order."""
+        """One or several batches that this broker built. Only their order is checked."""
         self.check_writable()
         given = []
         offset = self.log_end
@@ -340,10 +340,10 @@ class Log:
         return Appended(given[0].base_offset, given[-1].last_offset, -1, False)
 
     def append_as_follower(self, records: memoryview, leader_epoch: int) -> Appended:
-        """Write batches as the leader of this epoch wrote them. If one is bad none is written
-        (CORRUPT_MESSAGE); what is cut off at the end is ignored. So is what a later leader wrote: an answer is read
-        from the file when it is sent, and by then its sender may have been deposed, have cut its log, and copied
-        others into the same place (KAFKA-18723). They need not follow what we have."""
+        """Write batches as the leader of this epoch wrote them. If one is bad, none is written (CORRUPT_MESSAGE). An
+        incomplete batch at the end is ignored. So are batches of a later epoch: the leader reads its answer from the file
+        when it sends it, and by then another may lead, and it may have truncated its log and copied batches of the next leader
+        to the same position (KAFKA-18723). Those need not continue our log."""
         self.check_writable()
         expected = self.log_end
         epoch = self.epochs.latest
@@ -384,8 +384,8 @@ class Log:
         return Appended(copied[0].base_offset, copied[-1].last_offset, -1, False)
 
     def _begins_within(self, batch: Batch) -> bool:
-        """An empty log whose start lies within the leader's first batch (after DeleteRecords there)
-        takes that batch whole."""
+        """Whether this log is empty and its start lies within this batch, the leader's first: DeleteRecords may have moved
+        the leader's log start there. Such a batch is taken whole."""
         return (
             self.log_start == self.log_end
             and not self.size_bytes
@@ -393,6 +393,7 @@ class Log:
         )
 
     def _rebase(self, base: int) -> None:
+        """Begin the first segment of an empty log below the log start."""
         start, high_watermark = self.log_start, self.high_watermark
         self.truncate_fully(base)
         self.log_start = start
@@ -400,7 +401,7 @@ class Log:
         self.high_watermark = high_watermark
 
     def _write(self, records: Buffer, batch: Batch, now_ms: int | None) -> None:
-        """One batch, the hot path."""
+        """One batch. This is the hot path."""
         config = self.config
         segment = self.segments[-1]
         if not segment.has_room(batch, config, now_ms, self._jitter_ms(segment)):
@@ -409,10 +410,11 @@ class Log:
             segment.append(records, batch, config.index_interval_bytes)
         except OSError as error:
             self.fail(error)
+        assert segment.next_offset > self.log_end, (self, batch)  # D5: offsets rise
         self.log_end = segment.next_offset
 
     def _write_all(self, records: memoryview, given: Sequence[Batch], now_ms: int | None) -> None:
-        """Batches that lie one after another in `records`, with one write where no roll comes between."""
+        """Batches that lie one after another in `records`. One write for all that go to the same segment."""
         interval = self.config.index_interval_bytes
         at = 0
         while at < len(given):
@@ -437,13 +439,14 @@ class Log:
                     segment.added(batch, file_end + batch.position - begin, interval)
             except OSError as error:
                 self.fail(error)
+            assert segment.next_offset > self.log_end, (self, given[at])  # D5: offsets rise
             self.log_end = segment.next_offset
             for batch in given[at:run]:
                 self._note_producer(records, batch, segment)
             at = run
 
     def _same_age(self, segment: Segment, first: Batch, batch: Batch) -> bool:
-        """Whether rolling by time leaves both in one segment."""
+        """Whether both may be in one segment as far as their timestamps are concerned (segment.ms)."""
         since = segment.first_timestamp if segment.size else first.max_timestamp
         return since < 0 or batch.max_timestamp - since <= (
             self.config.roll_ms - self._jitter_ms(segment)
@@ -464,7 +467,7 @@ class Log:
     # Rolling
 
     def roll(self, now_ms: int) -> None:
-        """Begin a new segment, unless the newest is still empty."""
+        """Begin a new segment, unless the newest is empty."""
         self.check_writable()
         if self.segments[-1].size:
             self.begin_segment(self.log_end, now_ms)
@@ -481,8 +484,8 @@ class Log:
         created_ms = active.created_ms if now_ms is None else now_ms
         try:
             if self.unflushed.cut_may_come_back:
-                # Files are lost and kept apart. If this one came back as it was before the cut, and the next one
-                # stayed, the log would go on from records that it had dropped, and nobody could tell.
+                # A power loss may undo the truncation of this file and keep the next file. The log would then continue
+                # from records that it had dropped, and nothing would show it.
                 active.opened().flush()
                 self.unflushed.cut_may_come_back = False
             active.seal()
@@ -496,7 +499,8 @@ class Log:
         return segment
 
     def _jitter_ms(self, segment: Segment) -> int:
-        """Spreads rolls by time over segment.jitter.ms, the same on every run."""
+        """Spreads rolls by time over segment.jitter.ms. It depends only on the name of the segment, so every run has the
+        same."""
         if not self.config.segment_jitter_ms:
             return 0
         jitter_max = min(self.config.segment_jitter_ms, self.config.roll_ms)
@@ -513,9 +517,9 @@ class Log:
         at_least_one: bool = True,
         in_memory: InMemory | None = None,
     ) -> ReadResult:
-        """Whole batches from the one that holds `offset`, none reaching `end_offset`, within `max_bytes`
-        (the first is returned though larger if `at_least_one`). Who would not wait for the disk says what he
-        knows to be `in_memory`, and gets NotInMemory where that is not enough."""
+        """Whole batches from the one that holds `offset`, none reaching `end_offset`, within `max_bytes` (with
+        `at_least_one` the first is returned even if it is larger). A caller that must not wait for the disk gives what it
+        knows to be `in_memory`, and gets NotInMemory if that is not enough."""
         if not self.log_start <= offset <= self.log_end:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -552,16 +556,16 @@ class Log:
         while True:
             segment = segments[number]
             if in_memory is not None and segment.is_recent(offset):
-                in_memory = None  # what was appended not long ago is taken to be there
+                in_memory = None  # what was appended recently is in memory
             if in_memory is not None and not in_memory.place:
-                page_cache.check_place(segment, offset)
+                page_cache.check_position_in_memory(segment, offset)
             start = segment.locate(offset)
             if start.position < segment.size or number == len(segments) - 1:
                 break
-            number += 1  # in a gap at the end of the segment
+            number += 1  # the offset is in a gap at the end of the segment
         limit = max_bytes
         if in_memory is not None:
-            limit = page_cache.check_records(segment, start, max_bytes, in_memory)
+            limit = page_cache.check_records_in_memory(segment, start, max_bytes, in_memory)
         end = segment.locate(end_offset)
         if end.position - start.position > limit:
             end = segment.cut_at(start, limit, end)
@@ -572,25 +576,29 @@ class Log:
         if size <= 0:
             return ReadResult(None, offset)
         if in_memory is not None and size > limit:  # a large batch
-            page_cache.check_records(segment, start, size, in_memory, at_least=size)
+            page_cache.check_records_in_memory(segment, start, size, in_memory, at_least=size)
         return ReadResult(FileRange(segment.opened(), start.position, size), end.offset)
 
     def offset_for_timestamp(self, ts_ms: int, end_offset: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record at least as new, below `end_offset`."""
         try:
-            return timestamp_lookup.first_at_least(self.segments, self.log_start, ts_ms, end_offset)
+            return timestamp_lookup.first_at_or_after(
+                self.segments, self.log_start, ts_ms, end_offset
+            )
         except OSError as error:
             self.fail(error)
 
     def max_timestamp_offset(self, end_offset: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record with the largest timestamp below `end_offset`."""
         try:
-            return timestamp_lookup.first_with_largest(self.segments, self.log_start, end_offset)
+            return timestamp_lookup.first_with_max_timestamp(
+                self.segments, self.log_start, end_offset
+            )
         except OSError as error:
             self.fail(error)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """Aborted transactions with records in [start, end), for who reads only what is committed."""
+        """Aborted transactions with records in [start, end), for consumers with read_committed."""
         found: list[AbortedTransaction] = []
         first = max(0, bisect_right(self.segments, start, key=base_of) - 1)
         for segment in self.segments[first:]:
@@ -618,7 +626,7 @@ class Log:
     # Moving the marks
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Everything below `offset` is committed. Never back, never beyond the end."""
+        """Everything below `offset` is committed. The high watermark never falls here, and never passes the log end."""
         if offset > self.log_end:
             offset = self.log_end
         if offset > self.high_watermark:
@@ -627,10 +635,11 @@ class Log:
     def set_high_watermark(self, offset: int) -> None:
         """For a change of role or a restart, where it may fall."""
         self.high_watermark = max(self.log_start, min(offset, self.log_end))
+        self.assert_marks_in_order()
 
     def advance_log_start(self, offset: int) -> None:
-        """Nothing below `offset` may be read any more (DeleteRecords, or the leader's own start). Only
-        what is committed is ever deleted, so the high watermark is at least there."""
+        """Nothing below `offset` may be read any more (DeleteRecords, retention, or the leader's log start). Only
+        committed records are ever deleted, so the high watermark is at least there."""
         if offset > self.log_end:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is beyond the end {self.log_end}"
@@ -640,6 +649,7 @@ class Log:
         self.log_start = offset
         self.high_watermark = max(self.high_watermark, offset)
         self.epochs.truncate_from_start(offset)
+        self.assert_marks_in_order()
 
     # Rare jobs: each has its module
 
@@ -699,6 +709,7 @@ class Log:
     def flushed(self, recovery_point: int) -> None:
         """A plan of `flush_plan` was carried out. It does not cover what was truncated and written again meanwhile."""
         self.recovery_point = max(self.recovery_point, self.unflushed.flushed(recovery_point))
+        self.assert_marks_in_order()
 
     def identity_plan(self) -> Callable[[], None] | None:
         """Make durable that this log exists, and its topic id, soon after its creation: without these its data is

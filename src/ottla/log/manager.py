@@ -68,13 +68,13 @@ class LogManager:
         self.directory_ids: dict[str, UUID] = {}
         self.logs: dict[TopicPartition, Log] = {}
         self.unsettled: dict[Log, None] = {}
-        """Those in which a flush may become due by itself. Of many idle logs it holds none."""
+        """Logs in which a flush may become due by time. Idle logs are not in it."""
         self.corrupt: dict[TopicPartition, CorruptLog] = {}
         self.offline_directories: dict[str, Exception] = {}
         self.on_offline: list[Callable[[str, list[TopicPartition]], None]] = []
         """Called with the directory and the logs that went with it."""
         self.previous_broker_epoch = -1
-        """Of the clean stop before this start; -1 if it was none."""
+        """Of the clean shutdown before this start; -1 if it was not clean."""
         self._disk = disk
         self._new_id = new_id
         self._events = events if events is not None else Events()
@@ -90,9 +90,9 @@ class LogManager:
     # Starting and stopping
 
     def take(self, cluster_id: str, node_id: int) -> None:
-        """Lock the directories and read what they say of themselves; nothing is written yet. A directory
-        that cannot be read is offline. WrongDirectory if one is not ours to take, or none is usable;
-        CorruptCheckpoint if one of the files on which everything rests is damaged."""
+        """Lock the directories and read their files. Nothing is written yet. A directory that cannot be read is offline.
+        WrongDirectory if one belongs to another node, or none is usable; CorruptCheckpoint if a checkpoint file is
+        damaged."""
         assert not self._taken
         try:
             for directory in self.directories:
@@ -126,8 +126,8 @@ class LogManager:
         now_ms: int,
         config_of: Callable[[str], LogConfig] | None = None,
     ) -> None:
-        """Take the directories, if that was not done yet, and open all logs, with the topics' settings
-        where they are known already."""
+        """Take the directories, unless that is done, and open all logs. `config_of` gives the settings of a topic, if they
+        are known already."""
         if not self._taken:
             self.take(cluster_id, node_id)
         clean_epochs = [found.clean_epoch for found in self._taken.values()]
@@ -135,7 +135,7 @@ class LogManager:
             try:
                 self._identify(directory, found.properties)
                 if found.clean_epoch is not None:
-                    # The marker is gone for good before the first log is touched.
+                    # The marker is durably removed before the first log is changed.
                     self._disk.remove(f"{directory}/{checkpoints.CLEAN_SHUTDOWN}")
                     self._disk.flush_dir(directory)
                 self._open_logs(directory, found, now_ms, config_of)
@@ -211,8 +211,7 @@ class LogManager:
             self._adopt(log)
 
     def _discarded_if_empty(self, path: str) -> bool:
-        """A power loss right after the creation may leave a directory without identity or data, which is
-        as good as none."""
+        """A power loss right after the creation may leave a directory without topic id and data. It is removed."""
         for name in self._disk.list_dir(path):
             if name.endswith(".log") and self._disk.file_size(f"{path}/{name}"):
                 return False
@@ -220,8 +219,8 @@ class LogManager:
         return True
 
     def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
-        """Close all logs; a clean stop leaves the marker in each directory where all went well. Logs that
-        were not all opened cannot be closed cleanly: what was not looked at is not known to be whole."""
+        """Close all logs. A clean shutdown leaves the marker in each directory where everything succeeded. It needs all logs
+        to have been opened: one that was not read is not known to be whole."""
         clean = clean and self._is_open
         self._is_open = False
         for log in list(self.logs.values()):
@@ -230,7 +229,7 @@ class LogManager:
             except LogDirError as error:
                 self.mark_offline(error.directory, error.cause)
             if log.failed is not None:
-                # Also when a flush failed in a thread just before: then nothing here is clean.
+                # A flush may have failed in a thread just before: then the directory is not clean.
                 self.mark_offline(log.directory, log.failed.cause)
         if clean:
             self.checkpoint()
@@ -262,8 +261,8 @@ class LogManager:
         directory: str | None = None,
         log_start: int = 0,
     ) -> Log:
-        """A new log in `directory`, or in the one with the fewest. One that is corrupt is set aside, for
-        the broker to fill the new one from a peer."""
+        """A new log in `directory`, or in the directory with the fewest logs. A corrupt log of this partition is set aside,
+        and the broker fills the new one from another replica."""
         if _TOPIC.fullmatch(topic) is None or topic in (".", "..") or partition < 0:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic}-{partition} is no partition's name"
@@ -298,7 +297,7 @@ class LogManager:
         return log
 
     def delete(self, key: TopicPartition, now_ms: int) -> None:
-        """The log is gone at once; its files follow after file.delete.delay.ms."""
+        """The log is deleted at once, its files after file.delete.delay.ms."""
         log = self.logs.pop(key)
         try:
             path = log.mark_deleted()
@@ -328,8 +327,7 @@ class LogManager:
         return min(online, key=lambda directory: counts[directory])
 
     def set_aside(self, key: TopicPartition) -> str:
-        """Keep a log that is of no use here, corrupt or not, under another name for a human to look at.
-        Its new path."""
+        """Rename a log that is corrupt or not wanted here, and keep it for an operator. Returns its new path."""
         log = self.logs.pop(key, None)
         if log is None:
             directory = self._corrupt_in.pop(key)
@@ -353,7 +351,7 @@ class LogManager:
     # Failing
 
     def found_corrupt(self, key: TopicPartition, why: str) -> None:
-        """A log that is in use turned out to be damaged: from now on as if the start had found it."""
+        """A log in use is damaged. From now on it is treated as if the start had found the damage."""
         log = self.logs.pop(key)
         log.close(clean=False)
         self.corrupt[key] = CorruptLog(log.path, why)
@@ -363,7 +361,7 @@ class LogManager:
         return [found for found in self.directories if found not in self.offline_directories]
 
     def mark_offline(self, directory: str, cause: Exception) -> None:
-        """Its disk failed: its logs are dropped, nothing there is touched again."""
+        """The disk of this directory failed. Its logs are dropped, and nothing in it is read or written again."""
         if directory in self.offline_directories:
             return
         self.offline_directories[directory] = cause
@@ -403,13 +401,13 @@ class LogManager:
     def next_compaction(
         self, now_ms: int, keys_max: int, busy: Collection[Log] = ()
     ) -> tuple[Log, Compaction] | None:
-        """A round over the dirtiest log, unless none is dirty enough. Its `steps` may run in a thread, each
-        Replacement goes to `Log.replace`, and at the end it is `compacted`."""
+        """A round over the dirtiest log; None if no log is dirty enough. Its `steps` may run in a thread. The caller gives
+        each Replacement to `Log.replace`, and calls `compacted` at the end."""
         found = cleaner.dirtiest((log for log in self.logs.values() if log not in busy), now_ms)
         if found is None:
             return None
-        log, dirt = found
-        round = cleaner.round_of(log, dirt, now_ms)
+        log, to_clean = found
+        round = cleaner.round_of(log, to_clean, now_ms)
         return log, Compaction(self._disk, self._resources.files, round, keys_max)
 
     def compacted(self, log: Log, compaction: Compaction) -> None:
@@ -431,7 +429,7 @@ class LogManager:
             )
 
     def retention(self, now_ms: int) -> dict[TopicPartition, int]:
-        """Drop old segments and silent producers. How many segments of which."""
+        """Drop old segments and silent producers. Returns how many segments of which logs."""
         dropped: dict[TopicPartition, int] = {}
         for key, log in list(self.logs.items()):
             if log.failed is not None:

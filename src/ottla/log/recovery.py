@@ -1,10 +1,10 @@
-"""Opening a log: what its files say, how much of that is believed, and what has to be rebuilt.
+"""Opening a log: what of its files is trusted, what is checked, and what is rebuilt.
 
-After a clean stop the files are taken at their word, except for their sizes. Otherwise everything from the
-recovery point's segment on is read and checked: length, magic and CRC of each batch, but also that offsets
-rise, belong to the segment and epochs never fall, because a write that went to the wrong place has a good CRC
-too. The log ends before the first batch that fails. That is right only beyond the recovery point, where
-nothing was promised to be on disk; anything missing or damaged before it is a CorruptLog.
+After a clean shutdown the files are trusted, except for their sizes. Otherwise everything from the segment of the recovery
+point on is read and checked: length, magic and CRC of each batch. Offsets must rise and belong to the segment, and epochs
+must never fall, because a write that went to the wrong place has a good CRC too. The log is cut before the first batch that
+fails a check. That is right only beyond the recovery point, where nothing was promised to be on disk; anything missing or
+damaged before it is a CorruptLog.
 
 A compaction that was interrupted is undone or completed first: see `_settle_compaction`.
 """
@@ -34,10 +34,10 @@ from ottla.wire.types import TopicPartition
 
 CHUNK_BYTES = 1 << 20
 RECALL_BYTES = 1 << 18
-"""Of the log that are looked through at a time for the batches of a snapshot's producers."""
+"""Read of the log at a time in the search for the batches of a snapshot's producers."""
 RECALL_BATCHES = 10_000
-"""After so many headers, and the rest of the bytes looked through just then, the search ends: it costs each
-partition less than a tenth of a second when a broker starts, also where it finds nothing."""
+"""The search ends after so many headers, and the rest of the bytes read last. It costs a partition less than a tenth of a
+second when a broker starts, even if it finds nothing."""
 LEFTOVERS = (".deleted", ".tmp")
 BASE_DIGITS = 20
 
@@ -63,7 +63,7 @@ class LoadedLog:
 
 
 def is_of_a_log(name: str) -> bool:
-    """Whether a file in a partition's directory is the log's. (A quorum has its vote and its snapshots there, too.)"""
+    """Whether a file in a partition's directory belongs to the log. (The quorum's vote and snapshots are there, too.)"""
     stem = name.partition(".")[0]
     return name in (checkpoints.LEADER_EPOCHS, checkpoints.PARTITION_METADATA) or (
         len(stem) == BASE_DIGITS and stem.isdecimal()
@@ -133,7 +133,7 @@ def load(
         raise CorruptLog(
             path, f"ends at {newest.next_offset}, but offsets up to {recovery_point} were flushed"
         )
-    # Beyond the end if records were deleted on request and the unflushed rest was then lost.
+    # The log start may lie beyond the end: DeleteRecords moved it, and then unflushed records were lost.
     start = min(max(log_start, loader.segments[0].base), newest.next_offset)
     loader.epochs.truncate_from_end(newest.next_offset)
     if start < newest.next_offset:
@@ -160,16 +160,15 @@ def load(
 
 
 def _epoch_of_the_expired(read: LeaderEpochCache, start: int) -> LeaderEpochCache:
-    """An empty log that once had records knows of them only in which epoch they ended. Without that it would
-    follow a leader that has others there, whose log starts earlier, and lead one day without those."""
+    """An empty log that once had records knows only the epoch of the last one. Without it the log would continue the log of a
+    leader that has other records there and starts earlier, and could lead later without those records."""
     epoch = read.epoch_for_offset(start)
     return LeaderEpochCache() if epoch is None else LeaderEpochCache([(epoch, start)])
 
 
 def _settle_compaction(disk: Disk, files: OpenFiles, path: str) -> None:
-    """What an interrupted compaction left. A `.cleaned` file was never complete, and whatever goes with it
-    is removed; a `.log.swap` is complete, and takes the place of the segments between its ends, as Kafka
-    has it."""
+    """What an interrupted compaction left. A `.cleaned` file is not complete: it and what belongs to it are removed. A
+    `.log.swap` is complete, and takes the place of the segments between its ends, as in Kafka."""
     left = [name for name in disk.list_dir(path) if name.endswith((CLEANED, SWAP))]
     incomplete = min((name[:BASE_DIGITS] for name in left if name.endswith(CLEANED)), default=None)
     swaps = []
@@ -191,7 +190,7 @@ def _settle_compaction(disk: Disk, files: OpenFiles, path: str) -> None:
             base <= int(stem) < max(end, base + 1) for base, end in replaced
         ):
             disk.remove(f"{path}/{name}")
-    # What is replaced must be gone for good before its replacement looks like any other segment.
+    # The old segments must be gone durably before the new one has the name of an ordinary segment.
     disk.flush_dir(path)
     for name in swaps:
         disk.rename(f"{path}/{name}", f"{path}/{name.removesuffix(SWAP)}")
@@ -260,8 +259,8 @@ class _Loader:
         path = f"{self.path}/{checkpoints.LEADER_EPOCHS}"
         if self.disk.exists(path):
             return LeaderEpochCache(checkpoints.read_epochs(self.disk, path))
-        # A crash may have come before it was first written. The batches carry the same epochs; how far they
-        # reach is decided where they are checked.
+        # A crash may have come before the file was first written. The batches carry the same epochs. `check` decides
+        # which batches count.
         epochs = LeaderEpochCache()
         with suppress(CorruptLog):
             self._take_epochs(epochs)
@@ -279,8 +278,8 @@ class _Loader:
                 raise CorruptLog(segment.path, f"byte {error.position}: {error.why}") from error
 
     def recall_epochs(self, start: int) -> None:
-        """The checkpoint of the log's start may be older than that of the epochs: after a crash what was
-        deleted is there again, and the epochs it was written in are to be known again (D6)."""
+        """The checkpoint of the log start may be older than that of the epochs. After a crash deleted records are then back,
+        and so must be their epochs (D6)."""
         known = self.epochs.entries
         if known and known[0][1] <= start:
             return
@@ -293,7 +292,7 @@ class _Loader:
         self.epochs.dirty = True
 
     def trust(self) -> None:
-        """The files were closed in order."""
+        """The log was closed cleanly."""
         self._trust_all(self.segments, None)
 
     def _trust_all(self, segments: list[Segment], end: int | None) -> None:
@@ -323,16 +322,16 @@ class _Loader:
         try:
             return segment.load(self.disk)
         except CorruptBatch:
-            return False  # where its index led is no batch: the batches themselves decide
+            return False  # the index leads to no batch: it is rebuilt from the batches
 
     def _rebuild_indexes(self, segment: Segment) -> None:
-        segment.start_over(self.disk)
+        segment.reset(self.disk)
         for batch in segment.headers(0, segment.size):
             segment.added(batch, batch.position, self.config.index_interval_bytes)
         segment.seal()
 
     def _rebuild_aborted(self, before: list[Segment], segment: Segment) -> None:
-        """Whose transaction a marker ends is known from the segments before."""
+        """Which transaction a marker ends follows from the segments before."""
         producers = self.producers_at(segment.base, before)
         segment.aborted = TransactionIndex(self.disk, segment.aborted.path)
         file = segment.opened()
@@ -343,7 +342,7 @@ class _Loader:
         segment.aborted.write()
 
     def producers_at(self, offset: int, segments: list[Segment]) -> ProducerStateManager:
-        """From batches that were taken at their word so far: they are read here for the first time."""
+        """From batches that were trusted so far, and are read here for the first time."""
         try:
             return rebuild_producers(segments, self.snapshots, offset)
         except CorruptBatch as error:
@@ -354,7 +353,7 @@ class _Loader:
     def check(self) -> None:
         """The process or the machine died."""
         snapshots = self.snapshots
-        # The segment that ends at the recovery point is among the doubtful: it may have been cut there.
+        # The segment that ends at the recovery point is checked too: it may have been truncated there.
         first = max(0, bisect_left(self.segments, self.recovery_point, key=base_of) - 1)
         unchecked, doubtful = self.segments[:first], self.segments[first:]
         self._trust_all(unchecked, doubtful[0].base)
@@ -383,7 +382,7 @@ class _Loader:
     def _check_segment(self, segment: Segment) -> bool:
         """Add the batches of the file one by one up to the first bad one, and cut there. Whether all
         were good."""
-        segment.start_over(self.disk)
+        segment.reset(self.disk)
         segment.aborted = TransactionIndex(self.disk, segment.aborted.path)
         file = segment.opened()
         end = segment.size
@@ -411,7 +410,7 @@ class _Loader:
         return True
 
     def _check_place(self, segment: Segment, batch: Batch) -> None:
-        """Offset and epoch lie outside the CRC. Where no gaps can be, an offset is right or damaged."""
+        """The CRC does not cover offset and epoch. In a log without gaps every offset is known in advance."""
         expected = segment.next_offset
         gap_allowed = self.may_have_gaps and batch.base_offset > expected
         if batch.last_offset_delta < 0 or not (batch.base_offset == expected or gap_allowed):
@@ -470,8 +469,8 @@ def _checked(file: File, end: int) -> Iterator[Batch]:
 
 
 def replay(producers: ProducerStateManager, batch: Batch, file: File) -> AbortedTransaction | None:
-    """Take up what a batch in the log says of its producer. Only the end of a transaction is read; an
-    aborted one is returned."""
+    """Add a batch of the log to the state of its producer. Only control batches are read from the file. Returns the
+    transaction if the batch aborts one."""
     if batch.producer_id < 0:
         return None
     if not batch.is_control:
@@ -513,11 +512,11 @@ def rebuild_producers(
 
 
 def _recall(producers: ProducerStateManager, segments: list[Segment], before: int) -> None:
-    """Find again what producers wrote before their snapshot, for those who retry it.
+    """Find the batches that producers wrote before their snapshot, in case they retry them.
 
-    Headers only, newest first, until each producer has its last five batches. One whose five lie further
-    apart than RECALL_BATCHES batches of the partition (of all producers, counted from the newest that is
-    looked for) may lack some: a retry of those is then refused as out of order, never written twice.
+    Only headers are read, newest first, until each producer has its last five batches. If the five are spread over more than
+    RECALL_BATCHES batches of the partition (of all producers, counted from the newest that is searched for), some may be
+    missing. A retry of those is refused as out of order, and never written twice.
     """
     left = RECALL_BATCHES
     for segment in reversed(segments):
@@ -543,4 +542,4 @@ def _recall(producers: ProducerStateManager, segments: list[Segment], before: in
                     break
                 end = min(start, segment.boundary(below).position)
         except CorruptBatch:
-            return  # a damaged index, or rot: found and told where the batches themselves are read
+            return  # a damaged index or batch: whoever reads the batches themselves reports it

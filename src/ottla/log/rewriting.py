@@ -1,17 +1,20 @@
-"""Batches that a topic's settings do not let pass as they came: stamped with the time of the append, packed
-with the topic's own codec, or refused because a compacted topic needs a key in every record."""
+"""Batches that a topic's settings change or refuse.
+
+A topic may stamp them with the time of the append, compress them with its own codec, or, if it is compacted, refuse records
+without a key.
+"""
 
 from __future__ import annotations
 
 from ottla.log.config import LogConfig
-from ottla.log.unpacking import opened, unpacked_within_limits
+from ottla.log.unpacking import records_within_limits, unpacked_within_limits
 from ottla.records.batch import Batch, read_batch, set_max_timestamp
-from ottla.records.filtering import outlines
+from ottla.records.filtering import record_outlines
 from ottla.records.record import build
 from ottla.wire.errors import RecordsRefused
 
 RECORD_ERRORS_MAX = 100
-"""Named in an answer; clients take the others for innocent parts of a batch that was refused."""
+"""Named in one answer. Clients take the other records for good ones in a batch that was refused."""
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
@@ -34,17 +37,17 @@ def as_configured(
     if config.compression_type != "producer":
         codec = CODECS[config.compression_type]
         if codec != batch.codec:
-            buf, batch = _repacked(buf, batch, codec)
+            buf, batch = _recompressed(buf, batch, codec)
     if config.log_append_time:
         batch = set_max_timestamp(buf, batch, now_ms)
     return buf, batch
 
 
 def _check_keys(buf: memoryview, batch: Batch) -> None:
-    """What compaction could not find again is not taken."""
+    """Compaction could not find a record without a key again."""
     keyless = [
         (number, "a compacted topic takes no record without a key")
-        for number, outline in enumerate(outlines(unpacked_within_limits(buf, batch), batch))
+        for number, outline in enumerate(record_outlines(unpacked_within_limits(buf, batch), batch))
         if outline[5] is None
     ]
     if keyless:
@@ -54,10 +57,10 @@ def _check_keys(buf: memoryview, batch: Batch) -> None:
         )
 
 
-def _repacked(buf: memoryview, batch: Batch, codec: int) -> tuple[memoryview, Batch]:
+def _recompressed(buf: memoryview, batch: Batch, codec: int) -> tuple[memoryview, Batch]:
     packed = memoryview(
         build(
-            opened(buf, batch),
+            records_within_limits(buf, batch),
             codec=codec,
             producer_id=batch.producer_id,
             producer_epoch=batch.producer_epoch,

@@ -1,8 +1,8 @@
 """One segment of a log: a file of batches, its indexes, and what is known of it in memory.
 
-Where a batch lies is found in three steps, cheapest first: the last batches appended are remembered, the
-position where the last reader stopped is remembered, and otherwise the offset index leads to within a few
-KiB of it. Headers are read from there; records never are.
+The position of a batch is found in three ways, cheapest first: the last batches appended are remembered, the positions
+where readers stopped are remembered, and the offset index leads to within a few KiB. Headers are read from there; records
+never are.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from ottla.runtime.seams import Buffer, Disk, File, FileRange
 INDEX_KINDS = (".index", ".timeindex", ".txnindex")
 SEGMENT_KINDS = (".log", *INDEX_KINDS)
 CLEANED = ".cleaned"
-"""Ends the names of what compaction writes, until it is complete."""
+"""Suffix of the files that compaction writes, until they are complete."""
 SWAP = ".swap"
-"""Ends the names of a complete segment that takes the place of others: from here on it is the truth, though a
-crash may leave both."""
+"""Suffix of a complete segment that takes the place of others. From then on it counts, although a crash may leave both."""
 RELATIVE_MAX = (1 << 31) - 1
 RECENT_MAX = 128
 RESUME_MAX = 8
@@ -59,8 +58,8 @@ def file_name(base: int, suffix: str) -> str:
 class OpenFiles:
     """Keeps the number of open segment files of a broker under a limit.
 
-    A file is let go of, not closed: whoever still sends from it keeps it open. The second-chance clock
-    spares what was used since the hand came by last.
+    A file is released, not closed: a connection that still sends from it keeps it open. The choice is a second-chance
+    clock: a file that was used since the last round stays.
     """
 
     def __init__(self, disk: Disk, limit: int = 512) -> None:
@@ -129,9 +128,9 @@ class Segment:
     ) -> None:
         self.files = files
         self.stem = stem
-        """The path without what tells its files apart."""
+        """The path of its files without their kinds (`.log`, `.index`, ...)."""
         self.suffix = suffix
-        """Of all its files while they are not part of the log yet (`.cleaned`, `.swap`)."""
+        """Of all its files, until they are part of the log (`.cleaned`, `.swap`)."""
         self.base = base
         self.next_offset = base
         self.size = 0
@@ -141,11 +140,11 @@ class Segment:
         self.first_timestamp = NO_TIMESTAMP
         """Of the first batch, for rolling by time."""
         self.max_timestamp = NO_TIMESTAMP
-        """Of the records; a batch that compaction emptied has none, whatever its header says."""
+        """Of the records. A batch that compaction emptied has none, whatever its header says."""
         self.max_timestamp_offset = base
         """Last offset of the batch that brought the largest timestamp."""
         self.newest: FileRange | None = None
-        """The batch that was appended last, if it is small: all replicas and many a consumer read it next."""
+        """The batch that was appended last, if it is small: all followers and many consumers read it next."""
         self.newest_base = base
         self.bytes_since_index = 0
         self.index = Index(disk, stem + ".index" + suffix, OFFSET_ROW)
@@ -156,14 +155,14 @@ class Segment:
         self._recent_offsets = array("q")
         self._recent_positions = array("q")
         self._resume: dict[int, int] = {}
-        """Where readers stopped: the offset they ask for next, and its position."""
+        """Where readers stopped: the offset that they ask for next, and its position."""
 
     @classmethod
     def create(
         cls, disk: Disk, files: OpenFiles, directory: str, base: int, now_ms: int
     ) -> Segment:
-        """A new empty segment; a leftover of the same name is emptied. The index files come with the first
-        batch: most partitions of a large broker are idle, and files are what a partition costs."""
+        """A new empty segment. A leftover of the same name is emptied. The index files are made with the first batch: most
+        partitions of a large broker are idle, and files are the main cost of a partition."""
         segment = cls(disk, files, f"{directory}/{file_name(base, '')}", base, now_ms)
         file = disk.open(segment.path, create=True)
         if file.size:
@@ -182,7 +181,7 @@ class Segment:
     # Appending
 
     def has_room(self, batch: Batch, config: LogConfig, now_ms: int | None, jitter_ms: int) -> bool:
-        """Whether the batch may still go here, or a new segment is due."""
+        """Whether the batch may be appended here; if not, a new segment is due."""
         if batch.base_offset + batch.last_offset_delta - self.base > RELATIVE_MAX:
             return False
         if not self.size:
@@ -202,7 +201,7 @@ class Segment:
         return waited <= config.roll_ms - jitter_ms
 
     def append(self, records: Buffer, batch: Batch, index_interval_bytes: int) -> None:
-        """One batch, the hot path."""
+        """One batch. This is the hot path."""
         file = self.opened()
         position = self.size
         file.append(records)
@@ -242,11 +241,10 @@ class Segment:
             self.times.append(self.max_timestamp, self.max_timestamp_offset - self.base)
 
     def seal(self) -> None:
-        """No more batches come here: complete the indexes on disk and let go of what only the newest
-        segment needs."""
+        """The segment is closed: complete the indexes on disk, and drop what only the active segment needs."""
         self._index_time()
         self.write_indexes()
-        self._forget_places()
+        self._forget_positions()
 
     def write_indexes(self) -> None:
         self.index.write()
@@ -255,7 +253,7 @@ class Segment:
 
     @property
     def index_paths(self) -> list[str]:
-        """Of those that are on disk once they are written."""
+        """Of the index files that exist once they are written."""
         paths = [self.index.path, self.times.path]
         return [*paths, self.aborted.path] if self.aborted.is_on_disk else paths
 
@@ -267,19 +265,19 @@ class Segment:
         return self.boundary(offset) if position is None else OffsetPosition(position, offset)
 
     def is_recent(self, offset: int) -> bool:
-        """`locate` need not look into the file for it."""
+        """`locate` needs no look into the file for it."""
         return offset > self._recent_floor
 
-    def knows_place(self, offset: int) -> bool:
+    def has_resume_position(self, offset: int) -> bool:
         """A reader stopped there."""
         return offset in self._resume
 
-    def looks_from(self, offset: int) -> int:
-        """Where in the file `locate` begins to look for an offset whose place it does not know."""
+    def scan_start(self, offset: int) -> int:
+        """Where in the file `locate` begins its search for an offset whose position is not remembered."""
         return self._indexed_position(offset - 1)
 
     def boundary(self, offset: int) -> OffsetPosition:
-        """The same from the batches alone, not from where readers stopped."""
+        """As `locate`, but without the positions where readers stopped."""
         if offset >= self.next_offset:
             return OffsetPosition(self.size, self.next_offset)
         if offset > self._recent_floor:
@@ -293,7 +291,7 @@ class Segment:
         try:
             return self._scan_for(offset, self._indexed_position(offset - 1))
         except CorruptBatch:
-            # The index may be what is wrong. From the start of the file only the batches themselves speak.
+            # The index may be wrong. From the start of the file the search needs no index.
             return self._scan_for(offset, 0)
 
     def cut_at(self, start: OffsetPosition, limit: int, end: OffsetPosition) -> OffsetPosition:
@@ -332,7 +330,7 @@ class Segment:
         self._resume[place.offset] = place.position
 
     def headers(self, position: int, end: int | None = None) -> Iterator[Batch]:
-        """The batches from `position` (a boundary) on. CorruptBatch where they stop making sense."""
+        """The batches from `position` (a boundary) on. CorruptBatch where there is no valid batch."""
         end = self.size if end is None else end
         file = self.opened()
         chunk = b""
@@ -378,12 +376,12 @@ class Segment:
                 return OffsetPosition(position, before)
             before = base + delta + 1
             if position + length + LENGTH_END > end:
-                # Else it would look like a gap at the end, and readers would go on with the next segment.
+                # Otherwise this would look like a gap at the end, and readers would continue in the next segment.
                 raise CorruptBatch(position, f"{length} bytes long, {end - position} are left")
             position += length + LENGTH_END
         return OffsetPosition(self.size, before)
 
-    def _forget_places(self) -> None:
+    def _forget_positions(self) -> None:
         self.newest = None
         self._recent_floor = self.next_offset - 1
         self._recent_offsets = array("q")
@@ -397,7 +395,7 @@ class Segment:
         row = self.times.floor(0, timestamp)
         return self._indexed_position(self.base + row[1]) if row is not None else 0
 
-    def largest_time_before(self, offset: int) -> tuple[int, int] | None:
+    def max_timestamp_before(self, offset: int) -> tuple[int, int] | None:
         """(largest timestamp, last offset of the first batch that has it) among batches that end
         below `offset`; None if none has a timestamp."""
         if self.max_timestamp < 0:
@@ -419,8 +417,8 @@ class Segment:
     # Shortening, loading, removing
 
     def load(self, disk: Disk) -> bool:
-        """Take over a file that was closed in order. False if its indexes have to be rebuilt. The end is
-        found by reading headers from the last index row on (CorruptBatch if they are bad)."""
+        """Take over a file that was closed cleanly. False if its indexes have to be rebuilt. The end is found by reading
+        headers from the last index row on (CorruptBatch if they are bad)."""
         index = Index.load(disk, self.index.path, OFFSET_ROW)
         times = Index.load(disk, self.times.path, TIME_ROW)
         if index is None or times is None:
@@ -437,7 +435,7 @@ class Segment:
         return True
 
     def _load_tail(self) -> None:
-        """Find the end, and what has been learnt since the last index row."""
+        """Find the end, and the largest timestamp since the last index row."""
         self.bytes_since_index = 0
         self.next_offset = self.base
         position = 0
@@ -452,7 +450,7 @@ class Segment:
             self.next_offset = batch.next_offset
         if self.first_timestamp < 0 and self.size:
             self.first_timestamp = read_batch(self._header(0), 0).max_timestamp
-        self._forget_places()
+        self._forget_positions()
 
     def _in_order(self, position: int, offset: int, end: int) -> Iterator[Batch]:
         """The batches between two boundaries, none of which ends before `offset`. CorruptBatch if one does not
@@ -466,8 +464,8 @@ class Segment:
             offset = batch.next_offset
 
     def check_before(self, place: OffsetPosition) -> None:
-        """CorruptBatch if the batches before `place` do not lead there: then it cannot be the end, and it is not
-        too late to leave all as it is."""
+        """CorruptBatch if the batches before `place` do not end there. Called before a truncation, while nothing is changed
+        yet."""
         row = self.index.floor(1, place.position - 1) or (0, 0)
         offset = self.base
         for batch in self._in_order(row[1], self.base + row[0], place.position):
@@ -476,7 +474,7 @@ class Segment:
             raise CorruptBatch(place.position, f"offset {offset} comes next, not {place.offset}")
 
     def load_aborted(self, disk: Disk) -> bool:
-        """False if the file holds what cannot be right: it has to be rebuilt from the batches."""
+        """False if the file is damaged: it has to be rebuilt from the batches."""
         loaded = TransactionIndex.load(disk, self.aborted.path, self.base)
         if loaded is None:
             return False
@@ -499,19 +497,19 @@ class Segment:
         assert self.next_offset == place.offset, (self.next_offset, place)
 
     def rename(self, disk: Disk, kinds: Sequence[str], suffix: str) -> None:
-        """Give its files of these kinds another suffix, in this order; `is_called` when all have it."""
+        """Give its files of these kinds another suffix, in this order. Call `set_suffix` when all have it."""
         for kind in kinds:
             source = self.stem + kind + self.suffix
             if disk.exists(source):  # few have aborted transactions
                 disk.rename(source, self.stem + kind + suffix)
 
-    def is_called(self, suffix: str) -> None:
+    def set_suffix(self, suffix: str) -> None:
         self.suffix = suffix
         self.index.path = self.stem + ".index" + suffix
         self.times.path = self.stem + ".timeindex" + suffix
         self.aborted.path = self.stem + ".txnindex" + suffix
 
-    def start_over(self, disk: Disk) -> None:
+    def reset(self, disk: Disk) -> None:
         """Forget everything but the file, to add its batches again one by one."""
         self.index = Index(disk, self.index.path, OFFSET_ROW)
         self.times = Index(disk, self.times.path, TIME_ROW)
@@ -519,7 +517,7 @@ class Segment:
         self.max_timestamp_offset = self.base
         self.bytes_since_index = 0
         self.next_offset = self.base
-        self._forget_places()
+        self._forget_positions()
 
 
 def base_of(segment: Segment) -> int:

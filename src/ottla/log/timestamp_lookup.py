@@ -1,22 +1,25 @@
-"""From a time to an offset (ListOffsets). Timestamps are the clients' own and need not rise with offsets: the
-time index leads to the batches that may hold the answer, and only those are opened."""
+"""From a timestamp to an offset (ListOffsets).
+
+Clients choose timestamps, so they need not rise with offsets. The time index leads to the batches that may hold the
+answer, and only those are decompressed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from ottla.log.segment import Segment
-from ottla.log.unpacking import opened
+from ottla.log.unpacking import records_within_limits
 from ottla.records.batch import Batch
 from ottla.records.record import Record
 from ottla.wire.errors import ErrorCode, KafkaError
 
-TimeAndOffset = tuple[int, int]
+TimestampAndOffset = tuple[int, int]
 
 
-def first_at_least(
+def first_at_or_after(
     segments: Sequence[Segment], log_start: int, ts_ms: int, end_offset: int
-) -> TimeAndOffset | None:
+) -> TimestampAndOffset | None:
     """The first record as new as `ts_ms`, if it lies below `end_offset`."""
     for segment in segments:
         if segment.next_offset <= log_start or segment.max_timestamp < ts_ms:
@@ -32,11 +35,11 @@ def first_at_least(
     return None
 
 
-def first_with_largest(
+def first_with_max_timestamp(
     segments: Sequence[Segment], log_start: int, end_offset: int
-) -> TimeAndOffset | None:
+) -> TimestampAndOffset | None:
     """The first of the newest records in batches that end below `end_offset`."""
-    best: TimeAndOffset | None = None
+    best: TimestampAndOffset | None = None
     at: Segment | None = None
     for segment in segments:
         if segment.base >= end_offset:
@@ -44,9 +47,9 @@ def first_with_largest(
         if segment.next_offset <= log_start:
             continue
         if segment.base < log_start:
-            found = _largest_from(segment, log_start, end_offset)
+            found = _max_timestamp_from(segment, log_start, end_offset)
         else:
-            found = segment.largest_time_before(end_offset)
+            found = segment.max_timestamp_before(end_offset)
         if found is not None and (best is None or found[0] > best[0]):
             best, at = found, segment
     if best is None or at is None:
@@ -55,10 +58,12 @@ def first_with_largest(
     return _first_record(at, batch, log_start, best[0])
 
 
-def _largest_from(segment: Segment, log_start: int, end_offset: int) -> TimeAndOffset | None:
-    """As Segment.largest_time_before, where the log begins within the segment: its indexes still tell of
-    what is gone."""
-    best: TimeAndOffset | None = None
+def _max_timestamp_from(
+    segment: Segment, log_start: int, end_offset: int
+) -> TimestampAndOffset | None:
+    """As Segment.max_timestamp_before, for a segment in which the log starts: its indexes still contain what lies below
+    the log start."""
+    best: TimestampAndOffset | None = None
     for batch in segment.headers(segment.boundary(log_start).position):
         if batch.last_offset >= end_offset:
             break
@@ -73,7 +78,7 @@ def _largest_from(segment: Segment, log_start: int, end_offset: int) -> TimeAndO
 
 def _first_record(
     segment: Segment, batch: Batch, log_start: int, ts_ms: int
-) -> TimeAndOffset | None:
+) -> TimestampAndOffset | None:
     if not batch.count:
         return None  # compaction emptied it
     if batch.log_append_time:
@@ -85,12 +90,14 @@ def _first_record(
     except KafkaError as error:
         if error.code != ErrorCode.MESSAGE_TOO_LARGE:
             raise
-        return batch.max_timestamp, max(batch.base_offset, log_start)  # it lies there or later
+        return batch.max_timestamp, max(
+            batch.base_offset, log_start
+        )  # the record is there or later
     return None
 
 
 def _readable(segment: Segment, batch: Batch, log_start: int) -> Iterator[Record]:
     content = segment.opened().read_at(batch.position, batch.size)
-    for record in opened(content, Batch(0, *batch[1:])):
+    for record in records_within_limits(content, Batch(0, *batch[1:])):
         if record.offset >= log_start:
             yield record

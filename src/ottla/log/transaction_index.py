@@ -1,9 +1,8 @@
 """Which transactions were aborted: a segment's `.txnindex`, in Kafka's form.
 
-A consumer that reads only what is committed is told, with the records, which transactions in that range were
-aborted; it skips their records itself. A row is written to the segment that holds the transaction's abort
-marker, so a transaction that began in an earlier segment is found by searching on from there. Most segments
-have no such row and no such file.
+A consumer with read_committed gets, with the records, the list of the aborted transactions in that range, and skips their
+records itself. A row is in the segment of the transaction's abort marker, so the search for transactions that began in a
+segment continues in later segments. Most segments have no such row and no such file.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class TransactionIndex:
     __slots__ = ("_disk", "_numbers", "_rows_written", "is_on_disk", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
-        """Empty; what the file may hold goes with the next `write`."""
+        """Empty. The next `write` removes what the file holds."""
         self._disk = disk
         self._numbers = array("q")
         self._rows_written = 0
@@ -93,7 +92,7 @@ class TransactionIndex:
         self.write()
 
     def write(self) -> None:
-        """Bring the file up to date; there is none for an index that never had a row."""
+        """Bring the file up to date. An index that never had a row has no file."""
         if not self.is_on_disk and not len(self):
             return
         file = self._disk.open(self.path, create=True)

@@ -1,7 +1,7 @@
-"""What of a log a power loss may still take, and what a flush that is under way covers of it.
+"""What of a log is not flushed, and how much of that a flush under way covers.
 
-Flushes are planned, carried out in a thread, and reported when they have ended; the log goes on meanwhile. What is
-written, cut or renamed after the plan was made is not part of it: this remembers which.
+A flush is planned, carried out in a thread, and reported when it has ended. The log goes on meanwhile: what is written,
+truncated or renamed after the plan was made is not part of the plan.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ NO_LIMIT = (1 << 63) - 1
 
 
 class Unflushed:
+    """Of one log."""
+
     __slots__ = (
         "_lowest_cut",
         "_plans",
@@ -23,11 +25,11 @@ class Unflushed:
     )
 
     def __init__(self, *, everything: bool) -> None:
-        """`everything`: nobody knows what was flushed before the log was opened."""
+        """`everything`: it is unknown what was flushed before the log was opened."""
         self.names = everything
         """Files were created, renamed or removed since the directory was flushed last."""
         self.identity = everything
-        """That the log is there, and whose it is."""
+        """The log's directory and its topic id."""
         self.cut = everything
         """The newest file was shortened since it was flushed last."""
         self.cut_may_come_back = everything
@@ -36,7 +38,7 @@ class Unflushed:
         self._lowest_cut = NO_LIMIT
         """The lowest offset the log was cut to while a plan was carried out."""
         self._since_ms: int | None = None
-        """When somebody first saw that there were records to flush."""
+        """When `is_due` first saw records to flush."""
 
     @property
     def is_planned(self) -> bool:
@@ -44,7 +46,7 @@ class Unflushed:
         return self._plans > 0
 
     def is_settled(self, config: LogConfig, finished: bool) -> bool:
-        """Nothing becomes due by time alone; `finished`: a segment that ended is not flushed."""
+        """Nothing becomes due by time alone. `finished`: a closed segment is not flushed."""
         return not (
             self._plans
             or self.identity
@@ -75,7 +77,7 @@ class Unflushed:
             self._lowest_cut = min(self._lowest_cut, offset)
 
     def plan_all(self) -> None:
-        """All that is marked here is part of the plan now; what is marked from now on is not."""
+        """A plan covers everything that is noted here now, and nothing that is noted later."""
         self.names = self.identity = self.cut = False
         self._plans += 1
 
@@ -84,7 +86,7 @@ class Unflushed:
         self._plans += 1
 
     def plan_nothing_of_this(self) -> None:
-        """A plan that makes nothing durable, but must not meet another."""
+        """A plan that makes nothing durable, but must not run at the same time as another."""
         self._plans += 1
 
     def carried_out(self) -> None:
@@ -93,7 +95,7 @@ class Unflushed:
             self._lowest_cut = NO_LIMIT
 
     def flushed(self, up_to: int) -> int:
-        """A plan of everything was carried out: how far it covers what is there now."""
+        """A plan of everything was carried out. The offset up to which the present log is flushed."""
         covered = min(up_to, self._lowest_cut)
         self._since_ms = None
         if self._lowest_cut == NO_LIMIT:

@@ -1,6 +1,9 @@
-"""Opening a batch that a client packed, where the broker must: to look for a key or a time in it, or to pack it
-anew. A megabyte may unpack to a gigabyte of the smallest records there are, and all clients would wait
-meanwhile, so a broker opens no more than any producer of good will packs."""
+"""Decompressing a client's batch within limits.
+
+A broker decompresses a batch only to search it for a key or a timestamp, or to compress it with another codec. One
+megabyte may decompress to a gigabyte of the smallest records, and all other clients would wait meanwhile. The limits are
+above what ordinary producers send.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ RECORDS_MAX = 1_000_000
 BYTES_MAX = 128 * 1024 * 1024
 
 
-def opened(buf: Buffer, batch: Batch) -> Iterator[Record]:
-    """The records in it; KafkaError MESSAGE_TOO_LARGE if they are more than we open."""
+def records_within_limits(buf: Buffer, batch: Batch) -> Iterator[Record]:
+    """The records of the batch. KafkaError MESSAGE_TOO_LARGE beyond the limits."""
     _check_count(batch)
     return records(buf, batch, max_bytes=BYTES_MAX)
 
 
 def unpacked_within_limits(buf: Buffer, batch: Batch) -> bytes:
-    """The same as bytes, for whoever sifts them."""
+    """The same as bytes, for `records.filtering`."""
     _check_count(batch)
     return unpacked(buf, batch, max_bytes=BYTES_MAX)
 

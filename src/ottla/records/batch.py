@@ -1,19 +1,18 @@
 """A record batch (format v2) as a view over the bytes it arrived in.
 
 Brokers move batches, not records: only this 61-byte header is read, and only base offset and leader
-epoch are changed, both of which lie outside the CRC. `records.record` opens a batch where somebody needs
-what is inside.
+epoch are changed, neither of which the CRC covers. `records.record` reads the records inside a batch.
 
 What a batch from a client is checked for
 -----------------------------------------
 `validate_from_client` costs one CRC32C over the batch and a fixed number of steps, however many records
 there are. The header must be consistent with itself (size, count against last offset delta, attributes,
 producer fields), the count must be possible for the bytes that are there, and the first record of an
-uncompressed batch must be laid out as its header claims, which is where a client with a wrong encoder
-betrays itself. Later records and compressed contents are *not* walked: the CRC already says that the
-bytes are those that the client's encoder wrote. A writer who forges an inner layout under a good CRC is
-therefore stopped where a batch is opened: `records.record` checks every inner size and count, and
-decompresses under a cap. `records.record.check_records` runs that same check for whoever wants it sooner.
+uncompressed batch must be laid out as its header claims, which shows most
+wrong encoders. Later records and compressed contents are *not* walked: the CRC already says that the
+bytes are those that the client's encoder wrote. A forged inner layout under a
+good CRC is found when the batch is opened: `records.record` checks every inner size and count, and limits the
+decompressed size. `records.record.check_records` makes the same check without a reader.
 """
 
 from __future__ import annotations

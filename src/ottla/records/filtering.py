@@ -1,7 +1,6 @@
-"""Taking records out of a batch, for whoever compacts a log.
+"""Removing records from a batch, for compaction.
 
-Of each record only what decides its fate is read (its offset, its key, whether it has a value); what stays is
-copied as the bytes it was. That works because a batch keeps its base offset, its last offset and its base
+Of each record only the offset, the key, and whether it has a value are read. Records that stay are copied as bytes. That works because a batch keeps its base offset, its last offset and its base
 timestamp when records leave it: the deltas in the others stay right, and so do the sequence numbers of its
 producer. Only where a delete horizon takes the place of the base timestamp are the time deltas written anew.
 """
@@ -27,21 +26,21 @@ from ottla.records.batch import (
 from ottla.records.crc import crc32c
 from ottla.records.record import CRC, Malformed, read_varint, write_varint
 
-Outline: TypeAlias = tuple[int, int, int, int, int, bytes | None, bool]
+RecordOutline: TypeAlias = tuple[int, int, int, int, int, bytes | None, bool]
 """Where the record begins, where it ends, where its offset delta lies (all after that may be copied as it is),
 its timestamp delta, its offset, its key, and whether it has a value."""
 
 
-def outlines(data: bytes, batch: Batch) -> Iterator[Outline]:
-    """The records of the batch, whose unpacked content is `data`. CorruptBatch where they make no sense."""
+def record_outlines(data: bytes, batch: Batch) -> Iterator[RecordOutline]:
+    """The records of the batch. `data` is its decompressed content. CorruptBatch if it is malformed."""
     try:
-        yield from _outlines(data, batch)
+        yield from _record_outlines(data, batch)
     except (Malformed, IndexError) as error:
         why = str(error) if isinstance(error, Malformed) else "a record ends outside the batch"
         raise CorruptBatch(batch.position, why) from error
 
 
-def _outlines(data: bytes, batch: Batch) -> Iterator[Outline]:
+def _record_outlines(data: bytes, batch: Batch) -> Iterator[RecordOutline]:
     # Numbers of one byte are read in place: this runs once or twice for each record of a compacted topic.
     position = 0
     total = len(data)
@@ -85,8 +84,8 @@ def _outlines(data: bytes, batch: Batch) -> Iterator[Outline]:
         raise Malformed(f"{total - position} bytes after the last record")
 
 
-def with_only(
-    batch: Batch, data: bytes, kept: Sequence[Outline], delete_horizon_ms: int | None
+def filtered_batch(
+    batch: Batch, data: bytes, kept: Sequence[RecordOutline], delete_horizon_ms: int | None
 ) -> bytearray:
     """The batch with these records only, in its own codec. `delete_horizon_ms` marks it anew, if it has
     to be; a mark that it has stays."""
@@ -107,13 +106,13 @@ def with_only(
     return _packed(batch, attributes, base_timestamp, max_timestamp, len(kept), payload)
 
 
-def emptied(batch: Batch) -> bytearray:
-    """The batch without its records: its offsets and its producer's sequence numbers are all it tells."""
+def emptied_batch(batch: Batch) -> bytearray:
+    """The batch without its records. It keeps its offsets and the sequence numbers of its producer."""
     attributes = batch.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
     return _packed(batch, attributes, NO_TIMESTAMP, batch.max_timestamp, 0, b"")
 
 
-def _moved(data: bytes, kept: Sequence[Outline], further: int) -> bytes:
+def _moved(data: bytes, kept: Sequence[RecordOutline], further: int) -> bytes:
     """The records, with `further` added to each timestamp delta."""
     body = bytearray()
     for start, end, rest, timestamp_delta, *_ in kept:

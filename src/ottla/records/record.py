@@ -1,8 +1,8 @@
 """The records inside a batch: reading them out, and building a batch of them.
 
-Reading trusts nothing: a batch with a good CRC may still have been forged, so every size and count is
-held against the bytes that are there, and unpacking is bounded. Building writes what Kafka's own clients
-would write, byte for byte where the codec leaves no choice.
+Reading checks everything: a batch with a good CRC may still be forged, so every size and count is compared with the bytes
+that are there, and the decompressed size is limited. Building writes the bytes that Kafka's own clients would write, where
+the codec leaves no choice.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def commit(log: Log, *, roll: bool = True) -> None:
 
 
 def begin(disk, log: Log, now_ms: int = 5000, keys_max: int = 1000) -> Compaction | None:
-    dirt = cleaner.dirt_of(log, now_ms)
+    dirt = cleaner.log_to_clean(log, now_ms)
     if not dirt.dirty_bytes:
         return None
     return Compaction(disk, OpenFiles(disk), cleaner.round_of(log, dirt, now_ms), keys_max)

@@ -31,7 +31,7 @@ class Memory:
             return max(0, min(size, self.holds[kind] - position))
 
         monkeypatch.setattr(SimFile, "in_memory", in_memory)
-        monkeypatch.setattr(memory_module, "LOOKING_BYTES", 100)
+        monkeypatch.setattr(memory_module, "SCAN_AHEAD_BYTES", 100)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_what_is_not_in_memory_is_named_first_the_place_and_then_the_records(
 
 def test_no_more_is_brought_at_a_time_than_is_sent(log: Log, memory: Memory) -> None:
     known = InMemory(place=True)
-    assert missing(log, 0, 1 << 30, known).then.size == memory_module.BROUGHT_BYTES
+    assert missing(log, 0, 1 << 30, known).then.size == memory_module.READ_AHEAD_BYTES
 
 
 def test_a_batch_larger_than_what_was_brought_is_wanted_whole(log: Log, memory: Memory) -> None:

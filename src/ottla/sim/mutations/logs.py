@@ -7,7 +7,7 @@ from typing import Any
 
 from ottla.broker.apis.offsets import HIGH_WATERMARK, OffsetHandlers
 from ottla.log import checkpoints, recovery, retention, truncation
-from ottla.log.compaction import NewestOffsets
+from ottla.log.compaction import OffsetMap
 from ottla.log.errors import LogDirError
 from ottla.log.leader_epochs import LeaderEpochCache
 from ottla.log.log import Log
@@ -53,14 +53,14 @@ def epochs_survive_truncation() -> list[Patch]:
 @mutation("own", likely=TABLE)
 def compaction_takes_the_newest_too() -> list[Patch]:
     """Of some keys not even the newest record stays."""
-    original = NewestOffsets.is_newest
+    original = OffsetMap.is_newest
 
-    def is_newest(self: NewestOffsets, offset: int, key: bytes | None) -> bool:
+    def is_newest(self: OffsetMap, offset: int, key: bytes | None) -> bool:
         if key is not None and key.endswith(b"3") and offset < self.end:
             return False
         return original(self, offset, key)
 
-    return [Patch(NewestOffsets, "is_newest", is_newest)]
+    return [Patch(OffsetMap, "is_newest", is_newest)]
 
 
 # Producers
