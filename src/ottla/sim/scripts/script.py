@@ -1,7 +1,7 @@
 """Golden scripts: conversations of the replication protocol, written down with what they lead to.
 
 A script is a text of blocks with blank lines between them. A block holds comments (`# …`), commands, and after
-`----` what the commands told. `quiet` before a command mutes it. `perform` plays the commands on a stage and
+`----` what the commands told. `quiet` before a command mutes it. `run_script` plays the commands on a stage and
 gives back the same text with what they told now: if the two differ, the protocol has changed, or the script is
 wrong.
 
@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ottla.sim.engine.world import World
-from ottla.sim.scripts.script_cluster import ScriptCluster, ScriptError
+from ottla.sim.scripts.arguments import ScriptError
+from ottla.sim.scripts.commands import ScriptCommands
 
 RULE = "----"
 QUIET = "quiet"
@@ -53,26 +54,26 @@ def parse(text: str) -> list[Block]:
     return blocks
 
 
-def perform(text: str, name: str = "script") -> str:
+def run_script(text: str, name: str = "script") -> str:
     """The script with what its commands tell when they are played now. ScriptError if one cannot be."""
     blocks = parse(text)
     with World(SEED) as world:
-        cluster = ScriptCluster(world)
+        commands = ScriptCommands(world)
         for block in blocks:
             block.told = []
             for offset, line in enumerate(block.lines):
                 if not line.startswith("#"):
                     try:
-                        block.told += _play(cluster, line)
+                        block.told += _run(commands, line)
                     except Exception as error:
                         where = f"{name}:{block.number + offset}: {line}"
                         raise ScriptError(f"{where}: {error}") from error
     return "\n\n".join(block.render() for block in blocks) + "\n"
 
 
-def _play(cluster: ScriptCluster, line: str) -> list[str]:
+def _run(commands: ScriptCommands, line: str) -> list[str]:
     words = line.split()
     quiet = words[0] == QUIET
     command, *arguments = words[1:] if quiet else words
-    told = cluster.play(command, arguments)
-    return [] if quiet else told
+    output = commands.run(command, arguments)
+    return [] if quiet else output
