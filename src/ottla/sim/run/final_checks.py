@@ -56,8 +56,8 @@ def unsettled(
     ]
     left += [
         f"nobody leads {key.topic}-{key.partition}, and node {id} might: it {why}"
-        for key, heirs in evidence.leaderless().items()
-        for id, why in heirs.items()
+        for key, candidates in evidence.leaderless().items()
+        for id, why in candidates.items()
     ]
     left += [
         f"{consumer.name} has read up to {consumer.position} of {consumer.partition}"

@@ -1,7 +1,7 @@
-"""Logs and messages in words, for the golden scripts.
+"""Logs, decisions and messages as text, for the output of the golden scripts.
 
-A log is written `[m0@0/0 m1@1/2]`: value, offset, and the leader epoch of its batch; brackets are batches, and
-a long batch is told by its ends, `[r0@0/1 .. r9@9/1]`.
+A log is written `[m0@0/0 m1@1/2]`: value, offset, and the leader epoch of the batch. Brackets are batches. Of a long
+batch only the first and last record are written, `[r0@0/1 .. r9@9/1]`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHORT_BATCH_MAX = 4
 
 def log_text(data: bytes | bytearray | memoryview) -> str:
     """The batches in `data`."""
-    told = []
+    texts = []
     for batch in batches(data, allow_partial=True):
         each = [
             f"{_record_text(record, batch)}@{record.offset}/{batch.leader_epoch}"
@@ -34,8 +34,8 @@ def log_text(data: bytes | bytearray | memoryview) -> str:
         ]
         if len(each) > SHORT_BATCH_MAX:
             each = [each[0], "..", each[-1]]
-        told.append(f"[{' '.join(each)}]")
-    return " ".join(told) or "[]"
+        texts.append(f"[{' '.join(each)}]")
+    return " ".join(texts) or "[]"
 
 
 def _record_text(record: Record, batch: Batch) -> str:
@@ -61,7 +61,7 @@ def decision_text(decided: PartitionImage) -> str:
 
 
 def message_text(message: InterceptedMessage, names: Sequence[str]) -> str:
-    """`1->2 fetch …`, or the answer the other way. `names` are those of the hosts' ids, by host."""
+    """`1->2 fetch …`, or the response in the other direction. `names`: the hosts, the last one the controller."""
     client, server = message.connection.client, message.connection.server
     if message.request is None:
         return f"{_name(client, names)}->{_name(server, names)} {_request_text(message)}"

@@ -61,7 +61,7 @@ class ScriptClient:
         return [task.result() for task in done.values()]
 
     def produce(self, node: str, *values: str) -> list[str]:
-        """Each value a batch of one record; `r1..r9` a batch of nine. acks=all, unless `acks=1` is said."""
+        """Each value is a batch of one record; `r1..r9` is a batch of nine. acks=all, unless one word is `acks=1`."""
         acks = 1 if "acks=1" in values else -1
         values = tuple(value for value in values if value != "acks=1")
         for value in values:
@@ -92,8 +92,7 @@ class ScriptClient:
         return f"{value}: {'acknowledged' if acks == -1 else 'appended'} at {result.base_offset}"
 
     def consume(self, node: str, offset: str, isolation: str = "all") -> list[str]:
-        """What a consumer gets that asks this broker for that offset; one that wants `committed` records
-        gets none of a transaction that is open."""
+        """Fetch from this broker at that offset, with read_uncommitted, or with read_committed if `committed` is given."""
         asked = FetchPartition(
             TOPIC.topic, self._cluster.topic_id(), 0, -1, number(offset), -1, -1, 1 << 20
         )
@@ -114,7 +113,7 @@ class ScriptClient:
         ]
 
     def producer(self, transactional_id: str, kind: str = "") -> list[str]:
-        """A transactional producer begins: InitProducerId. `older`: of before transaction.version 2."""
+        """InitProducerId of a transactional producer. `older`: from before transaction.version 2."""
         producer = TransactionalProducer(transactional_id, kind == OLDER)
         self._producers[transactional_id] = producer
 
@@ -133,8 +132,8 @@ class ScriptClient:
         return [f"{transactional_id}: epoch {producer.epoch}"]
 
     def write(self, transactional_id: str, node: str, *values: str) -> list[str]:
-        """Records of its transaction, to that broker. Older producers announce the partition first."""
-        producer, told = one_of(transactional_id, self._producers), []
+        """Records of its transaction, to that broker. Older producers send AddPartitionsToTxn first."""
+        producer, lines = one_of(transactional_id, self._producers), []
         for value in values:
             if producer.is_older:
                 fields = producer.add_fields(TOPIC)
@@ -153,14 +152,14 @@ class ScriptClient:
             )
             result = self._host.complete(call)
             if result.error:
-                told.append(f"{value}: {ErrorCode(result.error).name}")
+                lines.append(f"{value}: {ErrorCode(result.error).name}")
             else:
                 producer.sequence += 1
-                told.append(f"{value}: at {result.base_offset}, epoch {producer.epoch}")
-        return told
+                lines.append(f"{value}: at {result.base_offset}, epoch {producer.epoch}")
+        return lines
 
     def end_transaction(self, transactional_id: str, how: str) -> list[str]:
-        """EndTxn, `commit` or `abort`, on a connection of its own."""
+        """EndTxn, `commit` or `abort`, on a new connection."""
         producer = one_of(transactional_id, self._producers)
         fields, version = producer.end_fields(one_of(how, ENDS)), producer.end_version
 
@@ -182,7 +181,7 @@ class ScriptClient:
         return [f"{transactional_id}: no answer yet"]
 
     def transactions(self) -> list[str]:
-        """What the coordinator has of each transactional id."""
+        """The state of each transactional id at its coordinator."""
         return transactions_text(self._cluster.sim_cluster)
 
     async def _ask_coordinator(
@@ -204,7 +203,7 @@ class ScriptClient:
             channel.close()
 
     def end(self, node: str) -> list[str]:
-        """The log's end, as ListOffsets tells it to consumers."""
+        """The end of the log by ListOffsets, as consumers see it."""
         asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
         answer = self.ask(
             self._cluster.node(node),

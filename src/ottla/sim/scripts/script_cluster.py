@@ -74,7 +74,7 @@ class ScriptCluster:
     # The cluster
 
     def cluster(self, brokers: str, *settings: str) -> list[str]:
-        """So many brokers, and one controller that never fails."""
+        """This number of brokers, and one controller that never fails."""
         self.sim_cluster = SimCluster(
             self.world, number(brokers) + 1, {**SETTINGS, **pairs(settings)}, controllers=1
         )
@@ -128,7 +128,7 @@ class ScriptCluster:
     # Machines
 
     def start(self, *nodes: str) -> list[str]:
-        """Their processes begin, and are unfenced."""
+        """Start these nodes, and wait until they are unfenced."""
         for node in map(self.node, nodes):
             node.start()
             self._until(lambda node=node: _broker(node) is not None, "the broker is there")  # type: ignore[misc]
@@ -141,20 +141,20 @@ class ScriptCluster:
         return []
 
     def kill(self, *nodes: str) -> list[str]:
-        """kill -9: what was written is in the page cache, and its connections close."""
+        """kill -9: what was written stays in the page cache, and the connections close."""
         for node in map(self.node, nodes):
             node.kill()
         return []
 
     def power(self, *nodes: str) -> list[str]:
-        """Power loss: what was not flushed is gone, and nobody is told."""
+        """Power loss: what was not flushed is lost, and connections are not closed."""
         for node in map(self.node, nodes):
             self._evidence.power_lost(node.id)
             node.kill(power_loss=True)
         return []
 
     def flush(self, *nodes: str) -> list[str]:
-        """What these have of the log is on their disks."""
+        """These nodes flush their logs."""
         for node in map(self.node, nodes):
             partition = self._partition(node)
             assert partition is not None
@@ -162,19 +162,19 @@ class ScriptCluster:
         return []
 
     def erase(self, node: str) -> list[str]:
-        """The partition's directory on a machine that is down is gone; its identity stays."""
+        """Remove the partition's directory from a machine that is down; its directory id stays."""
         self._evidence.logs_erased(self.node(node).id)
         self.node(node).host.disk.remove_tree(LOG)
         return []
 
     def replace_disk(self, node: str) -> list[str]:
-        """A machine that is down gets an empty disk for its logs."""
+        """Give a machine that is down an empty disk for its logs."""
         self._evidence.logs_erased(self.node(node).id)
         self.node(node).host.disk.remove_tree(DATA)
         return []
 
     def isolate(self, node: str) -> list[str]:
-        """No line to any other node; clients still reach it."""
+        """Cut this node off from all other nodes, but not from clients."""
         name = self.node(node).host.name
         others = [each.host.name for each in self.sim_cluster.nodes.values()]
         self.world.network.partition([name], [other for other in others if other != name])
@@ -198,7 +198,7 @@ class ScriptCluster:
     # Messages
 
     def hold(self, kind: str, *nodes: str) -> list[str]:
-        """Such requests of these nodes, and the answers, wait for a word of the script."""
+        """Requests of this kind from these nodes, and their responses, wait until the script sends or releases them."""
         for node in nodes:
             self._interceptor.hold(one_of(kind, KINDS), self._name(node))
         return []
@@ -209,15 +209,15 @@ class ScriptCluster:
         return []
 
     def send(self, kind: str, node: str, which: str = "1") -> list[str]:
-        """The oldest request that waits reaches the other side; or the second, on another connection."""
+        """The oldest waiting request is sent; with `which` 2 the one of the second connection."""
         return self._let_through(kind, node, answers=False, which=number(which))
 
     def answer(self, kind: str, node: str) -> list[str]:
-        """The oldest answer that waits, or comes, reaches the node that asked."""
+        """The oldest waiting response, or the next one, is delivered."""
         return self._let_through(kind, node, answers=True)
 
     def lose(self, kind: str, node: str) -> list[str]:
-        """The connection with the oldest answer or request that waits breaks."""
+        """The connection of the oldest waiting response or request breaks."""
         message = self._next(kind, node, (True, False))
         message.connection.lose()
         return [f"lost: {self._message_text(message)}"]
@@ -230,7 +230,7 @@ class ScriptCluster:
     def _next(
         self, kind: str, node: str, sides: Sequence[bool], which: int = 1
     ) -> InterceptedMessage:
-        """The oldest message that waits, or the first that comes: answers, requests, or both."""
+        """The oldest waiting message, or the next one: responses, requests, or both."""
         name, wanted = self._name(node), one_of(kind, KINDS)
         found: list[InterceptedMessage] = []
 
@@ -251,8 +251,8 @@ class ScriptCluster:
     # The controller
 
     def move(self, leader: str) -> list[str]:
-        """The controller gives the leadership to this member of the ISR and changes nothing else; no
-        request of Kafka's protocol can order exactly that of any member, so the controller is told."""
+        """The controller gives the leadership to this member of the ISR and changes nothing else. No request of Kafka's
+        protocol does exactly that for any member, so the record is given to the controller directly."""
 
         async def decide() -> None:
             node = self._controller.node
@@ -284,7 +284,7 @@ class ScriptCluster:
         return [f"reassign: {ErrorCode(code).name}"] if code else []
 
     def elect(self, kind: str, node: str) -> list[str]:
-        """ElectLeaders, asked of that broker: `preferred` or `unclean`."""
+        """ElectLeaders, sent to that broker: `preferred` or `unclean`."""
         election_type = one_of(kind, ELECTIONS)
         self._evidence.allows_unclean_elections |= kind == "unclean"
         answer = self.client.ask(
@@ -307,7 +307,7 @@ class ScriptCluster:
     # Looking and waiting
 
     def state(self) -> list[str]:
-        """Every replica, and what the controller has decided."""
+        """Every replica, and the last decision of the controller."""
         lines = [self._replica_text(node) for node in self.brokers]
         return [*lines, f"controller: {decision_text(self._decision())}"]
 
@@ -329,7 +329,7 @@ class ScriptCluster:
         return text
 
     def epochs(self) -> list[str]:
-        """What each replica has in its leader epoch checkpoint: which epoch began at which offset."""
+        """The leader epoch checkpoint of each replica: which epoch began at which offset."""
         return [
             f"{node.id}: "
             + ", ".join(f"epoch {e} from {start}" for e, start in partition.log.epochs.entries)
@@ -342,7 +342,7 @@ class ScriptCluster:
         return []
 
     def expect(self, *conditions: str) -> list[str]:
-        """Wait until the controller has decided `leader=1 isr=1,2`, or until all logs are `equal`."""
+        """Wait until the controller's decision is `leader=1 isr=1,2`, or until all logs are `equal`."""
         for condition in conditions:
             try:
                 self._until(lambda condition=condition: self._holds(condition), condition)  # type: ignore[misc]
@@ -366,11 +366,11 @@ class ScriptCluster:
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         if not self.world.run_until(condition, PATIENCE_S):
-            told = "; ".join(self.events)
-            raise NotInTime(f"not within {PATIENCE_S:.0f} s: {what} ({told or 'no news'})")
+            news = "; ".join(self.events)
+            raise NotInTime(f"not within {PATIENCE_S:.0f} s: {what} ({news or 'no news'})")
 
     def _name(self, node: str) -> str:
-        """Of the host of a node, or of the client."""
+        """The host name of a node, or of the client."""
         return CLIENT if node == CLIENT else self.node(node).host.name
 
     def node(self, id: str | int) -> SimNode:
