@@ -13,7 +13,8 @@ from ottla.records.record import ControlType, control_type
 from ottla.records.record import records as records_of
 from ottla.sim.clients.connections import BACKOFF_S, ClientConnections
 from ottla.sim.clients.group_members import COMMIT_VERSION, FETCH_VERSION, MemberClient
-from ottla.sim.oracle.group_oracle import GroupOracle, OffsetCommit
+from ottla.sim.oracle.group_oracle import GroupOracle
+from ottla.sim.oracle.offset_register import OffsetCommit
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import RETRIABLE, ErrorCode, InvalidFrame
 from ottla.wire.types import TopicPartition
