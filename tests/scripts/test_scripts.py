@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ottla.sim.mutations import MUTATIONS, Mutation
-from ottla.sim.scripts.script import Block, parse, perform
-from ottla.sim.scripts.script_cluster import ScriptError
+from ottla.sim.scripts.arguments import ScriptError
+from ottla.sim.scripts.script import Block, parse, run_script
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 
@@ -22,7 +22,7 @@ def test_a_script_tells_what_it_told(path: Path, rewrite: bool) -> None:
     written = path.read_text()
     told, problem = "", ""
     try:
-        told = perform(written, path.name)
+        told = run_script(written, path.name)
     except ScriptError as error:
         problem = str(error)
     if problem:  # outside of the handler: the traceback says nothing that the line does not
@@ -49,7 +49,7 @@ def test_every_schedule_of_the_reliability_document_has_a_script_that_notices_it
 def _is_changed_by(bug: Mutation, path: Path) -> bool:
     try:
         with bug.applied():
-            return perform(path.read_text(), path.name) != path.read_text()
+            return run_script(path.read_text(), path.name) != path.read_text()
     except ScriptError:
         return True
 
@@ -67,7 +67,7 @@ def test_a_script_is_the_same_text_after_parsing() -> None:
 
 def test_a_step_that_cannot_be_taken_names_its_line() -> None:
     with pytest.raises(ScriptError, match=r"script:3: fly 1: fly is none of cluster, topic, start"):
-        perform("# what\n\nfly 1\n")
+        run_script("# what\n\nfly 1\n")
 
 
 @pytest.mark.parametrize(
@@ -86,29 +86,29 @@ def test_a_step_that_cannot_be_taken_names_its_line() -> None:
 )
 def test_a_wrong_line_says_what_would_be_right(line: str, why: str) -> None:
     with pytest.raises(ScriptError) as error:
-        perform(f"cluster 2\ntopic replicas=1,2\n{line}\n", "my.txt")
+        run_script(f"cluster 2\ntopic replicas=1,2\n{line}\n", "my.txt")
     assert f"my.txt:3: {line}: {why}" in str(error.value)
 
 
 def test_a_script_begins_with_a_cluster_and_a_topic() -> None:
     with pytest.raises(ScriptError, match=r"first comes: cluster brokers \[settings …\]"):
-        perform("state\n")
+        run_script("state\n")
     with pytest.raises(ScriptError, match=r"first comes: topic \[settings …\]"):
-        perform("cluster 1\nstate\n")
+        run_script("cluster 1\nstate\n")
 
 
 def test_the_same_script_tells_the_same_twice() -> None:
     text = SCRIPTS[0].read_text()
-    assert perform(text) == perform(text)
+    assert run_script(text) == run_script(text)
 
 
 def script(name: str) -> str:
     return (Path(__file__).parent / f"{name}.txt").read_text()
 
 
-def perform_with(bug: str, name: str) -> str:
+def run_with(bug: str, name: str) -> str:
     with MUTATIONS[bug].applied():
-        return perform(script(name))
+        return run_script(script(name))
 
 
 def test_P29_with_hw_truncation_the_script_of_the_loss_scenario_ends_in_the_loss() -> None:
@@ -116,12 +116,12 @@ def test_P29_with_hw_truncation_the_script_of_the_loss_scenario_ends_in_the_loss
     with pytest.raises(
         ScriptError, match=r"move-leader 2: D7 .* truncated offset 1 .* which is committed"
     ):
-        perform_with("truncates_to_its_high_watermark", "s1_hw_truncation")
+        run_with("truncates_to_its_high_watermark", "s1_hw_truncation")
 
 
 def test_P29_without_epochs_the_script_of_the_divergence_scenario_ends_in_divergence() -> None:
     with pytest.raises(ScriptError, match=r"expect equal isr=1,2|D1|D2"):
-        perform_with("compares_only_lengths", "s2_divergence")
+        run_with("compares_only_lengths", "s2_divergence")
 
 
 def test_without_the_broker_epoch_the_script_of_kip_903_lets_an_empty_replica_into_the_isr() -> (
@@ -130,12 +130,12 @@ def test_without_the_broker_epoch_the_script_of_kip_903_lets_an_empty_replica_in
     with pytest.raises(
         ScriptError, match=r"D10 node 2.*in the ISR without .*: it lacks \d+\.\.\d+"
     ):
-        perform_with("broker_epochs_are_not_checked", "s5_kip_903")
+        run_with("broker_epochs_are_not_checked", "s5_kip_903")
 
 
 def test_without_the_epoch_the_script_of_the_late_end_commits_the_next_transaction() -> None:
     """With the bug of before KIP-890 put back, the late request ends what it was not meant for."""
-    told = perform_with("ends_are_not_held_against_the_epoch", "s6_late_end")
+    told = run_with("ends_are_not_held_against_the_epoch", "s6_late_end")
     written = script("s6_late_end")
     assert "commit is refused: PRODUCER_FENCED" in written
     assert "commit is refused: PRODUCER_FENCED" not in told

@@ -2,67 +2,68 @@
 
 from __future__ import annotations
 
-from ottla.sim.oracle.group_oracle import OFFSETS, TRANSACTIONS, GroupOracle, Register
+from ottla.sim.oracle.group_oracle import OFFSETS, TRANSACTIONS, GroupOracle
 from ottla.sim.oracle.ledger import RecordedLoss
+from ottla.sim.oracle.offset_register import OffsetRegister
 from ottla.wire.types import TopicPartition
 
 IN, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
 PLACE = "g", IN
 
 
-def committed(register: Register, name: str, offset: int, begun: float, ended: float) -> None:
+def committed(register: OffsetRegister, name: str, offset: int, begun: float, ended: float) -> None:
     register.done(register.begin(name, offset, begun), ended)
 
 
 def test_nothing_was_committed_at_first() -> None:
-    assert Register().read("", -1, 1.0, 2.0) is None
+    assert OffsetRegister().read("", -1, 1.0, 2.0) is None
 
 
 def test_an_acknowledged_commit_is_read() -> None:
-    register = Register()
+    register = OffsetRegister()
     committed(register, "a", 5, 1.0, 2.0)
     assert register.read("a", 5, 3.0, 4.0) is None
     assert "was read" in str(register.read("", -1, 5.0, 6.0))
 
 
 def test_an_older_commit_may_be_read_only_while_the_newer_is_under_way() -> None:
-    register = Register()
+    register = OffsetRegister()
     committed(register, "a", 5, 1.0, 2.0)
     committed(register, "b", 6, 3.0, 4.0)
     assert register.read("a", 5, 3.5, 3.6) is None
-    assert "no longer there" in str(register.read("a", 5, 4.5, 5.0))
+    assert "had replaced it" in str(register.read("a", 5, 4.5, 5.0))
 
 
 def test_a_rewind_is_a_commit_like_any_other() -> None:
-    register = Register()
+    register = OffsetRegister()
     committed(register, "a", 5, 1.0, 2.0)
     committed(register, "b", 0, 3.0, 4.0)
     assert register.read("b", 0, 5.0, 6.0) is None
 
 
 def test_a_commit_without_an_answer_may_happen_late_but_only_once() -> None:
-    register = Register()
+    register = OffsetRegister()
     register.begin("lost", 9, 1.0)
     committed(register, "a", 5, 2.0, 3.0)
     assert register.read("a", 5, 4.0, 5.0) is None
     assert register.read("lost", 9, 6.0, 7.0) is None
-    assert "no longer there" in str(register.read("a", 5, 8.0, 9.0))
+    assert "had replaced it" in str(register.read("a", 5, 8.0, 9.0))
 
 
 def test_what_one_reader_saw_no_later_one_may_miss() -> None:
-    register = Register()
+    register = OffsetRegister()
     register.begin("a", 5, 1.0)
     register.begin("b", 6, 1.0)
     assert register.read("a", 5, 2.0, 3.0) is None
     assert register.read("b", 6, 4.0, 5.0) is None
-    assert "no longer there" in str(register.read("a", 5, 6.0, 7.0))
+    assert "had replaced it" in str(register.read("a", 5, 6.0, 7.0))
 
 
 def test_a_refused_commit_is_never_read() -> None:
-    register = Register()
+    register = OffsetRegister()
     register.refuse(register.begin("a", 5, 1.0), "ILLEGAL_GENERATION")
     assert "ILLEGAL_GENERATION" in str(register.read("a", 5, 2.0, 3.0))
-    assert "nobody committed" in str(register.read("x", 1, 2.0, 3.0))
+    assert "no client committed" in str(register.read("x", 1, 2.0, 3.0))
 
 
 def oracle() -> GroupOracle:
@@ -99,7 +100,7 @@ def test_a_committed_transaction_is_shown() -> None:
 def test_nobody_is_shown_what_nobody_asked_to_commit() -> None:
     watched = oracle()
     shown(watched, "a", asked=False, committed=None)
-    assert "nobody asked to commit" in watched.violations[0].what
+    assert "no client asked to commit" in watched.violations[0].what
 
 
 def test_nobody_is_shown_what_was_aborted() -> None:
@@ -149,7 +150,7 @@ def test_a_loss_excuses_the_transactions_that_lay_there_and_no_other() -> None:
     watched.saw("g", OUT, 9, 0, b"in/0/9=b")
     assert not watched.violations
     watched.saw("g", OUT, 3, 0, b"in/0/3=a")
-    assert "nobody asked to commit" in watched.violations[0].what
+    assert "no client asked to commit" in watched.violations[0].what
 
 
 def test_a_loss_of_inputs_excuses_only_those() -> None:
@@ -182,16 +183,16 @@ def test_a_generation_that_may_come_again_is_excused_and_the_next_is_not() -> No
 
 
 def test_after_a_loss_an_older_commit_may_be_read_unless_what_replaced_it_lies_below() -> None:
-    register = Register()
+    register = OffsetRegister()
     register.done(register.begin("a", 5, 1.0), 2.0, below=3)
     register.done(register.begin("b", 6, 3.0), 4.0, below=4)
     register.done(register.begin("c", 7, 5.0), 6.0, below=8)
     register.lost(7.0, first=6)
     assert register.read("c", 7, 8.0, 9.0) is None
     assert register.read("b", 6, 8.0, 9.0) is None
-    assert "no longer there" in str(register.read("a", 5, 8.0, 9.0))
+    assert "had replaced it" in str(register.read("a", 5, 8.0, 9.0))
     register.done(register.begin("d", 8, 10.0), 11.0, below=9)
-    assert "no longer there" in str(register.read("b", 6, 12.0, 13.0))
+    assert "had replaced it" in str(register.read("b", 6, 12.0, 13.0))
 
 
 def test_a_failure_says_who_answered_what_replaced_the_value_and_only_what_concerns_it() -> None:
@@ -205,7 +206,7 @@ def test_a_failure_says_who_answered_what_replaced_the_value_and_only_what_conce
     oracle.note("controller: __consumer_offsets-0 leader 3", "__consumer_offsets-0")
     oracle.read(PLACE, "a", 5, begun=900.0, by="n2")
     (violation,) = oracle.violations
-    assert "no longer there: 'b' had replaced it" in violation.what
+    assert "'b' had replaced it" in violation.what
     assert violation.what.endswith(
         "n2 answered as coordinator; n3 says __consumer_offsets-0 leader"
     )

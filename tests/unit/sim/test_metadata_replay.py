@@ -73,9 +73,9 @@ def test_M6_an_image_that_leaves_something_out_differs() -> None:
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
-        (replace(CHANGE, leader=3), "not in sync"),
+        (replace(CHANGE, leader=3), "not in the ISR"),
         (replace(CHANGE, isr=(1, 4)), "no replica"),
-        (replace(CHANGE, isr=(1, 2)), "named twice"),
+        (replace(CHANGE, isr=(1, 2)), "name a replica twice"),
         (replace(CHANGE, isr=(1, 2, 3), eligible_leader_replicas=()), ""),
         (r.UnregisterBrokerRecord(broker_id=2, broker_epoch=12), "fenced or gone"),
         (

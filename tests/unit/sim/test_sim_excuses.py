@@ -113,18 +113,20 @@ def test_a_loss_excuses_what_former_leaders_had_there_and_nothing_else() -> None
 
 def test_what_a_controller_forgets_is_not_lost() -> None:
     now = image(FORGOTTEN)
-    assert list(eligible_leaders().heirs(now, TOPIC, 0, FORGOTTEN)) == [1, 2]
+    assert list(eligible_leaders().candidates(now, TOPIC, 0, FORGOTTEN)) == [1, 2]
     assert eligible_leaders().last_resort(now, TOPIC, 0) == {1}
 
 
-def test_whoever_restarted_is_no_heir_unless_it_led_last() -> None:
+def test_a_restarted_replica_is_no_candidate_unless_it_led_last() -> None:
     now = image(FORGOTTEN, broker(1, epoch=9), broker(2, epoch=9))
-    assert list(eligible_leaders().heirs(now, TOPIC, 0, FORGOTTEN)) == [1]
+    assert list(eligible_leaders().candidates(now, TOPIC, 0, FORGOTTEN)) == [1]
 
 
-def test_hope_is_gone_when_the_last_leader_has_another_disk_and_the_others_restarted() -> None:
+def test_no_candidate_is_left_when_the_last_leader_has_another_disk_and_the_others_restarted() -> (
+    None
+):
     now = image(FORGOTTEN, broker(1, epoch=9, directory=999), broker(2, epoch=9))
-    assert eligible_leaders().heirs(now, TOPIC, 0, FORGOTTEN) == {}
+    assert eligible_leaders().candidates(now, TOPIC, 0, FORGOTTEN) == {}
     assert eligible_leaders().last_resort(now, TOPIC, 0) == {1, 2}, (
         "whoever was in sync with it, then"
     )

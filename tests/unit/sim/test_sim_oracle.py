@@ -34,15 +34,15 @@ def test_a_log_begun_anew_within_a_batch_holds_nothing_and_contradicts_nothing()
 def test_a_log_that_goes_on_within_a_batch_is_not_what_was_committed() -> None:
     ledger, other = committed(), LogCopy(7)
     other.add(SeenBatch(7, 9, 0, b"another", 0, 0, 1))
-    assert "not what was committed" in (ledger.commit(other, 9) or "")
+    assert "differs from what is committed" in (ledger.commit(other, 9) or "")
     other.add(SeenBatch(9, 10, 0, b"another yet", 0, 1, 1))
-    assert "not what was committed" in (ledger.commit(other, 10) or "")
+    assert "differs from what is committed" in (ledger.commit(other, 10) or "")
 
 
 def test_a_log_begun_anew_between_batches_must_rest_on_what_was_committed() -> None:
     ledger = committed()
     assert ledger.commit(LogCopy(5, b"up to 5"), 5) is None
-    assert "not what was committed" in (ledger.commit(LogCopy(5, b"another"), 5) or "")
+    assert "differs from what is committed" in (ledger.commit(LogCopy(5, b"another"), 5) or "")
 
 
 def test_what_is_missing_is_told_batch_by_batch_whatever_counts_as_lying_below() -> None:

@@ -1,4 +1,4 @@
 """Clients of a simulated cluster: producers, consumers, groups, transactions, an operator and a hostile peer.
 
-They act as real clients do and write down what they were told (`oracle.history`); they judge nothing.
+They behave as real clients do, and record what they were answered (`oracle.history`); the oracle checks it.
 """

@@ -1,15 +1,14 @@
-"""A compacted topic under faults: the table of a run, for those seeds that have one.
+"""The compacted topic of a run, `table`, in those seeds that have one.
 
-Its replicas compact on their own, so no two of their logs need be alike, and the ledger of bytes that holds for all
-other topics says nothing here. What must hold is what a reader of a table relies on: at rest every replica has, for
-each key, the newest value that was acknowledged or one that came after it, all of them have the same, and nothing
-is there that nobody wrote. Some writes delete their key: such a tombstone stays, and no older value comes back. In some
-runs tombstones are forgotten soon (delete.retention.ms); a replica that was away for longer never hears of one then, and
-keeps what it had, as Kafka's do, so nothing is concluded of keys that may have been deleted last.
+Its replicas compact on their own, so their logs may differ, and the ledger of bytes does not apply. What must hold is what
+a reader of a table relies on. At rest every replica has, for each key, the newest acknowledged value or a later one; all
+replicas have the same; and nothing is there that no producer wrote. Some writes delete their key: the tombstone stays,
+and no older value comes back. In some runs tombstones expire soon (delete.retention.ms). A replica that was away for
+longer never sees the tombstone and keeps its value, as in Kafka, so keys that may have been deleted last are not checked.
 
-When the cluster says itself that a leader may have lost its tail, what was sent before may be gone from that leader's
-end on. And what is gone may have outlived what it replaced: a replica that had compacted by then has no value at all
-for such a key, others still have the one before.
+When the controller marks a leader as RECOVERING, what was sent before may be lost from that leader's log end on. A lost
+value may already have replaced an older one: a replica that had compacted by then has no value for the key, others still
+have the older one.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ NODE_SETTINGS: Mapping[str, str] = {"log.cleaner.backoff.ms": "300"}
 
 
 class Times(Protocol):
-    """How hasty the clients of a run are."""
+    """How fast the clients of a run send and retry."""
 
     pause_s: float
     backoff_s: float
@@ -56,16 +55,16 @@ class Times(Protocol):
 
 
 class TableLoss(NamedTuple):
-    """The last known leader, or one that an operator chose, leads with what it has."""
+    """A leader that was marked as RECOVERING."""
 
     epoch: int
     at: float
     end: int
-    """Where its log ended then: all that was sent before, and lay beyond, may be gone."""
+    """Its log end at that time: what was sent before and lay above may be lost."""
 
 
 class CompactedTable:
-    """The topic, its writers and what they were told."""
+    """The topic, its producers and what they were answered."""
 
     def __init__(
         self,
@@ -115,15 +114,15 @@ class CompactedTable:
             producer.allow_losses(decided.leader_epoch)
         if self.losses and self.losses[-1].epoch == decided.leader_epoch:
             return
-        # Whoever died before it heard of its election has to be elected again.
+        # If the leader is down and does not know of its election yet, it will be elected again.
         for id, log in self._logs():
             if id == decided.leader:
                 now = self._cluster.world.loop.time()
                 self.losses.append(TableLoss(decided.leader_epoch, now, log.log_end))
 
     def _lost_from(self, batch: ProducedBatch, offset: int | None) -> int | None:
-        """Where the log ended that may have lost this; None if it cannot be lost. Without an offset nobody knows
-        where it was, if anywhere."""
+        """The log end of the leader that may have lost this batch; None if it cannot be lost. `offset` None: the batch
+        was not acknowledged, so its offset is unknown."""
         return max(
             (
                 loss.end
@@ -143,7 +142,11 @@ class CompactedTable:
         return found
 
     def unsettled(self) -> list[str]:
-        left = [f"no last word of {each.name}" for each in self._producers if not each.is_done]
+        left = [
+            f"no batch of {each.name} was acknowledged since then"
+            for each in self._producers
+            if not each.is_done
+        ]
         logs = self._logs()
         if len(logs) != REPLICAS:
             left.append(f"the table is on {len(logs)} of {REPLICAS} nodes")
@@ -171,7 +174,7 @@ class CompactedTable:
                     or written.get(name) != record.key
                     or is_deletion != is_tombstone(PARTITION, name)
                 ):
-                    raise _wrong("D3", node, f"{record} was never written")
+                    raise _wrong("D3", node, f"{record} was never sent")
                 table[record.key] = record
                 if is_deletion:
                     mark("tombstone kept")
@@ -184,9 +187,15 @@ class CompactedTable:
                 if key in uncertain and offset < uncertain[key]:
                     continue
                 if newest is not None and newest.offset == offset and name_of(newest) != value:
-                    raise _wrong("C2", node, f"{value!r} was acknowledged at {offset}: {newest}")
+                    raise _wrong(
+                        "C2", node, f"{value!r} was acknowledged at {offset}, but there is {newest}"
+                    )
                 if newest is None or newest.offset < offset:
-                    raise _wrong("D3", node, f"{value!r} of {offset} is gone, there is {newest}")
+                    raise _wrong(
+                        "D3",
+                        node,
+                        f"{value!r} was acknowledged at {offset}, but the newest of its key is {newest}",
+                    )
             if log.cleaned is not None and log.cleaned > log.log_start:
                 mark("log compacted")
         for key in sorted(set(written.values()) - set(maybe_deleted)):
@@ -200,15 +209,15 @@ class CompactedTable:
             for each in alike.values():
                 for node, found in each.items():
                     if found != each[min(each)]:
-                        raise _wrong("D2", node, f"{found} is not what others have: {each}")
+                        raise _wrong("D2", node, f"{found} differs from other replicas: {each}")
 
     def _written(self) -> dict[bytes, bytes]:
-        """Each value that may be there, and its key."""
+        """Each value that may be in the log, and its key."""
         sent = [ack.batch for ack in self.history.acknowledged] + self.history.unknown
         return {value: key_of(PARTITION, value) or b"" for batch in sent for value in batch.values}
 
     def _maybe_deleted_keys(self, acknowledged: Mapping[bytes, tuple[int, bytes]]) -> list[bytes]:
-        """Those whose last write may have been a tombstone, which may be forgotten by now."""
+        """Keys whose last write may have been a tombstone, which may have expired."""
         found = [key for key, (_, value) in acknowledged.items() if is_tombstone(PARTITION, value)]
         certain = {
             value
@@ -223,7 +232,7 @@ class CompactedTable:
         ]
 
     def _newest_acknowledged(self) -> dict[bytes, tuple[int, bytes]]:
-        """Of what cannot be lost."""
+        """By key: offset and value of the newest acknowledged write that cannot be lost."""
         newest: dict[bytes, tuple[int, bytes]] = {}
         for ack in self.history.acknowledged:
             for offset, value in enumerate(ack.batch.values, ack.base_offset):
@@ -233,9 +242,9 @@ class CompactedTable:
         return newest
 
     def _uncertain_keys(self) -> dict[bytes, int]:
-        """Keys of which a value may be lost, and from where on: what they had before may have been compacted
-        away for its sake, and where a follower had copied some of the log before that, and the rest after it, something
-        still older is the last that is left there."""
+        """Keys of which a value may be lost, each with the log end of the leader that lost it. The older value may have
+        been compacted away before; and a follower that copied a part of the log before the compaction and the rest after
+        it may only have a still older one."""
         sent = [
             (ack.batch, offset, value)
             for ack in self.history.acknowledged

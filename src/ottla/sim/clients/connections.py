@@ -1,4 +1,4 @@
-"""One client's connections: where it finds brokers and leaders, as real clients do, and how it asks them."""
+"""The connections of one simulated client: it finds brokers and leaders through Metadata, as real clients do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BACKOFF_S = 0.1
 
 
 class PartitionLeader(NamedTuple):
-    """Where a partition is led."""
+    """The leader of a partition, as Metadata names it."""
 
     topic_id: UUID
     leader: int
@@ -33,7 +33,7 @@ class PartitionLeader(NamedTuple):
 
 
 class ClientConnections:
-    """One client's channels, and what Metadata told it."""
+    """The channels of one client, and what it knows from Metadata."""
 
     def __init__(self, host: SimHost, bootstrap: Sequence[tuple[str, int]], name: str) -> None:
         self._network = host.runtime.network
@@ -44,7 +44,7 @@ class ClientConnections:
         self._places: dict[TopicPartition, PartitionLeader] = {}
         self._replicas: dict[TopicPartition, list[int]] = {}
         self._newest_epoch: dict[tuple[UUID, TopicPartition], int] = {}
-        """By topic id: the epochs of the next topic of a name begin anew, and a broker may tell of the former
+        """By topic id: the epochs of a new topic of the same name begin at 0, and a broker may still return the former
         one long after it was deleted (seed 117)."""
         self._turn = 0
 
@@ -57,7 +57,7 @@ class ClientConnections:
         return channel
 
     async def any(self) -> Channel:
-        """The brokers in turn: one that does not answer is not asked twice in a row."""
+        """The bootstrap brokers in turn, so that one without an answer is not asked twice in a row."""
         self._turn += 1
         return await self.at(self._bootstrap[self._turn % len(self._bootstrap)])
 
@@ -66,7 +66,7 @@ class ClientConnections:
         return await self.answer(channel, channel.request(key, fields, timeout_s=REQUEST_TIMEOUT_S))
 
     async def answer(self, channel: Channel, request: Coroutine[Any, Any, T]) -> T:
-        """A connection on which an answer is overdue is given up, as real clients do."""
+        """A connection whose answer is overdue is closed, as real clients do."""
         try:
             return await request
         except TimeoutError:
@@ -85,7 +85,7 @@ class ClientConnections:
         return place, await self.at(self._addresses[place.leader])
 
     async def follower(self, partition: TopicPartition, leader: int) -> Channel | None:
-        """One of them, in turn."""
+        """One of the followers, in turn; None if none is known."""
         self._turn += 1
         others = [
             id for id in self._replicas.get(partition, []) if id != leader and id in self._addresses
@@ -95,7 +95,7 @@ class ClientConnections:
         return await self.at(self._addresses[others[self._turn % len(others)]])
 
     def forget(self, partition: TopicPartition) -> None:
-        """Whoever we took for the leader is not, or does not answer."""
+        """The broker that we took for the leader is not, or does not answer."""
         self._places.pop(partition, None)
 
     async def refresh(self, topic: str) -> None:
@@ -108,7 +108,7 @@ class ClientConnections:
                 for each in found.partitions:
                     key = TopicPartition(topic, int(each.partition_index))
                     epoch = int(each.leader_epoch)
-                    # A broker that is cut off may still tell of a leader long deposed.
+                    # A broker that is cut off may still return a former leader.
                     if epoch >= self._newest_epoch.get((found.topic_id, key), -1):
                         self._newest_epoch[found.topic_id, key] = epoch
                         self._places[key] = PartitionLeader(
@@ -126,7 +126,7 @@ class ClientConnections:
         session_epoch: int = SESSIONLESS,
         isolation: int = 0,
     ) -> tuple[FetchedPartition, bytes]:
-        """The answer, and a copy of the records in it."""
+        """The response for this partition, and a copy of its records."""
         asked = FetchPartition(
             partition.topic,
             place.topic_id,
@@ -189,7 +189,7 @@ async def create_topic(
     factor: int,
     configs: Mapping[str, str],
 ) -> None:
-    """Try until it is there."""
+    """Retry until it exists."""
     wanted = {
         "name": name,
         "num_partitions": partitions,
@@ -204,7 +204,7 @@ async def create_topic(
             code = int(answer.topics[0].error_code)
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 return
-            # More replicas than brokers registered so far is wrong only now.
+            # There may be too few registered brokers for the replication factor, for now.
             assert code in RETRIABLE or code == ErrorCode.INVALID_REPLICATION_FACTOR, code
         except (OSError, TimeoutError, InvalidFrame):
             pass
@@ -212,8 +212,8 @@ async def create_topic(
 
 
 async def delete_topic(connections: ClientConnections, id: UUID) -> None:
-    """Try until it is gone. By its id: a request that was given up may be carried out at any time later, and
-    must not find the next topic of that name."""
+    """Retry until it is gone. By its id: a request that was given up may take effect at any later time, and must not
+    delete the next topic of the same name."""
     fields = {"topics": [{"name": None, "topic_id": id}], "timeout": 3000}
     while True:
         try:

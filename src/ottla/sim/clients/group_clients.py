@@ -1,4 +1,4 @@
-"""Clients that read in groups: members that only commit offsets, and readers of what is committed."""
+"""Clients of groups: members that only commit offsets, and readers with read_committed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ottla.records.record import ControlType, control_type
 from ottla.records.record import records as records_of
 from ottla.sim.clients.connections import BACKOFF_S, ClientConnections
 from ottla.sim.clients.group_members import COMMIT_VERSION, FETCH_VERSION, MemberClient
-from ottla.sim.oracle.group_oracle import GroupOracle, OffsetCommit
+from ottla.sim.oracle.group_oracle import GroupOracle
+from ottla.sim.oracle.offset_register import OffsetCommit
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import RETRIABLE, ErrorCode, InvalidFrame
 from ottla.wire.types import TopicPartition
@@ -26,30 +27,31 @@ NO_ANSWER = (OSError, TimeoutError, InvalidFrame)
 
 @dataclass
 class ClientBehaviour:
-    """How often clients do something, and what they should not, or what troubles others."""
+    """How often clients act, and with which probability they do what disturbs others."""
 
     pause_s: float
-    """Between two rounds."""
+    """The mean time between two rounds."""
     abort: float = 0.0
     pause: float = 0.0
-    """In the middle of something, for longer than others wait for it."""
+    """In the middle of a transaction, perhaps for longer than the session timeout."""
     crash: float = 0.0
     leave: float = 0.0
     late: float = 0.0
-    """Requests of the last transaction arrive during the next one."""
+    """A request of the last transaction arrives during the next one."""
     stale: float = 0.0
-    """Commits in the name of a generation that is over."""
+    """A commit names a generation that is over."""
     rewind: float = 0.0
 
     is_calm: bool = False
 
     def calm(self) -> None:
+        """From now on no client disturbs others."""
         self.pause_s, self.is_calm = CALM_PAUSE_S, True
         self.abort = self.pause = self.crash = self.leave = 0.0
         self.late = self.stale = self.rewind = 0.0
 
     async def rest(self, chance: random.Random) -> None:
-        """For no longer than a session lasts."""
+        """Shorter than the session timeout."""
         await asyncio.sleep(min(chance.expovariate(1 / self.pause_s), REST_S_MAX))
 
 
@@ -64,7 +66,7 @@ def topics_of(rows: Sequence[tuple[TopicPartition, dict[str, Any]]]) -> list[dic
 async def fetch_committed(
     member: MemberClient, oracle: GroupOracle, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """The committed offsets that are not just being changed by a transaction."""
+    """OffsetFetch with require_stable: offsets that an open transaction changes are left out."""
     begun = asyncio.get_running_loop().time()
     indexes: dict[str, list[int]] = {}
     for topic, number in partitions:
@@ -74,12 +76,12 @@ async def fetch_committed(
     fields = {"groups": [group], "require_stable": True}
     answer = await member.coordinator.ask(ApiKey.OFFSET_FETCH, fields, FETCH_VERSION)
     by = member.coordinator.answered_by
-    (told,) = answer.groups
-    if int(told.error_code) != ErrorCode.NONE:
+    (found_group,) = answer.groups
+    if int(found_group.error_code) != ErrorCode.NONE:
         member.coordinator.forget()
         return {}
     found = {}
-    for topic in told.topics:
+    for topic in found_group.topics:
         for row in topic.partitions:
             if int(row.error_code) == ErrorCode.NONE:
                 partition = TopicPartition(topic.name, int(row.partition_index))
@@ -101,7 +103,7 @@ class Committer:
     ) -> None:
         self.member = member
         self.has_read_back = False
-        """It has read back, after everything was healed, what is committed."""
+        """It has read its committed offsets after everything was healed."""
         self._oracle = oracle
         self._random = chance
         self._behaviour = behaviour
@@ -182,7 +184,7 @@ class Committer:
         return self._oracle.begin_commit((self.member.group, partition), name, offset)
 
     async def _commit_as_of_before(self, member_id: str, generation: int) -> None:
-        """C4: a member of a generation that is over cannot commit."""
+        """C4: a member of a former generation cannot commit."""
         member = self.member
         if generation < 0 or not member_id:
             return
@@ -193,7 +195,7 @@ class Committer:
             code = codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
             place = member.group, partition
             if code is ErrorCode.NONE and is_over:
-                what = f"named generation {generation}, when {member.generation} had begun"
+                what = f"named generation {generation} after {member.generation} had begun"
                 self._oracle.took_a_stale_commit(member.group, member_id, generation, what)
             elif code is ErrorCode.NONE:
                 self._oracle.committed(place, commit)
@@ -225,7 +227,7 @@ class Committer:
 
 
 class CommittedReader:
-    """Reads one partition with read_committed, as consumers do: without what was aborted."""
+    """Reads one partition with read_committed, and skips aborted transactions, as consumers do."""
 
     def __init__(
         self,
@@ -258,8 +260,7 @@ class CommittedReader:
             self._go_back()
 
     def _go_back(self) -> None:
-        """To where the partition lost something: from there on it may be another. What was shown already may be
-        shown again."""
+        """To the first offset that the partition lost: from there on it may differ, and records may be read again."""
         self.position = int(min(self.position, self._oracle.lost_from(self.partition)))
         self._epoch = -1
 
@@ -273,7 +274,7 @@ class CommittedReader:
             if code not in RETRIABLE or answer.diverging is not None:
                 what = code.name if answer.diverging is None else f"diverging {answer.diverging}"
                 if self.position < self._oracle.lost_from(self.partition):
-                    self._fail(f"a fetch at {self.position} was refused: {what}")
+                    self._fail(f"a fetch at {self.position} failed: {what}")
                 self._go_back()
             self._connections.forget(self.partition)
             await asyncio.sleep(BACKOFF_S)
@@ -288,9 +289,11 @@ class CommittedReader:
         for batch in batches(data):
             check_crc(data, batch)
             if batch.next_offset > last_stable_offset:
-                self._fail(f"{batch.base_offset} is shown, beyond the LSO {last_stable_offset}")
+                self._fail(
+                    f"offset {batch.base_offset} was returned, above the LSO {last_stable_offset}"
+                )
             if batch.base_offset > self.position:
-                self._fail(f"skips from {self.position} to {batch.base_offset}")
+                self._fail(f"a fetch at {self.position} skipped to {batch.base_offset}")
             while to_come and to_come[0][1] <= batch.last_offset:
                 doomed.add(to_come.pop(0)[0])
             for record in records_of(data, batch):

@@ -1,7 +1,7 @@
-"""Members of groups, as clients are: by the classic protocol and by that of KIP-848.
+"""Members of groups, on the client's side: by the classic protocol and by that of KIP-848.
 
-A member polls: each poll joins, or sends the heartbeat that is due. What it was assigned is told to the
-oracle (C4: one owner of each partition in each generation).
+A member polls: each poll joins, or sends the heartbeat that is due. Each assignment is reported to the oracle (C4: one
+owner of a partition in a generation).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.wire.errors import RETRIABLE, ErrorCode, InvalidFrame
 from ottla.wire.types import TopicPartition
 
 GROUP, TRANSACTION = 0, 1
-"""What FindCoordinator asks for."""
+"""Key types of FindCoordinator."""
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 9, 5, 4, 5
 CONSUMER_HEARTBEAT_VERSION = 1
 COMMIT_VERSION, FETCH_VERSION = 9, 9
@@ -32,7 +32,7 @@ PROTOCOL = "rotated"
 
 
 class Coordinator:
-    """Whoever coordinates one group or transactional id, asked through one client's connections."""
+    """Requests of one client to the coordinator of a group or transactional id, wherever that is."""
 
     def __init__(self, connections: ClientConnections, kind: int, key: str) -> None:
         self._connections = connections
@@ -40,13 +40,13 @@ class Coordinator:
         self._key = key
         self._address: tuple[str, int] | None = None
         self.answered_by = ""
-        """The host whose answer was the last."""
+        """The host that answered last."""
 
     def forget(self) -> None:
         self._address = None
 
     async def find(self) -> tuple[str, int]:
-        """Asked for the first time, a broker makes the topic that coordinators keep their state in."""
+        """FindCoordinator. The first one of a cluster also creates the topic of the coordinators."""
         fields = {"key_type": self._kind, "coordinator_keys": [self._key]}
         answer = await self._connections.ask(ApiKey.FIND_COORDINATOR, fields)
         (found,) = answer.coordinators
@@ -61,7 +61,7 @@ class Coordinator:
         version: int,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Any:
-        """OSError, TimeoutError or InvalidFrame without an answer; then another is looked for."""
+        """OSError, TimeoutError or InvalidFrame if there is no answer; the next request finds the coordinator again."""
         try:
             if self._address is None:
                 self._address = await self.find()
@@ -77,7 +77,7 @@ class Coordinator:
 
 
 class MemberClient:
-    """What both protocols have in common."""
+    """A member of a group: what both protocols have in common."""
 
     def __init__(
         self,
@@ -127,11 +127,11 @@ class MemberClient:
         raise AssertionError("of the protocol")
 
     def is_over(self, member_id: str, generation: int) -> bool:
-        """Whether nobody may commit in that name any more, as far as we were told."""
+        """Whether that generation is over, as far as this client knows: nobody may commit in it."""
         return generation < self.generation
 
     def crash(self) -> None:
-        """Its process is gone, and with it whatever it knew; its successor joins anew."""
+        """Its process ends without leaving the group; the next one joins as a new member."""
         self.member_id, self.generation = "", -1
         self._give_up()
 
@@ -144,7 +144,7 @@ class MemberClient:
         self._oracle.assigned(self.group, generation, who, self.owned)
 
     def refused(self, code: ErrorCode) -> None:
-        """A commit was, because of who we are: find out by joining."""
+        """A commit was refused because of our member id or generation: join again."""
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             self.crash()
         elif code in RETRIABLE:
@@ -154,7 +154,7 @@ class MemberClient:
 
 
 class ClassicMemberClient(MemberClient):
-    """JoinGroup, SyncGroup, Heartbeat. Whoever leads gives each partition to another member than in the
+    """JoinGroup, SyncGroup, Heartbeat. The group leader assigns each partition to another member than in the
     generation before, if it can."""
 
     async def join(self) -> None:
@@ -243,13 +243,13 @@ class ClassicMemberClient(MemberClient):
 
 
 class ConsumerMemberClient(MemberClient):
-    """The protocol of KIP-848: a heartbeat says and asks everything."""
+    """The protocol of KIP-848: everything is in ConsumerGroupHeartbeat."""
 
     _topic_id: UUID | None = None
     _missed_something = False
 
     def is_over(self, member_id: str, generation: int) -> bool:
-        """Each member has an epoch of its own."""
+        """In this protocol each member has an epoch of its own."""
         return member_id == self.member_id and generation < self.generation
 
     async def join(self) -> None:
@@ -268,8 +268,8 @@ class ConsumerMemberClient(MemberClient):
         )
 
     async def heartbeat(self) -> None:
-        """After an answer that did not come, or was an error, a full one: else what it would have told of
-        our partitions is not told again."""
+        """A full heartbeat after an error or a missing answer: otherwise the coordinator would not send our assignment
+        again."""
         numbers = [partition.partition for partition in self.owned]
         owned = [{"topic_id": self._topic_id, "partitions": numbers}] if numbers else []
         await self._beat(
@@ -311,7 +311,7 @@ class ConsumerMemberClient(MemberClient):
                     for part in answer.assignment.topic_partitions
                     for number in part.partitions
                 )
-                self._next_heartbeat = 0.0  # what was given up, or taken, is told at once
+                self._next_heartbeat = 0.0  # the new ownership is reported at once
             self._own(int(answer.member_epoch), owned)
 
     async def leave(self) -> None:

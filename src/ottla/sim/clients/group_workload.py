@@ -1,7 +1,7 @@
-"""Groups and transactions as part of a run: which clients there are, and when they are at rest.
+"""Groups and transactions of a run: which clients there are, and when they are at rest.
 
-In some seeds the topics of the run are two, `in` and `out`. Ordinary producers write into the first; a group of
-processors carries each record over into the second, exactly once; and another group only commits offsets.
+In these runs there are two topics, `in` and `out`. Producers write to `in`. A group of processors copies each record to
+`out` in transactions, exactly once. Another group only commits offsets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SOURCE, TARGET = "in", "out"
 PROCESSORS, COMMITTERS = "processors", "committers"
 FACTOR, MIN_ISR = 3, 2
 RATE = 0.35
-"""Of the seeds, that have groups and transactions."""
+"""The share of seeds that have groups and transactions."""
 
 
 @dataclass
@@ -41,11 +41,11 @@ class GroupPlan:
     processors: int
     committers: int
     partitions: tuple[int, int]
-    """Of `in` and of `out`."""
+    """The number of partitions of `in` and of `out`."""
     speaks_new: dict[str, bool]
-    """Which groups speak the protocol of KIP-848."""
+    """Which groups use the protocol of KIP-848."""
     modern: float
-    """How many of the processors are of transaction.version 2."""
+    """The share of processors of transaction.version 2."""
     static: float
     session_timeout_ms: int
     transaction_timeout_ms: int
@@ -213,7 +213,7 @@ class GroupWorkload:
     # The end
 
     def calm(self) -> None:
-        """No client makes trouble any more."""
+        """From now on no client disturbs others."""
         self._behaviour.calm()
         for committer in self.committers:
             committer.stop()
@@ -229,11 +229,11 @@ class GroupWorkload:
         ):
             left += self._not_stable(group, members)
         left += [
-            f"{each.member.name} of {COMMITTERS} has not read back what it committed"
+            f"{each.member.name} of {COMMITTERS} has not read its committed offsets again"
             for each in self.committers
             if not each.has_read_back
         ]
-        # What was to end a transaction may be lost: whoever waits for its end waits for ever.
+        # The decision of a transaction may be lost: then its partitions never become stable.
         may_hang = [each for each in (OFFSETS, TRANSACTIONS) if each in lost]
         for source in self._sources:
             if may_hang:
@@ -241,7 +241,9 @@ class GroupWorkload:
             end = self._end_to_reach(evidence, source)
             if not any(each.positions.get(source, -1) >= end for each in processors):
                 positions = {each.name: each.positions.get(source) for each in processors}
-                left.append(f"{text(source)} ends at {end}, processed up to {positions}")
+                left.append(
+                    f"{text(source)} ends at {end}, but is processed only up to {positions}"
+                )
         left += [
             f"{text(reader.partition)} is read up to {reader.position} of "
             f"{evidence.end_of(reader.partition)}"
@@ -252,7 +254,7 @@ class GroupWorkload:
         return left
 
     def _undecided(self, cluster: SimCluster) -> list[str]:
-        """LSO = HW: every transaction has ended in each partition, in the end by its timeout."""
+        """Partitions whose LSO is below the HW. Every transaction ends in each partition, at the latest by its timeout."""
         lossy = self.oracle.losses
         if TRANSACTIONS in lossy:
             return []
@@ -290,5 +292,5 @@ class GroupWorkload:
         self.oracle.check_end(PROCESSORS, ends, unread)
 
     def _end_to_reach(self, evidence: Evidence, source: TopicPartition) -> int:
-        """Where something was lost, the group may have gone further already."""
+        """The end of the partition, or its first lost offset: the group may have gone further before the loss."""
         return int(min(evidence.end_of(source), self.oracle.lost_from(source)))

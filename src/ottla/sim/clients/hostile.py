@@ -1,11 +1,11 @@
-"""Somebody who talks nonsense to the cluster, or repeats what others said long ago.
+"""A hostile client: it sends garbage, and repeats requests of other clients.
 
-Garbage: bytes at random, sizes that are negative or huge, frames that end too soon, headers with a body that cannot be
-read, requests and versions that nobody knows. A node closes that connection, and nobody else notices.
+Garbage: random bytes, negative or huge sizes, frames that end too soon, bodies that cannot be parsed, unknown requests and
+versions. A node closes that connection, and no other connection is affected.
 
-Replay: a request as it was sent earlier by somebody else, once more on another connection, to any node. A batch of an
-idempotent producer is in the log already, or its producer is fenced; what a broker asked of the controllers in a former
-life carries an epoch that is over. The checkers of everything else judge whether it did any harm.
+Replay: a request that another client or broker sent earlier, sent again on another connection to any node. A batch of an
+idempotent producer is in the log already, or its producer is fenced. A request of a broker to the controllers from before
+its restart carries a former epoch. The other checkers find out whether it did any harm.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from ottla.wire.channel import Channel
 from ottla.wire.headers import request_frame
 
 RATE = 0.3
-"""Of the seeds, that have a vandal."""
+"""The share of seeds that have a hostile client."""
 KEPT = 200
-"""Requests of each kind, to be repeated."""
+"""The last requests of each kind that are kept to be repeated."""
 PATIENCE_S = 1.0
 OF_BROKERS = (
     ApiKey.ALTER_PARTITION,
@@ -41,7 +41,7 @@ OF_BROKERS = (
     ApiKey.VOTE,
     ApiKey.BEGIN_QUORUM_EPOCH,
 )
-"""Repeated only when the process that sent them is gone."""
+"""Repeated only after the process that sent them has ended."""
 FRAME_SIZE_MAX = 2**31 - 1
 
 
@@ -49,7 +49,7 @@ FRAME_SIZE_MAX = 2**31 - 1
 class HostilePlan:
     pause_s: float
     replay: float
-    """How many of its deeds are replays."""
+    """The share of replays."""
 
     @staticmethod
     def draw(seed: int) -> HostilePlan | None:
@@ -70,17 +70,17 @@ class Recorded(NamedTuple):
     sender: SimProcess | None
 
 
-class _Answers:
-    """The vandal's end of a connection: whatever it is told, it only hears that there was something."""
+class _AnswerReceiver:
+    """The receiver of a connection: it only notes that there was an answer, or that the connection was closed."""
 
     def __init__(self) -> None:
-        self.heard = asyncio.Event()
+        self.answered = asyncio.Event()
 
     def frame_received(self, frame: memoryview) -> None:
-        self.heard.set()
+        self.answered.set()
 
     def connection_lost(self, reason: str) -> None:
-        self.heard.set()
+        self.answered.set()
 
 
 class HostileClient:
@@ -93,8 +93,8 @@ class HostileClient:
         *,
         records_expire: bool,
     ) -> None:
-        """`records_expire`: then replicas may know nothing of a producer whose batches have, and take one of them for
-        its first; as Kafka's do."""
+        """`records_expire`: then a replica may have forgotten a producer, and take any of its batches for the first, as
+        Kafka does; so Produce requests are not repeated."""
         self.is_stopping = False
         self._plan = plan
         self._network = host.runtime.network
@@ -106,7 +106,7 @@ class HostileClient:
         }
 
     def listening(self) -> AbstractContextManager[None]:
-        """Records requests, as long as this lasts."""
+        """Record the requests of all clients and nodes, as long as this lasts."""
         call = Channel.call
 
         def called(
@@ -137,7 +137,7 @@ class HostileClient:
                 )
                 await self._send(at, [frame], "request replayed")
             elif not replays:
-                deed: Callable[[], bytes] = self._random.choice(
+                garbage: Callable[[], bytes] = self._random.choice(
                     (
                         self._noise,
                         self._impossible_size,
@@ -147,25 +147,25 @@ class HostileClient:
                     )
                 )
                 await self._send(
-                    self._random.choice((BROKER_PORT, CONTROLLER_PORT)), [deed()], "garbage sent"
+                    self._random.choice((BROKER_PORT, CONTROLLER_PORT)), [garbage()], "garbage sent"
                 )
 
     async def _send(self, port: int, frames: Sequence[bytes], word: str) -> None:
-        ear = _Answers()
+        receiver = _AnswerReceiver()
         try:
             async with asyncio.timeout(PATIENCE_S):
                 connection: Connection = await self._network.connect(
-                    self._random.choice(self._nodes), port, lambda _: ear
+                    self._random.choice(self._nodes), port, lambda _: receiver
                 )
         except (OSError, TimeoutError):
             return
         connection.send(frames)
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await ear.heard.wait()
+                await receiver.answered.wait()
             mark(word)
         except TimeoutError:
-            pass  # it waits for the rest of a frame, or for others
+            pass  # it waits for the rest of the frame
         if self._random.random() < 0.5:
             connection.abort()
         else:
@@ -191,7 +191,7 @@ class HostileClient:
         return size.to_bytes(4, "big", signed=True) + self._noise()
 
     def _frame(self, key: int, version: int, body: bytes) -> bytes:
-        """Also of what nobody knows."""
+        """A frame with a request header, also for unknown requests and versions."""
         head = key.to_bytes(2, "big") + version.to_bytes(2, "big") + self._random.randbytes(4)
         content = head + b"\xff\xff" + self._random.choice((b"", b"\x00")) + body
         return len(content).to_bytes(4, "big") + content
@@ -205,7 +205,7 @@ class HostileClient:
         return self._frame(key, version, self._random.choice((b"", self._noise())))
 
     def _cut_short(self) -> bytes:
-        """A request without its end: the size says that there is more, or agrees with what there is."""
+        """A request without its end; its size field is that of the whole request, or of what is sent."""
         known = [each for requests in self._recorded.values() for each in requests]
         if not known:
             return self._broken_body()
@@ -228,8 +228,8 @@ class HostileClient:
 def _if_written(
     request: Recorded, answered: Callable[[memoryview, int], None], keep: Callable[[Recorded], None]
 ) -> Callable[[memoryview, int], None]:
-    """A batch that nobody has acknowledged may come before those that its producer sent earlier, and be taken for its
-    first, as Kafka's brokers do: they are refused then."""
+    """Keep a Produce request only if it was acknowledged. Otherwise it might arrive before earlier batches of its producer
+    and be taken for the first one, as Kafka does; the earlier ones would be refused then."""
 
     def heard(frame: memoryview, at: int) -> None:
         if not any(
@@ -242,7 +242,7 @@ def _if_written(
 
 
 def _may_be_repeated(key: ApiKey, version: int, body: bytes) -> bool:
-    """Nothing keeps a broker from writing a batch twice that has no producer id."""
+    """Not a batch without producer id: a broker would write it twice."""
     if key is not ApiKey.PRODUCE:
         return True
     request = produce.read_request(version, memoryview(bytearray(body)), 0)

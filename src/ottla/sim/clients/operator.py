@@ -1,8 +1,8 @@
-"""Somebody who administers the cluster while it is in trouble: moves partitions, changes settings, deletes.
+"""The operator of a simulated cluster: it moves partitions, changes settings and deletes while faults strike.
 
-Each deed is one request to whichever broker is next in turn, and nobody tries twice, unless the deed is only
-whole with its second half. What came of it shows in the metadata, where the checkers look; `done` is called if the
-answer says that it was done.
+Each action is one request to the next broker in turn, without retries; only `recreate` retries, because a topic that is
+deleted must be created again. The result shows in the metadata, where the checkers see it. `done` is called if the
+response says that the action succeeded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Done: TypeAlias = Callable[[], None]
 
 
 def _nothing() -> None:
-    """Nobody counts this deed."""
+    """The default for `done`."""
 
 
 class Operator:
@@ -43,15 +43,15 @@ class Operator:
     def is_busy(self) -> bool:
         return bool(self._under_way)
 
-    def _begin(self, deed: Coroutine[Any, Any, None]) -> None:
-        task = self._host.run(deed)
+    def _begin(self, action: Coroutine[Any, Any, None]) -> None:
+        task = self._host.run(action)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
     async def _ask(
         self, key: ApiKey, fields: Mapping[str, Any], rows: Callable[[Any], Any], done: Done
     ) -> None:
-        """Without an answer it may have been done all the same."""
+        """If there is no answer, the action may have succeeded all the same."""
         with suppress(OSError, TimeoutError, InvalidFrame):
             answer = await self._connections.ask(key, fields)
             if all(int(row.error_code) == ErrorCode.NONE for row in rows(answer)):
@@ -70,7 +70,7 @@ class Operator:
     def reassign(
         self, partition: TopicPartition, replicas: Sequence[int] | None, done: Done = _nothing
     ) -> None:
-        """None: back to where it was before."""
+        """`replicas` None cancels the reassignment."""
         row = {"partition_index": partition.partition, "replicas": replicas}
         topic = {"name": partition.topic, "partitions": [row]}
         fields = {"topics": [topic], "timeout": TIMEOUT_MS}
@@ -88,7 +88,7 @@ class Operator:
         self._begin(self._ask(key, fields, lambda answer: answer.responses, done))
 
     def delete_records(self, partition: TopicPartition, offset: int, done: Done = _nothing) -> None:
-        async def deed() -> None:
+        async def action() -> None:
             row = {"partition_index": partition.partition, "offset": offset}
             fields = {
                 "topics": [{"name": partition.topic, "partitions": [row]}],
@@ -106,23 +106,23 @@ class Operator:
             except (OSError, TimeoutError, InvalidFrame):
                 self._connections.forget(partition)
 
-        self._begin(deed())
+        self._begin(action())
 
     def recreate(
         self, image: MetadataImage, name: str, wait_s: float, done: Done = _nothing
     ) -> None:
-        """Delete it, and make another of the same name and shape after a while."""
+        """Delete it, wait, and create it again with the same partitions and settings."""
         topic = image.topics[name]
         settings = dict(image.config(TOPIC_RESOURCE, name))
         factor = len(topic.partitions[0].replicas)
 
-        async def deed() -> None:
+        async def action() -> None:
             await delete_topic(self._connections, topic.id)
             await asyncio.sleep(wait_s)
             await create_topic(self._connections, name, len(topic.partitions), factor, settings)
             done()
 
-        self._begin(deed())
+        self._begin(action())
 
 
 def some_partition(
@@ -140,6 +140,6 @@ def some_partition(
 def other_replicas(
     partition: PartitionImage, nodes: Sequence[int], chance: random.Random
 ) -> list[int]:
-    """As many as there are, or, now and then, one more or one less; in some other order."""
+    """As many as now, sometimes one more or one less, in random order."""
     count = len(partition.replicas) - len(partition.adding) + chance.choice((0, 0, 0, 0, 1, -1))
     return chance.sample(list(nodes), max(1, min(count, len(nodes))))

@@ -1,12 +1,12 @@
-"""Clients that consume, transform and produce in transactions: exactly once, or the oracle objects.
+"""Clients that consume, transform and produce in transactions, exactly once.
 
-A processor is a member of a group. Each transaction takes some records of a partition that it owns, writes one
-record for each, and commits the offset with them. Some give up in the middle, some pause there until another has
-taken their place, and then go on as zombies.
+A processor is a member of a group. Each transaction takes some records of a partition that the processor owns, writes one
+record for each, and commits the offset with them. Some crash in the middle; some pause until another instance has taken
+over, and then go on as zombies.
 
-Two kinds of clients are played. Those of transaction.version 2 (KIP-890) leave it to the leaders to add partitions,
-and each end raises their epoch, so that nothing late can hurt. Older ones say beforehand what they write to; since
-what they sent and did not hear of might come late and hit the next transaction, they begin anew after any doubt.
+There are two kinds. Those of transaction.version 2 (KIP-890) leave it to the leaders to add partitions, and each end of a
+transaction raises their epoch, so that a late request has no effect. Older ones send AddPartitionsToTxn. A late request of
+theirs could reach the next transaction, so after a missing answer they begin again with InitProducerId.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ INIT_VERSION, ADD_OFFSETS_VERSION, ADD_PARTITIONS_VERSION = 5, 4, 3
 TRIES_MAX = 8
 RECORDS_MAX = 5
 CERTAIN = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-"""After these nothing was done. After other errors that pass it may have been, or may be yet."""
+"""Errors after which the request surely had no effect. After other retriable errors it may have one, also later."""
 
 
 Ask = Callable[[], Coroutine[Any, Any, tuple[Any, ErrorCode]]]
-"""Sends a request: the answer, and the error in it."""
+"""Sends a request; returns the response and its error code."""
 
 
 class RequestRefused(Exception):
-    """The cluster said no, for good."""
+    """A request was refused with an error that is not retriable."""
 
     def __init__(self, what: str, code: ErrorCode) -> None:
         super().__init__(f"{what}: {code.name}")
@@ -56,11 +56,11 @@ class RequestRefused(Exception):
 
 
 class GaveUp(Exception):
-    """Nobody gave an answer for too long."""
+    """A transaction was given up: no answer for too long, or a simulated crash."""
 
 
 class Retired(Exception):
-    """Another has taken the place of this one."""
+    """Another instance has taken over the transactional id."""
 
 
 class Processor:
@@ -91,7 +91,7 @@ class Processor:
         self._behaviour = behaviour
         self._timeout_ms = timeout_ms
         self._on_pause = on_pause
-        self._has_heir = False
+        self._is_replaced = False
         self._coordinator = Coordinator(connections, TRANSACTION, transactional_id)
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[TopicPartition, int] = {}
@@ -99,7 +99,7 @@ class Processor:
         """Something was sent and no answer came: it may still arrive."""
         self._sent: list[tuple[str, Ask, TopicPartition]] = []
         self._late: list[tuple[str, Ask, TopicPartition]] = []
-        """What the last transaction sent: some of it may arrive once more."""
+        """The requests of the last transaction: one of them may be sent again."""
         self._count = 0
         self._seen: tuple[str, int] | None = None
 
@@ -179,7 +179,7 @@ class Processor:
         self._late, self._sent = self._sent, []
         try:
             await self._send(transaction, values)
-            await self._repeat_the_past()
+            await self._repeat_a_late_request()
             await self._interrupt()
             await self._commit_offset(transaction, source, records[-1].offset + 1)
             await self._interrupt()
@@ -196,7 +196,7 @@ class Processor:
             self._producer = None
 
     def _failed(self, transaction: Transaction, error: Exception) -> None:
-        """If nobody asked to commit it, it never will be. The next of this id aborts it, or time does."""
+        """If EndTxn(commit) was not sent, it will not be committed: the next instance aborts it, or its timeout."""
         self._oracle.note(f"{transaction}: {error}", transaction.transactional_id)
         if not transaction.asked_to_commit:
             self._oracle.ended(transaction, committed=False)
@@ -204,12 +204,12 @@ class Processor:
         self._producer = None
         if isinstance(error, RequestRefused):
             self.member.refused(error.code)
-        if self._has_heir:
+        if self._is_replaced:
             raise Retired
 
-    async def _repeat_the_past(self) -> None:
-        """C3: what belongs to the last transaction and arrives only now does not touch this one. (Older
-        clients cannot rely on that.)"""
+    async def _repeat_a_late_request(self) -> None:
+        """C3: a request of the last transaction that arrives during this one has no effect. (Older clients cannot rely
+        on that.)"""
         if not self.is_modern or not self._late or self._random.random() >= self._behaviour.late:
             return
         what, ask, at = self._random.choice(self._late)
@@ -222,7 +222,7 @@ class Processor:
             self._oracle.fail(
                 "C3",
                 f"transactional id {self.transactional_id}",
-                f"a late {what} of the last transaction was done, in that of {self._identity}",
+                f"a late {what} of the last transaction succeeded during that of {self._identity}",
                 [self.transactional_id],
             )
 
@@ -230,26 +230,26 @@ class Processor:
         self._oracle.note(f"{self.name}: {what}", self.transactional_id)
 
     async def _interrupt(self) -> None:
-        """A long pause, in which others take the partition over, or also our name; or this process dies,
-        and its successor begins."""
-        if self._random.random() < self._behaviour.pause and not self._has_heir:
+        """A long pause, in which other members take over the partition, or another instance the transactional id; or a
+        crash."""
+        if self._random.random() < self._behaviour.pause and not self._is_replaced:
             if self._random.random() < 0.5:
-                self._has_heir = True
+                self._is_replaced = True
                 self._on_pause(self)
             await asyncio.sleep(self._random.uniform(0.5, 12.0))
         elif self._random.random() < self._behaviour.crash:
             self.member.crash()
             if self._random.random() < 0.5:
-                self._call_itself_otherwise()
+                self._change_transactional_id()
             raise GaveUp("crashed")
 
-    def _call_itself_otherwise(self) -> None:
-        """Nobody will ever end what is open under the old name: the coordinator has to."""
+    def _change_transactional_id(self) -> None:
+        """No client will end the open transaction of the old id: the coordinator has to."""
         self.transactional_id = f"{self.name}.{self._count}"
         self._coordinator = Coordinator(self._connections, TRANSACTION, self.transactional_id)
 
     async def _init(self) -> None:
-        if self._has_heir:
+        if self._is_replaced:
             raise Retired
         fields = {
             "transactional_id": self.transactional_id,
@@ -268,10 +268,11 @@ class Processor:
         elif code is not ErrorCode.CONCURRENT_TRANSACTIONS:
             self._coordinator.forget()
 
-    async def _insist(
+    async def _ask_until_answered(
         self, what: str, ask: Ask, forget: Callable[[], None], at: TopicPartition
     ) -> tuple[Any, int]:
-        """Until there is an answer that counts. Which try it was. `at`: whose leader is asked."""
+        """Retry until there is a final answer; returns it and the number of retries. `at`: the partition whose leader is
+        asked."""
         begun = self._now()
         self._sent.append((what, ask, at))
         for tries in range(TRIES_MAX):
@@ -312,7 +313,7 @@ class Processor:
                 return answer, next((code for code in codes if code), ErrorCode.NONE)
             return answer, ErrorCode(int(answer.error_code))
 
-        return await self._insist(what, ask, self._coordinator.forget, TRANSACTIONS)
+        return await self._ask_until_answered(what, ask, self._coordinator.forget, TRANSACTIONS)
 
     async def _send(
         self, transaction: Transaction, values: dict[TopicPartition, list[bytes]]
@@ -343,7 +344,7 @@ class Processor:
     async def _produce(
         self, target: TopicPartition, values: Sequence[bytes], sequence: int
     ) -> tuple[int, int]:
-        """The offset of the first, and the epoch of the leader that said so."""
+        """The base offset, and the leader epoch that the client knew."""
         assert self._producer is not None
         producer_id, epoch = self._producer
         now_ms = WALL_START_MS + int(self._now() * 1000) - START_NS // 1_000_000
@@ -375,7 +376,9 @@ class Processor:
             self._connections.forget(target)
 
         placed: tuple[int, int]
-        placed, _ = await self._insist(f"Produce to {text(target)}", ask, forget, target)
+        placed, _ = await self._ask_until_answered(
+            f"Produce to {text(target)}", ask, forget, target
+        )
         return placed
 
     async def _commit_offset(
@@ -410,10 +413,10 @@ class Processor:
         async def ask() -> tuple[Any, ErrorCode]:
             answer = await member.coordinator.ask(ApiKey.TXN_OFFSET_COMMIT, fields, version)
             (topic,) = answer.topics
-            (told,) = topic.partitions
-            return answer, ErrorCode(int(told.error_code))
+            (result,) = topic.partitions
+            return answer, ErrorCode(int(result.error_code))
 
-        await self._insist("TxnOffsetCommit", ask, member.coordinator.forget, OFFSETS)
+        await self._ask_until_answered("TxnOffsetCommit", ask, member.coordinator.forget, OFFSETS)
 
     async def _end(self, transaction: Transaction, *, commit: bool) -> None:
         assert self._producer is not None
@@ -432,7 +435,7 @@ class Processor:
             )
         except RequestRefused:
             if not self._is_doubtful:
-                transaction.asked_to_commit = False  # it was refused at once: it never happened
+                transaction.asked_to_commit = False  # the first try was refused: it had no effect
             raise
         finally:
             self._is_doubtful = self._is_doubtful or was_doubtful

@@ -1,4 +1,4 @@
-"""The producers and consumers of one run: how many, of which partitions, and what they are told of losses."""
+"""The producers and consumers of one run: how many, of which partitions; and what they have to know of losses."""
 
 from __future__ import annotations
 

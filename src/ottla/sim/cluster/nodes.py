@@ -1,7 +1,7 @@
 """A cluster of whole nodes in a simulated world: each host runs what a real machine runs, `Node.run`.
 
-What can happen to machines is a method here: start, kill, power loss, pause, a controlled stop. The live
-`Node` objects are open to those who check them; nothing inside a node knows that it is watched.
+What can happen to a machine is a method here: start, kill, power loss, controlled stop. The checkers read the live
+`Node` objects; nothing inside a node knows that it is observed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.sim.engine.world import SimHost, World
 BROKER_PORT, CONTROLLER_PORT = 9092, 9093
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 DATA = "/data"
-"""Where the logs of partitions lie; the metadata has a disk of its own."""
+"""The log directory of partitions; the metadata log has its own."""
 METADATA = "/metadata"
 
 
@@ -82,14 +82,14 @@ class SimNode:
         self.is_ready = True
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """The process left by itself: after a controlled stop, or because it could not go on."""
+        """The process ended by itself: after a controlled stop, or because it failed."""
         if task is not self._task:
             return
         failure = None if task.cancelled() else task.exception()
         self._cluster.ended(self, failure)
 
     def kill(self, *, power_loss: bool = False) -> None:
-        """kill -9, or the machine goes dark."""
+        """kill -9, or the machine loses its power."""
         self._task = None
         self.node = None
         self.is_ready = self.is_stopping = False
@@ -97,7 +97,7 @@ class SimNode:
         self._cluster.changed(self)
 
     def stop(self) -> None:
-        """SIGTERM: the process hands over its leaderships and leaves."""
+        """SIGTERM: the process gives up its leaderships and ends."""
         assert self._task is not None
         self.is_stopping = True
         self._task.cancel()
@@ -116,9 +116,9 @@ class SimCluster:
         `controllers`, the last so many nodes are controllers only, and all others are brokers only."""
         self.world = world
         self.on_change: list[Callable[[SimNode], None]] = []
-        """A process was started, or is gone."""
+        """A process was started, or has ended."""
         self.on_end: list[Callable[[SimNode, BaseException | None], None]] = []
-        """A process left by itself; what it failed with, if it did."""
+        """A process ended by itself; with which exception, if any."""
         ids = range(1, nodes + 1)
         voting = ids[nodes - controllers :] if controllers else ids
         voters = ",".join(f"{id}@n{id}:{CONTROLLER_PORT}" for id in voting)
@@ -145,7 +145,7 @@ class SimCluster:
             self.nodes[id] = SimNode(self, id, settings, world.node(f"n{id}"))
 
     def subscribe(self, subscriber: Callable[[SimNode, Event], None]) -> None:
-        """To the events of every node, in all its lives."""
+        """To the events of every node, across its restarts."""
         for node in self.nodes.values():
             node.host.runtime.events.subscribe(partial(subscriber, node))
 
@@ -173,7 +173,7 @@ class SimCluster:
             callback(node)
 
     def ended(self, node: SimNode, failure: BaseException | None) -> None:
-        """What is left of the process (its system closes its sockets) goes with it."""
+        """Then the rest of the process goes as well: its system closes its sockets."""
         self.world.loop.after_s(0, node.kill)
         for callback in self.on_end:
             callback(node, failure)

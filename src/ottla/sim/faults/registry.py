@@ -33,7 +33,7 @@ class Rate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FaultKind:
     strike: Callable[[Nemesis], bool]
     """Called when the fault is due. False if there is nothing to strike now, or nothing that it may harm."""
     does: str
@@ -44,179 +44,181 @@ class Fault:
     """`strike` only prepares it, or sends a request: the fault counts itself (`_count`) when it has taken effect."""
 
 
-FAULTS: Mapping[str, Fault] = {
-    "kill": Fault(
+FAULTS: Mapping[str, FaultKind] = {
+    "kill": FaultKind(
         MachineFaults.kill, "kill -9 of one node", "the node is started again within 15 s"
     ),
-    "power_loss": Fault(
+    "power_loss": FaultKind(
         MachineFaults.power_loss,
         "one machine loses its power, and what it had not flushed",
         "the node is started again within 15 s",
     ),
-    "stop": Fault(
+    "stop": FaultKind(
         MachineFaults.stop,
         "controlled shutdown of one node, half of the time the active controller",
         "the node is started again within 15 s of its end",
     ),
-    "pause": Fault(
+    "pause": FaultKind(
         MachineFaults.pause, "one process stands still", "it resumes after 0.05 to 20 s"
     ),
-    "isolate": Fault(
+    "isolate": FaultKind(
         LineFaults.isolate,
         "one node is cut off from all others, half of the time from clients too",
         "healed after 0.1 to 20 s",
     ),
-    "halves": Fault(
+    "halves": FaultKind(
         LineFaults.halves, "the nodes are split into two groups", "healed after 0.1 to 20 s"
     ),
-    "one_way": Fault(
+    "one_way": FaultKind(
         LineFaults.one_way,
         "one node cannot send to another, which can send to it",
         "healed after 0.1 to 20 s",
     ),
-    "bridge": Fault(
+    "bridge": FaultKind(
         LineFaults.bridge,
         "two nodes cannot reach each other, the others reach both",
         "healed after 0.1 to 20 s",
     ),
-    "flap": Fault(
+    "flap": FaultKind(
         LineFaults.flap,
         "the line between two nodes is cut 2 to 6 times",
         "each cut is healed within 2 s",
     ),
-    "reset": Fault(LineFaults.reset, "all connections of one node are reset", "nothing to undo"),
-    "slow_line": Fault(
+    "reset": FaultKind(
+        LineFaults.reset, "all connections of one node are reset", "nothing to undo"
+    ),
+    "slow_line": FaultKind(
         LineFaults.slow_line,
         "one line delays everything by 0.02 to 1 s, half of the time to the active controller",
         "ends after 1 to 15 s",
     ),
-    "slow_disk": Fault(
+    "slow_disk": FaultKind(
         DiskFaults.slow_disk, "one disk takes up to 2 s for each operation", "ends after 1 to 10 s"
     ),
-    "disk_fault": Fault(
+    "disk_fault": FaultKind(
         DiskFaults.disk_fault,
         "one operation on one disk fails with EIO or ENOSPC",
         "mended after 1 to 10 s; a node whose directory is offline is restarted",
         takes_effect_later=True,
     ),
-    "full_disk": Fault(
+    "full_disk": FaultKind(
         DiskFaults.full_disk,
         "one disk has room for 0 to 5000 bytes more",
         "mended after 1 to 10 s; a node whose directory is offline is restarted",
         takes_effect_later=True,
     ),
-    "empty_disk": Fault(
+    "empty_disk": FaultKind(
         DiskFaults.empty_disk,
         "one machine gets an empty disk, when another has all that it had",
         "the node is started again within 15 s",
     ),
-    "rot": Fault(
+    "rot": FaultKind(
         DiskFaults.rot,
         "one bit of a closed and flushed segment changes",
         "the replica is copied anew when the damage is found; at the end the disk is replaced",
     ),
-    "misdirect": Fault(
+    "misdirect": FaultKind(
         DiskFaults.misdirect,
         "the next append to one log is written elsewhere in its file",
         "as for rot",
         takes_effect_later=True,
     ),
-    "die_midway": Fault(
+    "die_midway": FaultKind(
         MachineFaults.die_midway,
         "one process dies between two changes of its disk, half of the time with its machine's power",
         "the node is started again within 15 s; disarmed after 1 to 20 s if it did not happen",
         takes_effect_later=True,
     ),
-    "clock": Fault(
+    "clock": FaultKind(
         MachineFaults.clock,
         "one wall clock is set up to 50 minutes back or 6 hours ahead",
         "set right by a later one, or at the end",
     ),
-    "elect_preferred": Fault(
+    "elect_preferred": FaultKind(
         Administration.elect_preferred,
         "ElectLeaders for the preferred leader of one partition",
         "nothing to undo",
         takes_effect_later=True,
     ),
-    "reassign": Fault(
+    "reassign": FaultKind(
         Administration.reassign,
         "one partition moves to other replicas, perhaps on brokers that are down",
         "cancelled within 3 s in four of ten cases",
         takes_effect_later=True,
     ),
-    "min_isr": Fault(
+    "min_isr": FaultKind(
         Administration.min_isr,
         "min.insync.replicas of one topic changes",
         "nothing to undo",
         takes_effect_later=True,
     ),
-    "retention": Fault(
+    "retention": FaultKind(
         Administration.retention,
         "retention.bytes of one topic changes",
         "nothing to undo",
         takes_effect_later=True,
     ),
-    "delete_records": Fault(
+    "delete_records": FaultKind(
         Administration.delete_records,
         "DeleteRecords up to some offset of one partition",
         "nothing to undo",
         takes_effect_later=True,
     ),
-    "recreate": Fault(
+    "recreate": FaultKind(
         Administration.recreate,
         "one topic is deleted",
         "created again with the same settings within 2 s of its end",
         takes_effect_later=True,
     ),
-    "power_off": Fault(
+    "power_off": FaultKind(
         MachineFaults.power_off,
         "controlled shutdown of one node, and then its machine loses power",
         "the node is started again within 15 s",
         Rate.SOME_RUNS,
     ),
-    "relapse": Fault(
+    "relapse": FaultKind(
         MachineFaults.relapse,
         "one machine loses its power 3 to 6 times, each time when it is just back",
         "the node is started again within 3 s of the last",
         Rate.SOME_RUNS,
     ),
-    "blackout": Fault(
+    "blackout": FaultKind(
         MachineFaults.blackout,
         "kill -9 of all nodes at once",
         "each node is started again within 15 s",
         Rate.SOME_RUNS,
     ),
-    "outage": Fault(
+    "outage": FaultKind(
         MachineFaults.outage,
         "two machines, or all, lose their power at once",
         "each node is started again within 15 s",
         Rate.SOME_RUNS,
     ),
-    "seesaw": Fault(
+    "seesaw": FaultKind(
         MachineFaults.seesaw,
         "two nodes are up in turn: each starts when the other is killed, 2 to 5 times",
         "both are started again within 2 s of the last",
         Rate.SOME_RUNS,
     ),
-    "hop": Fault(
+    "hop": FaultKind(
         LineFaults.hop,
         "each leader of one partition is cut off from the other nodes, 2 to 5 times in a row",
         "each cut is healed after 0.5 to 5 s",
         Rate.SOME_RUNS,
     ),
-    "swing": Fault(
+    "swing": FaultKind(
         Administration.swing,
         "the leadership of one partition moves among its in-sync replicas, 2 to 8 times",
         "a line that was slowed for it is mended after 1 to 10 s",
         Rate.SOME_RUNS,
     ),
-    "ambush": Fault(
+    "ambush": FaultKind(
         MachineFaults.ambush,
         "one machine loses its power, and again when it is proposed for an ISR",
         "the node is started again within 0.2 s; slowed lines are mended after 1 to 10 s",
         Rate.PROFILE,
     ),
-    "tug": Fault(
+    "tug": FaultKind(
         LineFaults.tug,
         "two replicas that cannot reach each other lead one partition in turn",
         "they reach each other again after 3 to 7 turns of about a second",

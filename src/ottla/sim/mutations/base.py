@@ -1,4 +1,4 @@
-"""What a mutation is: a known bug, put back into the product for the length of one simulated run."""
+"""What a mutation is, and how it is registered. How to add one: see the package."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from ottla.sim.engine.patches import Patch, patched
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
+    """A known bug, put back into the product for the length of one simulated run."""
+
     name: str
     bug: str
-    """Where it is known from."""
+    """Its issue in Kafka's tracker, or "own"."""
     breaks: str
+    """What it breaks, in a sentence."""
     patches: Callable[[], list[Patch]]
     likely: str
-    """The profile of the runs that are the first to meet it, or the kind of fault that they have; empty for any."""
+    """The profile, or the kind of fault, of the runs that are tried first; empty for any."""
 
     def applied(self) -> AbstractContextManager[None]:
         return patched(self.patches())
@@ -29,10 +32,12 @@ MUTATIONS: dict[str, Mutation] = {}
 def mutation(
     bug: str, likely: str = ""
 ) -> Callable[[Callable[[], list[Patch]]], Callable[[], list[Patch]]]:
-    """Registers a bug by the name of the function; its docstring says what it breaks."""
+    """Register a bug by the name of the function, whose docstring says what it breaks."""
 
     def register(patches: Callable[[], list[Patch]]) -> Callable[[], list[Patch]]:
-        assert patches.__doc__ is not None
+        assert patches.__doc__ is not None, (
+            f"{patches.__name__}: say in its docstring what it breaks"
+        )
         breaks = " ".join(patches.__doc__.split())
         assert patches.__name__ not in MUTATIONS
         MUTATIONS[patches.__name__] = Mutation(patches.__name__, bug, breaks, patches, likely)

@@ -1,6 +1,7 @@
 """Which rare states a run has met: a thousand seeds prove nothing about what never happened in them.
 
-`mark` counts; `observers` calls it where the product does something rare, the checkers where they see it.
+`mark` counts a rare state. The observers call it where the product does something rare, the checkers and clients where
+they see it.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def mark(word: str) -> None:
 
 @contextmanager
 def counted() -> Iterator[Counter[str]]:
-    """What is marked meanwhile."""
+    """Counts what is marked as long as this lasts."""
     global _counts
     outside, _counts = _counts, Counter()
     try:
@@ -107,7 +108,7 @@ def counted() -> Iterator[Counter[str]]:
 
 
 def missing(marks: Mapping[str, int], faults: Mapping[str, int], kinds: Iterable[str]) -> list[str]:
-    """What never happened: rare states, and kinds of faults."""
+    """Rare states and kinds of faults that never happened."""
     return [word for word in RARE if not marks.get(word)] + [
         kind for kind in kinds if not faults.get(kind)
     ]

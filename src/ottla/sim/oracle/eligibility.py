@@ -1,8 +1,8 @@
-"""Who may still lead a partition that nobody leads: from what the oracle saw, not from what the controller remembers.
+"""Which replicas may still lead a partition without a leader, by what the oracle saw, not by what the controller keeps.
 
-A controller that forgets its eligible leaders, or its last known one, leaves a partition in the very state in which
-its records are destroyed. Only whoever kept count outside of it can tell the two apart. (The images that are read
-here have been held against the oracle's own reading of the records before: `replay`.)
+If a controller forgets the ELR or the last known leader, the partition looks as if its records were destroyed. Only a
+record outside of the controller tells the two apart. (The images read here were compared with the oracle's own reading
+of the records before: `metadata_replay`.)
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ottla.metadata.records import NO_LEADER
 
 @dataclass(frozen=True, slots=True)
 class LastLeadership:
-    """Of the newest decision that named a leader: since then nothing can have been committed."""
+    """The newest decision that named a leader. Since it ended nothing can have been committed."""
 
     leader: int
     directories: tuple[UUID, ...]
-    """Of the leader's broker."""
+    """The log directories of the leader's broker."""
     members: Mapping[int, int]
-    """ISR and ELR, each with its broker's registration: they hold everything, unless they restarted."""
+    """ISR and ELR, each with its broker epoch: they hold everything, unless they restarted."""
 
 
 class EligibleLeaders:
     def __init__(self) -> None:
-        self._claims: dict[tuple[UUID, int], LastLeadership] = {}
+        self._last: dict[tuple[UUID, int], LastLeadership] = {}
 
     def decided(self, _: int, __: MetadataImage, after: MetadataImage, delta: Delta) -> None:
         for topic_id, number in delta.changed_partitions:
@@ -36,16 +36,16 @@ class EligibleLeaders:
             partition = None if topic is None else topic.partitions[number]
             if partition is not None and partition.leader != NO_LEADER:
                 brokers = after.brokers
-                self._claims[topic_id, number] = LastLeadership(
+                self._last[topic_id, number] = LastLeadership(
                     partition.leader,
                     brokers[partition.leader].directories,
                     {id: brokers[id].epoch for id in (*partition.isr, *partition.elr)},
                 )
 
     def last_resort(self, image: MetadataImage, topic_id: UUID, number: int) -> set[int]:
-        """Who may lead and lack a tail when nobody is left who has everything: the last leader; those who were in
-        sync with it, if its disk is another one."""
-        last = self._claims.get((topic_id, number))
+        """Replicas that may lead with losses when no replica is left that has everything: the last leader, or, if its
+        disk was replaced, those that were in sync with it."""
+        last = self._last.get((topic_id, number))
         if last is None:
             return set()
         return {last.leader} if self._has_its_disk(image, last) else set(last.members)
@@ -54,11 +54,11 @@ class EligibleLeaders:
         leader = image.brokers.get(last.leader)
         return leader is not None and bool(set(last.directories) & set(leader.directories))
 
-    def heirs(
+    def candidates(
         self, image: MetadataImage, topic_id: UUID, number: int, partition: PartitionImage
     ) -> dict[int, str]:
-        """The replicas that may lead once they are alive, and why; only without one is all hope gone."""
-        last = self._claims.get((topic_id, number))
+        """The replicas that may lead once they are alive, and why. If there are none, records are lost."""
+        last = self._last.get((topic_id, number))
         if last is None:
             return {}
         found = {

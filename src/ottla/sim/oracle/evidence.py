@@ -1,5 +1,8 @@
-"""What is known of the cluster, seen from outside: the ledgers, what each node's disk held when it was last seen, who may
-miss something and why. `checkers` holds what happens against it; the nemesis asks whom it may harm.
+"""What is known about the cluster from outside: what is committed, what each disk held when it was last seen, which
+replicas may lack records and why.
+
+The checkers compare nodes with it, and the nemesis asks it which node it may harm. Faults report here what they do to
+disks (`power_lost`, `disk_replaced`, …), because only they know.
 """
 
 from __future__ import annotations
@@ -22,15 +25,17 @@ from ottla.wire.types import TopicPartition
 
 
 class Evidence:
+    """Shared by all checkers of a run. It never changes a node."""
+
     def __init__(self, cluster: SimCluster) -> None:
         self.cluster = cluster
         self.ledgers: dict[TopicPartition, Ledger] = {}
         self.allows_unclean_elections = False
-        """Whether a leader may be elected that surely lacks records, if the controller says so with it."""
+        """Whether the controller may elect a leader that lacks records, if it marks it as RECOVERING."""
         self.disks_are_whole = True
-        """None was replaced, or got something wrong."""
+        """No disk was replaced or damaged."""
         self.given_up: set[TopicPartition] = set()
-        """Partitions of which whoever had all that was committed lost it: an operator chose another leader."""
+        """Partitions that no replica can lead without loss any more: an operator has chosen a leader."""
         self.quorum = QuorumChecker(cluster)
         self.eligible_leaders = EligibleLeaders()
         self.recorder = EventRecorder()
@@ -43,7 +48,7 @@ class Evidence:
 
     @property
     def image(self) -> MetadataImage:
-        """What the committed metadata adds up to."""
+        """The image of all committed metadata."""
         return self.quorum.image
 
     def now(self) -> float:
@@ -60,17 +65,17 @@ class Evidence:
         (self.quorum.ledger if key == METADATA else self.ledger(key)).note(self.now(), name, what)
 
     def is_deleted(self, partition: Partition) -> bool:
-        """Its topic is, whatever has that name now, and its replica has not heard of it yet."""
+        """Whether its topic was deleted, and the replica does not know yet. Another topic may have its name."""
         topic = self.image.topics.get(partition.topic)
         return topic is None or topic.id != partition.topic_id
 
     def highest_start(self, key: TopicPartition) -> int:
-        """Of all replicas: what is below may be gone from any of them."""
+        """The highest log start of all replicas: any of them may have deleted what is below."""
         replicas = (node.replicas.get(key) for node in self.nodes.values())
         return max((replica.log_start for replica in replicas if replica is not None), default=0)
 
     def note_everywhere(self, what: str) -> None:
-        """Something happened to machines or the network."""
+        """A fault of machines or the network: it belongs to the notes of every partition."""
         for ledger in (*self.ledgers.values(), self.quorum.ledger):
             ledger.remember(self.now(), "nemesis", what)
 
@@ -80,25 +85,25 @@ class Evidence:
         return ledger.violation(rule, name, self.now(), what)
 
     def power_lost(self, node: int) -> None:
-        """Told before the machine is started again: what it has unflushed may be gone."""
+        """Reported before the machine is started again: what it had not flushed may be lost."""
         for replica in self.nodes[node].replicas.values():
             self.mark_doubtful(node, replica)
 
     def died_midway(self, node: int) -> None:
-        """Told when a process died within an event. What it sent in that event never left it, so nobody can know of
-        anything that it did there; on its disk some of it is."""
+        """Reported when a process died within an event. Nothing that it sent in that event left it, so no other node
+        knows what it did there; some of that is on its disk."""
         self.recorder.forget()
         self.quorum.voters[node].died_midway = True
         for replica in self.nodes[node].replicas.values():
             replica.died_midway = True
 
     def disk_replaced(self, node: int) -> None:
-        """Told before the machine is started again, with an empty disk."""
+        """Reported before the machine is started again, with an empty disk."""
         self.logs_erased(node)
         self.quorum.voters[node].lost_its_disk()
 
     def logs_erased(self, node: int) -> None:
-        """The same, but for the log of the metadata."""
+        """As `disk_replaced`, but the metadata log is still there."""
         self.power_lost(node)
         self.disks_are_whole = False
         for replica in self.nodes[node].replicas.values():
@@ -106,14 +111,14 @@ class Evidence:
             replica.is_wrong = False
 
     def disk_is_wrong(self, node: int, key: TopicPartition) -> None:
-        """Some of what this replica has is not what it wrote, and it cannot know."""
+        """The disk of this replica holds other bytes than it wrote, and it cannot know."""
         self.disks_are_whole = False
         replica = self.nodes[node].replicas.get(key)
         if replica is not None:
             replica.is_wrong = True
 
     def may_lose(self, node: int) -> bool:
-        """Whether everything that this node holds is surely held by another in sync, or eligible to lead."""
+        """Whether another member of the ISR or ELR surely holds everything that this node holds."""
         doubtful = self.doubtful_nodes()
         return not any(id != node for id in doubtful) and all(
             any(id != node for id in (*decided.isr, *decided.elr))
@@ -129,12 +134,12 @@ class Evidence:
         }
 
     def leaderless(self) -> dict[TopicPartition, dict[int, str]]:
-        """Partitions that nobody leads, though all of their nodes are there: who might, and why. If nobody,
-        whoever had everything committed was given an empty disk, or lost its log's name with its power."""
+        """Partitions without a leader although all their nodes are alive: which replicas might lead, and why. If there
+        are none, every replica that held everything got an empty disk, or lost its log in a power loss."""
         return {
             TopicPartition(topic.name, number): {
                 id: why
-                for id, why in self.eligible_leaders.heirs(
+                for id, why in self.eligible_leaders.candidates(
                     self.image, topic.id, number, partition
                 ).items()
                 if not self._lost_its_log(id, TopicPartition(topic.name, number), partition)
@@ -146,8 +151,8 @@ class Evidence:
         }
 
     def _lost_its_log(self, node: int, key: TopicPartition, partition: PartitionImage) -> bool:
-        """And says so. With its power: it was too new to be flushed, and nothing can be read there. Or it stopped
-        cleanly before it had made it: nothing was ever committed, but it cannot know that."""
+        """Whether the node reports its log as lost, and is right. Either the log was too new to be flushed when the power
+        was lost, or the node stopped cleanly before it had created the log: then nothing was ever committed."""
         if partition.directories[partition.replicas.index(node)] != DIRECTORY_LOST:
             return False
         replica = self.nodes[node].replicas.get(key)
@@ -160,8 +165,8 @@ class Evidence:
         replica.lost_in = -1 if registered is None else registered.epoch
 
     def is_excused(self, node: int, replica: ReplicaLastSeen) -> bool:
-        """It may miss what it is taken to hold, because the controller cannot know yet: as soon as its
-        broker has registered anew, it is in no set until it has everything."""
+        """Whether the replica may lack records while it is in the ISR or ELR. The controller cannot know of its loss
+        before its broker registers again; from then on it is in neither until it has everything."""
         registered = self.image.brokers.get(node)
         return replica.is_doubtful and (registered is None or registered.epoch <= replica.lost_in)
 
@@ -173,11 +178,11 @@ class Evidence:
         )
 
     def has_vote(self, node: int) -> bool:
-        """Whether it had one in the quorum when it was last there, and has not lost its disk since."""
+        """Whether it had a vote in the quorum when it was last up, and has not lost its disk since."""
         return self.quorum.voters[node].has_vote
 
     def doubtful_nodes(self) -> list[int]:
-        """Nodes that may miss something that was committed, and that they are to hold."""
+        """Nodes that may lack committed records of partitions that are assigned to them."""
         return [
             id
             for id, seen in self.nodes.items()
@@ -189,7 +194,7 @@ class Evidence:
         ]
 
     def end_of(self, key: TopicPartition) -> int:
-        """Of what is committed."""
+        """The end of what is committed."""
         ledger = self.ledgers.get(key)
         return 0 if ledger is None else ledger.end
 
@@ -197,7 +202,7 @@ class Evidence:
         return self.nodes[node].replicas[key].copy
 
     def replicas_on(self, node: int) -> list[TopicPartition]:
-        """Those that are open there."""
+        """The partitions whose logs are open there."""
         replicas = self.nodes[node].replicas
         return [key for key, replica in sorted(replicas.items()) if replica.log is not None]
 
@@ -207,12 +212,12 @@ class Evidence:
         return log
 
     def describe(self, key: TopicPartition) -> str:
-        """What the controller has decided about it."""
+        """The controller's last decision about it."""
         decided = self.partition_image(key)
         return "unknown" if decided is None else decision(decided)
 
     def standing(self, key: TopicPartition) -> str:
-        """Who takes itself for its leader, and what the controller has decided."""
+        """Which nodes believe that they lead it, and the controller's last decision."""
         leaders = [
             f"{node.host.name} says {partition!r}"
             for node in self.cluster.nodes.values()

@@ -1,6 +1,6 @@
-"""Where a log may begin: what was asked to be deleted, and what retention may delete at most.
+"""Where a log may begin: what DeleteRecords asked for, and the most that retention may delete.
 
-A node's own word for where its log begins would excuse any node that loses the beginning of its log.
+A node's own log start is no evidence: it would excuse any node that loses the beginning of its log.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from ottla.wire.types import TopicPartition
 
 RETENTION_BYTES = "retention.bytes"
 LATE_S = 60.0
-"""A request that its client gave up may be carried out so much later: nobody is paused for longer."""
+"""A request that its client gave up may still take effect within this time: no node is paused for longer."""
 
 
 class ExpiryRules:
+    """D11: what may have been deleted from the beginning of each partition."""
+
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._starts: dict[TopicPartition, int] = {}
-        """The highest that somebody's log had a right to begin at: others may take it over."""
+        """The highest permitted log start of any replica: other replicas may take it over."""
         self._asked: dict[TopicPartition, list[tuple[float, int]]] = {}
-        """When somebody asked to delete all below which offset. By name: a late one may find the next topic."""
+        """DeleteRecords requests: time and offset. By name: a late request may reach the next topic of that name."""
         self._bytes_kept: dict[str, int] = {}
-        """By topic, the least that it was ever told to keep: not everybody hears of the newest at once."""
+        """By topic, the lowest retention.bytes so far: brokers do not all apply the newest at once."""
 
     def asked(self, key: TopicPartition, offset: int) -> None:
+        """A client sends DeleteRecords."""
         self._asked.setdefault(key, []).append((self._now(), offset))
 
     def decided(self, _: int, __: MetadataImage, after: MetadataImage, delta: Delta) -> None:
@@ -51,11 +54,11 @@ class ExpiryRules:
         return asked_at >= self._now() - LATE_S
 
     def excuse(self, key: TopicPartition, start: int) -> None:
-        """It begins there because of records that are lost by now."""
+        """It begins there because of records that are lost now."""
         self._starts[key] = max(start, self._starts.get(key, 0))
 
     def permits(self, key: TopicPartition, start: int, copy: LogCopy, committed: int) -> bool:
-        """Whether this log may begin there, with all of this copy that lies above."""
+        """Whether this log may begin there; `copy` is what it holds above."""
         if start <= self._starts.get(key, 0):
             return True
         asked = (

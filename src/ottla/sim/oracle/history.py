@@ -1,7 +1,6 @@
-"""What the clients of a run were told: the history that the checkers hold against the logs.
+"""What the clients of a run were answered; the checkers compare it with the logs.
 
-What was acknowledged, what was refused for good and what nobody knows are kept apart: only the first must be there at
-the end, only the second must not.
+Batches that were acknowledged must be in the log at the end. Batches without a known outcome may be.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ class Ack(NamedTuple):
     base_offset: int
     at: float
     epoch: int
-    """Of the leader that was asked, as its client knew it: it is no older."""
+    """The leader epoch that the client knew; the leader's epoch was at least this."""
 
 
 class Read(NamedTuple):
-    """A record as a consumer saw it, and the epoch of its leader."""
+    """A record as a consumer read it, and its leader epoch."""
 
     value: bytes
     epoch: int
 
 
 class Refusal(NamedTuple):
-    """A broker took a batch for one that is out of turn."""
+    """A broker refused a batch with OUT_OF_ORDER_SEQUENCE_NUMBER."""
 
     batch: ProducedBatch
     by: int
@@ -47,7 +46,7 @@ class Refusal(NamedTuple):
 
 
 class Anomaly(NamedTuple):
-    """Something that a client saw and must never see."""
+    """Something that a client must never see, and saw."""
 
     rule: str
     partition: TopicPartition
@@ -57,25 +56,23 @@ class Anomaly(NamedTuple):
 
 @dataclass
 class History:
-    """What the clients know."""
+    """What all clients of a run were answered."""
 
     acknowledged: list[Ack] = field(default_factory=list)
     unknown: list[ProducedBatch] = field(default_factory=list)
-    """Given up without an answer, or with one that leaves it open."""
-    refused: list[ProducedBatch] = field(default_factory=list)
-    """The broker said that it was not, and will not be, written."""
+    """Given up without an answer, or with an error that leaves the outcome open."""
     read: dict[TopicPartition, dict[int, Read]] = field(default_factory=dict)
     anomalies: list[Anomaly] = field(default_factory=list)
     reads: int = 0
     shown: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
-    """How far consumers were shown a partition, and the epoch there, one entry a batch."""
+    """For each batch that a consumer read: partition, end offset and leader epoch."""
     deleted: set[UUID] = field(default_factory=set)
-    """Topics; a broker that has not heard of it may still answer."""
+    """Deleted topics; a broker that does not know yet may still answer for them."""
     begun_late: set[int] = field(default_factory=set)
-    """Producer ids of which a leader knew nothing when it refused the first batch under way and took one after it,
-    say because the ISR had just grown. In Kafka, too, an unknown producer may begin with any sequence."""
+    """Producer ids that a leader did not know, and of which it refused the first batch in flight (say because the ISR
+    was too small) and took a later one. In Kafka, too, an unknown producer may begin with any sequence."""
     born: dict[TopicPartition, float] = field(default_factory=dict)
-    """When a partition's topic was made anew: what came before was another."""
+    """When the topic of a partition was created again: earlier batches belong to another topic."""
 
     def forget(self, partition: TopicPartition, topic_id: UUID, now: float) -> None:
         """Its topic was deleted."""

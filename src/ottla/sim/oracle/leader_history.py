@@ -1,8 +1,8 @@
-"""Who led a partition when, as the controller decided it.
+"""Which broker led a partition when, by the controller's decisions.
 
-A leader that was paused, or cut off, does not know that another has taken its place, and what that one wrote: a
-producer that goes on is out of turn there. Nothing but the producer's own news of leaders can prevent that, for a
-Produce names no epoch (in Kafka neither).
+A leader that was paused or cut off knows neither its successor nor what the successor wrote. A producer that goes on
+sending to it gets OUT_OF_ORDER_SEQUENCE_NUMBER. A Produce request has no leader epoch, also in Kafka, so the broker
+cannot tell.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class LeaderTerm(NamedTuple):
     since: float
     leader: int
     may_lack: bool
-    """Records that were committed, as the controller says itself."""
+    """Whether the controller marked it as RECOVERING: it may lack committed records."""
 
 
 class LeaderHistory:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._terms: dict[TopicPartition, list[LeaderTerm]] = {}
-        """Where nobody leads nobody writes: that is no term."""
+        """Times without a leader are not listed: nothing is written then."""
 
     def decided(self, _: int, __: MetadataImage, after: MetadataImage, delta: Delta) -> None:
         for topic_id, number in delta.changed_partitions:
@@ -43,9 +43,9 @@ class LeaderHistory:
                 terms.append(LeaderTerm(self._now(), decided.leader, may_lack))
 
     def had_successor(self, refusal: Refusal) -> bool:
-        """Whether another had been elected when this broker was asked. Before that, it had all that the producer
-        had been told of: whoever asks with the oldest batch without an answer was told of all before. Nor had it
-        where it was elected anew with what it had, though another had led in between."""
+        """Whether another leader had been elected when this broker was asked, or this one was elected again with losses.
+        Otherwise the broker had everything that was acknowledged to the producer, which are all batches before this
+        one."""
         terms = self._terms.get(refusal.batch.partition, [])
         begun = [term for term in terms if term.since <= refusal.asked_at]
         return bool(begun) and (begun[-1].leader != refusal.by or begun[-1].may_lack)

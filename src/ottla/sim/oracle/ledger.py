@@ -1,8 +1,8 @@
-"""What the cluster has promised, written down outside of it.
+"""What is committed, recorded outside of the cluster.
 
-A `Copy` is a log as it was seen on one node's disk, batch by batch, with a hash over everything up to the end
-of each: two logs agree up to an offset exactly when their hashes there are equal. The `Ledger` of a partition
-is the copy of what was committed: it only ever grows, whatever becomes of the nodes.
+A `LogCopy` is a log as it was seen on the disk of one node, batch by batch, with a hash over everything up to the end of
+each batch: two logs are equal up to an offset exactly if their hashes there are equal. The `Ledger` of a partition is the
+copy of what was committed. It only grows, whatever happens to the nodes, unless the cluster itself records a loss.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Violation(Exception):
 
 
 class SeenBatch(NamedTuple):
-    """One batch of a log."""
+    """One batch of a log, as it was seen on disk."""
 
     base: int
     end: int
     """The offset after its last record."""
     epoch: int
     hash: bytes
-    """Over this batch and all before it."""
+    """The hash of this batch and all before it."""
     segment: int
     position: int
     size: int
@@ -59,14 +59,14 @@ class SeenBatch(NamedTuple):
 
 
 class LogCopy:
-    """What a log holds, or held when its disk was last seen."""
+    """What a log held when its disk was last seen."""
 
     def __init__(self, start: int = 0, base_hash: bytes = EMPTY) -> None:
         self.start = start
         self._base_hash = base_hash
         self.batches: list[SeenBatch] = []
         self.epochs: list[tuple[int, int]] = []
-        """(epoch, first offset), as the batches tell."""
+        """(epoch, first offset), from the batches."""
         self._ends: list[int] = []
 
     @property
@@ -74,7 +74,7 @@ class LogCopy:
         return self._ends[-1] if self._ends else self.start
 
     def hash_at(self, offset: int) -> bytes | None:
-        """Of everything below `offset`; None where it does not fall between two batches, or was not seen."""
+        """The hash of everything below `offset`; None if it is within a batch, or outside of what was seen."""
         if offset == self.start:
             return self._base_hash
         at = bisect_left(self._ends, offset)
@@ -88,7 +88,7 @@ class LogCopy:
         return self._ends[at - 1] if at else self.start
 
     def agreed(self, other: LogCopy) -> int:
-        """The end of the last batch of this one up to which both are the same."""
+        """The end of the last batch of this copy up to which both are the same."""
         agreed = self.floor(other.end)
         start = max(self.start, other.start)
         while agreed > start and self.hash_at(agreed) != other.hash_at(agreed):
@@ -103,7 +103,7 @@ class LogCopy:
         self._ends.append(batch.end)
 
     def cut(self, offset: int) -> list[SeenBatch]:
-        """Forget what ends above `offset`; what that was."""
+        """Remove the batches that end above `offset`, and return them."""
         keep = bisect_right(self._ends, offset)
         gone = self.batches[keep:]
         del self.batches[keep:], self._ends[keep:]
@@ -112,7 +112,7 @@ class LogCopy:
         return gone
 
     def epochs_from(self, start: int) -> list[tuple[int, int]]:
-        """Those that have records left when everything below `start` has expired."""
+        """The epochs that have records left when everything below `start` has expired."""
         at = max(0, bisect_right(self.epochs, start, key=lambda entry: entry[1]) - 1)
         return [(epoch, max(first, start)) for epoch, first in self.epochs[at:] if start < self.end]
 
@@ -120,23 +120,23 @@ class LogCopy:
         return self.batches[bisect_right(self._ends, offset) :]
 
     def cut_like(self, disk: SimDisk, log: Log) -> list[SeenBatch]:
-        """Forget what the log has lost at its end; what that was."""
+        """Remove the batches that the log no longer has at its end, and return them."""
         gone = self.cut(log.log_end) if log.log_end < self.end else []
         first = log.segment_bases[0]
         if self.batches and self.batches[-1].segment < first < self.batches[-1].end:
-            # It was emptied, and has begun anew within a batch of its leader that reaches below its start (seed 91).
+            # It was emptied, and begins again within a batch of its leader that reaches below its start (seed 91).
             return self.cut(self.start) + gone
         while self.batches and not self._still_there(disk, log, self.batches[-1]):
             gone = self.cut(self.batches[-1].base) + gone
         return gone
 
     def follow(self, disk: SimDisk, log: Log) -> None:
-        """Take up what the log has got. It has all that this copy has, or has let it expire."""
+        """Add what the log has appended. Everything in this copy is still in the log, or has expired."""
         while self.end < log.log_end:
             self.add(self._next(disk, log))
 
     def begin_at(self, start: int, base_hash: bytes, disk: SimDisk, log: Log) -> None:
-        """What lies below `start` has expired, whatever it was: it counts as what others had there."""
+        """What is below `start` has expired: from now on it counts as equal to what others had there."""
         kept = self.after(start)
         self.start, self._base_hash = start, base_hash
         self.batches, self._ends, self.epochs = [], [], []
@@ -145,8 +145,8 @@ class LogCopy:
             self.add(batch._replace(hash=_hash(before, content(disk, log, batch))))
 
     def missing(self, before: LogCopy, disk: SimDisk, log: Log) -> list[SeenBatch]:
-        """Batches of `before`, from where this begins, that are not here as they were. Each is compared on its
-        own: the hashes of the two may rest on different ones below."""
+        """Batches of `before`, from the start of this copy on, that are not here with the same content. Each batch is
+        compared on its own, because the hashes of the two copies may begin differently."""
         places = {batch.end: batch for batch in self.batches}
         missing, below = [], before._base_hash
         for batch in before.batches:
@@ -159,7 +159,7 @@ class LogCopy:
         return missing
 
     def _still_there(self, disk: SimDisk, log: Log, last: SeenBatch) -> bool:
-        """Cut and written anew within one event, a log may be as long as before and another."""
+        """A log that was truncated and appended to in one event may have the same end and other content."""
         if last.segment not in log.segment_bases:
             return last.end <= log.log_start
         content = disk.peek(_file(log, last.segment))
@@ -222,32 +222,32 @@ def content(disk: SimDisk, log: Log, batch: SeenBatch) -> bytes:
 
 
 class RecordedLoss(NamedTuple):
-    """Records that may be gone, where the cluster said so itself."""
+    """Records that may be lost: the controller elected a leader as RECOVERING."""
 
     first: int
     end: int
     epoch: int
-    """Of the leader that begins without them: whatever it or a later one commits is not meant."""
+    """The epoch of the leader that began without them. What this or a later leader commits is not excused."""
 
 
 class Ledger:
-    """One partition's committed records."""
+    """The committed records of one partition, and the last events there."""
 
     def __init__(
         self, partition: TopicPartition, tell: Callable[[str], None] = lambda _: None
     ) -> None:
-        """Whatever happens to the partition is `tell`'s to hear."""
+        """`tell` is called with each event of the partition."""
         self.partition = partition
         self.copy = LogCopy()
         self._tell = tell
         self.losses: list[RecordedLoss] = []
         self.loss_epoch = -1
-        """Leaders of earlier epochs may remember what was lost."""
+        """The epoch of the last loss: leaders of earlier epochs may still have what was lost."""
         self.recovered_in = -1
-        """The last epoch of which the controller said that its leader may lack records. What counted as committed
-        in earlier ones may be gone, even where nobody but that leader itself ever held it for committed."""
+        """The last epoch whose leader the controller marked as RECOVERING. What was committed in earlier epochs may be
+        lost, also if only that leader itself knew that it was committed."""
         self.unclean_in = -1
-        """The last epoch of which the leader was neither in sync, nor eligible, nor the last one before."""
+        """The last epoch whose leader was neither in the ISR, nor in the ELR, nor the last known leader."""
         self._notes: deque[str] = deque(maxlen=NOTES_KEPT)
 
     @property
@@ -261,7 +261,7 @@ class Ledger:
         )
 
     def remember(self, now: float, who: str, what: str) -> None:
-        """Something that did not happen to this partition alone."""
+        """As `note`, for an event that concerns more than this partition: it is not traced again."""
         self._notes.append(f"{now:.6f} {who}: {what}")
 
     @property
@@ -273,18 +273,18 @@ class Ledger:
         return Violation(rule, f"{who}, {topic}-{partition}, at {now:.6f}", what, self.notes)
 
     def commit(self, copy: LogCopy, offset: int) -> str | None:
-        """A replica takes everything below `offset` for committed. Why it cannot be, if it cannot."""
+        """A replica counts everything below `offset` as committed. Returns why that is wrong, if it is."""
         offset = copy.floor(offset)
         if offset == copy.start != self.copy.floor(offset) and offset <= self.end:
-            return None  # begun anew within a batch: it holds nothing of what is below yet
+            return None  # it begins within a batch: it holds nothing below yet
         if offset <= self.end:
             known = self.copy.hash_at(self.copy.floor(offset))
             mine = copy.hash_at(self.copy.floor(offset))
             if mine != known:
-                return f"its log below {offset} is not what was committed"
+                return f"its log below {offset} differs from what is committed"
             return None
         if copy.hash_at(self.end) != self.copy.hash_at(self.end):
-            return f"its log below {self.end} is not what was committed"
+            return f"its log below {self.end} differs from what is committed"
         for batch in copy.after(self.end):
             if batch.end > offset:
                 break
@@ -295,16 +295,16 @@ class Ledger:
         return copy.hash_at(self.end) == self.copy.hash_at(self.end)
 
     def lose_from(self, offset: int, epoch: int, leader: LogCopy) -> None:
-        """A leader begins that need not have everything. Where it was elected without regard to who has what, also
-        what others commit from here on, in former epochs, is lost."""
+        """A leader begins that may lack records: the ledger ends where its log agrees with it. After an unclean election
+        also what former leaders still commit in earlier epochs is lost."""
         end = self.end
         gone = self.copy.cut(offset)
         if leader.start > self.end:
-            # What has expired there was never of an epoch above those that are left.
+            # What has expired there was of no later epoch than what is left.
             newest = leader.epochs[0][0] if leader.epochs else -1
             gone = [batch for batch in self.copy.batches if batch.epoch > newest] + gone
         if leader.start > self.end or leader.end < self.copy.start:
-            # Nothing that was committed, and has not expired, is left: it goes on from there.
+            # Nothing committed is left that has not expired: the ledger goes on from there.
             self.copy = LogCopy(leader.start, leader.hash_at(leader.start) or EMPTY)
         if gone or leader.end < end or epoch == self.unclean_in:
             first = gone[0].base if gone else min(leader.end, end)
@@ -312,5 +312,5 @@ class Ledger:
             self.loss_epoch = epoch
 
     def excuses(self, offset: int, epoch: int) -> bool:
-        """Whether what a leader of this epoch had there may be lost."""
+        """Whether a recorded loss covers what a leader of this epoch had at this offset."""
         return any(offset >= loss.first and epoch < loss.epoch for loss in self.losses)

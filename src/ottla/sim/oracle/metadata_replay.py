@@ -1,8 +1,8 @@
-"""What the committed metadata records say, read a second time: the product's image is not its own witness.
+"""The committed metadata records, read a second time without the product's code.
 
-It is as plain as can be: dictionaries, changed record by record. After each committed batch the product's image has to
-say the same of all that the batch touched (M6), and what the oracle concludes from the metadata (M8, M9, who is alive,
-how many in-sync replicas are enough) is said here, in words of its own.
+This is as simple as possible: dictionaries, changed record by record. After each committed batch the product's image must
+be the same in all that the batch touched (M6). What the oracle concludes from the metadata (M8, M9, which brokers are
+alive, how many in-sync replicas are required) is computed here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ReplayedBroker:
 
 @dataclass(frozen=True)
 class ReplayedPartition:
-    """About a partition."""
+    """The state of a partition after its last record."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -46,7 +46,7 @@ class ReplayedPartition:
 
 @dataclass
 class Touched:
-    """What a batch was about, each once, in its order."""
+    """What the records of a batch changed, each once, in their order."""
 
     partitions: dict[tuple[UUID, int], None] = field(default_factory=dict)
     brokers: dict[int, None] = field(default_factory=dict)
@@ -54,6 +54,8 @@ class Touched:
 
 
 class MetadataReplay:
+    """The state of the cluster after the records so far."""
+
     def __init__(self) -> None:
         self.brokers: dict[int, ReplayedBroker] = {}
         self.names: dict[UUID, str] = {}
@@ -64,7 +66,7 @@ class MetadataReplay:
         self._former_ids: dict[UUID, str] = {}
         self._broker_epochs: dict[int, int] = {}
         self._held_back: list[MetadataRecord] | None = None
-        """Of a metadata transaction that has not ended."""
+        """The records of a metadata transaction that has not ended."""
 
     # What the records say
 
@@ -132,7 +134,9 @@ class MetadataReplay:
             case r.FeatureLevelRecord():
                 self.features[record.name] = record.feature_level
             case r.ProducerIdsRecord():
-                assert record.next_producer_id > self.next_producer_id, "producer ids again (M9)"
+                assert record.next_producer_id > self.next_producer_id, (
+                    "producer ids were given out twice (M9)"
+                )
                 self.next_producer_id = record.next_producer_id
 
     def _take_topic(
@@ -140,7 +144,7 @@ class MetadataReplay:
     ) -> None:
         match record:
             case r.TopicRecord(topic_id=id):
-                assert id not in self._former_ids, f"topic id {id} once more (M9)"
+                assert id not in self._former_ids, f"topic id {id} was used before (M9)"
                 self.names[id] = self._former_ids[id] = record.name
             case r.RemoveTopicRecord(topic_id=id):
                 self.configs.pop((r.TOPIC_RESOURCE, self.names.pop(id)), None)
@@ -159,7 +163,7 @@ class MetadataReplay:
         return known is not None and not known.fenced and not known.leaving
 
     def setting(self, topic: str, name: str) -> str | None:
-        """Of the topic, or else of all brokers."""
+        """The setting of the topic, or else the default of all brokers."""
         of_all = self.configs.get((r.BROKER_RESOURCE, ""), {}).get(name)
         return self.configs.get((r.TOPIC_RESOURCE, topic), {}).get(name, of_all)
 
@@ -168,11 +172,11 @@ class MetadataReplay:
         return min(int(self.setting(topic, MIN_ISR) or 1), replicas)
 
     def check(self, touched: Touched) -> None:
-        """M8 and M9 of what a batch was about. AssertionError if they do not hold."""
+        """M8 and M9 for what a batch changed. AssertionError if they do not hold."""
         for id in touched.brokers:
             if id in self.brokers:
                 epoch = self.brokers[id].epoch
-                assert epoch >= self._broker_epochs.get(id, -1), f"broker {id}: old epoch (M9)"
+                assert epoch >= self._broker_epochs.get(id, -1), f"broker {id}: its epoch fell (M9)"
                 self._broker_epochs[id] = epoch
         with_elr = self.features.get(ELR_FEATURE, 0) > 0
         gone = {id for id in touched.brokers if id not in self.brokers or self.brokers[id].fenced}
@@ -190,31 +194,31 @@ class MetadataReplay:
     def _wrong(self, topic: str, decided: ReplayedPartition, with_elr: bool) -> Iterator[str]:
         isr, elr, replicas = set(decided.isr), set(decided.elr), set(decided.replicas)
         if decided.leader >= 0 and decided.leader not in isr:
-            yield "its leader is not in sync (M8)"
+            yield "the leader is not in the ISR (M8)"
         if not isr | elr <= replicas or not {*decided.adding, *decided.removing} <= replicas:
-            yield "somebody is no replica (M8)"
+            yield "ISR, ELR, adding or removing replicas are no replicas (M8)"
         if isr & elr or len(isr) + len(elr) != len(decided.isr) + len(decided.elr):
-            yield "somebody is named twice (M8)"
+            yield "ISR and ELR name a replica twice (M8)"
         if with_elr and elr and len(isr) >= self.enough_in_sync(topic, len(replicas)):
-            yield "others are eligible though enough are in sync (M8)"
+            yield "the ELR is not empty, though the ISR is large enough (M8)"
         if with_elr and any(id not in self.brokers or self.brokers[id].fenced for id in isr):
-            yield "one in sync is fenced (M9)"
+            yield "a member of the ISR is fenced (M9)"
 
     # What the product makes of it
 
     def differences(self, image: MetadataImage, delta: Delta, touched: Touched) -> Iterator[str]:
-        """M6: where the product's image after a batch, or what it says has changed, is something else."""
+        """M6: where the product's image after a batch, or its delta, differs from this."""
         if {id: topic.name for id, topic in image.topics_by_id.items()} != self.names:
             yield f"topics {list(image.topics)}"
         for id in touched.brokers:
             if (mine := self.brokers.get(id)) != (theirs := _broker(image, id)):
                 yield f"broker {id} is {mine}, not {theirs}"
         for key in touched.partitions:
-            if (decided := self.partitions.get(key)) != (told := _decision(image, key)):
-                yield f"partition {key} is {decided}, not {told}"
+            if (decided := self.partitions.get(key)) != (found := _decision(image, key)):
+                yield f"partition {key} is {decided}, not {found}"
         for resource in touched.configs:
             if (settings := self.configs.get(resource, {})) != dict(image.config(*resource)):
-                yield f"the settings of {resource} are {settings}"
+                yield f"the settings of {resource} are {settings}, not {dict(image.config(*resource))}"
         if {name: level for name, level in self.features.items() if level} != dict(image.features):
             yield f"features are {self.features}"
         if image.next_producer_id != self.next_producer_id or len(image.brokers) != len(
@@ -243,7 +247,7 @@ def _decided(record: r.PartitionRecord) -> ReplayedPartition:
 
 
 def _changed(was: ReplayedPartition, record: r.PartitionChangeRecord) -> ReplayedPartition:
-    """What the record does not name stays. Whoever is named leader begins an epoch, also nobody."""
+    """What the record does not name stays. A named leader begins a new epoch, also if it is no leader."""
 
     def named(now: tuple[int, ...] | None, before: tuple[int, ...]) -> tuple[int, ...]:
         return before if now is None else now
@@ -264,11 +268,13 @@ def _changed(was: ReplayedPartition, record: r.PartitionChangeRecord) -> Replaye
 
 
 def _broker(image: MetadataImage, id: int) -> ReplayedBroker | None:
-    told = image.brokers.get(id)
-    if told is None:
+    theirs = image.brokers.get(id)
+    if theirs is None:
         return None
-    leaving = told.in_controlled_shutdown
-    return ReplayedBroker(told.epoch, told.incarnation, told.directories, told.fenced, leaving)
+    leaving = theirs.in_controlled_shutdown
+    return ReplayedBroker(
+        theirs.epoch, theirs.incarnation, theirs.directories, theirs.fenced, leaving
+    )
 
 
 def _decision(image: MetadataImage, key: tuple[UUID, int]) -> ReplayedPartition | None:
@@ -277,16 +283,16 @@ def _decision(image: MetadataImage, key: tuple[UUID, int]) -> ReplayedPartition 
         return None
     if key[1] >= len(topic.partitions):
         return None
-    told = topic.partitions[key[1]]
+    theirs = topic.partitions[key[1]]
     return ReplayedPartition(
-        told.replicas,
-        told.adding,
-        told.removing,
-        told.isr,
-        told.elr,
-        told.last_known_elr,
-        told.leader,
-        told.leader_epoch,
-        told.partition_epoch,
-        told.leader_recovery_state,
+        theirs.replicas,
+        theirs.adding,
+        theirs.removing,
+        theirs.isr,
+        theirs.elr,
+        theirs.last_known_elr,
+        theirs.leader,
+        theirs.leader_epoch,
+        theirs.partition_epoch,
+        theirs.leader_recovery_state,
     )

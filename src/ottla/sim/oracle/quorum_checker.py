@@ -30,22 +30,22 @@ METADATA = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 
 
 class VoterLastSeen:
-    """One node's part in the quorum, over all its lives."""
+    """One voter as it was last seen, across all its restarts."""
 
     def __init__(self, machine: SimNode) -> None:
         self.machine = machine
         self.copy = LogCopy()
         self.log: Log | None = None
         self.last_log: Log | None = None
-        """Also of a process that is gone: its files are where they were."""
+        """As `log`, also after the process ended: its files are still there."""
         self.seen: object = None
         self.role = RaftRole.UNATTACHED
         self.flushed = 0
-        """By its own word: it has to keep that."""
+        """What it says is flushed: it must keep that."""
         self.proven = 0
-        """What its disk has kept of the log as it is: by the platter, not by its word."""
+        """What is flushed on its simulated disk, whatever it says."""
         self.former: LogCopy | None = None
-        """What it had flushed and told its leader before its disk was replaced, until it fetches anew."""
+        """What it had flushed before its disk was replaced, until it fetches again."""
         self.has_vote = False
         self.epoch = 0
         self.voters: list[int] = []
@@ -53,13 +53,13 @@ class VoterLastSeen:
         self.image: MetadataImage | None = None
 
         self.died_midway = False
-        """Its process died between two changes of its disk: what it was about to cut may be gone."""
+        """Its process died between two changes of its disk: a truncation may be half done."""
 
     def restarted(self) -> None:
         self.seen = self.log = self.image = self.newest_snapshot = None
 
     def lost_its_disk(self) -> None:
-        """Whatever it promised by its votes still counts: that is why it must not vote at once."""
+        """What it promised by its votes still counts, so it must not vote at once."""
         self.restarted()
         if self.former is None:
             self.copy.cut(self.flushed)
@@ -68,7 +68,7 @@ class VoterLastSeen:
         self.copy, self.flushed, self.epoch, self.has_vote = LogCopy(), 0, 0, False
 
     def has_flushed(self, end: int, hash: bytes | None) -> bool:
-        """A leader may count what a newborn's former self had: that one's vote is not given to anybody else."""
+        """A leader may count what a voter had before its disk was replaced: that voter votes for no one else."""
         if self.copy.hash_at(end) == hash and self._is_on_platter(end):
             return True
         return self.former is not None and self.former.hash_at(end) == hash
@@ -77,7 +77,7 @@ class VoterLastSeen:
         if self.last_log is None:
             return False
         disk = self.machine.host.disk
-        first = self.last_log.segment_bases[0]  # below that a checkpoint stands for it
+        first = self.last_log.segment_bases[0]  # below that there is a checkpoint
         for batch in self.copy.after(max(self.proven, first)):
             if batch.end > end:
                 break
@@ -90,16 +90,16 @@ class VoterLastSeen:
 class QuorumChecker:
     def __init__(self, cluster: SimCluster) -> None:
         self.image = MetadataImage()
-        """What the committed metadata adds up to."""
+        """The image of all committed metadata, by the product's code."""
         self.replay = MetadataReplay()
-        """The same, read without the product's help."""
+        """The same, read without the product's code."""
         self.ledger = Ledger(METADATA, cluster.world.loop.trace.tell)
         self.on_decisions: list[Callable[[int, MetadataImage, MetadataImage, Delta], None]] = []
-        """Called with each committed batch: whose log it was read from, the images before and after."""
+        """Called with each committed batch: the node whose log it was read from, the images before and after, the delta."""
         self.voters = {node.id: VoterLastSeen(node) for node in cluster.nodes.values()}
         self._cluster = cluster
         self._images = {-1: self.image}
-        """By the offsets of their last records. Comparing images costs far less than hashing them."""
+        """By the offset of their last record. Comparing images costs far less than hashing them."""
         self._leaders: dict[int, int] = {}
         self._votes: dict[tuple[int, int], int] = {}
         self._electorates: list[list[int]] = []
@@ -117,7 +117,7 @@ class QuorumChecker:
         assert quorum is not None
         if quorum.failed is not None:
             if isinstance(quorum.failed, OSError | LogDirError):
-                return  # its disk failed, and it leaves
+                return  # its disk failed, and it ends
             raise self._fail("M", node, f"left the quorum: {quorum.failed!r}")
         raft = quorum.raft
         journal = raft.journal
@@ -126,7 +126,7 @@ class QuorumChecker:
         voter.flushed = journal.log.recovery_point
         voter.has_vote = raft.has_vote
         if raft.has_vote or journal.log_end > journal.log_start:
-            voter.former = None  # it has fetched anew, and is counted by that
+            voter.former = None  # it has fetched again: from now on that counts
         seen = (raft.state, raft.role, journal.log.log_end, journal.log.high_watermark)
         if seen != voter.seen:
             led = RaftRole.LEADER in (raft.role, voter.role)
@@ -148,19 +148,19 @@ class QuorumChecker:
             self._check_image(voter, quorum.image)
 
     def check_vote(self, vote: GrantedVote) -> None:
-        """M1: one vote for a node and epoch, as given, whatever became of the voter since."""
+        """M1: a node votes once in an epoch, also if it restarted since."""
         given = self._votes.setdefault((vote.voter, vote.epoch), vote.candidate)
         if given != vote.candidate:
             what = f"voted for {given} and {vote.candidate} in epoch {vote.epoch}"
             raise self._fail("M1", vote.voter, what)
 
     def check_install(self, node: int, role: RaftRole) -> None:
-        """M5: an active leader's log is the truth, no checkpoint of others replaces it."""
+        """M5: a leader does not install a checkpoint of another node."""
         if role is RaftRole.LEADER:
-            raise self._fail("M5", node, "a leader took over a checkpoint")
+            raise self._fail("M5", node, "installed a checkpoint while it led")
 
     def _check_state(self, voter: VoterLastSeen, state: ElectionState, role: RaftRole) -> None:
-        """M1, M2."""
+        """M1: one leader in an epoch, one vote. M2: epochs rise."""
         node = voter.machine.id
         if state.epoch < voter.epoch:
             raise self._fail("M2", node, f"epoch fell from {voter.epoch} to {state.epoch}")
@@ -168,13 +168,15 @@ class QuorumChecker:
         if role is RaftRole.LEADER:
             other = self._leaders.setdefault(state.epoch, node)
             if other != node:
-                raise self._fail("M1", node, f"leads epoch {state.epoch}, which node {other} led")
+                raise self._fail(
+                    "M1", node, f"leads epoch {state.epoch}, which node {other} has led"
+                )
         if state.voted is not None:
             self.check_vote(GrantedVote(node, state.epoch, state.voted.id))
 
     def _check_voters(self, voter: VoterLastSeen, journal: Journal) -> None:
-        """M7: a set of voters differs from one that was known by a single voter, so that every majority of
-        the one shares a node with every majority of the other."""
+        """M7: a new set of voters differs from a known one by a single voter, so that each majority of the one shares a
+        node with each majority of the other."""
         ids = journal.voters.ids
         if ids == voter.voters:
             return
@@ -191,7 +193,7 @@ class QuorumChecker:
             self._electorates.append(ids)
 
     def _open(self, voter: VoterLastSeen, log: Log) -> None:
-        """M4: what was flushed survives every death."""
+        """M4: what was flushed survives every crash."""
         voter.log = voter.last_log = log
         may_have_cut, voter.died_midway = voter.died_midway, False
         if log.log_end < voter.flushed and not (
@@ -206,7 +208,7 @@ class QuorumChecker:
         voter.proven = voter.copy.start
 
     def _committed_between(self, voter: VoterLastSeen, first: int, end: int) -> bool:
-        """Whether it had something there that is committed."""
+        """Whether it had committed records there."""
         return any(
             self.ledger.copy.hash_at(batch.end) == batch.hash
             for batch in voter.copy.after(first)
@@ -214,12 +216,12 @@ class QuorumChecker:
         )
 
     def _log_changed(self, voter: VoterLastSeen, log: Log) -> None:
-        """M3: what is committed is never cut."""
+        """M3: what is committed is never truncated."""
         start, mine = log.segment_bases[0], voter.copy
         if start >= mine.end or (
             start > mine.start and mine.hash_at(start) != self.ledger.copy.hash_at(start)
         ):
-            # Begun anew at a checkpoint, perhaps one that ends where the log before it ended (seed 13).
+            # It begins again at a checkpoint, perhaps one that ends where the log before it ended (seed 13).
             voter.copy = self._copy_from(voter, log)
             voter.proven = start
         disk = voter.machine.host.disk
@@ -228,7 +230,7 @@ class QuorumChecker:
                 raise self._fail(
                     "M3",
                     voter.machine.id,
-                    f"cut {batch.base}/{batch.epoch}, which is committed",
+                    f"truncated offset {batch.base} of epoch {batch.epoch}, which is committed",
                 )
             voter.proven = min(voter.proven, batch.base)
         voter.copy.follow(disk, log)
@@ -242,22 +244,23 @@ class QuorumChecker:
         return LogCopy(start, known)
 
     def _check_snapshot(self, voter: VoterLastSeen, journal: Journal) -> None:
-        """M5: the log begins nowhere above a checkpoint, and a checkpoint is what the log up to it adds up
-        to."""
+        """M5: the log does not begin above its checkpoint, and the checkpoint equals the log up to it."""
         node, id = voter.machine.id, journal.snapshots.latest
         voter.newest_snapshot = id
         if id is None or id == BOOTSTRAP:
             return
         if journal.log_start > id.end_offset:
-            raise self._fail("M5", node, f"begins at {journal.log_start}, its checkpoint is {id}")
+            raise self._fail(
+                "M5", node, f"its log begins at {journal.log_start}, above its checkpoint {id}"
+            )
         data = bytes(voter.machine.host.disk.peek(journal.snapshots.path(id)))
         records = read_snapshot(data, str(id)).records
         image, _ = MetadataImage().apply(records, id.end_offset - 1, id.epoch)
         if image != self._images.get(image.offset):
-            raise self._fail("M5", node, f"its checkpoint {id} is not what the log says")
+            raise self._fail("M5", node, f"its checkpoint {id} differs from the log up to there")
 
     def _check_committed(self, voter: VoterLastSeen, high_watermark: int, led: bool) -> None:
-        """M3, M4."""
+        """M3: what is committed is the same on every node. M4: a majority has flushed it, by a leader of that epoch."""
         node = voter.machine.id
         before = self.ledger.end
         if high_watermark <= voter.copy.start:
@@ -272,20 +275,26 @@ class QuorumChecker:
         committed = self.ledger.copy.hash_at(end)
         having = [other.machine.id for other in voters if other.has_flushed(end, committed)]
         if len(having) <= len(voters) // 2:
-            raise self._fail("M4", node, f"{end} is committed, and flushed only on nodes {having}")
+            raise self._fail(
+                "M4", node, f"all below {end} is committed, but flushed only on nodes {having}"
+            )
         if not led:
-            raise self._fail("M4", node, f"{end} is committed and its leader is unaware")
+            raise self._fail(
+                "M4",
+                node,
+                f"a follower counts all below {end} as committed, before any leader does",
+            )
         last = self.ledger.copy.batches[-1]
         if voter.role is RaftRole.LEADER and last.epoch != voter.epoch:
             raise self._fail(
                 "M4",
                 node,
-                f"{last.base} of epoch {last.epoch} is committed by the leader of {voter.epoch}",
+                f"the leader of epoch {voter.epoch} committed offset {last.base} of epoch {last.epoch}",
             )
         self._apply(voter, before)
 
     def _apply(self, voter: VoterLastSeen, from_offset: int) -> None:
-        """What the log adds up to, one batch after the other."""
+        """Apply the newly committed batches to the image, one after the other."""
         log = voter.log
         assert log is not None
         disk = voter.machine.host.disk
@@ -307,21 +316,25 @@ class QuorumChecker:
     def _check_reading(
         self, voter: VoterLastSeen, records: list[MetadataRecord], delta: Delta
     ) -> None:
-        """M6: the product's image says what the records say. M8, M9: and that is sound."""
+        """M6: the product's image is what the records say. M8, M9: what they say is consistent."""
         node = voter.machine.id
         try:
             touched = self.replay.apply(records)
             for difference in self.replay.differences(self.image, delta, touched):
-                what = f"the image at {self.image.offset} misreads its records: {difference}"
+                what = f"the image at offset {self.image.offset} differs from its records: {difference}"
                 raise self._fail("M6", node, what)
             self.replay.check(touched)
         except AssertionError as error:
             raise self._fail("M8", node, str(error)) from error
 
     def _check_image(self, voter: VoterLastSeen, image: MetadataImage) -> None:
-        """M6: what a node made of the log up to an offset is what anybody makes of it."""
+        """M6: at the same offset all nodes have the same image."""
         if image != self._images.get(image.offset):
-            raise self._fail("M6", voter.machine.id, f"its image at {image.offset} is another")
+            raise self._fail(
+                "M6",
+                voter.machine.id,
+                f"its image at offset {image.offset} differs from that of other nodes",
+            )
 
 
 def _state_text(state: ElectionState) -> str:

@@ -1,7 +1,7 @@
 """Exceptions that the product catches, logs and survives: in a simulation each of them is a failure.
 
-A server keeps its node alive whatever one request does, a coordinator its groups whatever one of them does; nobody
-would ever hear of a broken assertion there. Only what a disk does is no surprise.
+A server goes on after an exception in one request, a coordinator after one in one group. A broken assertion there would
+go unnoticed. Only failures of disks are expected.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ottla.sim.engine.process import current_process
 MODULES = (controller_service, live_shard, shard_host, group_shard, housekeeping, connections)
 
 
-class _Heard:
-    """A module's logger, with an ear at it."""
+class _ReportingLogger:
+    """The logger of a module, which also reports logged exceptions to the run."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class _Heard:
         self._logger.error(message, *values, exc_info=exc_info)
         process = current_process.get()
         if process is not None and not process.alive:
-            return  # what fails while it unwinds is heard by nobody
+            return  # the process was killed: failures while it unwinds have no effect
         if exc_info is not None and not self._is_expected(exc_info):
             text = "".join(traceback.format_exception(exc_info))
             self._tell(f"{message % values}\n{text}")
@@ -56,10 +56,10 @@ class _Heard:
 def heard(
     tell: Callable[[str], None], is_expected: Callable[[BaseException], bool]
 ) -> AbstractContextManager[None]:
-    """Tell of each, as long as this lasts."""
+    """Report each of them through `tell`, as long as this lasts."""
     return patched(
         [
-            Patch(module, "logger", _Heard(vars(module)["logger"], tell, is_expected))
+            Patch(module, "logger", _ReportingLogger(vars(module)["logger"], tell, is_expected))
             for module in MODULES
         ]
     )

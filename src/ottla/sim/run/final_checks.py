@@ -1,5 +1,5 @@
-"""What must hold when everything is healed and at rest: the liveness list of RELIABILITY §1, and the clients'
-rules C1 and C2 against what is on the disks."""
+"""What must hold when everything is healed and at rest: the liveness list of RELIABILITY §1, and the rules C1, C2, D2 and
+D3 against what is on the disks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla.wire.types import TopicPartition
 def unsettled(
     cluster: SimCluster, evidence: Evidence, workload: Workload, absent: SimNode | None = None
 ) -> list[str]:
-    """Why the cluster is not at rest yet; or, if one of them is gone for good, all others."""
+    """Why the cluster is not at rest yet; without `absent`, if one node stays away."""
     present = {id: node for id, node in cluster.nodes.items() if node is not absent}
     left = [f"{node!r}" for node in present.values() if node.state != "up"]
     if left:
@@ -37,7 +37,7 @@ def unsettled(
                 left.append(f"{topic.name}-{number}: {evidence.describe(key)}")
                 continue
             if topic.name == TABLE:
-                continue  # it has a judge of its own
+                continue  # `compacted_table` checks it
             for id in replicas:
                 broker = nodes[id].broker
                 partition = None if broker is None else broker.replicas.partitions.get(key)
@@ -56,8 +56,8 @@ def unsettled(
     ]
     left += [
         f"nobody leads {key.topic}-{key.partition}, and node {id} might: it {why}"
-        for key, heirs in evidence.leaderless().items()
-        for id, why in heirs.items()
+        for key, candidates in evidence.leaderless().items()
+        for id, why in candidates.items()
     ]
     left += [
         f"{consumer.name} has read up to {consumer.position} of {consumer.partition}"
@@ -70,7 +70,7 @@ def unsettled(
 
 
 def check_end(cluster: SimCluster, evidence: Evidence, history: History) -> None:
-    """The logs are equal, and hold what the clients were told. Violation if not."""
+    """D2: the logs are equal. C1, C2, D3: they hold what the clients were answered."""
     for key, ledger in sorted(evidence.ledgers.items()):
         if key.topic == TABLE:
             continue
@@ -85,8 +85,8 @@ def _fail(rule: str, key: TopicPartition, what: str) -> Violation:
 def _values(
     cluster: SimCluster, evidence: Evidence, key: TopicPartition, history: History
 ) -> tuple[int, dict[int, bytes]]:
-    """The first offset that has not expired, and offset → value from there on, the same on every replica.
-    C1 on the way: sequences without gap or repetition."""
+    """The log start, and offset → value from there on, which is the same on every replica. On the way C1: sequences
+    without gap or repetition."""
     start, values = -1, dict[int, bytes]()
     topic = evidence.image.topics[key.topic]
     ledger = evidence.ledgers[key]
@@ -95,9 +95,9 @@ def _values(
         assert node.node is not None and node.node.broker is not None
         copy, log = evidence.copy_of(id, key), node.node.broker.replicas.partitions[key].log
         if not ledger.holds_all(copy) or copy.end != ledger.end:
-            raise _fail("D2", key, f"node {id} differs from what is committed")
+            raise _fail("D2", key, f"the log of node {id} differs from what is committed")
         if start >= 0 or node.host.disk.may_be_wrong(log.path):
-            continue  # equal to the first replica's, as their hashes say
+            continue  # its hashes equal those of the first replica
         start = log.log_start
         sequences: dict[tuple[int, int], Batch] = {}
         for seen in copy.after(start):
@@ -109,7 +109,7 @@ def _values(
             if not batch.is_control:
                 for record in records_of(data, batch):
                     values[record.offset] = record.value or b""
-    # Where the disks of all replicas did harm to it, no file tells what the hashes do not.
+    # If the disks of all replicas damaged it, only the hashes can be compared.
     return (start if start >= 0 else ledger.end), values
 
 
@@ -120,7 +120,7 @@ def _check_sequence(
     ledger: Ledger,
     expired: bool,
 ) -> None:
-    """C1; a gap may lie only where the log begins, or where records between the two were lost."""
+    """C1: a gap is only where the log begins, or where a recorded loss lies between the two batches."""
     if batch.producer_id == NO_PRODUCER_ID or batch.base_sequence == NO_SEQUENCE:
         return
     producer = batch.producer_id, batch.producer_epoch
@@ -135,7 +135,7 @@ def _check_sequence(
             "C1",
             key,
             f"offset {batch.base_offset} has sequence {batch.base_sequence} of producer "
-            f"{batch.producer_id}, {expected} was next",
+            f"{batch.producer_id}, but {expected} is next",
         )
     sequences[producer] = batch
 
@@ -146,7 +146,9 @@ def _check_clients(
     places: dict[bytes, int] = {}
     for offset, value in values.items():
         if value in places and key.topic not in INTERNAL_TOPICS:
-            raise _fail("C1", key, f"{value!r} is at {places[value]} and {offset}")
+            raise _fail(
+                "C1", key, f"{value!r} is in the log twice, at {places[value]} and {offset}"
+            )
         places[value] = offset
     for ack in history.acknowledged:
         if ack.batch.partition != key or not history.is_of_now(ack.batch):
@@ -159,9 +161,11 @@ def _check_clients(
                 raise _fail(
                     "C2",
                     key,
-                    f"{value!r} was acknowledged at {ack.base_offset + number}, is at "
+                    f"{value!r} was acknowledged at {ack.base_offset + number}, but it is at "
                     f"{places.get(value)}",
                 )
     for offset, (value, epoch) in history.read.get(key, {}).items():
         if offset >= start and values.get(offset) != value and not ledger.excuses(offset, epoch):
-            raise _fail("D3", key, f"{value!r} was read at {offset}, now {values.get(offset)!r}")
+            raise _fail(
+                "D3", key, f"{value!r} was read at {offset}, but the log has {values.get(offset)!r}"
+            )

@@ -1,8 +1,17 @@
-"""Profiles: runs that go where most runs never come.
+"""Profiles: runs that make a rare state of the protocol likely.
 
-Most seeds draw from everything. Some states need several rare things at once, and fifty seeds of that kind may
-not meet one of them; a seed that has a profile makes them likely and leaves all else to chance. A profile favours
-a state of the protocol, not a mistake: what is wrong there is for the checkers to say.
+Most seeds draw from everything. Some states need several rare events at once, so that fifty seeds may not meet them. A
+profile changes the options of a run to make such a state likely, and leaves the rest to chance. It favours a state of the
+protocol, not a bug: whether something is wrong there is for the checkers to say.
+
+How to add a profile:
+
+1. Write a function that takes `(options, chance)` and changes the options; draw only from `chance`. If the state needs a
+   schedule of its own, add a fault with `Rate.PROFILE` (`ottla.sim.faults`) and call `options.faults.favour(kind)`.
+2. Name it in a constant, in `NAMES` and in `PROFILES`. Seeds with a profile draw it from `PROFILES`, so a new one changes
+   which profile they have.
+3. Run `ottla sim --seeds 0..400 --profile NAME --jobs 2`. If the state is one of `oracle.coverage.RARE`, the counts of
+   `python -m ottla.sim --seeds 0..400` show how often it was met.
 """
 
 from __future__ import annotations
@@ -17,19 +26,19 @@ if TYPE_CHECKING:
     from ottla.sim.run.options import RunOptions
 
 RATE = 0.25
-"""Of the seeds without groups, that have one of these profiles."""
+"""The share of seeds without groups that have one of `PROFILES`."""
 
 AMBUSH, TUG, MANY_PARTITIONS = "ambush", "tug", "many partitions"
 BROAD, GROUPS, TABLE = "broad", "groups", "table"
-"""What the others are called: everything from everything; groups and transactions; with a compacted topic."""
+"""Names of the other runs: without a profile, with groups and transactions, with a compacted topic."""
 NAMES = (BROAD, GROUPS, TABLE, AMBUSH, TUG, MANY_PARTITIONS)
 
 NEVER = str(2**63 - 1)
 
 
 def _ambush(options: RunOptions, chance: random.Random) -> None:
-    """A machine loses its power, and unflushed records with it, just when it is to join an ISR, and is back before
-    anybody who decides about that has heard of it."""
+    """A machine loses its power, and unflushed records with it, just when it is proposed for an ISR, and is back before
+    the leader or the controller notices."""
     options.topics = [("t0", chance.choice((1, 2)), 3, chance.choice((1, 2)))]
     options.topic_settings |= {
         "segment.bytes": "1073741824",
@@ -44,14 +53,14 @@ def _ambush(options: RunOptions, chance: random.Random) -> None:
     options.careless = 0
     options.rounds_per_s = chance.choice((2.0, 6.0))
     options.faults.every_s = 1.5
-    # Hardly anything else: who is to be in sync again at once must be able to.
+    # Few other faults: the machine has to be in sync again soon.
     options.faults.weights = {chance.choice(kinds(Rate.MOST_RUNS)): 1}
     options.faults.favour("ambush")
 
 
 def _tug(options: RunOptions, chance: random.Random) -> None:
-    """Two replicas that do not hear of each other lead in turn, and write: logs part in several short epochs, and
-    producers try again at leaders that have cut what they wrote."""
+    """Two replicas that cannot reach each other lead in turn, and write: their logs diverge in several short epochs, and
+    producers retry at leaders that have truncated what they wrote."""
     factor = 3 if options.nodes == 3 else chance.choice((2, 3))
     options.topics = [("t0", chance.choice((1, 2)), factor, 1)]
     options.topic_settings["unclean.leader.election.enable"] = "false"
@@ -69,7 +78,7 @@ def _tug(options: RunOptions, chance: random.Random) -> None:
 
 
 def _many_partitions(options: RunOptions, chance: random.Random) -> None:
-    """A fetch session has many partitions, of which few have news at a time."""
+    """A fetch session has many partitions, of which few have new records at a time."""
     options.topics = [("t0", chance.choice((6, 8)), 3, 2)]
     options.producers, options.consumers, options.careless = 1, 0, 0
     options.rounds_per_s = chance.choice((6.0, 15.0))
@@ -84,7 +93,7 @@ PROFILES: Mapping[str, Callable[[RunOptions, random.Random], None]] = {
 
 
 def shape(options: RunOptions) -> bool:
-    """Whether this seed has a profile; its options are made to fit."""
+    """Draw the profile of this seed, if it has one, and change its options; whether it has one."""
     chance = random.Random(f"{options.seed}/profile")
     if chance.random() >= RATE:
         return False

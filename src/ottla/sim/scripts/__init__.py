@@ -1,1 +1,4 @@
-"""Golden scripts: conversations of the protocol, played step by step with a hand on every message."""
+"""Golden scripts: exchanges of the protocol, run step by step, with control over every message.
+
+`script` is the text format, `commands` the language, `script_cluster` and `script_client` do what the commands say.
+"""

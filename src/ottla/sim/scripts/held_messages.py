@@ -1,9 +1,9 @@
-"""Requests between nodes that travel only when they are told to.
+"""Messages between nodes that a golden script holds back and releases.
 
-A `PostOffice` lies between a node and its network and knows every connection that the node opens. What a
-connection carries is whole requests and answers: one that is held waits, and everything behind it on the same
-connection and in the same direction waits with it, because TCP keeps the order. Losing a message is losing its
-connection; there is no other way in which a request gets lost between two live processes.
+A `MessageInterceptor` is between a host and its network, and knows every connection that the host opens. A connection
+carries whole requests and responses. If one is held, everything behind it on the same connection and in the same
+direction waits with it, because TCP keeps the order. A message is lost only with its connection: there is no other way
+in which a request gets lost between two live processes.
 """
 
 from __future__ import annotations
@@ -32,78 +32,80 @@ from ottla.wire.headers import RequestHeader, read_request_header
 SIZE_BYTES = 4
 
 
-class Kind(NamedTuple):
-    """What messages a script tells apart: Fetch means one thing to a broker, another to a controller."""
+class MessageKind(NamedTuple):
+    """How a script names messages. The port tells a Fetch to a broker from a Fetch to a controller."""
 
     api: ApiKey
     port: int
 
 
 @dataclass(eq=False)
-class Message:
-    """A request, or the answer to one."""
+class InterceptedMessage:
+    """A request, or the response to one."""
 
-    link: Link
-    kind: Kind
+    connection: InterceptedConnection
+    kind: MessageKind
     header: RequestHeader
     frame: bytes
     """Without its size."""
-    request: Message | None = None
-    """What it answers; None for a request."""
+    request: InterceptedMessage | None = None
+    """The request of a response; None for a request."""
 
 
-class PostOffice:
+class MessageInterceptor:
+    """Which messages are held, on all connections that the hosts open."""
+
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
-        self.links: list[Link] = []
-        self._held: dict[tuple[Kind, str], None] = {}
+        self.connections: list[InterceptedConnection] = []
+        self._held: dict[tuple[MessageKind, str], None] = {}
 
     def between(self, name: str, runtime: Runtime) -> Runtime:
-        """The runtime of the host of that name, with the post office between it and its network."""
-        network = PostedNetwork(self, name, runtime.network)
+        """The runtime of the host of that name, with this between the host and its network."""
+        network = InterceptedNetwork(self, name, runtime.network)
         return replace(runtime, network=network)
 
-    def hold(self, kind: Kind, asker: str) -> None:
-        """From now on such requests of that host, and the answers to them, wait."""
-        self._held[kind, asker] = None
+    def hold(self, kind: MessageKind, client: str) -> None:
+        """From now on requests of this kind from that host wait, and so do their responses."""
+        self._held[kind, client] = None
 
-    def release(self, kind: Kind, asker: str) -> None:
-        """They no longer wait; those that did go on."""
-        self._held.pop((kind, asker), None)
-        for link in self.living():
-            link.let_through()
+    def release(self, kind: MessageKind, client: str) -> None:
+        """They no longer wait, and those that wait are sent."""
+        self._held.pop((kind, client), None)
+        for connection in self.living():
+            connection.release()
 
-    def living(self) -> list[Link]:
-        """Connections whose process lives: a killed one says good-bye to nobody."""
-        self.links = [link for link in self.links if link.is_alive]
-        return self.links
+    def living(self) -> list[InterceptedConnection]:
+        """Connections whose process lives: a killed process does not close them."""
+        self.connections = [connection for connection in self.connections if connection.is_alive]
+        return self.connections
 
-    def is_held(self, message: Message) -> bool:
-        return (message.kind, message.link.asker) in self._held
+    def is_held(self, message: InterceptedMessage) -> bool:
+        return (message.kind, message.connection.client) in self._held
 
-    def waiting(self, kind: Kind, asker: str, *, answers: bool) -> list[Message]:
-        """The messages of that kind that wait to be let through, the oldest first, one of a connection."""
+    def waiting(self, kind: MessageKind, client: str, *, answers: bool) -> list[InterceptedMessage]:
+        """The first waiting message of each connection, if it is of that kind; the oldest connection first."""
         queues = [
-            link.answers if answers else link.requests
-            for link in self.living()
-            if link.asker == asker
+            connection.answers if answers else connection.requests
+            for connection in self.living()
+            if connection.client == client
         ]
         return [queue[0] for queue in queues if queue and queue[0].kind == kind]
 
 
 @dataclass(eq=False)
-class Link:
-    """One connection as the host sees it that opened it."""
+class InterceptedConnection:
+    """One connection, on the side that opened it: a `Connection` to its program, a `FrameReceiver` to the network."""
 
-    office: PostOffice
-    asker: str
-    asked: str
+    interceptor: MessageInterceptor
+    client: str
+    server: str
     port: int
-    connection: Connection = field(init=False)
+    inner: Connection = field(init=False)
     receiver: FrameReceiver = field(init=False)
-    requests: deque[Message] = field(default_factory=deque)
-    answers: deque[Message] = field(default_factory=deque)
-    _outstanding: deque[Message] = field(default_factory=deque)
+    requests: deque[InterceptedMessage] = field(default_factory=deque)
+    answers: deque[InterceptedMessage] = field(default_factory=deque)
+    _outstanding: deque[InterceptedMessage] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self._process = current_process.get()
@@ -113,93 +115,93 @@ class Link:
     def is_alive(self) -> bool:
         return self._process is None or self._process.alive
 
-    def let_through(self, message: Message | None = None) -> None:
-        """`message`, which is the first in its queue; and then whatever is not held."""
-        for queue, forward in ((self.requests, self._forward), (self.answers, self._hand_over)):
-            while queue and (queue[0] is message or not self.office.is_held(queue[0])):
+    def release(self, message: InterceptedMessage | None = None) -> None:
+        """Send `message`, the first of its queue, and then everything that is not held."""
+        for queue, forward in ((self.requests, self._forward), (self.answers, self._deliver)):
+            while queue and (queue[0] is message or not self.interceptor.is_held(queue[0])):
                 first = queue.popleft()
-                self._as_owner(lambda first=first, forward=forward: forward(first))  # type: ignore[misc]
+                self._run_as_owner(lambda first=first, forward=forward: forward(first))  # type: ignore[misc]
 
     def lose(self) -> None:
-        """The connection breaks, with everything that is on it."""
-        self._as_owner(self.connection.abort)
+        """The connection breaks; everything on it is lost."""
+        self._run_as_owner(self.inner.abort)
 
-    def _as_owner(self, work: Callable[[], None]) -> None:
-        self.office.loop.run_as(self._process, self._context, work)
+    def _run_as_owner(self, work: Callable[[], None]) -> None:
+        self.interceptor.loop.run_as(self._process, self._context, work)
 
-    # The connection, to the program that opened it
+    # Towards the program: Connection
 
     @property
     def peer(self) -> tuple[str, int]:
-        return self.connection.peer
+        return self.inner.peer
 
     @property
     def local(self) -> tuple[str, int]:
-        return self.connection.local
+        return self.inner.local
 
     @property
     def closed(self) -> bool:
-        return self.connection.closed
+        return self.inner.closed
 
     @property
     def queued_bytes(self) -> int:
-        return self.connection.queued_bytes
+        return self.inner.queued_bytes
 
     def pause_reading(self) -> None:
-        self.connection.pause_reading()
+        self.inner.pause_reading()
 
     def resume_reading(self) -> None:
-        self.connection.resume_reading()
+        self.inner.resume_reading()
 
     def close(self) -> None:
-        self.connection.close()
+        self.inner.close()
 
     def abort(self) -> None:
-        self.connection.abort()
+        self.inner.abort()
 
     def send(self, chunks: Sequence[Chunk]) -> None:
         frame = b"".join(c.read() if isinstance(c, FileRange) else bytes(c) for c in chunks)
         assert int.from_bytes(frame[:SIZE_BYTES], "big") == len(frame) - SIZE_BYTES, "one request"
         frame = frame[SIZE_BYTES:]
         header = read_request_header(memoryview(frame))
-        kind = Kind(ApiKey(header.api_key), self.port)
-        message = Message(self, kind, header, frame)
-        if self.requests or self.office.is_held(message):
+        kind = MessageKind(ApiKey(header.api_key), self.port)
+        message = InterceptedMessage(self, kind, header, frame)
+        if self.requests or self.interceptor.is_held(message):
             self.requests.append(message)
         else:
             self._forward(message)
 
-    def _forward(self, message: Message) -> None:
+    def _forward(self, message: InterceptedMessage) -> None:
         self._outstanding.append(message)
         size = len(message.frame).to_bytes(SIZE_BYTES, "big")
-        self.connection.send([size, message.frame])
+        self.inner.send([size, message.frame])
 
-    # The receiver, to the network
+    # Towards the network: FrameReceiver
 
     def frame_received(self, frame: memoryview) -> None:
         request = self._outstanding.popleft()
-        message = Message(self, request.kind, request.header, bytes(frame), request)
-        if self.answers or self.office.is_held(message):
+        message = InterceptedMessage(self, request.kind, request.header, bytes(frame), request)
+        if self.answers or self.interceptor.is_held(message):
             self.answers.append(message)
         else:
-            self._hand_over(message)
+            self._deliver(message)
 
-    def _hand_over(self, message: Message) -> None:
+    def _deliver(self, message: InterceptedMessage) -> None:
         if not self.closed:
             self.receiver.frame_received(memoryview(bytearray(message.frame)))
 
     def connection_lost(self, reason: str) -> None:
         self.requests.clear()
         self.answers.clear()
-        self.office.links.remove(self)
+        self.interceptor.connections.remove(self)
         self.receiver.connection_lost(reason)
 
 
-class PostedNetwork:
-    """A host's network; only what it asks others goes through the post office."""
+class InterceptedNetwork:
+    """The network of a host; only connections that the host opens are intercepted."""
 
-    def __init__(self, office: PostOffice, name: str, network: Network) -> None:
-        self._office = office
+    def __init__(self, interceptor: MessageInterceptor, name: str, network: Network) -> None:
+        self._interceptor = interceptor
         self._name = name
         self._network = network
 
@@ -221,13 +223,13 @@ class PostedNetwork:
         *,
         frame_bytes_max: int = 1 << 30,
     ) -> Connection:
-        link = Link(self._office, self._name, host, port)
+        intercepted = InterceptedConnection(self._interceptor, self._name, host, port)
 
         def connected(connection: Connection) -> FrameReceiver:
-            link.connection = connection
-            link.receiver = receiver(link)
-            self._office.links.append(link)
-            return link
+            intercepted.inner = connection
+            intercepted.receiver = receiver(intercepted)
+            self._interceptor.connections.append(intercepted)
+            return intercepted
 
         await self._network.connect(host, port, connected, frame_bytes_max=frame_bytes_max)
-        return link
+        return intercepted

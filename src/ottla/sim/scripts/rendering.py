@@ -1,7 +1,7 @@
-"""Logs and messages in words, for the golden scripts.
+"""Logs, decisions and messages as text, for the output of the golden scripts.
 
-A log is written `[m0@0/0 m1@1/2]`: value, offset, and the leader epoch of its batch; brackets are batches, and
-a long batch is told by its ends, `[r0@0/1 .. r9@9/1]`.
+A log is written `[m0@0/0 m1@1/2]`: value, offset, and the leader epoch of the batch. Brackets are batches. Of a long
+batch only the first and last record are written, `[r0@0/1 .. r9@9/1]`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.records.batch import Batch, batches
 from ottla.records.record import ControlType, Record, control_type
 from ottla.records.record import records as records_of
 from ottla.sim.cluster.nodes import BROKER_PORT
-from ottla.sim.scripts.held_messages import Message
+from ottla.sim.scripts.held_messages import InterceptedMessage
 from ottla.wire import fetch, messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
@@ -26,7 +26,7 @@ SHORT_BATCH_MAX = 4
 
 def log_text(data: bytes | bytearray | memoryview) -> str:
     """The batches in `data`."""
-    told = []
+    texts = []
     for batch in batches(data, allow_partial=True):
         each = [
             f"{_record_text(record, batch)}@{record.offset}/{batch.leader_epoch}"
@@ -34,8 +34,8 @@ def log_text(data: bytes | bytearray | memoryview) -> str:
         ]
         if len(each) > SHORT_BATCH_MAX:
             each = [each[0], "..", each[-1]]
-        told.append(f"[{' '.join(each)}]")
-    return " ".join(told) or "[]"
+        texts.append(f"[{' '.join(each)}]")
+    return " ".join(texts) or "[]"
 
 
 def _record_text(record: Record, batch: Batch) -> str:
@@ -60,23 +60,23 @@ def decision_text(decided: PartitionImage) -> str:
     return text
 
 
-def message_text(message: Message, names: Sequence[str]) -> str:
-    """`1->2 fetch …`, or the answer the other way. `names` are those of the hosts' ids, by host."""
-    asker, asked = message.link.asker, message.link.asked
+def message_text(message: InterceptedMessage, names: Sequence[str]) -> str:
+    """`1->2 fetch …`, or the response in the other direction. `names`: the hosts, the last one the controller."""
+    client, server = message.connection.client, message.connection.server
     if message.request is None:
-        return f"{_name(asker, names)}->{_name(asked, names)} {_request_text(message)}"
-    return f"{_name(asked, names)}->{_name(asker, names)} {_answer_text(message)}"
+        return f"{_name(client, names)}->{_name(server, names)} {_request_text(message)}"
+    return f"{_name(server, names)}->{_name(client, names)} {_answer_text(message)}"
 
 
 def _name(host: str, names: Sequence[str]) -> str:
     return "controller" if host == names[-1] else host.removeprefix("n")
 
 
-def is_replication(message: Message) -> bool:
+def is_replication(message: InterceptedMessage) -> bool:
     return message.kind.api is ApiKey.FETCH and message.kind.port == BROKER_PORT
 
 
-def _request_text(message: Message) -> str:
+def _request_text(message: InterceptedMessage) -> str:
     frame, header = memoryview(message.frame), message.header
     if is_replication(message):
         request = fetch.read_request(header.api_version, frame, header.body)
@@ -100,7 +100,7 @@ def _asked_text(asked: FetchPartition) -> str:
     return f"offset {asked.fetch_offset}, last epoch {last} (in epoch {asked.current_leader_epoch})"
 
 
-def _answer_text(message: Message) -> str:
+def _answer_text(message: InterceptedMessage) -> str:
     version, frame = message.header.api_version, memoryview(bytearray(message.frame))
     _, body = read_response_header(message.kind.api, version, frame)
     if is_replication(message):

@@ -1,8 +1,8 @@
-"""Golden scripts: conversations of the replication protocol, written down with what they lead to.
+"""Golden scripts: exchanges of the replication protocol, written down with their results.
 
-A script is a text of blocks with blank lines between them. A block holds comments (`# …`), commands, and after
-`----` what the commands told. `quiet` before a command mutes it. `perform` plays the commands on a stage and
-gives back the same text with what they told now: if the two differ, the protocol has changed, or the script is
+A script is a text of blocks with blank lines between them. A block has comments (`# …`), commands, and after `----` the
+output of the commands. `quiet` before a command drops its output. `run_script` runs the commands on a simulated cluster
+and returns the same text with the output of now. If the two texts differ, the protocol has changed, or the script is
 wrong.
 
     # The leader has it, the follower not yet.
@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ottla.sim.engine.world import World
-from ottla.sim.scripts.script_cluster import ScriptCluster, ScriptError
+from ottla.sim.scripts.arguments import ScriptError
+from ottla.sim.scripts.commands import ScriptCommands
 
 RULE = "----"
 QUIET = "quiet"
@@ -26,13 +27,13 @@ SEED = 1
 @dataclass
 class Block:
     number: int
-    """Of its first line in the file."""
+    """The line number of its first line in the file."""
     lines: list[str] = field(default_factory=list)
     """Comments and commands, as they are written."""
-    told: list[str] = field(default_factory=list)
+    output: list[str] = field(default_factory=list)
 
     def render(self) -> str:
-        return "\n".join([*self.lines, *([RULE, *self.told] if self.told else [])])
+        return "\n".join([*self.lines, *([RULE, *self.output] if self.output else [])])
 
 
 def parse(text: str) -> list[Block]:
@@ -49,30 +50,30 @@ def parse(text: str) -> list[Block]:
         if line == RULE:
             in_output = True
         else:
-            (block.told if in_output else block.lines).append(line)
+            (block.output if in_output else block.lines).append(line)
     return blocks
 
 
-def perform(text: str, name: str = "script") -> str:
-    """The script with what its commands tell when they are played now. ScriptError if one cannot be."""
+def run_script(text: str, name: str = "script") -> str:
+    """The script with the output of now. ScriptError, with the line, if a command cannot be run."""
     blocks = parse(text)
     with World(SEED) as world:
-        cluster = ScriptCluster(world)
+        commands = ScriptCommands(world)
         for block in blocks:
-            block.told = []
+            block.output = []
             for offset, line in enumerate(block.lines):
                 if not line.startswith("#"):
                     try:
-                        block.told += _play(cluster, line)
+                        block.output += _run(commands, line)
                     except Exception as error:
                         where = f"{name}:{block.number + offset}: {line}"
                         raise ScriptError(f"{where}: {error}") from error
     return "\n\n".join(block.render() for block in blocks) + "\n"
 
 
-def _play(cluster: ScriptCluster, line: str) -> list[str]:
+def _run(commands: ScriptCommands, line: str) -> list[str]:
     words = line.split()
     quiet = words[0] == QUIET
     command, *arguments = words[1:] if quiet else words
-    told = cluster.play(command, arguments)
-    return [] if quiet else told
+    output = commands.run(command, arguments)
+    return [] if quiet else output

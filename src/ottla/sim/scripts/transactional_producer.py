@@ -1,7 +1,7 @@
-"""Transactional producers on the stage of the golden scripts: each of their requests when the script says so.
+"""Transactional producers of the golden scripts, which send each request when the script says so.
 
-A producer is named by its transactional id. `older` ones are of before transaction.version 2: they tell the
-coordinator what they write to, and all their transactions have one epoch.
+A producer is named by its transactional id. `older` ones are from before transaction.version 2: they add each partition
+with AddPartitionsToTxn, and all their transactions have the same epoch.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ class TransactionalProducer:
         }
 
     def ended(self, answer: Any) -> None:
-        """Since transaction.version 2 the answer tells the epoch of the next transaction."""
+        """Since transaction.version 2 the response carries the epoch of the next transaction."""
         if not self.is_older:
             self.id, self.epoch = int(answer.producer_id), int(answer.producer_epoch)
             self.sequence = 0
 
 
 def transactions_text(cluster: SimCluster) -> list[str]:
-    """What the coordinators say of each transactional id."""
-    told = []
+    """The state of each transactional id at its coordinator."""
+    texts = []
     for node in cluster.nodes.values():
         broker = None if node.node is None else node.node.broker
         if broker is None:
@@ -96,7 +96,7 @@ def transactions_text(cluster: SimCluster) -> list[str]:
             assert isinstance(live.shard, TransactionShard)
             for transactional_id, each in sorted(live.shard.transactions.items()):
                 parts = " ".join(f"{t}-{n}" for t, n in sorted(each.partitions)) or "no partition"
-                told.append(
+                texts.append(
                     f"{transactional_id}: {each.state.label}, epoch {each.producer_epoch}, {parts}"
                 )
-    return told
+    return texts
