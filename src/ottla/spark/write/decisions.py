@@ -2,7 +2,7 @@
 
 Tasks leave their rows in open transactions. Which of them count is decided by one record in the log. The steps that
 write it, read the log behind it and commit it are yielded here and carried out in `ottla.spark.write.sink`. A driver
-may die between any two steps: the next driver begins with the first one, and the failure table in docs/SPARK.md says
+may die between any two steps: the next driver begins with the first one, and the failure table in docs/SPARK-SINK.md says
 what it finds.
 """
 
