@@ -99,10 +99,10 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
     )
     _take_all_descriptors()
     for name in settings.ignored:
-        log.info("%s is set, and has no meaning here", name)
+        log.info("setting has no effect here name=%s", name)
 
     def ready() -> None:
-        log.info("node %d is ready", settings.node_id)
+        log.info("node is ready node=%d", settings.node_id)
         if ready_fd is not None:
             with suppress(BrokenPipeError):  # the process that started it no longer waits
                 os.write(ready_fd, b"ready\n")
@@ -115,9 +115,9 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
 
         def stop(name: str) -> None:
             if node.cancelling():
-                log.warning("%s again: ending at once", name)
+                log.warning("second signal, exiting at once signal=%s", name)
                 os._exit(FAILED)
-            log.info("%s: shutting down", name)
+            log.info("shutting down signal=%s", name)
             node.cancel(name)
 
         for number in (signal.SIGTERM, signal.SIGINT):

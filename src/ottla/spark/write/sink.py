@@ -240,7 +240,12 @@ class SinkDriver:
                 raise
             # Its coordinator may have forgotten it, or know only of a later one with the same id. The log knows.
             outcome = await self._outcome_in_log(written)
-            log.info("the transaction of %s is %s already (%s)", written, outcome.value, error)
+            log.info(
+                "transaction ended already transaction=%s outcome=%s error=%s",
+                written,
+                outcome.value,
+                error,
+            )
             return outcome
 
     async def _commit_for_good(self, written: TaskTransaction) -> TransactionOutcome:
@@ -256,7 +261,9 @@ class SinkDriver:
                 if loop.time() > deadline:
                     return TransactionOutcome.UNKNOWN
                 log.warning(
-                    "the commit of %s is not confirmed yet: %s", written, str(error) or "no answer"
+                    "commit not confirmed yet transaction=%s error=%s",
+                    written,
+                    str(error) or "no answer",
                 )
             await asyncio.sleep(LOOK_EVERY_S)
 
@@ -333,8 +340,8 @@ class SinkDriver:
         try:
             await self._transactions.abort(transactional_id)
         except (KafkaError, OSError, Unreachable, SparkSourceError) as error:
-            # What counts is committed. This one holds readers up until its timeout, and no longer.
-            log.warning("%s could not be aborted: %s", transactional_id, error)
+            # What counts is committed. This one delays readers until its timeout at most.
+            log.warning("transaction not aborted id=%s error=%s", transactional_id, error)
 
 
 async def _all(work: Callable[[Any], Awaitable[T]], items: Iterable[Any]) -> list[T]:
