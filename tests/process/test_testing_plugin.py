@@ -103,7 +103,9 @@ def test_a_failed_test_shows_the_brokers_logs_and_the_seed(pytester: pytest.Pyte
     )
     result = run(pytester)
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*Kafka brokers*", "1 broker, seed 4711", "*node 1 is ready*"])
+    result.stdout.fnmatch_lines(
+        ["*Kafka brokers*", "1 broker, seed 4711", "*node is ready node=1*"]
+    )
     assert str(result.stdout).count("Kafka brokers") == 1
 
 

@@ -1,7 +1,7 @@
 """`ottla checkpoints`: what each node's checkpoint files say, whether it runs or not.
 
-A partition whose high watermark stands still on one node while it moves on the others does not
-replicate; here that is one glance.
+If the high watermark of a partition stays on one node while it advances on the others, that node does not
+replicate. This command shows it at a glance.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ def checkpoints(
 ) -> None:
     """Show the offsets that each node has on disk.
 
-    Read from the nodes' checkpoint files, so it works while they are down; what runs is a few seconds
-    ahead of it. HW: the records below it were committed. Recovery point: the records below it are
-    flushed to disk; after a crash the log is checked from there on. Log start: the first record that
-    still counts. "-": the node has not written it; a log start it only writes where that is not simply
-    the beginning of the first file.
+    Reads the nodes' checkpoint files, so it also works for nodes that are down. A running node is a few
+    seconds ahead of its files. HW: records below it are committed. Recovery point: records below it are
+    flushed; after a crash the log is checked from there on. Log start: the first record. "-": not
+    written; a node writes the log start only if it differs from the start of the first segment.
     """
     from ottla.local.cluster import LocalCluster
 

@@ -1,7 +1,7 @@
 """The tree of sub-commands.
 
-Only the command line's own library is imported for it; each command imports what it needs when it
-runs, so that `ottla --help` answers at once. Help is plain text: formatted help would triple that.
+This imports only the command-line library. Each command imports what it needs when it runs, so that `ottla --help`
+answers at once. Help is plain text: formatted help would take three times as long.
 """
 
 from __future__ import annotations

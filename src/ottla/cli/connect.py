@@ -47,8 +47,8 @@ def connect(
     topic: str | None = None,
     by_controller: bool = False,
 ) -> Iterator[BlockingClient]:
-    """A client for a command: if it is about a topic that does not exist, it fails with the name of one
-    that does; if only the active controller can do it, a missing answer leaves open what became of it."""
+    """A client for a command. If `topic` does not exist, the error names a similar one. `by_controller`: the active
+    controller must do it, so that without an answer the outcome is unknown."""
     from ottla.client import BlockingClient
     from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -85,7 +85,7 @@ def _require_topic(blocking: BlockingClient, topic: str) -> None:
 
 
 def addresses(bootstrap: str | None, directory: Path | None) -> Sequence[tuple[str, int]]:
-    """Of the named brokers, or of the running nodes of the cluster in the directory."""
+    """The addresses of the named brokers, or of the running nodes of the cluster in the directory."""
     from ottla.cli.local import directory_of
     from ottla.config import split_address
     from ottla.local.cluster import LocalCluster

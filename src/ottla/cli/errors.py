@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from ottla.local.errors import Conflict, InvalidUse, LocalClusterError, NotFound
+from ottla.local.errors import (
+    Conflict,
+    DamagedCluster,
+    InvalidUse,
+    LocalClusterError,
+    NoCluster,
+    NotFound,
+)
 from ottla.local.exit_codes import CONFLICT, FAILED, NOT_FOUND, OK, UNREACHABLE, USAGE
 
 __all__ = [
@@ -14,6 +21,7 @@ __all__ = [
     "USAGE",
     "Failure",
     "exit_code_of",
+    "line_of",
 ]
 
 
@@ -34,3 +42,18 @@ def exit_code_of(error: LocalClusterError) -> int:
         case Conflict():
             return CONFLICT
     return FAILED
+
+
+OPTIONS = {"port": "--port", "settings": "--config", "timeout_s": "--timeout"}
+"""The options behind the parameters of `local.cluster`."""
+
+
+def line_of(error: LocalClusterError) -> str:
+    """The error with the option or the command that helps: `local` knows neither."""
+    match error:
+        case NoCluster():
+            return f"{error} (ottla up starts one)"
+        case DamagedCluster():
+            return f"{error}; ottla purge removes the cluster with all its data"
+    option = OPTIONS.get(error.parameter)
+    return str(error) if option is None else f"{option}: {error}"

@@ -1,4 +1,4 @@
-"""`ottla groups …`: who reads, how far behind they are, and what holds a rebalance up."""
+"""`ottla groups …`: the members of a group, their lag, and what a rebalance waits for."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def explain(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Say in words how a group is: what a rebalance waits for and since when, who is idle, who is behind."""
+    """Explain a group's state: what a rebalance waits for, idle members, the largest lag."""
     from ottla.client.group_admin import GroupAdmin
 
     with connect(bootstrap, dir, timeout) as blocking:
@@ -225,7 +225,7 @@ def explanation(described: GroupDescription, lags: list[PartitionLag], now_ms: f
 
 
 def _read_all(lags: list[PartitionLag]) -> str:
-    """Only of these partitions: what a group without members has never committed, nobody can know of."""
+    """Covers the assigned and the committed partitions. Others are unknown: a group without members names none."""
     committed = sum(lag.committed is not None for lag in lags)
     without = len(lags) - committed
     if not committed:
@@ -281,13 +281,15 @@ def reset_offsets(
             help="May be repeated. [default: all that the group has committed]",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the new offsets, change nothing.")
+    ] = False,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Set where a group without members will read on."""
+    """Set the offsets from which a group will read. The group must have no members."""
     from ottla.client.group_admin import GroupAdmin
     from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -340,7 +342,7 @@ def _places(blocking: BlockingClient, words: list[str]) -> list[Place]:
 
 
 def _new_offset(blocking: BlockingClient, to: str, place: Place, current: int | None) -> int:
-    """Within what the partition holds."""
+    """The wanted offset, limited to what the partition holds."""
     from ottla.client.client import EARLIEST, LATEST
 
     start = blocking.run(blocking.client.offset(*place, EARLIEST))

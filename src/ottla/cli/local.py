@@ -38,7 +38,7 @@ StopOption = Annotated[
     ),
 ]
 GLANCE_S = 2.0
-"""In which a node that cannot run at all has said so."""
+"""A node that cannot run at all ends within this time."""
 
 
 def directory_of(given: Path | None) -> Path:
@@ -77,7 +77,9 @@ def up(
     """
     from ottla.local.cluster import LocalCluster, locked
 
-    signal.signal(signal.SIGTERM, _interrupt)  # also while it starts: no node is left behind
+    signal.signal(
+        signal.SIGTERM, _interrupt
+    )  # also during the start, so that no node is left behind
     directory = directory_of(dir)
     settings = parse_configs(config)
     began = time.monotonic()
@@ -104,7 +106,7 @@ def up(
     with suppress(KeyboardInterrupt):
         _announce(cluster, seconds, format, "Ctrl-C stops it.")
         _attend(directory, {id: node.exit_code for id, node in starting.items()})
-    # What is on disk counts: other commands may have stopped, restarted or removed nodes meanwhile.
+    # Other commands may have stopped, restarted or removed nodes meanwhile: cluster.json says what is true.
     if (directory / "cluster.json").exists():
         with locked(directory):
             cluster = LocalCluster.load(directory)
@@ -157,7 +159,7 @@ def _announce(cluster: LocalCluster, seconds: float, format: Format, ending: str
         "ottla topics create demo -p 3",
         "seq 1000 | ottla produce demo",
         "ottla replicas demo",
-        # With fewer than three, nobody could go on without it.
+        # With fewer than three nodes the others would have no majority.
         *(["ottla nodes kill 1"] if len(nodes) >= 3 else []),
         "ottla consume demo --exit",
     ]
@@ -180,15 +182,16 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def _attend(directory: Path, exit_codes: dict[int, Callable[[], int | None]]) -> NoReturn:
-    """Stay until interrupted, saying when a node ends that nobody stopped."""
+    """Run until interrupted, and report each node that ends although nobody stopped it."""
     from ottla.local.cluster import LocalCluster
+    from ottla.local.errors import LocalClusterError
 
     while True:
         time.sleep(0.2)
         for id, exit_code in list(exit_codes.items()):
             if (code := exit_code()) is not None:
                 del exit_codes[id]
-                with suppress(Failure):
+                with suppress(LocalClusterError):  # another command removed the cluster
                     _report_end(LocalCluster.load(directory), id, code)
 
 
@@ -208,7 +211,7 @@ def down(
     from ottla.local.cluster import LocalCluster, locked
 
     directory = directory_of(dir)
-    LocalCluster.load(directory)  # says so if there is none, before a lock file is made
+    LocalCluster.load(directory)  # fails if there is none, before a lock file is made
     with locked(directory):
         cluster = LocalCluster.load(directory)
         running = [node.id for node in cluster.running]
@@ -226,15 +229,15 @@ def down(
 def _not_in_good_order(cluster: LocalCluster, killed: list[int], timeout_s: float) -> Failure:
     nodes = ", ".join(f"node {id} ({cluster.log_file(id)})" for id in killed)
     return Failure(
-        f"killed, because not stopped after {timeout_s:g} s: {nodes}. The next start looks through what was not "
+        f"killed, because not stopped after {timeout_s:g} s: {nodes}. The next start checks what was not "
         "flushed; --timeout gives more time"
     )
 
 
 def purge(dir: DirOption = None, format: FormatOption = Format.table) -> None:
-    """Kill every node and remove all its data, unasked.
+    """Kill every node and remove all data, without asking.
 
-    The cluster's directory goes with everything in it; nothing asks whether that is meant.
+    The cluster's directory is removed with everything in it.
     """
     from ottla.local.cluster import LocalCluster, locked
 
@@ -249,10 +252,10 @@ def purge(dir: DirOption = None, format: FormatOption = Format.table) -> None:
 
 
 def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
-    """Show who runs, who leads and who is controller.
+    """Show the nodes, what they lead, and the active controller.
 
     A node is running, fenced (alive, but not yet or no longer part of the cluster), not answering, or
-    stopped. The active controller decides; the standby ones would follow it.
+    stopped. The active controller decides; a standby one takes over when it fails.
     """
     from ottla.local.cluster import LocalCluster
 
@@ -298,7 +301,7 @@ def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
 
 
 def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
-    """What the cluster itself knows of each node."""
+    """What the cluster answers about each node."""
     from ottla.client import BlockingClient, Unreachable
     from ottla.local.cluster import HOST
     from ottla.wire.errors import KafkaError
@@ -311,7 +314,7 @@ def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
             brokers = blocking.run(blocking.client.describe_cluster())
             metadata = blocking.run(blocking.client.metadata())
             if not lacks_controllers:
-                with suppress(KafkaError, OSError):  # without a quorum there still are brokers
+                with suppress(KafkaError, OSError):  # brokers answer also without a quorum
                     quorum = blocking.run(blocking.client.describe_quorum())
     except (Unreachable, KafkaError, OSError):
         return {}
@@ -346,8 +349,8 @@ def nodes_start(
 ) -> None:
     """Start one node and wait until it is ready.
 
-    While too few controllers run for that, it says so and leaves the node waiting for the others,
-    which it does for a minute (initial.broker.registration.timeout.ms).
+    If too few controllers run, it says so and leaves the node running. The node waits for the others for
+    a minute (initial.broker.registration.timeout.ms).
     """
     from ottla.local.cluster import LocalCluster, locked
 
@@ -380,7 +383,7 @@ def nodes_stop(
     timeout: StopOption = 60.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Stop one node in good order: its leaderships move first."""
+    """Stop one node in good order: its leaderships move to others first."""
     killed: list[int] = []
     cluster = _end(id, dir, lambda cluster: killed.extend(cluster.stop([id], timeout)))
     if killed:

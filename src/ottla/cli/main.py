@@ -1,6 +1,6 @@
 """The `ottla` command: from the words on the command line to an exit code.
 
-`ottla node` goes its own short way: a node needs no command-line library. All else is in `commands`.
+`ottla node` does not load the command-line library, which a node does not need. All other commands are in `commands`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ottla.cli.errors import (
     USAGE,
     Failure,
     exit_code_of,
+    line_of,
 )
 from ottla.local.errors import LocalClusterError
 
@@ -28,7 +29,7 @@ def main() -> None:
     if sys.argv[1:2] == ["up"] and not {"-h", "--help"} & set(sys.argv):
         from ottla.local.processes import Launcher
 
-        Launcher.get()  # it imports what nodes need while we import what commands need
+        Launcher.get()  # imports what nodes need, while this process imports what commands need
 
     from ottla.cli.commands import app
 
@@ -37,7 +38,7 @@ def main() -> None:
     except Failure as failure:
         code, message = failure.code, str(failure)
     except LocalClusterError as error:
-        code, message = exit_code_of(error), str(error)
+        code, message = exit_code_of(error), line_of(error)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
@@ -52,7 +53,7 @@ def main() -> None:
 
 
 def explain(error: Exception) -> tuple[int, str] | None:
-    """Exit code and line for what a cluster answered; None for what only a mistake of ours can cause."""
+    """Exit code and message for an error of the cluster; None for an error that must be a bug of ours."""
     from ottla.client import Unreachable
     from ottla.wire.errors import ErrorCode, KafkaError
 

@@ -29,12 +29,12 @@ def count_of(number: int, noun: str) -> str:
 
 
 def warn(message: str) -> None:
-    """What is worth knowing though all went well: beside the output, never in it."""
+    """A note for people, on stderr: programs read stdout."""
     print(f"ottla: {message}", file=sys.stderr, flush=True)
 
 
 def warn_of_silent(brokers: Iterable[int]) -> None:
-    """Under a list that all brokers were asked for."""
+    """A note under a list that was collected from all brokers."""
     for broker in brokers:
         warn(f"broker {broker} does not answer; what it coordinates is missing")
 

@@ -121,7 +121,7 @@ def _with_keys(
 def _batches(
     records: Iterable[tuple[bytes | None, bytes | None]], topic: Topic, partition: int | None
 ) -> Iterator[tuple[int, list[Record]]]:
-    """Records gathered per partition, handed over when a batch is full; the rest at the end."""
+    """Records gathered per partition. A full batch is sent at once, the rest at the end."""
     import time
 
     from ottla.client.partitioner import partition_for
@@ -238,7 +238,7 @@ async def _consume(
             sys.stdout.flush()
             positions[number] = fetched.next_offset
 
-    # When one partition has brought the last record that was asked for, the others still wait for theirs.
+    # One partition has brought the last record that was asked for; the other fetches are still waiting.
     tasks = [asyncio.ensure_future(fetch(number)) for number in positions]
     try:
         while any(not task.done() for task in tasks) and left != 0:
@@ -295,7 +295,7 @@ def _show(topic: str, partition: int, record: Record, keys: bool, format: Format
 
 
 def _text(data: bytes | None) -> Any:
-    """As text where it is text; otherwise as {"base64": …}, so that nothing is altered."""
+    """UTF-8 as text, anything else as {"base64": …}, so that nothing is altered."""
     if data is None:
         return None
     try:

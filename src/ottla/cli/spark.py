@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, addresses
-from ottla.cli.errors import FAILED, NOT_FOUND, USAGE, Failure
+from ottla.cli.errors import FAILED, NOT_FOUND, USAGE, Failure, line_of
 from ottla.cli.output import Format, FormatOption, print_json, print_table
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ottla.spark.connect.connection import ConnectionOptions
 
 app = typer.Typer(
-    help="Run pipelines on Spark, or find out what keeps them from it.",
+    help="Run pipelines on Spark, or find out why they do not run.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -48,7 +48,7 @@ MASTERS: Final = rf"{LOCAL}|local-cluster\[.+\]|spark://.+|k8s://.+|yarn"
 CONNECT_SERVERS: Final = rf"{LOCAL}|sc://.+"
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 FEW_PARTITIONS: Final = 4
-"""Of state, where all of Spark is one machine: its own 200 are for clusters, and would take most of the time."""
+"""Shuffle partitions on one machine. Spark's default of 200 is for clusters, and would take most of the time."""
 LOGGING: Final = Path(__file__).with_name("spark-log4j2.properties")
 SPEC: Final = "spark-pipeline.yml"
 JOB: Final = "job.py"
@@ -107,7 +107,7 @@ def run(
     brokers = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap, dir))
     where = (directory or Path("spark") / home.name).absolute()
     where.mkdir(parents=True, exist_ok=True)
-    _client_options(brokers, command_config)  # a mistake is told before Spark starts
+    _client_options(brokers, command_config)  # so that a mistake is reported before Spark starts
     secured = [] if command_config is None else [str(command_config.absolute())]
     settings = [
         f"spark.ottla.bootstrap={brokers}",
@@ -156,7 +156,7 @@ def doctor(
     timeout: TimeoutOption = 10.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Look for what keeps pipelines from running.
+    """Look for what prevents pipelines from running.
 
     Java, PySpark and what it needs, the brokers as seen from here and from Spark's executors.
     """
@@ -171,7 +171,7 @@ def doctor(
         )
     bad = [finding.what for finding in findings if not finding.fine]
     if bad:
-        raise Failure(f"not well: {', '.join(bad)}", FAILED)
+        raise Failure(f"something is missing: {', '.join(bad)}", FAILED)
 
 
 @app.command()
@@ -301,7 +301,9 @@ def _brokers(
         options = _client_options(known, command_config)._replace(request_timeout_s=timeout_s)
         with client_for(BlockingClient, options) as blocking:
             told = blocking.run(blocking.client.metadata())
-    except (Unreachable, TimeoutError, Failure, LocalClusterError, SparkSourceError) as error:
+    except LocalClusterError as error:
+        return [], Diagnosis(False, "brokers", line_of(error), "ottla status; --bootstrap")
+    except (Unreachable, TimeoutError, Failure, SparkSourceError) as error:
         return [], Diagnosis(False, "brokers", str(error), "ottla status; --bootstrap")
     named = [f"{broker.host}:{broker.port}" for broker in told.brokers]
     return named, _reached("brokers from here", {each: obstacle(each) for each in named})
@@ -373,7 +375,7 @@ def _find(pipeline: str) -> Path:
 
 
 def _bundled() -> Path:
-    """Beside the package in the wheel; at the root of a checkout."""
+    """In a wheel they are inside the package, in a checkout at its root."""
     package = Path(__file__).resolve().parents[1]
     inside = package / "pipelines"
     return inside if inside.is_dir() else package.parents[1] / "pipelines"
@@ -389,8 +391,8 @@ def _part(home: Path, name: str) -> Path:
 def _own_spec(
     home: Path, where: Path, defaults: dict[str, str], settings: list[str], into: Path
 ) -> Path:
-    """Spark's specification names the directory for its state, so each place to run has a copy of its own; and only
-    the settings in it reach the server that Spark starts."""
+    """A copy of the pipeline's specification for this directory: the specification names the directory of Spark's state,
+    and only the settings in it reach the server that Spark starts."""
     import yaml  # comes with Spark's pipelines
 
     spec = yaml.safe_load(_part(home, SPEC).read_text())
@@ -423,8 +425,8 @@ def _programme(name: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Driver and executors on this machine run the Python that has ottla. Spark is quiet, unless somebody has told it how to
-    log."""
+    """Driver and executors on this machine run the Python that has ottla. Spark logs little, unless its logging is
+    configured."""
     ours = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if "SPARK_CONF_DIR" not in os.environ:
         ours["SPARK_SUBMIT_OPTS"] = f'-Dlog4j2.configurationFile="{LOGGING}"'

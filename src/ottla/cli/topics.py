@@ -40,7 +40,7 @@ def create(
     ] = None,
     config: ConfigOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only check that it could be.")
+        bool, typer.Option("--dry-run", help="Check the request, create nothing.")
     ] = False,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
@@ -206,7 +206,7 @@ def alter(
 
 
 def require_settings(names: list[str], known: list[Config]) -> None:
-    """A cluster takes the removal of any setting, and so of a mistyped one; it lists those it knows."""
+    """A cluster accepts the removal of any name, also of a mistyped one. So the name is compared with those it lists."""
     from ottla.config.names import nearest
 
     for name in names:
@@ -271,7 +271,8 @@ def reassign(
 ) -> None:
     """Move a partition to other brokers.
 
-    Or cancel that, or show which partitions are being moved. Answers when it is decided; the copying goes on. It is done when --list shows it no longer.
+    Or cancel a move, or show the moves under way. The command returns when the controller has decided; copying
+    goes on. A move is complete when --list no longer shows it.
     """
     wishes = (replicas is not None, cancel, list_only)
     if sum(wishes) != 1:
@@ -319,7 +320,7 @@ def replicas(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Show every replica of a topic, asked itself.
+    """Show every replica of a topic, as it answers itself.
 
     Whether it is in the ISR or not (OSR), its log start, log end offset (LEO), high watermark (HW) and
     lag. A broker that is down leaves its columns empty.

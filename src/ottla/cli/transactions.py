@@ -1,4 +1,4 @@
-"""`ottla transactions …`: what is open, for how long, and how to end it."""
+"""`ottla transactions …`: open transactions, their age, and how to abort one."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def list_transactions(
 
 
 def _state(name: str) -> str:
-    """As Kafka writes it, from any case."""
+    """The state as Kafka writes it; any case is accepted."""
     from ottla.coordinators.transactions.transaction_records import TransactionState
 
     labels = [state.label for state in TransactionState]
@@ -80,7 +80,7 @@ def _state(name: str) -> str:
 
 
 def _require_pattern(pattern: str | None) -> None:
-    """Brokers refuse a wrong one without saying why."""
+    """Checked here, because brokers refuse a wrong pattern without a reason."""
     from ottla.coordinators.groups.patterns import BadPattern, compiled
 
     if pattern is None:
@@ -123,7 +123,10 @@ def abort(
     id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="The transactional id.", show_default=False)
     ] = None,
-    topic: Annotated[str | None, typer.Option("--topic", help="Where a transaction hangs.")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", help="The topic of a transaction that no coordinator knows."),
+    ] = None,
     partition: Annotated[int, typer.Option("--partition", min=0)] = 0,
     start_offset: Annotated[
         int | None,
@@ -134,7 +137,7 @@ def abort(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="With --topic: also what a coordinator knows of, or may know of."
+            "--force", help="With --topic: abort it even if a coordinator knows it, or may know it."
         ),
     ] = False,
     bootstrap: BootstrapOption = None,
@@ -142,8 +145,11 @@ def abort(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Abort what is open: by its transactional id, which fences its producer, or, where no coordinator
-    knows of it any more, in the partition in which it hangs."""
+    """Abort an open transaction.
+
+    By its transactional id: that also fences its producer. Or by --topic and --partition, for a
+    transaction that no coordinator knows any more.
+    """
     from ottla.client.transaction_admin import TransactionAdmin
 
     if (id is None) == (topic is None):
@@ -207,7 +213,8 @@ def _require_nobodys(
     partition: int,
     hanging: OpenTransaction,
 ) -> None:
-    """A marker behind a coordinator's back could cut a transaction in two: aborted here, committed elsewhere."""
+    """Refuse if a coordinator knows the transaction, or may know it: a marker of ours would abort it in this partition,
+    while the coordinator commits it in the others."""
     from ottla.client.transaction_admin import ONGOING
 
     where = f"the transaction at offset {hanging.start_offset} of {topic}-{partition}"

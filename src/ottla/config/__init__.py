@@ -1,4 +1,4 @@
-"""Settings of a node and of a topic: see `settings` for the table."""
+"""Settings of nodes, topics and groups. `node_settings` has the table."""
 
 from ottla.config.group_settings import GROUP_SETTINGS, GroupSetting, validate_group_config
 from ottla.config.node_settings import NAMES, TABLE, Setting, Settings

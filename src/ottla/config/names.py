@@ -1,4 +1,4 @@
-"""Kafka's names that are not in our table, and what to say about them."""
+"""Kafka's names that are not in our table, and the error for each of them."""
 
 from __future__ import annotations
 

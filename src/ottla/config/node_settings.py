@@ -68,12 +68,12 @@ class Setting:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that it may be called."""
+        """All names of the setting."""
         return (self.name, *(other for other, _ in self.also))
 
     @property
     def is_optional(self) -> bool:
-        """Whether it may be left without any value."""
+        """Whether it may have no value."""
         return self.kind in (OPTIONAL_TEXT, SELECTOR)
 
     @property
@@ -101,7 +101,7 @@ class Settings:
     given: Mapping[str, str]
     """Name and text of what the operator set, by Kafka's main names; everything else is default."""
     ignored: tuple[str, ...]
-    """What the operator set of Kafka's settings that have no meaning here."""
+    """Settings of Kafka that the operator set and that have no effect here."""
 
     # Who this node is
     node_id: int = setting(
@@ -721,7 +721,7 @@ class Settings:
         return settings
 
     def _check(self, places: Mapping[str, str], source: str) -> None:
-        """What one value alone cannot tell."""
+        """Checks that concern several settings."""
 
         def wrong(name: str, why: str) -> NoReturn:
             raise ConfigError(f"{places.get(name, f'{source}: {name}')}: {why}")
@@ -820,7 +820,7 @@ class Settings:
 
     @property
     def broker_listeners(self) -> tuple[ListenerAddress, ...]:
-        """Where clients and other brokers come in."""
+        """The listeners for clients and other brokers."""
         return tuple(x for x in self.listeners if x.name not in self.controller_listener_names)
 
     @property
@@ -892,7 +892,7 @@ def _derived(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _widen(values: dict[str, Any]) -> None:
-    """Bounds that nobody set do not forbid what somebody set."""
+    """A default bound gives way to a value that the operator set."""
     defaults = {f.name: f.default for f in fields(Settings) if f.metadata}
     for kind in ("session_timeout_ms", "heartbeat_interval_ms"):
         value = values.get(f"group_consumer_{kind}", defaults[f"group_consumer_{kind}"])

@@ -14,7 +14,7 @@ class Entry(NamedTuple):
     value: str
     where: str
     marked: bool = True
-    """Whether a `=` or `:` stood between them; Java takes a blank, too, and so any words."""
+    """Whether `=` or `:` separated name and value. Java also accepts a blank, and so any two words."""
 
 
 def read_properties(path: str) -> list[Entry]:
@@ -74,7 +74,7 @@ NOT_SETTINGS = re.compile(
 
 
 def entries_from_environment(environ: Mapping[str, str]) -> list[Entry]:
-    """`KAFKA_NODE_ID` is `node.id`, as in Kafka's images; `CLUSTER_ID` is theirs too."""
+    """As in Kafka's images: `KAFKA_NODE_ID` is `node.id`, `CLUSTER_ID` is the cluster's id."""
     entries = []
     for variable in sorted(environ):
         if variable == "CLUSTER_ID":

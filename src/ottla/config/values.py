@@ -1,4 +1,4 @@
-"""Kinds of values: how the text of a setting becomes a number, an address, a list, and back."""
+"""Kinds of settings: how text becomes a number, an address or a list, and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WEEK_MS = 7 * 24 * HOUR_MS
 
 
 class ConfigError(Exception):
-    """One line: where, which key, what is wrong with it, and what would be right."""
+    """One line: where, which setting, what is wrong with it, and what would be right."""
 
 
 class ListenerAddress(NamedTuple):
@@ -179,7 +179,7 @@ def _parse_protocol_map(text: str) -> tuple[tuple[str, str], ...]:
 def _parse_rate(text: str) -> float:
     value = float(text)
     if not 0 < value <= FLOAT_MAX:
-        raise ValueError(f"{text} is no rate: a number above 0 is")
+        raise ValueError(f"{text} is not a number above 0")
     return value
 
 

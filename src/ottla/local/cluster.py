@@ -1,9 +1,9 @@
-"""A cluster of node processes on this machine, and the directory that remembers it.
+"""A cluster of node processes on this machine, and the directory that describes it.
 
-DIR/cluster.json            who belongs to it, where they listen, which processes run
-DIR/node-1/server.properties
-DIR/node-1/node.log         what the node said
-DIR/node-1/data/            its log directory, in Kafka's layout
+DIR/cluster.json                the nodes, their ports and their process ids
+DIR/node-1/server.properties    the node's settings
+DIR/node-1/node.log             what the node logs and prints
+DIR/node-1/data/                its log directory, in Kafka's layout
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ottla.local.errors import Conflict, InvalidUse, LocalClusterError, NotFound
+from ottla.local.errors import (
+    Conflict,
+    DamagedCluster,
+    InvalidUse,
+    LocalClusterError,
+    NoCluster,
+    NotFound,
+)
 from ottla.local.exit_codes import CONFLICT, USAGE
 from ottla.local.ports import free_ports
 from ottla.local.processes import Process, Starting, stop_all, wait_gone
@@ -41,7 +48,7 @@ OF_EACH_NODE = (
     "log.dirs",
     "metadata.log.dir",
 )
-"""Settings that no two nodes may share, or that ottla up has to give them."""
+"""Settings that differ from node to node: `LocalCluster` sets them."""
 
 
 def default_directory() -> Path:
@@ -95,19 +102,19 @@ class LocalCluster:
             nodes = [LocalNode(**node) for node in content["nodes"]]
             return cls(directory, content["cluster_id"], nodes)
         except (FileNotFoundError, NotADirectoryError):
-            raise NotFound(f"{directory}: no cluster here (ottla up starts one)") from None
+            raise NoCluster(f"{directory}: no cluster here") from None
         except (ValueError, KeyError, TypeError) as error:
-            raise LocalClusterError(
-                f"{file}: cannot be read ({error}); ottla purge removes it all"
-            ) from None
+            raise DamagedCluster(f"{file}: cannot be read ({error})") from None
 
     @classmethod
     def create(
         cls, directory: Path, count: int, port: int, settings: Mapping[str, str] | None = None
     ) -> LocalCluster:
-        """`settings`: of every node, beside or instead of those that it needs here."""
+        """`port`: the first one, or 0 for free ones. `settings`: of every node, in addition to those that it needs."""
         if directory.exists() and any(name.name != ".lock" for name in directory.iterdir()):
-            raise Conflict(f"{directory}: is not empty, and no cluster is in it")
+            raise Conflict(
+                f"{directory}: is not empty and holds no cluster; choose another directory"
+            )
         controllers = min(count, CONTROLLERS_MAX)
         ports = (
             free_ports(count + controllers)
@@ -115,8 +122,11 @@ class LocalCluster:
             else list(range(port, port + count + controllers))
         )
         if max(ports) > 65535:
-            raise InvalidUse(f"--port {port}: {len(ports)} ports are needed from there on")
-        _require_free(ports, "choose another --port, or 0 for free ones")
+            raise InvalidUse(
+                f"{port} is too high: {len(ports)} ports from there on are needed, up to 65535",
+                parameter="port",
+            )
+        _require_free(ports, "choose another port, or 0 for free ones", parameter="port")
         nodes = [
             LocalNode(id, ports[id - 1], ports[count + id - 1] if id <= controllers else None)
             for id in range(1, count + 1)
@@ -153,7 +163,7 @@ class LocalCluster:
         return self.node_directory(id) / "node.log"
 
     def configure(self, id: int, more: Mapping[str, str]) -> None:
-        """Write the node's file of settings: what it needs to belong to this cluster, and `more`."""
+        """Write the node's file of settings: those that make it part of this cluster, and `more`."""
         settings = {**self._settings(self.nodes[id]), **more}
         self.config_file(id).write_text(
             "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()),
@@ -161,18 +171,19 @@ class LocalCluster:
         )
 
     def _check(self, settings: Mapping[str, str]) -> None:
-        """A node would refuse them as well; this names the option, and leaves nothing half made."""
+        """A node would refuse them, too. To check them here leaves nothing half made."""
         from ottla.config import ConfigError, Settings
         from ottla.config.node_settings import TABLE
 
         own = {name for row in TABLE if row.name in OF_EACH_NODE for name in row.names}
         for name in own & settings.keys():
-            raise InvalidUse(f"--config {name}: every node gets its own from ottla up")
+            raise InvalidUse(f"{name}: every node gets its own", parameter="settings")
         try:
             for node in self.nodes.values():
-                Settings.of({**self._settings(node), **settings}, "--config")
+                Settings.of({**self._settings(node), **settings}, "settings")
         except ConfigError as error:
-            raise InvalidUse(str(error)) from None
+            reason = str(error).removeprefix("settings: ")
+            raise InvalidUse(reason, parameter="settings") from None
 
     def _settings(self, node: LocalNode) -> dict[str, str]:
         count = len(self.nodes)
@@ -236,13 +247,13 @@ class LocalCluster:
         timeout_s: float = READY_TIMEOUT_S,
         tell: Callable[[str], None] | None = None,
     ) -> dict[int, Starting]:
-        """Start these nodes together and return when all are ready; none is left running if one fails."""
+        """Start these nodes together and return when all are ready. If one fails, all of them are stopped."""
         starting = self.launch(ids)
         self.wait_ready(starting, timeout_s, tell)
         return starting
 
     def launch(self, ids: list[int], *, outlive: bool = True) -> dict[int, Starting]:
-        """Start these nodes and wait for nothing. They may outlive this process, or die with it."""
+        """Start these nodes and do not wait. `outlive`: whether they go on when this process ends."""
         for id in ids:
             _require_free(self.nodes[id].ports, f"node {id} needs it")
         starting = {}
@@ -259,7 +270,7 @@ class LocalCluster:
         timeout_s: float,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        """Until all are, with news for `tell` where that takes long. All are stopped if one is not."""
+        """Wait until all are ready; `tell` gets a line every few seconds. If one is not ready, all are stopped."""
         began = time.monotonic()
         news_at = began + NEWS_EVERY_S
         try:
@@ -274,10 +285,11 @@ class LocalCluster:
                         )
                     news_at = max(news_at, now + NEWS_EVERY_S)
                 if ready is None:
-                    said = f"its last words: {words}; " if (words := node.last_words()) else ""
+                    said = f"its last line: {words}; " if (words := node.last_words()) else ""
                     raise LocalClusterError(
-                        f"node {id} was not ready after {timeout_s:g} s (--timeout) and is stopped"
-                        f" again; {said}see {node.log}"
+                        f"node {id} was not ready after {timeout_s:g} s and is stopped again;"
+                        f" {said}see {node.log}",
+                        parameter="timeout_s",
                     )
                 if not ready:
                     raise self.end_of(id, node)
@@ -286,7 +298,7 @@ class LocalCluster:
             raise
 
     def end_of(self, id: int, node: Starting) -> LocalClusterError:
-        """Why the node ended, in its own words and with its own code where that says more than "failed"."""
+        """Why the node ended: the last line that it wrote, and the kind of error that its exit code stands for."""
         code = node.exit_code()
         why = f"gave up: {words}" if (words := node.last_words()) else f"ended with code {code}"
         kinds = {USAGE: InvalidUse, CONFLICT: Conflict}
@@ -301,7 +313,7 @@ class LocalCluster:
         return killed
 
     def kill(self, ids: list[int] | None = None) -> None:
-        """SIGKILL: what a crash is. All before waiting for any, so that several die at the same moment."""
+        """SIGKILL, as in a crash. All get it before any is waited for, so that they die at the same moment."""
         ids = list(self.nodes) if ids is None else ids
         processes = [process for id in ids if (process := self.nodes[id].process) is not None]
         for process in [each for each in processes if each.signal(signal.SIGKILL)]:
@@ -345,15 +357,17 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def _require_free(ports: list[int], advice: str) -> None:
-    """A node would say so too; saying it here leaves nothing half started."""
+def _require_free(ports: list[int], advice: str, *, parameter: str = "") -> None:
+    """A node would refuse to start. To check it here leaves nothing half started."""
     for port in ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((HOST, port))
             except OSError as error:
-                raise Conflict(f"{HOST}:{port}: {error.strerror}; {advice}") from None
+                raise Conflict(
+                    f"{HOST}:{port}: {error.strerror}; {advice}", parameter=parameter
+                ) from None
 
 
 def _new_cluster_id() -> str:

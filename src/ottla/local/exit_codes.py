@@ -6,7 +6,7 @@
 | 1 | tried and failed |
 | 2 | wrong usage or wrong settings; nothing was done |
 | 3 | what was named does not exist |
-| 4 | nobody answers at that address |
+| 4 | no broker answers at that address |
 | 5 | conflict: it exists already, is in use, or belongs to another |
 """
 

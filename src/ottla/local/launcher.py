@@ -1,14 +1,13 @@
 """The launcher: a process that has imported all that a node needs, and forks the nodes.
 
-Importing is most of a node's start: 0.2 s of it per node. Here it is done once for all
-nodes that a process starts, also for those that it starts later; their memory is shared as far as
-nobody writes to it.
+Importing takes most of a node's start, 0.2 s a node. The launcher does it once for all nodes that a process starts,
+also for those that it starts later. The nodes share that memory as long as none of them writes to it.
 
-It reads requests from the socket that is its standard input: a JSON object with the node's `config`
-and `log` files, the directory to run in (`cwd`) and whether it `outlives` whoever asked, and with it the
-writing end of a pipe. It answers with the process id. The node says `ready` into the pipe, and the
-launcher, when the node has ended, `ended CODE`. When the socket is closed the launcher ends; nodes that
-are not to outlive their starter are killed then.
+It reads requests from the socket that is its standard input. A request is a JSON object with the node's `config` and
+`log` files, the directory to run in (`cwd`) and whether the node `outlives` the process that asked; the writing end of
+a pipe comes with it. The launcher answers with the process id. The node writes `ready` into the pipe; when it has
+ended, the launcher writes `ended CODE`. When the socket is closed, the launcher kills the nodes that shall not outlive
+the process that asked, and ends.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ REQUEST_BYTES_MAX = 64 * 1024
 
 
 class _Child(NamedTuple):
-    told: int  # the pipe of whoever started it
+    told: int  # the pipe to the process that asked for it
     outlives: bool
 
 
@@ -39,13 +38,13 @@ def main() -> int:
     signal.signal(signal.SIGCHLD, lambda *_: _report_ended(children))
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # whoever started us decides what an interrupt means
+    )  # the process that started us decides what an interrupt means
     while True:
         data, fds, _, _ = socket.recv_fds(control, REQUEST_BYTES_MAX, 1)
         if not data:
             break
         request, told = json.loads(data), fds[0]
-        # A child must not end before it is known who it is.
+        # A child must not be reaped before its pid is in `children`.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         pid = os.fork()
         if pid == 0:
@@ -87,10 +86,10 @@ def _report_ended(children: dict[int, _Child]) -> None:
         try:
             ended, status = os.waitpid(pid, os.WNOHANG)
         except ChildProcessError:
-            continue  # another child ended while this one was seen to, and the signal's handler ran within itself
+            continue  # the handler interrupted itself for another child, and has reaped this one already
         if ended:
             told = children.pop(pid).told
-            with contextlib.suppress(BrokenPipeError):  # nobody waits for this news any more
+            with contextlib.suppress(BrokenPipeError):  # the process that asked has gone
                 os.write(told, b"ended %d\n" % os.waitstatus_to_exitcode(status))
             os.close(told)
 

@@ -1,7 +1,7 @@
 """`ottla node`: one node in the foreground, as every node process runs.
 
-Three nodes on two cores are to be ready within a second and a half, so this module imports only what
-a node needs: no command-line library, no client.
+Three nodes on two cores must be ready within a second and a half. So this module imports only what a node needs: no
+command-line library, no client.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             return _fail(f"unknown argument {word} (see ottla node --help)", USAGE)
     if not __debug__:
-        return _fail("refuses to run under python -O: assertions guard the data", USAGE)
+        return _fail("does not run under python -O: assertions protect the data", USAGE)
     try:
         settings = Settings.load(config, os.environ)
     except ConfigError as error:
@@ -71,9 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _take_all_descriptors() -> None:
-    """As many as we may have. Each connection takes one, and to a node without any left its disk seems broken."""
+    """Raise the limit of open files as far as allowed. Each connection takes one; without any left, opening a log file
+    fails, and the node would take its disk for broken."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # macOS says "unlimited", and means a number
+    with suppress(ValueError, OSError):  # macOS reports "unlimited" and accepts only a number
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
@@ -98,12 +99,12 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
     )
     _take_all_descriptors()
     for name in settings.ignored:
-        log.info("%s is set, and has no meaning here", name)
+        log.info("setting has no effect here name=%s", name)
 
     def ready() -> None:
-        log.info("node %d is ready", settings.node_id)
+        log.info("node is ready node=%d", settings.node_id)
         if ready_fd is not None:
-            with suppress(BrokenPipeError):  # whoever started it waits no longer
+            with suppress(BrokenPipeError):  # the process that started it no longer waits
                 os.write(ready_fd, b"ready\n")
             os.close(ready_fd)
 
@@ -114,9 +115,9 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
 
         def stop(name: str) -> None:
             if node.cancelling():
-                log.warning("%s again: ending at once", name)
+                log.warning("second signal, exiting at once signal=%s", name)
                 os._exit(FAILED)
-            log.info("%s: shutting down", name)
+            log.info("shutting down signal=%s", name)
             node.cancel(name)
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -133,7 +134,7 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
         used = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
         return _fail(str(error), CONFLICT if used else USAGE)
     except WrongDirectory as error:
-        # Somebody else's, unless the system could not even read it.
+        # It belongs to another node or process, unless the system could not read it.
         cause = error.__cause__
         is_others = cause is None or isinstance(cause, BlockingIOError)
         return _fail(str(error), CONFLICT if is_others else FAILED)

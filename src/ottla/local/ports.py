@@ -1,4 +1,4 @@
-"""Free ports on this machine, that are still free when a node comes to take them."""
+"""Free ports on this machine that are still free when a node binds them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ TRIES_MAX = 10_000
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports below the range that the system gives to outgoing connections: one from that range may be
-    somebody's own end of a connection by the time the node listens, and for a restarted node that is
-    every time anew."""
+    """Ports below the range that the system gives to outgoing connections. A port of that range may be in use by such a
+    connection when the node listens, at its first start or at any later one."""
     chosen: list[int] = []
     choose = random.SystemRandom()
     for _ in range(TRIES_MAX):

@@ -1,4 +1,4 @@
-"""Node processes: started apart from this one, and signalled only when they surely are what we started."""
+"""Node processes: started in sessions of their own, and signalled only if they are the ones that we started."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from typing import NamedTuple
 from ottla.local import launcher
 from ottla.local.errors import LocalClusterError
 
-# Settings in our own environment must not reach the nodes: their files say all.
+# Kafka's variables in our environment must not reach the nodes: their settings are in files.
 KEPT_OUT = ("KAFKA_", "CLUSTER_ID")
 
 
 class Process(NamedTuple):
-    """A process that can be told from a later one with the same number."""
+    """A process, distinguished from a later one with the same pid by its start time."""
 
     pid: int
     started: str
@@ -35,7 +35,7 @@ class Process(NamedTuple):
         return started_at(self.pid) == self.started
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send it; False when the process is no more (also when another has its number now)."""
+        """Send the signal. False if the process has ended, also if another has its pid now."""
         if not self.alive:
             return False
         try:
@@ -46,21 +46,20 @@ class Process(NamedTuple):
 
 
 def started_at(pid: int) -> str | None:
-    """When the process began, in whatever form the system tells; None if there is none (or a zombie)."""
+    """The start time of the process, in the form that the system gives; None if it has ended or is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return None if Path("/proc/self/stat").exists() else _started_at_by_ps(pid)
     except ProcessLookupError:
         return None
-    # The second field is the program's name in parentheses, and may hold anything.
+    # The second field is the program's name in parentheses, which may contain any character.
     state, *rest = text.rpartition(")")[2].split()
     return rest[18] if state not in "ZX" or _has_other_threads(pid) else None
 
 
 def _has_other_threads(pid: int) -> bool:
-    """Of a process that is being killed the first thread may be gone before the others: until these are, too, its ports
-    are taken."""
+    """When a process is killed, its first thread may end before the others. Its ports stay in use until all have ended."""
     try:
         return len(os.listdir(f"/proc/{pid}/task")) > 1
     except FileNotFoundError:
@@ -76,7 +75,7 @@ def _started_at_by_ps(pid: int) -> str | None:
 
 
 class Launcher:
-    """The process that forks our nodes (see `launcher`); one serves all that this process starts."""
+    """The process that forks nodes (see `launcher`). One serves all nodes that this process starts."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -84,7 +83,7 @@ class Launcher:
             name: value for name, value in os.environ.items() if not name.startswith(KEPT_OUT)
         }
         with theirs:
-            # -P: the working directory's files must not stand in for the library's.
+            # -P: files in the working directory must not hide modules of the library.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", launcher.__name__],
                 stdin=theirs.fileno(),
@@ -97,14 +96,14 @@ class Launcher:
 
     @staticmethod
     def get() -> Launcher:
-        """The one of this process; a fork of it needs another, and so does one whose launcher died."""
+        """The launcher of this process. A fork needs another one, and so does a process whose launcher has ended."""
         ours = _launchers.get(os.getpid())
         if ours is None or ours._process.poll() is not None:
             ours = _launchers[os.getpid()] = Launcher()
         return ours
 
     def fork(self, config: Path, log: Path, *, outlives: bool, told: int) -> int:
-        """Start a node and return its process id; `told` is where it and the launcher tell how it fares."""
+        """Start a node and return its process id. `told` is the pipe for `ready` and `ended CODE`."""
         request = {
             "config": str(config),
             "log": str(log),
@@ -115,9 +114,7 @@ class Launcher:
             socket.send_fds(self._socket, [json.dumps(request).encode()], [told])
             answer = self._socket.recv(32)
         if not answer:
-            raise LocalClusterError(
-                "the process that starts the nodes ended; what it said is above"
-            )
+            raise LocalClusterError("the process that starts the nodes ended; its error is above")
         return int(answer)
 
 
@@ -125,7 +122,7 @@ _launchers: dict[int, Launcher] = {}
 
 
 class Starting:
-    """A node process on its way: `wait` says when it is ready, and when it never will be."""
+    """A node process that is starting. `wait` returns when it is ready or has ended."""
 
     def __init__(self, config: Path, log: Path, *, outlives: bool = True) -> None:
         self.log = log
@@ -135,20 +132,20 @@ class Starting:
             pid = Launcher.get().fork(config, log, outlives=outlives, told=told)
         finally:
             os.close(told)
-        # Closed when there is no more to hear, and at the latest with this object.
+        # Closed at the end of the pipe, and at the latest with this object.
         self._close = weakref.finalize(self, os.close, self._news)
         self._heard = b""
         self.process = Process(pid, started_at(pid) or "")
 
     def wait(self, deadline: float) -> bool | None:
-        """True when it is ready, False when it ended before that, None when it is neither by then."""
+        """True if it is ready, False if it ended before that, None if neither happened before the deadline."""
         while not self._heard and self._close.alive:
             if not self._listen(max(0.0, deadline - time.monotonic())):
                 return None
         return self._heard.startswith(b"ready")
 
     def exit_code(self, patience_s: float = 0.0) -> int | None:
-        """None if it still runs after so many seconds; -N if signal N ended it."""
+        """None if it still runs after `patience_s`; -N if signal N ended it."""
         while b"ended " not in self._heard and self._listen(patience_s):
             pass
         _, ended, code = self._heard.partition(b"ended ")
@@ -170,7 +167,7 @@ class Starting:
         return bool(poll.poll(1000 * patience_s))
 
     def last_words(self) -> str:
-        """The last line that it wrote, without the command's name; nothing yet if it has only just been forked."""
+        """The last line that it wrote, without the command's name; empty if it has not written yet."""
         if not self.log.exists():
             return ""
         with open(self.log, "rb") as file:
@@ -180,7 +177,7 @@ class Starting:
 
 
 def stop_all(processes: Mapping[int, Process], patience_s: float) -> list[int]:
-    """SIGTERM to each, then wait; whoever outlives the patience is killed. Returns those ids."""
+    """Send SIGTERM to each and wait. Those that still run after `patience_s` are killed; their ids are returned."""
     waiting = {id: process for id, process in processes.items() if process.signal(signal.SIGTERM)}
     deadline = time.monotonic() + patience_s
     while waiting and time.monotonic() < deadline:
@@ -201,7 +198,7 @@ def wait_gone(process: Process) -> None:
 
 
 def _reap(processes: Mapping[int, Process]) -> None:
-    """Our own children stay zombies until someone asks for them."""
+    """Children of this process stay zombies until they are waited for."""
     for process in processes.values():
         with contextlib.suppress(ChildProcessError):
             os.waitpid(process.pid, os.WNOHANG)

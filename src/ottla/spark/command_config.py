@@ -1,6 +1,6 @@
 """How a job reaches a cluster: addresses, and what Kafka's own tools take from the file of their --command-config.
 
-A file and no words on a command line: passwords stand in it, and everybody may read the arguments of a process.
+A file, not arguments: it holds passwords, and every user may read the arguments of a process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What people who use the data source did or met, told in one line.
+"""Errors for people who use the data source, in one line each.
 
 An exception in Spark's Python workers reaches the driver as the text of its traceback. Somebody who mistyped an option wants
 the last line of that: Spark leaves the rest out when its variable says so, and the worker ends with the exception anyway.
@@ -28,7 +28,7 @@ class OptionError(SparkSourceError):
 
 @contextmanager
 def told_in_one_line() -> Iterator[None]:
-    """Around whatever Spark calls: what is not our bug reaches the driver without a traceback."""
+    """For every function that Spark calls: errors that are no bug of ours reach the driver without a traceback."""
     try:
         yield
     except SparkSourceError:
@@ -46,7 +46,7 @@ def told_in_one_line() -> Iterator[None]:
 
 
 def _said(error: Exception) -> str:
-    """The system's errors are short, and one that is about time says nothing at all."""
+    """The message of an error. OSError gets its type in front: a timeout has no text of its own."""
     if isinstance(error, TimeoutError):
         return f"no answer in time ({str(error) or 'kafka.request.timeout.ms'})"
     return f"{type(error).__name__}: {error}" if isinstance(error, OSError) else str(error)

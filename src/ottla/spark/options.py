@@ -117,8 +117,8 @@ class Options:
         return int(match[1]) * _UNITS_MS[match[2] or "ms"] / 1000
 
     def refuse_near_misses(self, known: Iterable[str]) -> None:
-        """A name that is nearly one of ours is a slip of the pen, and would be ignored without a word. One that Kafka's
-        clients know is none: it just means nothing here."""
+        """Refuse a name that is nearly one of ours: it is probably mistyped, and would be ignored silently. Names that
+        Kafka's clients know are accepted, and have no effect here."""
         names = {name.lower(): name for name in known}
         for name in self.names():
             if name in names:
@@ -390,7 +390,7 @@ def _refuse_endings(options: Options) -> None:
 
 
 def _check_batch_bounds(starting: Bound, ending: Bound) -> None:
-    """A batch begins at what is there and ends at what is there."""
+    """A batch cannot start at the end, nor end at the beginning."""
     if starting == Edge(LATEST):
         raise OptionError(
             "startingOffsets", "a batch cannot begin at latest: there would be nothing to read"
@@ -411,7 +411,7 @@ def _check_batch_bounds(starting: Bound, ending: Bound) -> None:
 
 
 def _check_order(starting: Bound, ending: Bound) -> None:
-    """Whoever names both ends in the same way must name the later one last."""
+    """If both ends are given in the same way, the end must not lie before the start."""
     match starting, ending:
         case AtTime(first), AtTime(last):
             if first > last:

@@ -1,4 +1,4 @@
-"""Who reaches the brokers? `ottla spark doctor` runs this inside Spark, to ask executors what only they can know.
+"""Which executors reach the brokers? `ottla spark doctor` runs this inside Spark, because only executors can tell.
 
 Arguments: addresses of brokers, as host:port. The last line printed is JSON: per host of an executor its Python, whether it
 has ottla, and why it does not reach an address (null where it does).

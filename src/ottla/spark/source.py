@@ -43,7 +43,7 @@ class OttlaDataSource(DataSource):
             return kind(schema, self._options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Never raises: PySpark then stumbles over the reader that it did not get, and tells only of that."""
+        """Never raises: PySpark would report the missing reader, and not our error."""
         from ottla.spark.read.stream_reader import OttlaStreamReader, RefusedStreamReader
 
         try:

@@ -188,7 +188,7 @@ def test_a_node_that_ends_is_quoted_and_keeps_its_exit_code(tmp_path: Path) -> N
 def test_a_node_that_is_not_ready_in_time_is_stopped_again(tmp_path: Path) -> None:
     cluster = LocalCluster.create(tmp_path / "c", 1, 0)
     line = refused(ottla("up", "--timeout", "0.01", "--dir", str(cluster.directory)), errors.FAILED)
-    assert "node 1 was not ready after 0.01 s (--timeout) and is stopped again" in line
+    assert "--timeout: node 1 was not ready after 0.01 s and is stopped again" in line
     assert not LocalCluster.load(cluster.directory).running
 
 

@@ -1,5 +1,5 @@
 """The decision procedure against a small model of a cluster: a driver dies between any two steps, and each row of the
-failure table in docs/SPARK.md is shown."""
+failure table in docs/SPARK-SINK.md is shown."""
 
 from __future__ import annotations
 

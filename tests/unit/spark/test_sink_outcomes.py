@@ -155,7 +155,7 @@ def test_what_cannot_be_swept_does_not_fail_a_batch_that_is_committed(
 
     driver._transactions.abort = abort  # type: ignore[method-assign]
     asyncio.run(driver.do(Abort(("id",))))
-    assert "id could not be aborted: no broker answers" in caplog.text
+    assert "transaction not aborted id=id error=no broker answers" in caplog.text
 
 
 @pytest.mark.parametrize(

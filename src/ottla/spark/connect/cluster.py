@@ -1,7 +1,7 @@
 """A cluster as Spark's driver and tasks ask it: which topics, who leads, where a partition begins and ends.
 
-Blocking, with one connection per broker that stays open between questions. What passes by itself (an election, a broker
-that is gone) is asked again until `default.api.timeout.ms` is over; if nobody answers at all, that is said much sooner.
+Blocking, with one connection per broker that stays open between requests. After a transient error (an election, a dead
+broker) a request is repeated until `default.api.timeout.ms` is over. If no broker answers at all, it fails much sooner.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ T = TypeVar("T")
 _CONSUMER: Final = -1
 _GROUP_KEY: Final = 0
 COMMIT_PATIENCE_S: Final = 2.0
-"""For a coordinator that has just moved, or is made because this is the first group of all. More would hold up whoever
-waits for this."""
+"""Time for a coordinator that has just moved, or that is created for the first group of a cluster. More would delay the
+caller."""
 
 
 class Found(NamedTuple):
@@ -54,7 +54,7 @@ class KafkaCluster:
         self._connect_pause_s = connect_pause_s
         self._addresses: dict[int, Address] = {}
         self._partitions: dict[Place, PartitionInfo] = {}
-        """As last described. Who leads may be another by now, and says so."""
+        """As last described. The leader may have changed since; the old one then answers with an error."""
         self._connections: dict[Address, BrokerConnection] = {}
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class KafkaCluster:
     # -- connections
 
     def at(self, address: Address) -> BrokerConnection:
-        """OSError if nobody answers there. Never one on which somebody left an answer unread."""
+        """OSError if nobody answers there. Never a connection on which an answer is still unread."""
         connection = self._connections.get(address)
         if connection is not None and not connection.idle:
             connection.close()
@@ -95,7 +95,7 @@ class KafkaCluster:
         raise Unreachable(f"no broker answers: {', '.join(tried)}")
 
     def ask_any(self, key: ApiKey, fields: Mapping[str, Any]) -> Any:
-        """One request to whoever answers; another is asked if a connection breaks."""
+        """One request to any broker; if the connection breaks, to another."""
         return self.retrying(lambda: self.to_any().request(key, fields))
 
     def retrying(
@@ -145,7 +145,7 @@ class KafkaCluster:
         return described._replace(topics=there), failed
 
     def topics(self, names: Sequence[str]) -> list[Topic]:
-        """Those that exist, waiting for what passes by itself."""
+        """The topics that exist; transient errors are retried."""
 
         def attempt() -> list[Topic]:
             found, failed = self.metadata(names)

@@ -36,10 +36,10 @@ class ConnectionOptions(NamedTuple):
     client_id: str
     request_timeout_s: float
     api_timeout_s: float
-    """How long something that should pass by itself is tried again."""
+    """How long a transient error is retried."""
     retry_backoff_s: float
     receive_buffer_bytes: int
-    """-1: what the system thinks best."""
+    """-1: the system's default."""
     security: Security
 
     @classmethod
@@ -114,7 +114,7 @@ class BrokerConnection:
 
     @property
     def idle(self) -> bool:
-        """Nothing was asked that is not answered yet."""
+        """Every request has been answered."""
         return not self._asked
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ class BrokerConnection:
             done += count
 
     def _exchange(self, frame: bytes) -> bytes:
-        """Bytes for bytes: what comes before requests as we know them."""
+        """Send raw bytes and return the raw answer: for authentication, which precedes ordinary requests."""
         self._socket.sendall(_SIZE.pack(len(frame)) + frame)
         return bytes(self._receive_frame(bytearray()))
 

@@ -47,7 +47,7 @@ def client_for(
 
 
 class SecuredNetwork:
-    """Only connects: nobody listens in Spark."""
+    """It only connects; Spark has no listeners."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, security: Security) -> None:
         self._loop = loop
@@ -72,7 +72,7 @@ class SecuredNetwork:
         *,
         frame_bytes_max: int = 1 << 30,
     ) -> Connection:
-        """OSError (ssl.SSLError is one) if nobody is there or it is somebody else, SparkSourceError if we are not let in."""
+        """OSError (ssl.SSLError is one) if nobody answers or the certificate is wrong; SparkSourceError if the broker refuses us."""
         _, connection = await self._loop.create_connection(
             lambda: SecuredConnection(frame_bytes_max),
             host,
@@ -157,7 +157,7 @@ class SecuredConnection(asyncio.Protocol):
             else:
                 frame = self._received[_SIZE.size : end]
                 del self._received[:end]
-                assert self._receiver is not None, "nobody speaks before he is asked"
+                assert self._receiver is not None, "a broker sent a frame before it was asked"
                 self._receiver.frame_received(memoryview(frame))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -168,7 +168,7 @@ class SecuredConnection(asyncio.Protocol):
     # -- what its user calls
 
     def start(self, receiver: FrameReceiver) -> None:
-        """Whoever came before, when he has all that he asked for, hands over."""
+        """Called by the earlier owner of the connection, when it has received all its answers."""
         self._receiver = receiver
         if self._lost:
             receiver.connection_lost("closed by the peer")

@@ -63,7 +63,7 @@ class Sasl(NamedTuple):
 
 
 class Security(NamedTuple):
-    """Nothing of it shows a password when printed."""
+    """Its repr shows no password."""
 
     tls: Tls | None = None
     sasl: Sasl | None = None
@@ -83,11 +83,11 @@ class Security(NamedTuple):
         )
 
     def encrypted(self, plain: socket.socket, host: str) -> socket.socket:
-        """OSError (ssl.SSLError is one) if the other side is not who it should be."""
+        """OSError (ssl.SSLError is one) if the certificate is not that of the broker."""
         return plain if self.tls is None else self.tls.context().wrap_socket(plain, server_hostname=host)  # fmt: skip
 
     def authenticate(self, exchange: Exchange) -> None:
-        """SparkSourceError if the broker does not believe us."""
+        """SparkSourceError if the broker refuses the credentials."""
         if self.sasl is None:
             return
         mechanism, user, password = self.sasl

@@ -1,7 +1,7 @@
 """Connections that outlive a task: Spark uses its Python workers again, task after task, micro-batch after micro-batch.
 
-When a query is over nobody tells its workers, which may live on for other queries. What no task has used for a while is
-therefore closed; who comes later connects anew.
+Workers are not notified when a query ends, and may go on with other queries. So a connection that no task has used for a
+while is closed; a later task connects again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SharedClusters:
     def _keep(self, options: ConnectionOptions, cluster: KafkaCluster) -> None:
         def expire() -> None:
             with self._lock:
-                # Taken out, it is in use again, or has a timer of its own by now.
+                # If it is not there, a task uses it again, or it has a newer timer.
                 if self._idle.get(options) is not kept:
                     return
                 del self._idle[options]

@@ -1,8 +1,8 @@
 """The records of one range as they lie in the log, fetched from whoever leads the partition.
 
-One fetch is always on its way while the one before it is decoded: its offset is known as soon as the headers of the batches
-are read. What is held is one answer and what the system buffers, however large the partition. A leader that dies, an election, a follower that is
-nearer: all the same to the caller. Only when nothing comes for `kafkaConsumer.pollTimeoutMs` does he hear of it.
+While one answer is decoded, the next fetch is under way: its offset is known as soon as the headers of the batches are
+read. Memory holds one answer and what the system buffers, however large the partition is. A dead leader, an election or
+a nearer follower is handled here; the caller gets an error only if nothing arrives for `kafkaConsumer.pollTimeoutMs`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO_EPOCH: Final = -1
 
 
 class FetchedBatches(NamedTuple):
-    """Whole batches, in a buffer that is only lent until the next ones are asked for."""
+    """Whole batches, in a buffer that is valid until the next ones are asked for."""
 
     data: memoryview
     batches: list[Batch]
@@ -84,7 +84,7 @@ class Fetcher:
                 raise self._gave_up(None)
 
     def close(self) -> None:
-        """An answer that nobody will read would meet the next one who asks."""
+        """An unread answer would be taken for that of the next request."""
         if self._waiting is not None:
             self._waiting.close()
             self._waiting = None
@@ -180,7 +180,7 @@ class Fetcher:
         self._waiting = connection
 
     def _limit(self) -> int:
-        """What is left of the range, as far as one can guess: nobody wants to fetch what is behind its end."""
+        """An estimate of what is left of the range, so that little is fetched beyond its end."""
         most = self._options.fetch_max_bytes
         if not self._bytes_per_offset:
             return most

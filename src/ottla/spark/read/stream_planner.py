@@ -145,7 +145,7 @@ class StreamPlanner:
     # -- what is there
 
     def _extents(self, start: StreamOffset) -> dict[Place, Extent]:
-        """A partition that seems gone is looked for again: a broker that has just started may not know all."""
+        """A partition that seems deleted is looked for again: a broker that has just started may not know all partitions."""
         for _ in range(self._options.offset_retries):
             places = self._planner.places()
             if start.marks.keys() <= places.keys():
@@ -181,7 +181,7 @@ class StreamPlanner:
         )
 
     def _report(self, losses: list[LostRange]) -> None:
-        """Each once: latest and ranges see the same."""
+        """Each loss is reported once, though `latest` and `ranges` both find it."""
         fresh = [loss for loss in losses if loss not in self._told]
         report(fresh, fail=self._options.fail_on_data_loss)
         self._told.update(fresh)

@@ -75,7 +75,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         with told_in_one_line():
             begin = StreamOffset.of_json(start)
-            # Spark tells of its last batch only when there is another one. Whoever asks for the next is done with this.
+            # Spark commits a batch only when there is another one. To ask for the next means that the last is done.
             self._commit(begin)
             limited = not isinstance(limit, ReadAllAvailable)
             return self._planner.latest(begin, time.monotonic(), limited=limited).to_json()
@@ -107,7 +107,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster.close()
 
     def _commit(self, done: StreamOffset) -> None:
-        """Show the progress in its group. Spark's checkpoint is what counts, so that a failure is only told."""
+        """Commit the progress to the group, for display. Spark's checkpoint is what counts, so a failure is only logged."""
         if not self._options.commit_progress or done == self._committed:
             return
         if time.monotonic() < self._commits_from_s:
@@ -125,7 +125,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """In place of a reader that cannot be made: whatever Spark asks of it first, it tells why."""
+    """Stands for a reader that cannot be created: the first call of Spark raises the reason."""
 
     def __init__(self, refusal: SparkSourceError) -> None:
         self._refusal = refusal

@@ -1,8 +1,9 @@
 """How the driver of an exactly-once sink commits a batch: the procedure, without a network.
 
-Tasks leave their rows in open transactions. The decision which of them count is one record in the log; it is written,
-read behind and committed by steps that are yielded here and carried out in `ottla.spark.write.sink`. A driver may die between
-any two of them: the next one begins at the top, and the failure table in docs/SPARK.md says what it meets.
+Tasks leave their rows in open transactions. Which of them count is decided by one record in the log. The steps that
+write it, read the log behind it and commit it are yielded here and carried out in `ottla.spark.write.sink`. A driver
+may die between any two steps: the next driver begins with the first one, and the failure table in docs/SPARK-SINK.md says
+what it finds.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class CommitTransactions(NamedTuple):
 
     transactions: tuple[TaskTransaction, ...]
     is_last_chance: bool = False
-    """Nobody will ask again."""
+    """No later attempt will repeat this."""
 
 
 class Abort(NamedTuple):
@@ -166,7 +167,7 @@ Procedure: TypeAlias = Generator[Step, Any, None]
 
 
 class CommitRefused(SparkSourceError):
-    """The sink stops, since it would have to lose rows or to write them twice."""
+    """The sink stops: otherwise it would lose rows or write them twice."""
 
 
 def prefix(query: str, run: str | None = None) -> str:
@@ -190,7 +191,7 @@ def committing(
     first_batch: int = 0,
     topic: str | None = None,
 ) -> Procedure:
-    """The batch becomes visible: these rows, or those of an earlier run if that had decided already."""
+    """Make the batch visible: these rows, or those of an earlier run if that has decided already."""
     ours = BatchDecision(query, run, batch, _in_order(written), topic=topic)
     is_open: Collection[str] = yield ListOpen(query)
     last: BatchDecision | None = yield Propose(ours)

@@ -29,8 +29,8 @@ STICKY: Final = -1
 
 
 class InputColumn(NamedTuple):
-    """A column of strings or bytes: value i is `data[offsets[i]:offsets[i + 1]]`, unless it is null. Nobody writes into
-    the arrays, and they say so: for numba those that could be written to are of another type, to be compiled for again."""
+    """A column of strings or bytes: value i is `data[offsets[i]:offsets[i + 1]]`, unless it is null. The arrays are
+    read-only: for numba, writable ones are another type, for which it would compile again."""
 
     offsets: Any
     data: Any

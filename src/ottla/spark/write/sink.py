@@ -54,7 +54,7 @@ partition for so long."""
 LAST_CHANCE_S: Final = 900.0
 """How long a commit is tried that nobody would try later: brokers let no transaction be open for longer, unless told to."""
 STABLE_PATIENCE_S: Final = 2 * DRIVER_TIMEOUT_MS / 1000
-"""A coordinator does not end what is overdue at once."""
+"""A coordinator ends an overdue transaction with some delay."""
 AT_ONCE: Final = 50
 """Transactions ended at the same time."""
 LOOK_EVERY_S: Final = 0.05
@@ -231,7 +231,7 @@ class SinkDriver:
         return described.state == ONGOING and found == written.identity[1:3]
 
     async def commit(self, written: TaskTransaction) -> TransactionOutcome:
-        """As often as it is asked, the answer is the same."""
+        """Idempotent: each call has the same outcome."""
         try:
             await self._transactions.end(written.identity, commit=True)
             return TransactionOutcome.COMMITTED
@@ -240,11 +240,16 @@ class SinkDriver:
                 raise
             # Its coordinator may have forgotten it, or know only of a later one with the same id. The log knows.
             outcome = await self._outcome_in_log(written)
-            log.info("the transaction of %s is %s already (%s)", written, outcome.value, error)
+            log.info(
+                "transaction ended already transaction=%s outcome=%s error=%s",
+                written,
+                outcome.value,
+                error,
+            )
             return outcome
 
     async def _commit_for_good(self, written: TaskTransaction) -> TransactionOutcome:
-        """A coordinator that does not answer now may have heard it, and commit it when nobody looks any more."""
+        """Retry until there is an outcome. A coordinator that does not answer may have received the request, and commit later."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + LAST_CHANCE_S
         while True:
@@ -256,12 +261,14 @@ class SinkDriver:
                 if loop.time() > deadline:
                     return TransactionOutcome.UNKNOWN
                 log.warning(
-                    "the commit of %s is not confirmed yet: %s", written, str(error) or "no answer"
+                    "commit not confirmed yet transaction=%s error=%s",
+                    written,
+                    str(error) or "no answer",
                 )
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _outcome_in_log(self, written: TaskTransaction) -> TransactionOutcome:
-        """By what is there, never by what is not: compaction forgets aborted transactions."""
+        """Decided by records that exist, never by missing ones: compaction removes aborted transactions."""
         fetched = await self._when_over(written)
         first, producer_id = written.first_offset, written.identity.producer_id
         if any(of == producer_id and begin <= first for of, begin in fetched.aborted):
@@ -326,15 +333,15 @@ class SinkDriver:
         )
 
     async def abort(self, written: TaskTransaction) -> None:
-        """What nobody decided about, told by the one who wrote it or by whom he told."""
+        """Abort a transaction that no decision names."""
         await self._transactions.end(written.identity, commit=False)
 
     async def _abort(self, transactional_id: str) -> None:
         try:
             await self._transactions.abort(transactional_id)
         except (KafkaError, OSError, Unreachable, SparkSourceError) as error:
-            # What counts is committed. This one holds readers up until its timeout, and no longer.
-            log.warning("%s could not be aborted: %s", transactional_id, error)
+            # What counts is committed. This one delays readers until its timeout at most.
+            log.warning("transaction not aborted id=%s error=%s", transactional_id, error)
 
 
 async def _all(work: Callable[[Any], Awaitable[T]], items: Iterable[Any]) -> list[T]:

@@ -62,7 +62,7 @@ class _Writer:
         self._check_topic()
 
     def _check_topic(self) -> None:
-        """Better one error in the driver than one in every task."""
+        """Checked in the driver, so that there is one error and not one in every task."""
         topic = self._options.topic
         if topic is not None:
             with client_for(BlockingClient, self._options.connection) as blocking:
@@ -91,14 +91,15 @@ class _Writer:
         )
 
     def _carry_out(self, query: str, procedure: Procedure) -> None:
-        # Patient: what is written shall not be given up because the network blinks.
+        # Patient: a short loss of the network must not cost what is written.
         with client_for(BlockingClient, self._options.connection, patient=True) as blocking:
             driver = SinkDriver(blocking.client, query, _now_ms)
             blocking.run(driver.carry_out(procedure))
 
 
 def _try_to_abort(producer: TaskProducer) -> None:
-    """Whatever made the task fail is the news; a transaction that stays open ends by the driver or its timeout."""
+    """Errors here are suppressed: the failure of the task is what counts. An open transaction ends by the driver or its
+    timeout."""
     try:
         producer.abort()
     except (KafkaError, OSError, Unreachable, SparkSourceError):
