@@ -6,6 +6,7 @@ The plan of the house is in `tests/support/house.py`. A new arrow there is a dec
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -74,6 +75,9 @@ BANNED_ATTRIBUTES = {
     ("datetime", "today"),
 }
 
+
+# As many test files have errors of types; when one is mended, so is this number.
+UNCHECKED_MAX = 68
 
 # What something other than an import starts.
 ENTRY_POINTS = {
@@ -276,6 +280,19 @@ def _named(function: ast.AST) -> Iterator[str]:
             yield node.id
         elif isinstance(node, ast.Attribute):
             yield node.attr
+
+
+def test_fewer_and_fewer_files_are_not_checked_for_types() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["overrides"]
+    (unchecked,) = (each["module"] for each in settings if each.get("ignore_errors"))
+    assert len(unchecked) <= UNCHECKED_MAX, "fix the types instead, or move another one out"
+    homes = (ROOT / "tests", ROOT)
+    gone = [
+        name
+        for name in unchecked
+        if not any((home / f"{name.replace('.', '/')}.py").exists() for home in homes)
+    ]
+    report([f"pyproject.toml: {name} is in the list of mypy, and not there" for name in gone])
 
 
 def test_test_files_have_names_of_their_own() -> None:

