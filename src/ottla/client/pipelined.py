@@ -17,8 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ottla.client.client import Client
-from ottla.client.connections import RETRY_PAUSE_S, Unreachable, check, error_of
-from ottla.client.producer import ACKS_ALL, PRODUCE_BY_TOPIC_ID_FROM, SEQUENCE_COUNT
+from ottla.client.connections import RETRY_PAUSE_S, Unreachable, error_of
+from ottla.client.producer import (
+    ACKS_ALL,
+    PRODUCE_BY_TOPIC_ID_FROM,
+    SEQUENCE_COUNT,
+    new_producer_id,
+)
 from ottla.client.transaction_admin import EPOCH_PER_TRANSACTION, ProducerIdentity, TransactionAdmin
 from ottla.records.batch import (
     CRC_START,
@@ -121,24 +126,11 @@ class PipelinedProducer:
                 self._transactional_id, self._transaction_timeout_ms
             )
         else:
-            self.identity = await self._plain_identity()
+            id, epoch = await new_producer_id(
+                self._client.connections, self._transaction_timeout_ms
+            )
+            self.identity = ProducerIdentity("", id, epoch, 0)
         return self.identity
-
-    async def _plain_identity(self) -> ProducerIdentity:
-        connections = self._client.connections
-        fields = {
-            "transactional_id": None,
-            "transaction_timeout": self._transaction_timeout_ms,
-            "producer_id": -1,
-            "producer_epoch": -1,
-        }
-
-        async def attempt() -> ProducerIdentity:
-            answer = await connections.ask(ApiKey.INIT_PRODUCER_ID, fields)
-            check(answer.error_code, "a producer id was asked for")
-            return ProducerIdentity("", int(answer.producer_id), int(answer.producer_epoch), 0)
-
-        return await connections.retrying(attempt)
 
     async def close(self) -> None:
         """What is under way is left to its fate."""
