@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ottla.client.all_brokers import Heard, ask_everybody
+from ottla.client.all_brokers import BrokerAnswers, ask_all_brokers
 from ottla.client.client import EARLIEST, LATEST, Client
 from ottla.client.connections import check
 from ottla.client.coordinators import GROUP_KEY, find_coordinator
@@ -74,11 +74,11 @@ class GroupAdmin:
         self._client = client
         self._connections = client.connections
 
-    async def all(self) -> Heard[ListedGroup]:
+    async def all(self) -> BrokerAnswers[ListedGroup]:
         """Each broker lists the groups that it coordinates."""
-        heard = await ask_everybody(self._client, self._listed_by)
-        found = {group.id: group for groups in heard.answers for group in groups}
-        return Heard(sorted(found.values()), heard.silent)
+        asked = await ask_all_brokers(self._client, self._listed_by)
+        found = {group.id: group for groups in asked.answers for group in groups}
+        return BrokerAnswers(sorted(found.values()), asked.silent)
 
     async def _listed_by(self, broker: int) -> list[ListedGroup]:
         answer = await self._connections.ask(ApiKey.LIST_GROUPS, {}, broker=broker)
@@ -213,10 +213,10 @@ class GroupAdmin:
 
 def _hold_up(message: str | None) -> Mapping[str, Any] | None:
     try:
-        told = json.loads(message or "null")
+        parsed = json.loads(message or "null")
     except ValueError:
         return None
-    return told if isinstance(told, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _consumer_group(found: Any, broker: int) -> GroupDescription:

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
-from ottla.client.all_brokers import Heard, ask_everybody
+from ottla.client.all_brokers import BrokerAnswers, ask_all_brokers
 from ottla.client.client import Client
 from ottla.client.connections import check
 from ottla.client.coordinators import TRANSACTION_KEY, find_coordinator
@@ -174,7 +174,7 @@ class TransactionAdmin:
         producer_ids: tuple[int, ...] = (),
         open_for_ms: int = -1,
         pattern: str | None = None,
-    ) -> Heard[ListedTransaction]:
+    ) -> BrokerAnswers[ListedTransaction]:
         """Each broker lists those that it coordinates."""
         fields = {
             "state_filters": states,
@@ -193,10 +193,10 @@ class TransactionAdmin:
                 for each in answer.transaction_states
             ]
 
-        heard = await ask_everybody(self._client, listed_by)
-        found = {each.id: each for transactions in heard.answers for each in transactions}
+        asked = await ask_all_brokers(self._client, listed_by)
+        found = {each.id: each for transactions in asked.answers for each in transactions}
         self._coordinators.update((each.id, each.coordinator) for each in found.values())
-        return Heard(sorted(found.values()), heard.silent)
+        return BrokerAnswers(sorted(found.values()), asked.silent)
 
     async def coordinator(self, transactional_id: str) -> int:
         return await find_coordinator(
@@ -266,7 +266,7 @@ class TransactionAdmin:
 
     async def cared_for(
         self, topic: str, partition: int, producer_id: int
-    ) -> Heard[ListedTransaction]:
+    ) -> BrokerAnswers[ListedTransaction]:
         """The transactions that a coordinator knows as open in this partition, and will end."""
         listed = await self.all(states=UNFINISHED, producer_ids=(producer_id,))
         found = [
@@ -274,7 +274,7 @@ class TransactionAdmin:
             for each in listed.answers
             if (topic, partition) in (await self.describe(each.id)).partitions
         ]
-        return Heard(found, listed.silent)
+        return BrokerAnswers(found, listed.silent)
 
     async def abort_hanging(self, topic: str, partition: int, hanging: OpenTransaction) -> None:
         """Write the abort marker of a transaction that no coordinator knows any more."""
