@@ -1,7 +1,8 @@
-"""One question to every broker: for what only a coordinator knows, or what one that is cut off has not heard.
+"""One request to every broker: for what only its coordinator knows, or to find the newest view of a topic.
 
-A broker that has just died is named in the metadata until its session is over. It must not cost the others'
-answers: whoever asks gets those, and is told who was silent.
+A broker that has just died is in the metadata until its session is over. The answers of the others must not be lost
+because of it. The caller gets them, and the brokers that did not answer. This is not `BrokerConnections.retrying`, which
+retries one request at one broker.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from ottla.wire.errors import ErrorCode, KafkaError
 T = TypeVar("T")
 
 PATIENCE_S = 2.0
-"""With a broker that says nothing; one that asks to be asked again has the client's whole timeout."""
+"""How long to wait for a broker that does not answer. For one with a retriable error it is the client's timeout."""
 PAUSE_S = 0.1
 
 
-class Heard(NamedTuple, Generic[T]):
+class BrokerAnswers(NamedTuple, Generic[T]):
     answers: list[T]
     silent: tuple[int, ...]
     """Brokers that did not answer."""
 
 
-async def ask_everybody(client: Client, question: Callable[[int], Awaitable[T]]) -> Heard[T]:
-    """All at the same time. While one is missing all are asked again, of the newest list: what a dead broker
-    coordinated has moved to one of the others. KafkaError if one refuses; Unreachable if none answers."""
+async def ask_all_brokers(
+    client: Client, question: Callable[[int], Awaitable[T]]
+) -> BrokerAnswers[T]:
+    """Ask all at the same time. While an answer is missing, all brokers of the newest metadata are asked again: what a
+    dead broker coordinated has moved to one of the others. KafkaError if one refuses; Unreachable if none answers."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     patience_s = min(PATIENCE_S, client.connections.timeout_s)
@@ -65,14 +68,14 @@ async def ask_everybody(client: Client, question: Callable[[int], Awaitable[T]])
         if not unready and (not silent or waited_s >= patience_s):
             if not answers:
                 raise Unreachable(f"none of the brokers {silent} answers")
-            return Heard(answers, silent)
+            return BrokerAnswers(answers, silent)
         await asyncio.sleep(PAUSE_S)
 
 
 async def newest_view(
     client: Client, addresses: Sequence[Address], topic: str, patience_s: float
 ) -> list[PartitionInfo]:
-    """The topic's partitions, of what the brokers there know: one that is cut off believes in what was.
+    """The topic's partitions, the newest view of those that these brokers have: a broker that is cut off has an old one.
     Empty if none answers; KafkaError if none knows the topic."""
 
     async def known_at(address: Address) -> tuple[PartitionInfo, ...] | KafkaError:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class BlockingClient:
-    """Owns a loop; `run` takes any coroutine of `client`: `blocking.run(blocking.client.metadata())`."""
+    """Has a loop. `run` takes any coroutine of `client`: `blocking.run(blocking.client.metadata())`."""
 
     client: Client
 
@@ -29,7 +29,7 @@ class BlockingClient:
         patient: bool = False,
         network: Callable[[asyncio.AbstractEventLoop], Network] | None = None,
     ) -> None:
-        """`network` makes another one than plain TCP."""
+        """`network` makes a network other than plain TCP."""
         self._runner = asyncio.Runner()
         made = (network or _plain)(self._runner.get_loop())
         self.client = Client(
@@ -56,7 +56,7 @@ class BlockingClient:
 
 
 class BackgroundClient(BlockingClient):
-    """Its loop turns in a thread, between calls too: what is under way goes on while the caller computes."""
+    """Its loop runs in a thread, also between calls: requests go on while the caller computes."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class BackgroundClient(BlockingClient):
 
 
 def _plain(loop: asyncio.AbstractEventLoop) -> Network:
-    # Here and not above: whoever brings a network of his own needs no real one.
+    # Imported here, because callers with their own network need no real one.
     from ottla.runtime.sockets import RealNetwork
 
     return RealNetwork(loop)

@@ -1,7 +1,7 @@
-"""The client: what a cluster is asked and told, one method each.
+"""The client: a method for each request that a cluster serves to administrators, producers and consumers.
 
-It speaks to any Kafka: each request goes out in the newest version that both sides know, and nothing
-here depends on what only our brokers answer.
+It works with any Kafka. Each request uses the newest version that both sides know. Nothing here depends on answers that
+only ottla's brokers give.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 
 ABSENT: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-"""Passes by itself where a topic is being made; whoever administers one wants to know at once."""
+"""Retriable while a topic is being created. Administration reports it at once."""
 
 CONSUMER: Final = -1
 DEBUGGING_REPLICA: Final = -2
-"""A replica id that any replica answers, not only the leader: for looking at followers."""
+"""With this replica id any replica answers, not only the leader. It is for describing followers."""
 
 TOPIC_RESOURCE: Final = 2
 SET, DELETE = 0, 1
@@ -58,8 +58,8 @@ FETCH_BY_TOPIC_ID_FROM: Final = 13
 class Client:
     """`async with Client(network, [("127.0.0.1", 9092)]) as client: …`
 
-    KafkaError is what the cluster refuses, Unreachable that nobody answers, TimeoutError that the
-    answer did not come within `timeout_s`. Errors that pass by themselves are retried until then.
+    KafkaError: the cluster refuses. Unreachable: no broker answers. TimeoutError: the answer did not come within
+    `timeout_s`. Retriable errors are retried until then.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Client:
         timeout_s: float = 30.0,
         patient: bool = False,
     ) -> None:
-        """`patient`: also that nobody answers at all passes by itself."""
+        """`patient`: retry also when no broker answers."""
         self.connections = BrokerConnections(
             network, bootstrap, client_id, timeout_s, patient=patient
         )
@@ -92,14 +92,14 @@ class Client:
     def _timeout_ms(self) -> int:
         return int(self.connections.timeout_s * 1000)
 
-    # -- the cluster
+    # The cluster
 
     async def metadata(
         self, topics: Iterable[str] | None = None, *, created: bool = False, create: bool = False
     ) -> Metadata:
-        """Brokers and topics: all of them, or those named. KafkaError if a named one does not exist;
-        if they were `created` just now, it is waited for until the broker has heard of them. With `create` a
-        cluster that makes topics when they are named makes them, which may take longer than the answer."""
+        """Brokers and topics: all topics, or those named. KafkaError if a named one does not exist. If they were `created`
+        just now, wait until the broker knows them. With `create`, a cluster that creates topics automatically creates
+        them, which may take longer than the answer."""
         wanted = None if topics is None else [{"name": name} for name in topics]
         fields = {"topics": wanted, "allow_auto_topic_creation": create}
 
@@ -116,13 +116,13 @@ class Client:
         return found
 
     async def topic(self, name: str, *, fresh: bool = False) -> Topic:
-        """From memory where it is known, unless a fresh answer is asked for."""
+        """From memory if it is known, unless `fresh`."""
         if fresh or name not in self._topics:
             await self.metadata([name])
         return self._topics[name]
 
     async def topic_as_known_at(self, address: Address, name: str) -> Topic:
-        """By the broker there and no other. KafkaError if it knows of none; OSError if it does not answer."""
+        """As the broker at this address describes it. KafkaError if it does not know the topic; OSError if it does not answer."""
         channel = await self.connections.at(address)
         fields = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
         answer = await channel.request(ApiKey.METADATA, fields)
@@ -173,7 +173,7 @@ class Client:
 
         return await self.connections.retrying(attempt)
 
-    # -- topics
+    # Topics
 
     async def create_topic(
         self,
@@ -184,7 +184,7 @@ class Client:
         *,
         validate_only: bool = False,
     ) -> None:
-        """-1 leaves the number to the cluster's defaults."""
+        """-1: the cluster's default."""
         wanted = {
             "name": name,
             "num_partitions": partitions,
@@ -206,7 +206,7 @@ class Client:
     async def delete_topic(self, name: str) -> None:
         fields = {
             "topics": [{"name": name}],
-            "topic_names": [name],  # the same in older versions
+            "topic_names": [name],  # the field of older versions
             "timeout": self._timeout_ms,
         }
 
@@ -236,8 +236,8 @@ class Client:
     async def elect_leaders(
         self, name: str, partitions: Iterable[int], *, unclean: bool = False
     ) -> dict[int, str | None]:
-        """Have the preferred replicas lead again or, if `unclean`, any live replica where nobody leads. For
-        each partition that was not as wished already: None, or why it could not be."""
+        """Elect the preferred replicas or, if `unclean`, any live replica where there is no leader. For each partition where
+        an election was needed: None, or why it failed."""
         wanted = {"topic": name, "partitions": list(partitions)}
         fields = {
             "election_type": UNCLEAN if unclean else PREFERRED,
@@ -264,8 +264,8 @@ class Client:
         return outcome
 
     async def reassign(self, name: str, partition: int, replicas: Sequence[int] | None) -> None:
-        """Have these brokers hold the partition, the preferred one first; None cancels what is under way.
-        Returns when it is decided, not when it is done."""
+        """Move the partition to these brokers, the preferred one first. None cancels a reassignment. Returns when it is
+        decided, not when it is done."""
         wanted = {
             "partition_index": partition,
             "replicas": None if replicas is None else list(replicas),
@@ -287,7 +287,7 @@ class Client:
         self._topics.pop(name, None)
 
     async def reassignments(self) -> list[Reassignment]:
-        """All that are under way."""
+        """All that are in progress."""
 
         async def attempt() -> list[Reassignment]:
             fields = {"topics": None, "timeout": self._timeout_ms}
@@ -339,7 +339,7 @@ class Client:
     async def alter_topic_configs(
         self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """Set each of these, or give it back its default where the value is None."""
+        """Set each of these. None resets it to its default."""
         resource = {
             "resource_type": TOPIC_RESOURCE,
             "resource_name": name,
@@ -357,13 +357,13 @@ class Client:
 
         await self.connections.retrying(attempt, final=ABSENT)
 
-    # -- offsets and replicas
+    # Offsets and replicas
 
     async def offset(
         self, topic: str, partition: int, timestamp: int, *, committed: bool = False
     ) -> int:
-        """Of the first record at or after a time (ms), or EARLIEST, or LATEST; the end if none is. To who reads
-        `committed` records the log ends where the first open transaction begins."""
+        """The offset of the first record at or after a time (ms), or EARLIEST, or LATEST; the end if there is none. If only
+        `committed` records are read, the log ends where the first open transaction begins."""
         isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
 
         async def attempt() -> int:
@@ -381,23 +381,23 @@ class Client:
         return await self.connections.retrying(attempt)
 
     async def replicas(self, topic: str) -> list[ReplicaInfo]:
-        """Every copy of every partition, each described by the broker that holds it."""
+        """Every replica of every partition, each described by its broker."""
         described = (await self.metadata([topic])).topics[0]
         partitions = sorted(described.partitions, key=lambda each: each.partition)
-        copies: dict[int, dict[int, ReplicaOffsets]] = {}
+        offsets_of: dict[int, dict[int, ReplicaOffsets]] = {}
         for broker in sorted({broker for each in partitions for broker in each.replicas}):
             held = [each.partition for each in partitions if broker in each.replicas]
-            copies[broker] = await self._copies(described, broker, held)
+            offsets_of[broker] = await self._replica_offsets(described, broker, held)
         result: list[ReplicaInfo] = []
         for partition in partitions:
             number, leader = partition.partition, partition.leader
-            of_leader = copies.get(leader, {}).get(number)
+            of_leader = offsets_of.get(leader, {}).get(number)
             for broker in partition.replicas:
                 in_sync = broker in partition.isr
                 replica = ReplicaInfo(
                     number, broker, broker == leader, in_sync, None, None, None, None
                 )
-                found = copies[broker].get(number)
+                found = offsets_of[broker].get(number)
                 if found is not None:
                     replica = replica._replace(
                         log_start=found.log_start,
@@ -409,10 +409,10 @@ class Client:
                 result.append(replica)
         return result
 
-    async def _copies(
+    async def _replica_offsets(
         self, topic: Topic, broker: int, partitions: Sequence[int]
     ) -> dict[int, ReplicaOffsets]:
-        """What a broker says of its copies; of those that it does not tell about, nothing, and nothing if it is down."""
+        """The offsets of the replicas that this broker describes. Empty if it is down."""
         try:
             starts, ends = [
                 await self._ask_offsets(
@@ -474,7 +474,7 @@ class Client:
         return {int(found.partition_index): found for found in answer.topics[0].partitions}
 
     async def leader(self, topic: str, partition: int) -> int:
-        """As far as is known. KafkaError if the partition does not exist or has none now."""
+        """The leader according to the known metadata. KafkaError if the partition does not exist, or has no leader now."""
         described = await self.topic(topic)
         for each in described.partitions:
             if each.partition == partition:
@@ -489,7 +489,7 @@ class Client:
             f"topic {topic} has no partition {partition}, only {len(described.partitions)}",
         )
 
-    # -- records
+    # Records
 
     async def fetch(
         self,
@@ -501,8 +501,8 @@ class Client:
         max_wait_ms: int = 500,
         committed: bool = False,
     ) -> FetchedRecords:
-        """Records from `offset` on; none if there is nothing new within `max_wait_ms`. `committed` leaves out
-        what belongs to transactions that are open or aborted."""
+        """Records from `offset` on; none if there is nothing new within `max_wait_ms`. `committed` leaves out records of
+        transactions that are open or aborted."""
 
         async def attempt() -> FetchedRecords:
             leader = await self.leader(topic, partition)
@@ -531,7 +531,7 @@ class Client:
         max_wait_ms: int = 0,
         isolation_level: int = READ_UNCOMMITTED,
     ) -> dict[int, FetchedPartition]:
-        """From an offset of each partition on, at most `max_bytes` in all, but a whole batch where there is one."""
+        """From an offset of each partition on, at most `max_bytes` in all, but at least one whole batch if there is one."""
         channel = await self.connections.to(broker)
         version = channel.version_for(ApiKey.FETCH)
         if topic.id is None:
@@ -570,7 +570,7 @@ def _quorum_replicas(answer: Iterable[Any]) -> tuple[QuorumReplica, ...]:
 
 
 def _fetched(answer: FetchedPartition, offset: int) -> FetchedRecords:
-    """Unpack the batches. A fetch begins with the batch that holds the offset, and may end in half a one."""
+    """Unpack the batches. The first one holds the offset, and the last one may be cut."""
     data = answer.records
     assert data is None or isinstance(data, memoryview), "a response is read as one view"
     aborted = tuple(sorted(answer.aborted or (), key=lambda each: each[1]))

@@ -1,4 +1,8 @@
-"""Connections to the brokers of a cluster: opened when needed, found through any that answers."""
+"""The connections of a client to the brokers of a cluster.
+
+These rules of all clients are here: a connection is opened when it is needed, there is one for each broker, a connection
+is closed when an answer is overdue, errors that may pass are retried until the time is over.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +20,24 @@ Address = tuple[str, int]
 
 CONNECT_TIMEOUT_S = 5.0
 RETRY_PAUSE_S = 0.05
+OVERDUE = "an answer is overdue"
 
 
 class Unreachable(Exception):
-    """Nobody answers where the cluster should be."""
+    """No broker answers at any of the known addresses."""
 
 
 def error_of(code: int, message: str | None) -> KafkaError | None:
-    """What a code says, one that we do not know too; None if all is well."""
+    """The error of a code, also of one that we do not know. None for no error."""
     if int(code) == ErrorCode.NONE:
         return None
     known = ErrorCode(int(code))
-    told = message or ""
-    return KafkaError(known, told if known == code else f"error {code}: {told}")
+    text = message or ""
+    return KafkaError(known, text if known == code else f"error {code}: {text}")
 
 
 def check(code: int, message: str | None) -> None:
-    """KafkaError unless the code says that all is well."""
+    """KafkaError if the code is an error."""
     error = error_of(code, message)
     if error is not None:
         raise error
@@ -47,7 +52,7 @@ def _reason(error: OSError) -> str:
 
 
 class BrokerConnections:
-    """One channel per broker, each with its versions negotiated."""
+    """One channel for each broker, with negotiated versions."""
 
     def __init__(
         self,
@@ -58,12 +63,13 @@ class BrokerConnections:
         *,
         patient: bool = False,
     ) -> None:
-        """`patient`: that nobody answers at all passes too. Else it is said at once, as to who mistyped an address."""
+        """`patient`: retry also when no broker answers. Otherwise that is an error at once, for example after a typing error
+        in an address."""
         if not bootstrap:
             raise ValueError("no bootstrap address given")
         self.timeout_s = timeout_s
         self.addresses: dict[int, Address] = {}
-        """Of each broker, as the newest metadata told."""
+        """Of each broker, from the newest metadata."""
         self._network = network
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
@@ -79,7 +85,7 @@ class BrokerConnections:
         self.addresses = {id: (host, port) for id, host, port in brokers}
 
     async def at(self, address: Address) -> Channel:
-        """OSError or TimeoutError if nobody answers there."""
+        """OSError or TimeoutError if no broker answers there."""
         channel = self._channels.get(address)
         if channel is None or channel.closed:
             async with asyncio.timeout(min(CONNECT_TIMEOUT_S, self.timeout_s)):
@@ -95,17 +101,17 @@ class BrokerConnections:
     async def to(self, broker: int) -> Channel:
         """ConnectionError if the broker is not one of the cluster's live ones."""
         if broker not in self.addresses:
-            raise ConnectionError(f"broker {broker} is not there")
+            raise ConnectionError(f"broker {broker} is not in the cluster's metadata")
         return await self.at(self.addresses[broker])
 
     def drop(self, broker: int) -> None:
-        """An answer of it is overdue: nobody else shall wait on the same connection."""
+        """An answer of this broker is overdue: close its connection, so that no other request waits on it."""
         channel = self._channels.get(self.addresses[broker]) if broker in self.addresses else None
         if channel is not None:
-            channel.abort("an answer is overdue")
+            channel.abort(OVERDUE)
 
     async def to_any(self) -> Channel:
-        """The first that answers. Unreachable if none does."""
+        """The first broker that answers. Unreachable if none does."""
         for channel in self._channels.values():
             if not channel.closed:
                 return channel
@@ -122,11 +128,22 @@ class BrokerConnections:
     ) -> Any:
         """One request and its response, from a given broker or from any."""
         channel = await self.to_any() if broker is None else await self.to(broker)
-        try:
-            return await channel.request(key, fields, timeout_s=self.timeout_s)
-        except TimeoutError:
-            channel.abort("an answer is overdue")  # the next attempt asks somebody else
-            raise
+        return await self.ask_on(channel, key, fields)
+
+    async def ask_on(
+        self,
+        channel: Channel,
+        key: ApiKey,
+        fields: Mapping[str, Any],
+        *,
+        newest: int | None = None,
+    ) -> Any:
+        """One request and its response on this channel. `newest` is the newest version to use."""
+        version = channel.version_for(key)
+        if newest is not None:
+            version = min(version, newest)
+        request = channel.request(key, fields, version=version, timeout_s=self.timeout_s)
+        return await self._in_time(channel, request)
 
     async def call(
         self,
@@ -136,31 +153,23 @@ class BrokerConnections:
         body: bytes,
         read: Callable[[memoryview, int], T],
     ) -> T:
-        """A request whose response `read` takes apart; the frame that it sees is only lent to it."""
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        """A request whose response `read` takes apart. The frame is valid only during that call."""
+        answer = channel.answer(key, version, body, read, timeout_s=self.timeout_s)
+        return await self._in_time(channel, answer)
 
-        def answered(frame: memoryview, start: int) -> None:
-            result = read(frame, start)
-            if not done.done():
-                done.set_result(result)
-
-        def failed(error: Exception) -> None:
-            if not done.done():
-                done.set_exception(error)
-
-        channel.call(key, version, body, answered, on_failure=failed)
+    async def _in_time(self, channel: Channel, answer: Awaitable[T]) -> T:
+        """A connection on which an answer is overdue is closed, so that the next attempt uses another one."""
         try:
-            async with asyncio.timeout(self.timeout_s):
-                return await done
+            return await answer
         except TimeoutError:
-            channel.abort("an answer is overdue")
+            channel.abort(OVERDUE)
             raise
 
     async def retrying(
         self, attempt: Callable[[], Awaitable[T]], *, final: ErrorCode = ErrorCode.NONE
     ) -> T:
-        """Try until it works, fails for good, or the time is over; then the last error is raised.
-        `final` is an error that would pass elsewhere, but not here."""
+        """Try until it succeeds, or fails for good, or the time is over. Then the last error is raised. `final` is an error
+        that is retriable in general, but not here."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout_s
         while True:

@@ -1,4 +1,4 @@
-"""Consumer groups, asked and told: who they are, how far they have read, and what holds them up."""
+"""Consumer groups as a client sees them: members, committed offsets, lag, and what a rebalance waits for."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ottla.client.all_brokers import Heard, ask_everybody
+from ottla.client.all_brokers import BrokerAnswers, ask_all_brokers
 from ottla.client.client import EARLIEST, LATEST, Client
 from ottla.client.connections import check
+from ottla.client.coordinators import GROUP_KEY, find_coordinator
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
 Place = tuple[str, int]
 """Topic and partition."""
-GROUP_KEY = 0
 
 
 class ListedGroup(NamedTuple):
     id: str
     state: str
     type: str
-    """classic or consumer; empty where the cluster does not tell."""
+    """classic or consumer; empty where the cluster does not say."""
     protocol: str
     coordinator: int
 
@@ -46,7 +46,7 @@ class GroupDescription(NamedTuple):
     members: tuple[GroupMember, ...]
     epoch: int | None
     hold_up: Mapping[str, Any] | None
-    """What a rebalance waits for, as an ottla broker tells it."""
+    """What a rebalance waits for. Only ottla's brokers say it."""
 
 
 class PartitionLag(NamedTuple):
@@ -63,7 +63,7 @@ class PartitionLag(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Records that are there and were not read."""
+        """Records that exist and were not read."""
         return self.log_end - min(max(self.committed or 0, self.log_start), self.log_end)
 
 
@@ -74,11 +74,11 @@ class GroupAdmin:
         self._client = client
         self._connections = client.connections
 
-    async def all(self) -> Heard[ListedGroup]:
+    async def all(self) -> BrokerAnswers[ListedGroup]:
         """Each broker lists the groups that it coordinates."""
-        heard = await ask_everybody(self._client, self._listed_by)
-        found = {group.id: group for groups in heard.answers for group in groups}
-        return Heard(sorted(found.values()), heard.silent)
+        asked = await ask_all_brokers(self._client, self._listed_by)
+        found = {group.id: group for groups in asked.answers for group in groups}
+        return BrokerAnswers(sorted(found.values()), asked.silent)
 
     async def _listed_by(self, broker: int) -> list[ListedGroup]:
         answer = await self._connections.ask(ApiKey.LIST_GROUPS, {}, broker=broker)
@@ -95,15 +95,9 @@ class GroupAdmin:
         ]
 
     async def coordinator(self, group: str) -> int:
-        async def attempt() -> int:
-            fields = {"key": group, "key_type": GROUP_KEY, "coordinator_keys": [group]}
-            answer = await self._connections.ask(ApiKey.FIND_COORDINATOR, fields)
-            found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
-            check(found.error_code, f"coordinator of group {group}")
-            self._connections.addresses[int(found.node_id)] = (found.host, int(found.port))
-            return int(found.node_id)
-
-        return await self._connections.retrying(attempt)
+        return await find_coordinator(
+            self._connections, GROUP_KEY, group, f"coordinator of group {group}"
+        )
 
     async def describe(self, group: str) -> GroupDescription:
         """KafkaError GROUP_ID_NOT_FOUND if there is none."""
@@ -134,7 +128,7 @@ class GroupAdmin:
         async def attempt() -> dict[Place, int]:
             broker = await self.coordinator(group)
             channel = await self._connections.to(broker)
-            # Up to version 9 topics go by their names, also those that are deleted.
+            # Up to version 9 topics have names, also those that are deleted.
             version = min(channel.version_for(ApiKey.OFFSET_FETCH), 9)
             fields: dict[str, Any] = {"group_id": group, "topics": None}
             if version >= 8:
@@ -219,10 +213,10 @@ class GroupAdmin:
 
 def _hold_up(message: str | None) -> Mapping[str, Any] | None:
     try:
-        told = json.loads(message or "null")
+        parsed = json.loads(message or "null")
     except ValueError:
         return None
-    return told if isinstance(told, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _consumer_group(found: Any, broker: int) -> GroupDescription:

@@ -1,4 +1,4 @@
-"""What the client's questions are answered with."""
+"""The client's answers: brokers, topics, partitions, replicas, fetched records. The names are those of Kafka's admin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PartitionInfo(NamedTuple):
     topic: str
     partition: int
     leader: int
-    """-1: it has none."""
+    """-1: no leader."""
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -41,12 +41,12 @@ class Topic(NamedTuple):
 
 
 class Reassignment(NamedTuple):
-    """A partition on its way to other brokers."""
+    """A partition that is being moved to other brokers."""
 
     topic: str
     partition: int
     replicas: tuple[int, ...]
-    """All that hold it meanwhile: the target's, then those that leave at the end."""
+    """All replicas meanwhile: those of the target, then those that are removed at the end."""
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
@@ -61,7 +61,7 @@ class ClusterDescription(NamedTuple):
     cluster_id: str
     controller: int
     brokers: tuple[BrokerInfo, ...]
-    """The fenced ones too, where the cluster tells."""
+    """Also the fenced ones, where the cluster says so."""
 
 
 class QuorumReplica(NamedTuple):
@@ -86,16 +86,16 @@ class Config(NamedTuple):
 
 
 class ReplicaOffsets(NamedTuple):
-    """Of one copy of a partition."""
+    """The offsets of one replica."""
 
     log_start: int
     log_end: int
     high_watermark: int | None
-    """None: it moved on while it was asked."""
+    """None: the fetch that asks for it failed."""
 
 
 class ReplicaInfo(NamedTuple):
-    """One copy of a partition, as the broker that holds it describes it. None: it did not answer."""
+    """One replica, as its broker describes it. None: the broker did not answer."""
 
     partition: int
     broker: int
@@ -105,11 +105,11 @@ class ReplicaInfo(NamedTuple):
     log_end: int | None
     high_watermark: int | None
     lag: int | None
-    """Records that the leader has and this copy has not."""
+    """Records that the leader has and this replica does not have."""
 
 
 class TransactionMarker(NamedTuple):
-    """The end of a transaction, as it lies in a partition's log."""
+    """The control record that ends a transaction in a partition's log."""
 
     offset: int
     producer_id: int
@@ -118,7 +118,7 @@ class TransactionMarker(NamedTuple):
 
 
 class FetchedRecords(NamedTuple):
-    """What one fetch of a partition brought."""
+    """The result of one fetch of a partition."""
 
     records: list[Record]
     next_offset: int
@@ -126,9 +126,9 @@ class FetchedRecords(NamedTuple):
     log_start: int
     last_stable_offset: int = -1
     aborted: tuple[tuple[int, int], ...] = ()
-    """(producer id, first offset) of the aborted transactions in it; only told to who reads committed records."""
+    """(producer id, first offset) of the aborted transactions in it. Only when committed records are read."""
     batches: tuple[Batch, ...] = ()
-    """As they came: the first may begin before the offset that was asked for."""
+    """As they came: the first may begin before the requested offset."""
     markers: tuple[TransactionMarker, ...] = ()
 
 

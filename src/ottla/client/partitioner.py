@@ -1,4 +1,4 @@
-"""Kafka's choice of a partition for a key, so that our producer and every Java one agree."""
+"""Kafka's choice of a partition for a key: our producers and the Java producers must agree."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""An idempotent or transactional producer with several batches under way: for throughput.
+"""An idempotent or transactional producer with several batches in flight: for throughput.
 
-Each partition is a lane: its batches leave in order and up to five are unanswered, which is how many a leader
-remembers to tell a repetition from a new batch. A batch that fails in a way that passes makes its lane wait until
-all that is under way there is answered, and then begin again with the first that is not acknowledged; its sequence
-numbers are the same, so nothing is written twice and nothing is left out.
+Each partition is a lane. Its batches are sent in order, and up to five are unanswered: a leader remembers that many, to
+tell a repetition from a new batch. After a retriable error the lane waits until all its requests are answered. Then it
+begins again with the first batch that is not acknowledged. The sequence numbers stay the same, so nothing is written
+twice and nothing is left out.
 
-What it sends are record sections that somebody else encoded (`Section`): here they get their header.
+The caller encodes the records (`Section`). Here they get the header of their batch.
 """
 
 from __future__ import annotations
@@ -17,8 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ottla.client.client import Client
-from ottla.client.connections import RETRY_PAUSE_S, Unreachable, check, error_of
-from ottla.client.producer import ACKS_ALL, PRODUCE_BY_TOPIC_ID_FROM, SEQUENCE_COUNT
+from ottla.client.connections import RETRY_PAUSE_S, Unreachable, error_of
+from ottla.client.producer import (
+    ACKS_ALL,
+    PRODUCE_BY_TOPIC_ID_FROM,
+    SEQUENCE_COUNT,
+    new_producer_id,
+)
 from ottla.client.transaction_admin import EPOCH_PER_TRANSACTION, ProducerIdentity, TransactionAdmin
 from ottla.records.batch import (
     CRC_START,
@@ -36,10 +41,10 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 
 UNANSWERED_MAX: Final = 5
-"""Batches of a partition: a leader knows the last five of a producer."""
+"""Batches of a partition: a leader remembers the last five of a producer."""
 REQUEST_BYTES_MAX: Final = 4 << 20
 UNACKNOWLEDGED_BYTES_MAX: Final = 16 << 20
-"""More than that waits for room, so that memory does not grow with what is written."""
+"""`send` waits while there is more, so that memory stays bounded."""
 PRODUCE_BEFORE_IMPLICIT_ADD: Final = 11
 
 Place = tuple[str, int]
@@ -47,10 +52,10 @@ Place = tuple[str, int]
 
 
 class Section(NamedTuple):
-    """The records of a batch as they lie behind its header; compressed, if `codec` says so."""
+    """The records of a batch, as they follow its header; compressed, if `codec` says so."""
 
     body: Buffer
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
     timestamp_ms: int
     codec: int = 0
 
@@ -68,12 +73,12 @@ class _Lane:
     place: Place
     next_sequence: int = 0
     waiting: deque[_Waiting] = field(default_factory=deque)
-    """In order; the first `unanswered` of them are under way, unless the lane has to begin again."""
+    """In order. The first `unanswered` of them are in flight, unless the lane is rewinding."""
     unanswered: int = 0
     is_rewinding: bool = False
     is_added: bool = False
     first_offset: int = -1
-    """Of what was acknowledged."""
+    """Of the acknowledged records."""
     last_error: Exception | None = None
 
     @property
@@ -86,8 +91,8 @@ class _Lane:
 
 
 class PipelinedProducer:
-    """Without a transactional id it is only idempotent. `delivery_timeout_s` is how long a batch may take from
-    `send` to its acknowledgement; then everything fails, and what is under way may or may not be in the log."""
+    """Without a transactional id it is only idempotent. `delivery_timeout_s` is how long a batch may take from `send` to
+    its acknowledgement. After that everything fails, and batches in flight may or may not be in the log."""
 
     def __init__(
         self,
@@ -112,44 +117,31 @@ class PipelinedProducer:
         self._dispatcher: asyncio.Task[None] | None = None
         self._has_changed = False
 
-    # -- its life
+    # Start and end
 
     async def start(self) -> ProducerIdentity:
-        """Get a producer id; with a transactional id, the producer before is fenced."""
+        """Get a producer id. With a transactional id, the former producer is fenced."""
         if self._transactional_id is not None:
             self.identity = await self.transactions.init(
                 self._transactional_id, self._transaction_timeout_ms
             )
         else:
-            self.identity = await self._plain_identity()
+            id, epoch = await new_producer_id(
+                self._client.connections, self._transaction_timeout_ms
+            )
+            self.identity = ProducerIdentity("", id, epoch, 0)
         return self.identity
 
-    async def _plain_identity(self) -> ProducerIdentity:
-        connections = self._client.connections
-        fields = {
-            "transactional_id": None,
-            "transaction_timeout": self._transaction_timeout_ms,
-            "producer_id": -1,
-            "producer_epoch": -1,
-        }
-
-        async def attempt() -> ProducerIdentity:
-            answer = await connections.ask(ApiKey.INIT_PRODUCER_ID, fields)
-            check(answer.error_code, "a producer id was asked for")
-            return ProducerIdentity("", int(answer.producer_id), int(answer.producer_epoch), 0)
-
-        return await connections.retrying(attempt)
-
     async def close(self) -> None:
-        """What is under way is left to its fate."""
+        """Batches in flight may or may not be written."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # -- writing
+    # Writing
 
     async def send(self, topic: str, partition: int, section: Section) -> None:
-        """Returns when there is room for more, not when it is written: `flush` tells that. KafkaError if
+        """Returns when there is room for more, not when the records are written: `flush` waits for that. KafkaError if
         anything sent so far failed for good."""
         self._raise_failure()
         lane = self._lanes.setdefault((topic, partition), _Lane((topic, partition)))
@@ -162,7 +154,7 @@ class PipelinedProducer:
         await self._until_bytes(UNACKNOWLEDGED_BYTES_MAX)
 
     async def flush(self) -> None:
-        """Until everything is acknowledged by all in-sync replicas."""
+        """Wait until everything is acknowledged by all in-sync replicas."""
         await self._until_bytes(0)
 
     @property
@@ -175,8 +167,8 @@ class PipelinedProducer:
         }
 
     async def end(self, *, commit: bool) -> None:
-        """The transaction; the next one may begin. Only after `flush`, or to abort: then what is not acknowledged is
-        given up, and this producer with it."""
+        """End the transaction; the next one may begin. A commit must follow a `flush`. An abort gives up what is not
+        acknowledged, and this producer can then no longer be used."""
         assert self.identity is not None
         assert not commit or self._bytes == 0, "a commit follows a flush"
         if self._bytes > 0:
@@ -191,8 +183,8 @@ class PipelinedProducer:
             lane.first_offset = -1
 
     async def _give_up(self) -> None:
-        """Nothing more leaves, and whatever has left is answered. What a coordinator or a leader met after the end would
-        begin a transaction anew, where an epoch is not for one transaction only."""
+        """Send nothing more, and wait for all answers. A request that reaches a coordinator or leader after the end would
+        begin a new transaction, if an epoch is not for one transaction only."""
         self._gives_up = True
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -224,7 +216,7 @@ class PipelinedProducer:
         return memoryview(data)
 
     async def _until_bytes(self, bytes_max: int) -> None:
-        """Whoever else should have noticed that a batch is overdue, here it is noticed."""
+        """Wait until at most so many bytes are unacknowledged. A batch that is overdue fails here at the latest."""
         async with self._changed:
             while self._failure is None and self._bytes > bytes_max:
                 oldest = min(
@@ -240,19 +232,19 @@ class PipelinedProducer:
 
     def _overdue(self, lane: _Lane) -> KafkaError:
         topic, number = lane.place
-        told = (
+        text = (
             f"a batch for {topic}-{number} is not acknowledged after {self._delivery_timeout_s} s"
         )
-        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, told)
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
 
-    # -- dispatching
+    # Dispatching
 
     def _wake(self) -> None:
-        """Look, soon, for what can be sent."""
+        """Start the dispatcher, if it does not run."""
         self._has_changed = True
         is_over = self._failure is not None or self._gives_up
         if not is_over and (self._dispatcher is None or self._dispatcher.done()):
@@ -260,7 +252,7 @@ class PipelinedProducer:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         async def guarded() -> None:
-            """Nobody waits for it, so that whatever goes wrong in it must be told to who waits for the rows."""
+            """Nothing awaits this task, so its errors must reach those who wait for the batches."""
             try:
                 await work
             except Exception as error:
@@ -277,14 +269,14 @@ class PipelinedProducer:
             self._has_changed = False
             await self._add_new_lanes()
             for leader, lanes in await self._requests():
-                # Others' answers may have come since they were chosen, and a failure among them.
+                # Answers may have come since the lanes were chosen, and failures among them.
                 ready = [lane for lane in lanes if lane.is_ready]
                 if ready and not self._gives_up:
                     await self._send(leader, ready)
                 self._has_changed = True  # there may be more for the same lanes
 
     async def _add_new_lanes(self) -> None:
-        """To the transaction, where the leaders do not do it."""
+        """Add them to the transaction, where the leaders do not do it."""
         assert self.identity is not None
         new = [lane for lane in self._lanes.values() if not lane.is_added and lane.waiting]
         if not new:
@@ -295,7 +287,7 @@ class PipelinedProducer:
             lane.is_added = True
 
     async def _requests(self) -> list[tuple[int, list[_Lane]]]:
-        """For each leader, the lanes whose next batch goes there together."""
+        """For each leader, the lanes whose next batches go there in one request."""
         found: dict[int, list[_Lane]] = {}
         sizes: dict[int, int] = {}
         for lane in list(self._lanes.values()):
@@ -316,7 +308,7 @@ class PipelinedProducer:
         return list(found.items())
 
     async def _send(self, leader: int, lanes: list[_Lane]) -> None:
-        """The request is on its way when this returns; its answer is dealt with elsewhere."""
+        """The request is sent when this returns. A task handles its answer."""
         batches = {lane.place: lane.waiting[lane.unanswered] for lane in lanes}
         for lane in lanes:
             lane.unanswered += 1
@@ -360,14 +352,14 @@ class PipelinedProducer:
                 outcome = error
             await self._answered(lanes, batches, outcome)
 
-        # Begun here and not in `answer`, so that requests leave in the order of their sequences.
+        # Started here and not in `answer`, so that requests are sent in the order of their sequence numbers.
         calling = asyncio.ensure_future(
             self._client.connections.call(channel, ApiKey.PRODUCE, version, body, read)
         )
         self._spawn(answer())
         await asyncio.sleep(0)
 
-    # -- answers
+    # Answers
 
     async def _answered(
         self,
@@ -381,7 +373,9 @@ class PipelinedProducer:
             if isinstance(outcome, Exception):
                 await self._failed(lane, batch, outcome)
             elif lane.place not in outcome:
-                error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no word on {lane.place}")
+                error = KafkaError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR, f"the response has no result for {lane.place}"
+                )
                 await self._failed(lane, batch, error)
             else:
                 result = outcome[lane.place]
@@ -412,7 +406,7 @@ class PipelinedProducer:
         )
         overdue = asyncio.get_running_loop().time() > batch.deadline
         if not passes or overdue:
-            # What came after a failure says less than the failure itself.
+            # The first error says more than those that follow from it.
             await self._fail(lane.last_error if is_first and overdue and lane.last_error else error)
             return
         if is_first or lane.last_error is None:
@@ -420,13 +414,13 @@ class PipelinedProducer:
         lane.is_rewinding = True
 
     async def _begin_again(self, lane: _Lane, error: Exception) -> None:
-        """Nothing could be sent: nobody leads."""
+        """Nothing could be sent: there is no leader."""
         await self._failed(lane, lane.waiting[lane.unanswered], error)
         if lane.is_rewinding and lane.unanswered == 0:
             self._spawn(self._rewind(lane))
 
     async def _rewind(self, lane: _Lane) -> None:
-        """Nothing of this lane is under way: after a pause, begin again with who leads it now."""
+        """Nothing of this lane is in flight: after a pause, begin again with the present leader."""
         topic, _ = lane.place
         loop = asyncio.get_running_loop()
         while lane.is_rewinding and not self._gives_up:

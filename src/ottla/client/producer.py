@@ -1,7 +1,6 @@
-"""An idempotent producer: retries never make a duplicate, and one batch is under way at a time.
+"""A simple idempotent producer: retries never make a duplicate, and one batch is in flight at a time.
 
-Meant for the command line and for tests of the wire, not for throughput: for that there are Kafka's
-own clients.
+It is for the command line and for tests of the protocol, not for throughput (`client.pipelined`).
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.client.client import Client
-from ottla.client.connections import check
+from ottla.client.connections import BrokerConnections, check
 from ottla.records.record import Record, build
 from ottla.wire import produce
 from ottla.wire.apis import ApiKey
@@ -21,7 +20,28 @@ PRODUCE_BY_TOPIC_ID_FROM: Final = 13
 SEQUENCE_COUNT: Final = 2**31
 
 
+async def new_producer_id(
+    connections: BrokerConnections, transaction_timeout_ms: int = 60_000
+) -> tuple[int, int]:
+    """A producer id and its epoch, for an idempotent producer without transactions."""
+    fields = {
+        "transactional_id": None,
+        "transaction_timeout": transaction_timeout_ms,
+        "producer_id": -1,
+        "producer_epoch": -1,
+    }
+
+    async def attempt() -> tuple[int, int]:
+        answer = await connections.ask(ApiKey.INIT_PRODUCER_ID, fields)
+        check(answer.error_code, "a producer id was asked for")
+        return int(answer.producer_id), int(answer.producer_epoch)
+
+    return await connections.retrying(attempt)
+
+
 class Producer:
+    """Sends one batch at a time."""
+
     def __init__(self, client: Client, *, acks: int = ACKS_ALL, codec: int = 0) -> None:
         if acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
             raise ValueError(f"acks is 0, 1 or -1, not {acks}")
@@ -32,8 +52,8 @@ class Producer:
         self._sequences: dict[tuple[str, int], int] = {}
 
     async def send(self, topic: str, partition: int, records: Sequence[Record]) -> int:
-        """One batch; the offset of its first record (-1 with acks 0, which is not answered). The
-        offsets in `records` do not count: the leader gives them."""
+        """Send one batch, and return the offset of its first record (-1 with acks=0, which has no response). The offsets
+        in `records` are ignored: the leader assigns them."""
         assert records, "a batch holds records"
         producer_id, epoch = await self._identity()
         sequence = self._sequences.get((topic, partition), 0) if producer_id >= 0 else -1
@@ -60,24 +80,11 @@ class Producer:
         return offset
 
     async def _identity(self) -> tuple[int, int]:
-        """Producer id and epoch; none (-1) where acks other than all make retries pointless."""
+        """Producer id and epoch. None (-1) without acks=all, where retries are pointless."""
         if self._acks != ACKS_ALL:
             return -1, -1
         if self._producer is None:
-            fields = {
-                "transactional_id": None,
-                "transaction_timeout": 60_000,
-                "producer_id": -1,
-                "producer_epoch": -1,
-            }
-            connections = self._client.connections
-
-            async def attempt() -> tuple[int, int]:
-                answer = await connections.ask(ApiKey.INIT_PRODUCER_ID, fields)
-                check(answer.error_code, "a producer id was asked for")
-                return int(answer.producer_id), int(answer.producer_epoch)
-
-            self._producer = await connections.retrying(attempt)
+            self._producer = await new_producer_id(self._client.connections)
         return self._producer
 
     async def _send_once(self, topic: str, partition: int, batch: memoryview) -> int:

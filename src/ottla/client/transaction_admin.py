@@ -1,37 +1,36 @@
-"""Transactions, asked and told: beginning and ending one, which there are, what is open, and how to end what
-nobody else will."""
+"""Transactions as a client sees them: begin and end one, list and describe them, and end those that hang."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from itertools import groupby
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from ottla.client.all_brokers import Heard, ask_everybody
+from ottla.client.all_brokers import BrokerAnswers, ask_all_brokers
 from ottla.client.client import Client
 from ottla.client.connections import check
+from ottla.client.coordinators import TRANSACTION_KEY, find_coordinator
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
-TRANSACTION_KEY = 1
 FEATURE: Final = "transaction.version"
 EPOCH_PER_TRANSACTION: Final = 2
 """The transaction.version from which on a leader adds its partition to the transaction by itself, and each
-transaction has an epoch of its own (KIP-890). Who uses it must use it from the first request to the last."""
+transaction has an epoch of its own (KIP-890). A producer that uses it must use it from the first request to the last."""
 END_BEFORE_EPOCHS: Final = 4
 ADD_PARTITIONS_BY_CLIENTS: Final = 3
 """The last versions of EndTxn and AddPartitionsToTxn that are meant for a client of the older kind."""
 ONGOING = "Ongoing"
 UNFINISHED = (ONGOING, "PrepareCommit", "PrepareAbort")
-"""In these its coordinator will end a transaction, if nobody else does."""
+"""In these states the coordinator will end the transaction, if its producer does not."""
 
 
 class ProducerIdentity(NamedTuple):
-    """Who may write into a transaction and end it. `version` is the transaction.version to speak."""
+    """A producer that may write into a transaction and end it. `version` is the transaction.version to use."""
 
     transactional_id: str
     producer_id: int
@@ -75,11 +74,11 @@ class TransactionAdmin:
         self._connections = client.connections
         self._coordinators: dict[str, int] = {}
 
-    # -- taking part
+    # Taking part
 
     async def init(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
-        """Become the producer of this id: the one before is fenced, and what it had open is ended when this
-        returns, one way or the other."""
+        """Become the producer of this id. The former producer is fenced. Its open transaction is committed or aborted when
+        this returns."""
         fields = {
             "transactional_id": transactional_id,
             "transaction_timeout": timeout_ms,
@@ -88,7 +87,7 @@ class TransactionAdmin:
         }
 
         async def attempt(channel: Channel) -> ProducerIdentity:
-            answer = await self._asked(channel, ApiKey.INIT_PRODUCER_ID, fields)
+            answer = await self._connections.ask_on(channel, ApiKey.INIT_PRODUCER_ID, fields)
             check(answer.error_code, f"transactional id {transactional_id}")
             version = min(channel.features.get(FEATURE, 0), EPOCH_PER_TRANSACTION)
             return ProducerIdentity(
@@ -100,7 +99,7 @@ class TransactionAdmin:
     async def add_partitions(
         self, identity: ProducerIdentity, partitions: Iterable[tuple[str, int]]
     ) -> None:
-        """Before the first record goes to a partition, where its leader does not do it."""
+        """Call this before the first record goes to a partition, where the leader does not add the partition itself."""
         assert identity.version < EPOCH_PER_TRANSACTION
         topics = [
             {"name": topic, "partitions": [number for _, number in group]}
@@ -114,20 +113,20 @@ class TransactionAdmin:
         }
 
         async def attempt(channel: Channel) -> None:
-            answer = await self._asked(
-                channel, ApiKey.ADD_PARTITIONS_TO_TXN, fields, ADD_PARTITIONS_BY_CLIENTS
+            answer = await self._connections.ask_on(
+                channel, ApiKey.ADD_PARTITIONS_TO_TXN, fields, newest=ADD_PARTITIONS_BY_CLIENTS
             )
             for topic in answer.results_by_topic_v3_and_below:
                 for each in topic.results_by_partition:
                     what = f"{topic.name}-{each.partition_index} in a transaction"
-                    # Where one is refused, the others are told that nothing was tried.
+                    # When one is refused, the others have this error.
                     if each.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
                         check(each.partition_error_code, what)
 
         await self._at_coordinator(identity.transactional_id, attempt)
 
     async def end(self, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
-        """Returns when it is decided. Anybody who knows the identity may do it, and do it again: that changes
+        """Returns when the end is decided. Everyone who knows the identity may call this, also again: a repetition changes
         nothing. The identity for the next transaction is returned."""
         fields = {
             "transactional_id": identity.transactional_id,
@@ -139,7 +138,7 @@ class TransactionAdmin:
 
         async def attempt(channel: Channel) -> ProducerIdentity:
             newest = None if bumps else END_BEFORE_EPOCHS
-            answer = await self._asked(channel, ApiKey.END_TXN, fields, newest)
+            answer = await self._connections.ask_on(channel, ApiKey.END_TXN, fields, newest=newest)
             check(answer.error_code, f"transactional id {identity.transactional_id}")
             if not bumps:
                 return identity
@@ -152,7 +151,7 @@ class TransactionAdmin:
     async def _at_coordinator(
         self, transactional_id: str, attempt: Callable[[Channel], Awaitable[T]]
     ) -> T:
-        """Where it was last, or where it is now if that was wrong."""
+        """Use the coordinator that is known. After an error, look for it again."""
 
         async def once() -> T:
             if transactional_id not in self._coordinators:
@@ -166,21 +165,7 @@ class TransactionAdmin:
 
         return await self._connections.retrying(once)
 
-    async def _asked(
-        self, channel: Channel, key: ApiKey, fields: dict[str, Any], newest: int | None = None
-    ) -> Any:
-        version = channel.version_for(key)
-        if newest is not None:
-            version = min(version, newest)
-        try:
-            return await channel.request(
-                key, fields, version=version, timeout_s=self._connections.timeout_s
-            )
-        except TimeoutError:
-            channel.abort("an answer is overdue")
-            raise
-
-    # -- looking and ending
+    # Looking and ending
 
     async def all(
         self,
@@ -189,7 +174,7 @@ class TransactionAdmin:
         producer_ids: tuple[int, ...] = (),
         open_for_ms: int = -1,
         pattern: str | None = None,
-    ) -> Heard[ListedTransaction]:
+    ) -> BrokerAnswers[ListedTransaction]:
         """Each broker lists those that it coordinates."""
         fields = {
             "state_filters": states,
@@ -208,32 +193,25 @@ class TransactionAdmin:
                 for each in answer.transaction_states
             ]
 
-        heard = await ask_everybody(self._client, listed_by)
-        found = {each.id: each for transactions in heard.answers for each in transactions}
+        asked = await ask_all_brokers(self._client, listed_by)
+        found = {each.id: each for transactions in asked.answers for each in transactions}
         self._coordinators.update((each.id, each.coordinator) for each in found.values())
-        return Heard(sorted(found.values()), heard.silent)
+        return BrokerAnswers(sorted(found.values()), asked.silent)
 
     async def coordinator(self, transactional_id: str) -> int:
-        async def attempt() -> int:
-            fields = {
-                "key": transactional_id,
-                "key_type": TRANSACTION_KEY,
-                "coordinator_keys": [transactional_id],
-            }
-            answer = await self._connections.ask(ApiKey.FIND_COORDINATOR, fields)
-            found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
-            check(found.error_code, f"coordinator of {transactional_id}")
-            self._connections.addresses[int(found.node_id)] = (found.host, int(found.port))
-            return int(found.node_id)
-
-        return await self._connections.retrying(attempt)
+        return await find_coordinator(
+            self._connections,
+            TRANSACTION_KEY,
+            transactional_id,
+            f"coordinator of {transactional_id}",
+        )
 
     async def describe(self, transactional_id: str) -> TransactionDescription:
         """KafkaError TRANSACTIONAL_ID_NOT_FOUND if there is none."""
 
         async def attempt(channel: Channel) -> TransactionDescription:
             broker = self._coordinators[transactional_id]
-            answer = await self._asked(
+            answer = await self._connections.ask_on(
                 channel, ApiKey.DESCRIBE_TRANSACTIONS, {"transactional_ids": [transactional_id]}
             )
             (found,) = answer.transaction_states
@@ -254,7 +232,7 @@ class TransactionAdmin:
         return await self._at_coordinator(transactional_id, attempt)
 
     async def abort(self, transactional_id: str) -> None:
-        """As a new producer of the same id would: the present one is fenced, what it has open aborted."""
+        """Do what a new producer of the same id would do: the present one is fenced, and its open transaction aborted."""
         await self.init(transactional_id, (await self.describe(transactional_id)).timeout_ms)
 
     async def open_in(self, topic: str, partition: int) -> list[OpenTransaction]:
@@ -288,18 +266,18 @@ class TransactionAdmin:
 
     async def cared_for(
         self, topic: str, partition: int, producer_id: int
-    ) -> Heard[ListedTransaction]:
-        """Those whose coordinator knows that they are open in this partition, and will end them."""
+    ) -> BrokerAnswers[ListedTransaction]:
+        """The transactions that a coordinator knows as open in this partition, and will end."""
         listed = await self.all(states=UNFINISHED, producer_ids=(producer_id,))
         found = [
             each
             for each in listed.answers
             if (topic, partition) in (await self.describe(each.id)).partitions
         ]
-        return Heard(found, listed.silent)
+        return BrokerAnswers(found, listed.silent)
 
     async def abort_hanging(self, topic: str, partition: int, hanging: OpenTransaction) -> None:
-        """Write the abort that no coordinator will: for a transaction that none knows any more."""
+        """Write the abort marker of a transaction that no coordinator knows any more."""
         marker = {
             "producer_id": hanging.producer_id,
             "producer_epoch": hanging.producer_epoch,

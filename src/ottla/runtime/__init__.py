@@ -1,7 +1,7 @@
 """The seams between ottla and the machine: clock, disk, network, randomness.
 
-Everything that decides (log, replica, metadata, controller) sees the outside world only through these
-protocols, so the same code runs on real sockets and files and inside the simulator.
+Everything that decides (log, replica, metadata, controller) uses the outside world only through these protocols. So the
+same code runs on real sockets and files, and in the simulator.
 """
 
 from ottla.runtime.framed_connection import QUEUED_BYTES_MAX

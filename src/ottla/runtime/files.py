@@ -1,7 +1,7 @@
-"""The disk as the operating system gives it: the `Disk` seam over plain descriptors.
+"""The `Disk` seam for the real machine, on plain file descriptors.
 
-A file here is a descriptor and a remembered end. Appending is one `pwritev` at that end, so a write that
-failed half-way is known by its place, and nothing depends on a file position shared with anybody.
+A file is a descriptor and its known size. Appending is one `pwritev` at that size. So the position of a torn write is
+known, and nothing depends on a shared file position.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ottla.runtime.seams import Buffer
 IOV_MAX = 1024
 """How many buffers one vectored call takes on Linux and macOS."""
 RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-"""Only Linux can tell whether a read would wait, and not on every file system."""
+"""Only Linux says whether a read would wait, and not on every file system."""
 PROBE = [bytearray(1)]
 PROBE_EVERY_BYTES = 128 * 1024
-"""Systems read ahead about so much: that one place is in memory says nothing of what lies farther off."""
+"""Systems read ahead about so much. A page in memory says nothing about pages farther off."""
 BRING_BYTES = 256 * 1024
 
 
@@ -35,7 +35,7 @@ def _sync(descriptor: int) -> None:
 
 
 def _write_all(descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
-    """Write every buffer, completing partial writes; the position after the last byte."""
+    """Write every buffer, completing partial writes. Returns the position after the last byte."""
     for first in range(0, len(buffers), IOV_MAX):
         group = buffers[first : first + IOV_MAX]
         written = os.pwritev(descriptor, group, position)
@@ -51,10 +51,10 @@ def _write_all(descriptor: int, buffers: Sequence[Buffer], position: int) -> int
 
 
 class RealFile:
-    """An open descriptor, closed at the latest when nobody refers to the file any more.
+    """An open descriptor, closed at the latest when the last reference to this object is gone.
 
-    So whoever removes a file that others may still be sending (a `FileRange` in a connection's queue)
-    lets go of it instead of calling `close`.
+    A file may be removed while a connection still sends from it (a `FileRange` in its queue). The code that removes it
+    drops its reference, and does not call `close`.
     """
 
     __slots__ = ("_descriptor", "_descriptor_lock", "_path", "_size")
@@ -80,14 +80,14 @@ class RealFile:
         self._write(buffers, self._size)
 
     def write_at(self, position: int, data: Buffer) -> None:
-        if data:  # nothing, written beyond the end, does not stretch a file
+        if data:  # an empty write beyond the end does not extend a file
             self._write((data,), position)
 
     def _write(self, buffers: Sequence[Buffer], position: int) -> None:
         try:
             end = _write_all(self._descriptor, buffers, position)
         except OSError:
-            # What was torn off stays visible in `size`, so that the owner can truncate it away.
+            # `size` includes the torn part, so that the owner can truncate it.
             with contextlib.suppress(OSError):
                 self._size = os.fstat(self._descriptor).st_size
             raise
@@ -121,10 +121,8 @@ class RealFile:
             os.preadv(self._descriptor, PROBE, place, RWF_NOWAIT)
         except BlockingIOError:
             return max(0, place - PROBE_EVERY_BYTES - position)
-        except (
-            OSError
-        ):  # a file system that cannot tell; or one that fails, which whoever reads will hear
-            return size
+        except OSError:
+            return size  # a file system that does not say; or one that fails, which the read will report
         return size
 
     def bring(self, position: int, size: int) -> None:
@@ -134,7 +132,7 @@ class RealFile:
             while position < end:
                 read = os.preadv(descriptor, [room[: end - position]], position)
                 if not read:
-                    break  # it has become shorter
+                    break  # the file has become shorter
                 position += read
 
     def truncate(self, size: int) -> None:
@@ -147,7 +145,7 @@ class RealFile:
 
     @contextlib.contextmanager
     def _own_descriptor(self) -> Iterator[int]:
-        """For threads: it keeps a concurrent close from handing the number to another file in the middle of their
+        """A duplicate for threads. Without it, a concurrent close could free the number for another file while they
         work."""
         with self._descriptor_lock:
             descriptor = os.dup(self._descriptor)
@@ -210,9 +208,9 @@ class RealDisk:
             return file.read()
 
     def replace(self, path: str, data: bytes, *, durable: bool = True) -> None:
-        # The content is flushed even when the new name need not be: a rename that reaches the platter
-        # before the bytes it points to would leave neither the old content nor the new.
-        # Under a name of its own: the loop and a thread may replace the same file at the same time.
+        # The content is flushed even when the new name need not be durable. A rename that reaches the disk before the
+        # bytes it points to would leave neither the old content nor the new.
+        # The temporary name is unique, because the loop and a thread may replace the same file at the same time.
         temporary = f"{path}.{next(self._replacements)}.tmp"
         file = self.open(temporary, create=True)
         try:

@@ -1,4 +1,4 @@
-"""The runtime of a real node: this machine's clock, disks and network, and the loop they run on."""
+"""The runtime of a real node: the clock, disks and network of this machine, and the loop they run on."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ottla.runtime.sockets import RealNetwork
 T = TypeVar("T")
 
 THREAD_TURN_S = 0.0005
-"""How long the loop waits for a thread that computes (compaction does): Python's 5 ms would come on top of every
-system call that the loop makes."""
+"""How long the loop waits for a thread that computes, as compaction does. Python's default of 5 ms would be added to
+every system call of the loop."""
 
 
 class RealClock:
@@ -30,8 +30,8 @@ class RealClock:
 def real_runtime(
     loop: asyncio.AbstractEventLoop, seed: int | None = None, *, near: bool = False
 ) -> Runtime:
-    """The seams of one node on `loop`; without a seed the randomness is the system's. `near`: it need not use TCP
-    to other nodes of this machine."""
+    """The seams of one node on `loop`. Without a seed the randomness is the system's. `near`: use Unix sockets to other
+    nodes of this machine."""
     return Runtime(
         clock=RealClock(),
         disk=RealDisk(),
@@ -42,7 +42,7 @@ def real_runtime(
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end on uvloop, as `asyncio.run` would on asyncio's loop."""
-    import uvloop  # 100 ms that commands without a loop need not pay
+    import uvloop  # takes 100 ms, which commands without a loop save
 
     sys.setswitchinterval(THREAD_TURN_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -1,8 +1,7 @@
-"""What the rest of the house may ask of the machine it runs on, as protocols.
+"""The seams: what the rest of ottla may ask of the machine it runs on, as protocols.
 
-The real ones live in `runtime.files`, `runtime.sockets` and `runtime.real`; the simulated ones in `sim`.
-Calls on the disk are synchronous; whoever owns the event loop decides which of them (fsync, recovery)
-leave it for a thread.
+The real implementations are in `runtime.files`, `runtime.sockets` and `runtime.real`, the simulated ones in `sim.engine`.
+Calls on the disk are synchronous. The owner of the event loop decides which of them (fsync, recovery) run in a thread.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds that never go back. Every timeout and every safety rule reads this one."""
+        """Seconds that never go back. Every timeout and every safety rule uses this clock."""
 
     def wall_ms(self) -> int:
-        """Unix milliseconds. May jump either way: only timestamps and retention read it."""
+        """Unix milliseconds. They may jump either way: only timestamps and retention use them."""
 
 
 class File(Protocol):
@@ -46,11 +45,11 @@ class File(Protocol):
         """Up to `size` bytes; fewer only at the end of the file."""
 
     def in_memory(self, position: int, size: int) -> int:
-        """How many of these bytes, from the first on, can be read without waiting for the disk; all of them where
-        the system cannot tell."""
+        """How many of these bytes, from the first on, can be read without waiting for the disk. All of them where the
+        system does not say."""
 
     def bring(self, position: int, size: int) -> None:
-        """Read this into memory; for threads, as it waits for the disk."""
+        """Read this into memory. Call it in a thread: it waits for the disk."""
 
     def truncate(self, size: int) -> None: ...
 
@@ -67,8 +66,8 @@ class File(Protocol):
     slots=True
 )  # not frozen: that takes thrice as long to make, and there is one for each answer
 class FileRange:
-    """Bytes that lie in a file and are sent from there, without passing through our memory; unless they are so
-    few, and so new, that they are still in it."""
+    """Bytes in a file that are sent from there, without passing through our memory. A few new bytes may still be in
+    memory: `in_memory` has them then."""
 
     file: File
     position: int
@@ -127,14 +126,14 @@ class Disk(Protocol):
 
 
 class FrameReceiver(Protocol):
-    """What a connection calls. Called on the loop, one call at a time."""
+    """What a connection calls, on the loop, one call at a time."""
 
     def frame_received(self, frame: memoryview) -> None:
-        """One whole frame, without its length prefix. Writable. Valid only until this returns: copy
-        what is to be kept."""
+        """One whole frame, without its length prefix. It is writable, and valid only until this returns: copy what is to
+        be kept."""
 
     def connection_lost(self, reason: str) -> None:
-        """Called exactly once, whoever closed it."""
+        """Called exactly once, whichever side closed the connection."""
 
 
 class Connection(Protocol):
@@ -149,29 +148,29 @@ class Connection(Protocol):
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes that were sent by us and not yet taken by the system."""
+        """Bytes that we sent, and that the system has not yet taken."""
 
     def send(self, chunks: Sequence[Chunk]) -> None:
-        """Queue in order. What is queued in one turn of the loop goes out in one system call where it
-        can. Does nothing on a closed connection. The caller must not change the buffers afterwards."""
+        """Queue in order. What is queued in one turn of the loop goes out in one system call, where that is possible. Does
+        nothing on a closed connection. The caller must not change the buffers afterwards."""
 
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
 
     def close(self) -> None:
-        """Send what is queued as long as it is taken, then close."""
+        """Send what is queued as long as the peer takes it, then close."""
 
     def abort(self) -> None:
         """Close now."""
 
 
 class AcceptedConnection(Connection, Protocol):
-    """One that somebody else opened, who may have gone away or never meant well."""
+    """A connection that a peer opened. The peer may be gone, or hostile."""
 
     @property
     def idle_s(self) -> float:
-        """Seconds since a whole frame came, or bytes were taken: who begins one and never ends it is idle."""
+        """Seconds since a whole frame came, or the peer took bytes. A peer that never completes a frame is idle."""
 
 
 class Listener(Protocol):
@@ -199,16 +198,16 @@ class Network(Protocol):
         *,
         frame_bytes_max: int = 1 << 30,
     ) -> Connection:
-        """OSError (ConnectionRefusedError when nobody listens there). Time limits are the caller's."""
+        """OSError (ConnectionRefusedError if nothing listens there). The caller sets the time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """All the seams of one node, handed to it at birth."""
+    """All the seams of one node, which gets them when it is made."""
 
     clock: Clock
     disk: Disk
     network: Network
     random: random.Random
     events: Events = field(default_factory=Events)
-    """Where the node says what happens in it."""
+    """What happens in the node, for those who subscribe."""

@@ -1,7 +1,7 @@
-"""Real clusters for anybody's tests: `with Cluster(3) as cluster: …`, `async with`, or pytest's fixtures.
+"""Real clusters for tests: `with Cluster(3) as cluster: …`, `async with`, or pytest's fixtures.
 
-A cluster is what `ottla up` starts: node processes on free ports, in a directory of their own. Its brokers can be
-killed, paused, stopped, restarted and cut off. Nothing of it outlives the process that made it.
+A cluster is what `ottla up` starts: node processes on free ports, with their own directory. Its brokers can be killed,
+paused, stopped, restarted and cut off. Processes and files are removed when the process that made the cluster ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["CLIENT", "Cluster", "ExistingCluster"]
 
 
 def __getattr__(name: str) -> Any:
-    """Late, because pytest loads this package into every run, also into those that never ask for a cluster."""
+    """Import late: pytest loads this package in every run, also in those without a cluster."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ottla.testing import cluster

@@ -1,4 +1,4 @@
-"""A cluster of real broker processes that lives as long as a test wants it to."""
+"""A cluster of real broker processes for a test, which can kill, pause and cut off its nodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SETTINGS: Mapping[str, str] = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
 }
-"""What differs from `ottla up`: tests have few groups and do not like to wait for them."""
+"""What differs from `ottla up`: tests have few groups, and must not wait for them."""
 
 LOG_LINES = 60
 ASK_TIMEOUT_S = 30.0
@@ -63,7 +63,7 @@ class ClusterNode:
 
     @property
     def port(self) -> int:
-        """Where it listens itself; what it advertises is another port in a cluster that can be cut."""
+        """Where it listens itself. In a proxied cluster it advertises another port."""
         return self._cluster.nodes[self.id].port
 
     @property
@@ -89,7 +89,7 @@ class ClusterNode:
 
     @property
     def log(self) -> Path:
-        """What it printed."""
+        """The file with its output."""
         return self._cluster.log_file(self.id)
 
     def last_lines(self, count: int = LOG_LINES) -> str:
@@ -102,7 +102,7 @@ class Cluster:
 
     settings       Kafka's names and values, for every node, over those of `SETTINGS`
     node_settings  the same for one node, by its id
-    seed           decides what `any_broker` picks; drawn if it is not given, and told when a test fails
+    seed           decides what `any_broker` picks; drawn if it is not given, and reported when a test fails
     directory      where the nodes keep their files; a temporary one that is removed, unless it is given
     proxied        whether nodes can be cut off (`partition`, `isolate`, `cut`): their traffic then goes through this process
     """
@@ -133,7 +133,7 @@ class Cluster:
         self._starting: dict[int, Starting] = {}
         self._warden: subprocess.Popen[bytes] | None = None
 
-    # -- its life
+    # Start and end
 
     def __enter__(self) -> Self:
         atexit.register(self.close)
@@ -162,7 +162,7 @@ class Cluster:
         await asyncio.to_thread(self.close)
 
     def create(self) -> None:
-        """Its files, without which nothing can be started; entering the cluster does it, unless it is done."""
+        """Create the files that nodes need to start. Entering the cluster does it, if it is not done."""
         if self.nodes:
             return
         if self.directory is None:
@@ -180,7 +180,7 @@ class Cluster:
             self._local.configure(node.id, own)
 
     def _wire(self) -> dict[str, str]:
-        """Ports of ours before those of the nodes; the settings that make the nodes use them."""
+        """Put proxies before the nodes' ports. Returns the settings that make the nodes use them."""
         self._network = ProxyNetwork(
             lambda: {id: node.pid for id, node in self._local.nodes.items() if node.pid is not None}
         )
@@ -196,7 +196,7 @@ class Cluster:
         return {"controller.quorum.voters": ",".join(voters)}
 
     def close(self) -> None:
-        """Kill all nodes and remove what they wrote (but for a directory that was given)."""
+        """Kill all nodes and remove their files (but not a directory that was given)."""
         atexit.unregister(self.close)
         if self.nodes:
             self._local.kill()
@@ -210,7 +210,7 @@ class Cluster:
         if self._is_ours and self.directory is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
 
-    # -- its nodes
+    # Nodes
 
     def get_bootstrap_server(self) -> str:
         if self._is_proxied:
@@ -240,14 +240,14 @@ class Cluster:
         self._starting |= self._local.launch(list(ids), outlive=False)
 
     def kill(self, *ids: int) -> None:
-        """SIGKILL, as a crash would: no goodbye, nothing flushed."""
+        """SIGKILL, like a crash: no shutdown, no flush."""
         self._require(ids)
         self._refuse(ids)
         self._local.kill(list(ids))
         self._are_awake(ids)
 
     def stop(self, *ids: int) -> list[int | None]:
-        """A controlled shutdown: leaderships move first. The exit codes."""
+        """A controlled shutdown: leaderships move first. Returns the exit codes."""
         self._require(ids)
         self.resume(*(id for id in ids if self.nodes[id].paused))
         self._local.stop(list(ids))
@@ -263,7 +263,7 @@ class Cluster:
             self.start(id)
 
     def pause(self, *ids: int) -> None:
-        """SIGSTOP: its connections stay, it says nothing, as in a long pause for garbage collection."""
+        """SIGSTOP: its connections stay, but it sends nothing, as in a long pause for garbage collection."""
         self._signal(ids, signal.SIGSTOP)
         for id in ids:
             self.nodes[id].paused = True
@@ -277,7 +277,7 @@ class Cluster:
             self.nodes[id].paused = False
 
     def _require(self, ids: Iterable[End]) -> None:
-        """They are nodes of this cluster; anything else is a slip that would do nothing, or half of it."""
+        """ValueError unless they are nodes of this cluster. Otherwise a mistake would do nothing, or only a part."""
         unknown = [id for id in ids if id not in self.nodes and id != CLIENT]
         if unknown:
             known = ", ".join(str(id) for id in self.nodes) or "none before it is started"
@@ -295,7 +295,7 @@ class Cluster:
             for id in ids:
                 self._network.down(id)
 
-    # -- its network
+    # Network
 
     @property
     def _wires(self) -> ProxyNetwork:
@@ -304,8 +304,8 @@ class Cluster:
         return self._network
 
     def partition(self, *groups: Collection[End]) -> None:
-        """Only within a group can they talk; nodes that are not named are a group of their own. Clients reach all,
-        unless one group has CLIENT in it. A partition replaces the one before."""
+        """Nodes reach each other only within a group. Nodes that are not named are one more group. Clients reach all, unless
+        a group has CLIENT in it. A partition replaces the former one."""
         named = {end for group in groups for end in group}
         self._require(named)
         rest = [id for id in self.nodes if id not in named]
@@ -320,21 +320,21 @@ class Cluster:
         self._wires.cut(ways)
 
     def isolate(self, id: int) -> None:
-        """Nobody can talk to it, clients neither."""
+        """No other node, and no client, can reach it."""
         self._require([id])
         others: list[End] = [CLIENT, *(other for other in self.nodes if other != id)]
         self.partition([id], others)
 
     def cut(self, source: End, target: End) -> None:
-        """One way only: what the first sends no longer reaches the second."""
+        """Cut one direction: what the first sends no longer reaches the second."""
         self._require([source, target])
         self._wires.cut([(source, target)])
 
     def heal(self) -> None:
-        """Everybody can talk to everybody; what was on its way arrives."""
+        """Remove all cuts. Data in flight arrives."""
         self._wires.heal()
 
-    # -- its topics
+    # Topics
 
     def create_topic(
         self,
@@ -350,7 +350,7 @@ class Cluster:
         return name
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads the partition, once there is one."""
+        """The leader of the partition. Waits until there is one."""
 
         def is_led(partitions: list[PartitionInfo]) -> bool:
             if partition >= len(partitions):
@@ -363,7 +363,7 @@ class Cluster:
         return found[partition].leader
 
     def wait_in_sync(self, topic: str, timeout: float = ASK_TIMEOUT_S) -> None:
-        """Until every partition has a leader, and every replica in its ISR."""
+        """Wait until every partition has a leader, and every replica is in the ISR."""
         self._until(
             lambda partitions: all(_is_led(p) and not p.out_of_sync for p in partitions),
             topic,
@@ -404,7 +404,7 @@ class Cluster:
         }
 
     def _ask(self, question: Callable[[Client], Awaitable[T]]) -> T:
-        """In a thread of its own: the caller may have an event loop at work in this one."""
+        """Run in another thread, because an event loop may be running in this one."""
         from ottla.client import BlockingClient
 
         result: list[T] = []
@@ -429,10 +429,10 @@ class Cluster:
             raise failure[0]
         return result[0]
 
-    # -- for a failed test
+    # For a failed test
 
     def report(self, lines: int = LOG_LINES) -> str:
-        """Who runs, the seed, and the end of what each node printed."""
+        """The state of each node, the seed, and the end of each node's output."""
         noun = "broker" if self.brokers == 1 else "brokers"
         parts = [f"{self.brokers} {noun}, seed {self.seed}"]
         for node in self.nodes.values():
@@ -443,7 +443,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class ExistingCluster:
-    """Somebody else's: it can be used, not broken."""
+    """A cluster that was started elsewhere. It can be used, but its nodes cannot be killed or cut off."""
 
     bootstrap: str
 
@@ -452,13 +452,13 @@ class ExistingCluster:
 
 
 def _watch_over(directory: Path) -> subprocess.Popen[bytes]:
-    """Nodes die with this process; this removes the directory then, too."""
+    """Start the process that removes the directory when this process dies."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "ottla.testing.warden", str(os.getpid()), str(directory)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for the tests
+        start_new_session=True,  # Ctrl-C must not end it
     )
 
 

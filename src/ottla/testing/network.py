@@ -1,9 +1,8 @@
-"""The wires of a cluster whose nodes can be cut off from each other, without root and without the nodes' help.
+"""Proxies between the nodes of a cluster, so that they can be cut off from each other without root.
 
-Each port of a node is reached through a port of ours, which the node advertises as its own; bytes are handed on as
-long as the way from sender to receiver is open. Who dials is asked of the system, which knows to which process the
-other end of a connection belongs. A cut is silence, as in a real network: connections stay, nothing arrives, and what
-was on its way arrives when the cut is healed.
+Each port of a node is reached through a port of ours, which the node advertises as its own. Bytes are forwarded as long
+as the way from sender to receiver is open. The system says to which process the other end of a connection belongs. A cut
+is silence, as in a real network: connections stay, nothing arrives, and data in flight arrives when the cut is healed.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 CLIENT: Literal["client"] = "client"
-"""Everybody who is not a node."""
+"""Every process that is not a node."""
 End = int | Literal["client"]
 """A node's id, or CLIENT."""
 
@@ -30,12 +29,14 @@ T = TypeVar("T")
 
 
 class ProxyNetwork:
-    """One proxy per port of each node, in a thread of its own."""
+    """One proxy for each port of each node. All run in one thread."""
 
     def __init__(self, pids: Callable[[], Mapping[int, int]]) -> None:
-        """`pids`: the process of each node that runs."""
+        """`pids`: the process of each running node."""
         if not CONNECTIONS.exists():
-            raise OSError(f"a cluster can be cut only where {CONNECTIONS} tells who dials (Linux)")
+            raise OSError(
+                f"a proxied cluster needs {CONNECTIONS}, to know which process connects: it runs on Linux only"
+            )
         self._pids = pids
         self._cut: set[tuple[End, End]] = set()
         self._routes: dict[int, list[tuple[int, int]]] = {}
@@ -51,10 +52,10 @@ class ProxyNetwork:
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT_S)
 
-    # -- nodes
+    # Nodes
 
     def add(self, node: int, ours: int, theirs: int) -> None:
-        """From now on what comes to our port goes to that port of the node, while it is up."""
+        """Forward our port to that port of the node, while the node is up."""
         self._routes.setdefault(node, []).append((ours, theirs))
 
     def up(self, node: int) -> None:
@@ -69,7 +70,7 @@ class ProxyNetwork:
         ]
 
     def down(self, node: int) -> None:
-        """Who dials a node that is down is refused, not left waiting."""
+        """A connection to a node that is down is refused at once."""
         self._call(self._down(node))
 
     async def _down(self, node: int) -> None:
@@ -89,10 +90,10 @@ class ProxyNetwork:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # -- cuts
+    # Cuts
 
     def cut(self, ways: Iterable[tuple[End, End]]) -> None:
-        """Nothing passes from the first to the second of each pair any more."""
+        """Stop everything from the first to the second of each pair."""
         self._call(self._change(self._cut.update, list(ways)))
 
     def heal(self, ways: Iterable[tuple[End, End]] | None = None) -> None:
@@ -109,7 +110,7 @@ class ProxyNetwork:
             async with self._changed:
                 await self._changed.wait_for(lambda: (source, target) not in self._cut)
 
-    # -- connections
+    # Connections
 
     def _accepted(
         self,
@@ -135,14 +136,14 @@ class ProxyNetwork:
         writer: asyncio.StreamWriter,
     ) -> None:
         try:
-            dialler = who_dials(writer.get_extra_info("peername")[1], ours, self._pids())
-            await self._passable(dialler, node)
+            source = connecting_end(writer.get_extra_info("peername")[1], ours, self._pids())
+            await self._passable(source, node)
             onward = await asyncio.open_connection(HOST, theirs)
         except (OSError, asyncio.CancelledError):
             writer.transport.abort()
             return
-        self._begin(self._pump(reader, onward[1], dialler, node))
-        self._begin(self._pump(onward[0], writer, node, dialler))
+        self._begin(self._pump(reader, onward[1], source, node))
+        self._begin(self._pump(onward[0], writer, node, source))
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: End, target: End
@@ -162,12 +163,12 @@ class ProxyNetwork:
             raise
 
 
-def who_dials(port: int, our_port: int, pids: Mapping[int, int]) -> End:
-    """The node whose process holds the socket bound to `port` and connected to ours; CLIENT if none does."""
+def connecting_end(port: int, our_port: int, pids: Mapping[int, int]) -> End:
+    """The node whose process has the socket that is bound to `port` and connected to ours. CLIENT if no node has it."""
     inode = _inode(port, our_port)
     for node, pid in pids.items():
         directory = f"/proc/{pid}/fd"
-        with suppress(FileNotFoundError):  # the process or the descriptor is no more
+        with suppress(FileNotFoundError):  # the process or the descriptor is gone
             for number in os.listdir(directory):
                 with suppress(FileNotFoundError):
                     if os.readlink(f"{directory}/{number}") == f"socket:[{inode}]":

@@ -1,7 +1,7 @@
 """The pytest plugin: fixtures for real clusters, and their brokers' logs in the report of a test that fails.
 
-Under pytest-xdist every worker has a cluster of its own: a test that kills a broker disturbs only itself. To share
-one among all, start it before (`ottla up`) and name it in OTTLA_TEST_BOOTSTRAP.
+Under pytest-xdist every worker has its own cluster, so a test that kills a broker disturbs only its worker. To share one
+among all workers, start it before (`ottla up`), and set OTTLA_TEST_BOOTSTRAP to its address.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def kafka_cluster_options() -> dict[str, Any]:
 def kafka_cluster(
     request: pytest.FixtureRequest, kafka_cluster_options: dict[str, Any]
 ) -> Iterator[Cluster | ExistingCluster]:
-    """Three brokers for all tests that leave them whole; or what OTTLA_TEST_BOOTSTRAP names."""
+    """Three brokers for all tests that do not break them; or the cluster at OTTLA_TEST_BOOTSTRAP."""
     from ottla.testing.cluster import Cluster, ExistingCluster
 
     if address := os.environ.get(EXISTING):
@@ -48,7 +48,7 @@ def kafka_cluster(
 
 @pytest.fixture
 def kafka_cluster_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Cluster]]:
-    """Starts clusters for this test alone, which may do to them what it likes; takes what `Cluster` takes."""
+    """Starts clusters for this test alone, which may break them. Takes the arguments of `Cluster`."""
     from ottla.testing.cluster import Cluster
 
     own = request.node.stash.setdefault(OWN, [])
@@ -70,7 +70,7 @@ def kafka_bootstrap(kafka_cluster: Cluster | ExistingCluster) -> str:
 
 @pytest.fixture
 def unique_topic(request: pytest.FixtureRequest) -> str:
-    """A name that no other test has, nor another run; the topic is created when a client first names it."""
+    """A name that no other test and no other run has. The topic is created when a client first uses it."""
     return _unique(request)
 
 
@@ -85,7 +85,7 @@ def _unique(request: pytest.FixtureRequest) -> str:
 
 
 def _involved(item: pytest.Item) -> list[Cluster]:
-    """Every cluster that the test had to do with."""
+    """Every cluster that the test used."""
     from ottla.testing.cluster import Cluster
 
     nothing: list[Cluster] = []

@@ -1,8 +1,8 @@
-"""A process that outlives a test process for a moment, to remove what it left behind.
+"""A process that cleans up after a test process that was killed.
 
-A test process that is killed cleans up nothing. Its nodes die with it (`ottla.local.launcher`); its warden notices that
-it has another parent, makes sure of the nodes (each known by pid and start time, so that nobody else is hit) and
-removes their directory.
+A killed test process cannot clean up. Its nodes die with it (`ottla.local.launcher`). The warden notices that its parent
+process has changed. Then it kills the nodes that remain and removes their directory. Nodes are known by pid and start
+time, so that no other process is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOK_EVERY_S = 0.2
 def main(parent: int, directory: Path) -> None:
     while os.getppid() == parent:
         time.sleep(LOOK_EVERY_S)
-    with suppress(LocalClusterError):  # it never came to be
+    with suppress(LocalClusterError):  # the cluster was never created
         LocalCluster.load(directory).kill()
     shutil.rmtree(directory, ignore_errors=True)
 

@@ -1,7 +1,7 @@
-"""One client connection: what brokers, the command line and Spark talk to a broker or controller through.
+"""One client connection to a broker or controller. Brokers, the command line and Spark's writer use it.
 
-Requests are pipelined; a broker answers a connection's requests in order, so the oldest outstanding request
-is the one that every response must belong to. Anything else, and anything unreadable, ends the connection.
+Requests are pipelined. A broker answers a connection's requests in order, so every response must belong to the oldest
+outstanding request. Any other response, and any that cannot be read, ends the connection.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import ottla
 from ottla.runtime.seams import Connection, Network
@@ -17,6 +17,8 @@ from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.headers import read_response_header, request_frame
+
+T = TypeVar("T")
 
 OnResponse = Callable[[memoryview, int], None]
 """Called with a frame, valid only during the call, and where the body begins in it."""
@@ -33,7 +35,7 @@ class _Outstanding(NamedTuple):
 
 
 class Channel:
-    """Made by `Channel.open`."""
+    """A connection on which requests are sent and responses come back. `Channel.open` makes one."""
 
     def __init__(self, connection: Connection, client_id: str) -> None:
         self.client_id = client_id
@@ -41,7 +43,7 @@ class Channel:
         self.versions: dict[int, tuple[int, int]] = {}
         """What the other side announced, by api key; empty before `negotiate`."""
         self.features: dict[str, int] = {}
-        """The cluster's finalized feature levels, as the other side knew them then."""
+        """The cluster's finalized feature levels, as the other side announced them in `negotiate`."""
         self._connection = connection
         self._outstanding: deque[_Outstanding] = deque()
         self._next_correlation_id = 0
@@ -50,7 +52,7 @@ class Channel:
 
     @classmethod
     async def open(cls, network: Network, host: str, port: int, client_id: str) -> Channel:
-        """OSError if nobody answers there."""
+        """OSError if nothing listens there, or it does not answer."""
         opened: list[Channel] = []
 
         def receive(connection: Connection) -> Channel:
@@ -91,9 +93,9 @@ class Channel:
         *,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
-        """Send a request and have its response handled in place. `on_response` is None for the one
-        request that gets none (Produce with acks=0). ConnectionError if the connection is closed already;
-        if it is lost later, `on_failure` is called."""
+        """Send a request. Its response is handled in place, by `on_response`. That is None for the one request without a
+        response (Produce with acks=0). ConnectionError if the connection is closed already; if it is lost later,
+        `on_failure` is called."""
         if self.closed:
             raise ConnectionError(f"the connection to {self._where()} is closed")
         correlation_id = self._next_correlation_id
@@ -105,6 +107,33 @@ class Channel:
             )
         self._connection.send([frame])
 
+    async def answer(
+        self,
+        key: int,
+        version: int,
+        body: bytes,
+        read: Callable[[memoryview, int], T],
+        *,
+        timeout_s: float,
+    ) -> T:
+        """Send a request, and return what `read` made of its response. `read` gets a frame that is valid only during the
+        call. A response that comes too late is still read from the connection, and dropped. TimeoutError after
+        `timeout_s`; ConnectionError if the connection is lost first; InvalidFrame if the response cannot be read."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def on_response(frame: memoryview, start: int) -> None:
+            result = read(frame, start)
+            if not done.done():
+                done.set_result(result)
+
+        def on_failure(error: Exception) -> None:
+            if not done.done():
+                done.set_exception(error)
+
+        self.call(key, version, body, on_response, on_failure=on_failure)
+        async with asyncio.timeout(timeout_s):
+            return await done
+
     async def request(
         self,
         key: int,
@@ -113,24 +142,18 @@ class Channel:
         version: int | None = None,
         timeout_s: float = 30,
     ) -> Any:
-        """The response as a message. TimeoutError after `timeout_s`; ConnectionError if the connection is
-        lost first; InvalidFrame if the response cannot be read."""
-        if version is None:
-            version = self.version_for(key)
-        chosen = version
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        """The response as a message; errors as of `answer`."""
+        chosen = self.version_for(key) if version is None else version
 
-        def on_response(frame: memoryview, body: int) -> None:
-            message = messages.read_response(key, chosen, frame, body)
-            if not answer.done():
-                answer.set_result(message)
+        def read(frame: memoryview, start: int) -> Any:
+            return messages.read_response(key, chosen, frame, start)
 
-        await self._answer(key, chosen, fields, on_response, answer, timeout_s)
-        return answer.result()
+        body = messages.write_request(key, chosen, fields)
+        return await self.answer(key, chosen, body, read, timeout_s=timeout_s)
 
     async def negotiate(self, timeout_s: float = 30) -> Any:
-        """Ask which versions the other side speaks, and remember them. The answer is returned: it also
-        has the features."""
+        """Ask for the versions that the other side speaks, and keep them. The answer is returned: it also has the
+        features."""
         version = APIS[ApiKey.API_VERSIONS].max_version
         answer = await self._api_versions(version, timeout_s)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -165,48 +188,23 @@ class Channel:
         return version
 
     async def _api_versions(self, version: int, timeout_s: float) -> Any:
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def on_response(frame: memoryview, body: int) -> None:
+        def read(frame: memoryview, start: int) -> Any:
             # A version that the other side does not know is answered in version 0.
-            refused = bytes(frame[body : body + 2]) == b"\x00\x23"
-            message = messages.read_response(
-                ApiKey.API_VERSIONS, 0 if refused else version, frame, body
+            refused = bytes(frame[start : start + 2]) == b"\x00\x23"
+            return messages.read_response(
+                ApiKey.API_VERSIONS, 0 if refused else version, frame, start
             )
-            if not answer.done():
-                answer.set_result(message)
 
         fields = {
             "client_software_name": "ottla",
             "client_software_version": ottla.__version__,
         }
-        await self._answer(ApiKey.API_VERSIONS, version, fields, on_response, answer, timeout_s)
-        return answer.result()
-
-    async def _answer(
-        self,
-        key: int,
-        version: int,
-        fields: Mapping[str, Any],
-        on_response: OnResponse,
-        answer: asyncio.Future[Any],
-        timeout_s: float,
-    ) -> None:
-        """Send, and wait until `on_response` has filled `answer`. A response that comes after its
-        time is still taken from the connection, and dropped."""
-
-        def on_failure(error: Exception) -> None:
-            if not answer.done():
-                answer.set_exception(error)
-
-        body = messages.write_request(key, version, fields)
-        self.call(key, version, body, on_response, on_failure=on_failure)
-        async with asyncio.timeout(timeout_s):
-            await answer
+        body = messages.write_request(ApiKey.API_VERSIONS, version, fields)
+        return await self.answer(ApiKey.API_VERSIONS, version, body, read, timeout_s=timeout_s)
 
     def frame_received(self, frame: memoryview) -> None:
         if not self._outstanding:
-            self.abort("a response to nothing that was asked")
+            self.abort("a response without a request")
             return
         asked = self._outstanding.popleft()
         try:

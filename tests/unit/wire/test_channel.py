@@ -192,7 +192,7 @@ def test_an_answer_to_nothing_ends_the_connection() -> None:
         channel.on_close.append(reasons.append)
         peer.receive(b"\x00\x00\x00\x00\x00")
         assert channel.closed
-        assert reasons == ["a response to nothing that was asked"]
+        assert reasons == ["a response without a request"]
 
     conversation(talk)
 

@@ -1,8 +1,8 @@
-"""Virtual time and seeded chance for code that asks the standard library for them.
+"""Virtual time and seeded randomness for code that takes them from the standard library.
 
-Ours is handed a clock and a generator. aiokafka and the like call `time.monotonic`, `random.shuffle` and `uuid4`; inside
-`borrowed_time(world)` those answer from the simulation. Import such code inside, too: a name that it took with
-`from time import …` before cannot be replaced any more.
+Our code gets a clock and a generator. aiokafka and others call `time.monotonic`, `random.shuffle` and `uuid4`. Inside
+`borrowed_time(world)` these functions use the simulation. Import such code inside too: a name that was imported before
+with `from time import …` can no longer be replaced.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHANCE = (
     "triangular",
     "uniform",
 )
-"""The functions of `random` are methods of one hidden generator: a seeded one takes its place."""
+"""The functions of `random` are methods of one hidden generator. A seeded one replaces it."""
 
 
 @contextmanager

@@ -1,9 +1,9 @@
-"""A disk that forgets what was not flushed: the `Disk` seam, with page cache and platter apart.
+"""A simulated disk that can lose what was not flushed: the `Disk` seam, with page cache and platter apart.
 
-What programs see is the cache. A power loss leaves what the platter holds, and of the writes since the last
-flush any part that a real file system might have let through: none, all, the first few, half of one, or a
-longer file full of zeros. A name in a directory (created, renamed, removed) is as forgettable as content until
-its directory is flushed; nothing is assumed of any particular file system beyond what POSIX promises.
+Programs see the cache. After a power loss there is the content of the platter, and any part of the unflushed writes that a
+real file system might have written: none, all, the first few, half of one, or a longer file full of zeros. A change of
+names (create, rename, remove) can be lost like content, until its directory is flushed. Nothing is assumed beyond what
+POSIX promises.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ CHANGES = (
     "make_dir",
     "flush_dir",
 )
-"""What a process may die before."""
+"""The changes before which a process may die."""
 DEFAULT_CAPACITY_BYTES = 1 << 40
 
 
 @dataclass(slots=True)
 class Write:
-    """Content not yet on the platter; `data` None means: cut or stretched to `position`."""
+    """Content not yet on the platter. `data` None: the file was truncated or extended to `position`."""
 
     position: int
     data: bytes | None
@@ -59,7 +59,7 @@ class Write:
 
 
 class Inode:
-    """A file's content, whatever it is called."""
+    """A file's content, apart from its names."""
 
     __slots__ = ("cache", "locked", "pending", "platter", "wrong")
 
@@ -69,7 +69,7 @@ class Inode:
         self.pending: list[Write] = []
         self.locked = False
         self.wrong: dict[int, int] = {}
-        """Position → by which bits the byte there differs from what was written, and is not told."""
+        """Position → the bits in which the byte there silently differs from what was written."""
 
     @property
     def as_meant(self) -> bytearray:
@@ -85,11 +85,11 @@ class Directory:
     __slots__ = ("cache", "platter")
 
     def __init__(self) -> None:
-        self.cache: dict[str, Node] = {}
-        self.platter: dict[str, Node] = {}
+        self.cache: dict[str, DirectoryEntry] = {}
+        self.platter: dict[str, DirectoryEntry] = {}
 
 
-Node: TypeAlias = Inode | Directory
+DirectoryEntry: TypeAlias = Inode | Directory
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class NameChange:
     """One change of names that is not yet durable."""
 
     removed: tuple[Directory, str] | None
-    added: tuple[Directory, str, Node] | None
+    added: tuple[Directory, str, DirectoryEntry] | None
     touched: list[Directory] = field(default_factory=list)
 
     def apply(self) -> None:
@@ -119,13 +119,13 @@ class Fault:
 
 @dataclass(slots=True)
 class Death:
-    """Of the process that uses a disk, before one of the changes that it makes there."""
+    """The planned death of the process that uses a disk, before one of its changes."""
 
     change: str | None
-    """Only those of this kind count; None for all."""
+    """Only changes of this kind count. None: all."""
     countdown: int
     dies: Callable[[str], None]
-    """Told before which change."""
+    """Called with the change."""
     is_over: bool = False
 
     def is_due(self, change: str) -> bool:
@@ -142,7 +142,7 @@ class Death:
 
 
 class SimFile:
-    """An open file. It keeps its content reachable, also after its last name is gone."""
+    """An open file. Its content stays readable after its last name is gone."""
 
     __slots__ = ("_disk", "_inode", "_locked", "_open", "_path")
 
@@ -187,7 +187,7 @@ class SimFile:
             error = errno.ENOSPC
             self._disk.on_full()
         if error is not None or dies:
-            # A write that fails, or that its process does not live to see, may have come half-way.
+            # A write that fails, or whose process dies, may be done in part.
             room = len(data) if growth <= 0 else min(len(data), self._disk.free_bytes)
             data = data[: self._disk.random.randint(0, max(0, min(room, len(data) - 1)))]
         if data:
@@ -225,7 +225,7 @@ class SimFile:
         inode = self._inode
         error = self._disk.drawn_fault("flush", self._path)
         if error is not None:
-            # As Linux does: the pages count as clean now, so the next flush will not write them either.
+            # As Linux does: the pages count as clean now, and the next flush does not write them either.
             inode.pending = [write for write in inode.pending if write.data is None]
             self._disk.has_lost_pages = True
             raise OSError(error, os.strerror(error), self._path)
@@ -261,10 +261,10 @@ class SimDisk:
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
         self.cold_rate = 0.0
-        """How often what is looked for in memory is not there, or not all of it."""
+        """How often `in_memory` says that bytes, or a part of them, are not in memory."""
         self.cold_chance = random.Random(0)
         self.has_lost_pages = False
-        """A flush failed: what it did not write can be read until the power fails, and never gets there."""
+        """A flush failed. What it did not write can be read until a power loss, and is never written."""
         self.on_full: Callable[[], None] = lambda: None
         self._note = note
         self._root = Directory()
@@ -391,7 +391,7 @@ class SimDisk:
         kept = []
         for change in self._name_changes:
             if any(touched is directory for touched in change.touched):
-                # A move between two directories is one change: flushing either makes it durable.
+                # A move between two directories is one change: a flush of either makes it durable.
                 change.apply()
             else:
                 kept.append(change)
@@ -410,7 +410,7 @@ class SimDisk:
     def usage(self, path: str) -> tuple[int, int]:
         return self.capacity_bytes, self.free_bytes
 
-    # Misfortune
+    # Faults
 
     def fail(
         self,
@@ -422,17 +422,17 @@ class SimDisk:
         times: int | None = None,
         strikes: Callable[[], None] = lambda: None,
     ) -> None:
-        """From now on let `operation` fail on paths that begin with `prefix`, until `mend`.
+        """Let `operation` fail on paths that begin with `prefix`, until `mend`.
 
-        "misdirect" fails without a word: the bytes land somewhere earlier in the same file. `strikes` is called
-        when it comes to that.
+        "misdirect" fails without an error: the bytes go to an earlier place in the same file. `strikes` is called when
+        the fault happens.
         """
         assert operation in NAMED_OPERATIONS, operation
         self._faults.append(Fault(operation, prefix, error, rate, times, strikes))
 
     def die_before(self, change: str | None, countdown: int, dies: Callable[[str], None]) -> None:
-        """Let the process end before the so-manyth change from now on, of this kind or of any. None of its
-        operations does anything from then on, until the next process is there."""
+        """Let the process die before the `countdown`th change from now on, of this kind or of any. After that its operations
+        have no effect, until the next process starts."""
         assert change is None or change in CHANGES, change
         assert countdown > 0
         self._death = Death(change, countdown, dies)
@@ -453,17 +453,17 @@ class SimDisk:
             raise Died(change)
 
     def mend(self) -> None:
-        """No more failures, and room again."""
+        """Remove all faults, and make room."""
         self._faults.clear()
         self.capacity_bytes = DEFAULT_CAPACITY_BYTES
 
     def fill(self, free_bytes: int = 0, on_full: Callable[[], None] = lambda: None) -> None:
-        """Leave so much room and no more; `on_full` is called when it is not enough."""
+        """Leave so much room. `on_full` is called when it is not enough."""
         self.capacity_bytes = self.used_bytes + free_bytes
         self.on_full = on_full
 
     def rot(self, path: str, position: int | None = None) -> int:
-        """Flip one bit on the platter and in the cache, as if it was read back wrong; where."""
+        """Flip one bit on the platter and in the cache. Returns its position."""
         inode = self._inode(path)
         assert inode.cache, f"{path} has no bytes to rot"
         where = self.random.randrange(len(inode.cache)) if position is None else position
@@ -476,13 +476,13 @@ class SimDisk:
         return where
 
     def peek(self, path: str) -> bytearray:
-        """The content for whoever checks: no fault strikes here, and what the disk silently got wrong is as
-        it was meant, so that nobody else may have it any other way."""
+        """The content for checkers. No fault happens here. Where the disk silently changed bytes, this has the bytes that
+        were written, because no replica may have others."""
         return self._inode(path).as_meant
 
     def has_flushed(self, path: str, begin: int, end: int) -> bool:
-        """Whether these bytes, and the names that lead there, outlast any power loss."""
-        node: Node | None = self._root
+        """Whether these bytes, and the names on their path, survive any power loss."""
+        node: DirectoryEntry | None = self._root
         for name in _parts(path):
             node = node.platter.get(name) if isinstance(node, Directory) else None
         return (
@@ -492,7 +492,7 @@ class SimDisk:
         )
 
     def may_be_wrong(self, directory: str) -> bool:
-        """Whether a file there is not what was written, or is about not to be."""
+        """Whether a file there differs from what was written, or a planned fault will change one."""
         found = self._find(directory)
         files = found.cache.values() if isinstance(found, Directory) else ()
         return any(isinstance(file, Inode) and file.wrong for file in files) or any(
@@ -504,11 +504,11 @@ class SimDisk:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether some file is not what was written."""
+        """Whether any file differs from what was written."""
         return any(inode.wrong for inode in self._inodes())
 
     def write(self, path: str, inode: Inode, write: Write) -> None:
-        """The write itself, or, misdirected, the hole it leaves and the place it hits instead."""
+        """Do the write. A misdirected one leaves zeros, and goes to another place."""
         assert write.data is not None
         writes = [write]
         if self._faults and self.drawn_fault("misdirect", path) is not None:
@@ -522,12 +522,12 @@ class SimDisk:
             each.apply(inode.cache)
             inode.pending.append(each)
         if meant is not None:
-            # What lies beyond the end of what was meant was never told to anybody.
+            # Bytes beyond the intended end were never acknowledged.
             both = zip(meant, inode.cache, strict=False)
             inode.wrong = {at: a ^ b for at, (a, b) in enumerate(both) if a != b}
 
     def forget_process(self) -> None:
-        """The process died, the machine did not: its locks are free, everything else stays."""
+        """The process died, the machine did not: its locks are released, everything else stays."""
         for inode in self._locked:
             inode.locked = False
         self._locked.clear()
@@ -535,7 +535,7 @@ class SimDisk:
             self._death = None
 
     def lose_power(self) -> None:
-        """What was not flushed survives as chance will have it."""
+        """A random part of what was not flushed survives."""
         self.forget_process()
         self.has_lost_pages = False
         self._lose_names()
@@ -576,7 +576,9 @@ class SimDisk:
     # Names
 
     def _change(
-        self, removed: tuple[Directory, str] | None, added: tuple[Directory, str, Node] | None
+        self,
+        removed: tuple[Directory, str] | None,
+        added: tuple[Directory, str, DirectoryEntry] | None,
     ) -> None:
         change = NameChange(removed, added)
         if removed is not None:
@@ -588,7 +590,7 @@ class SimDisk:
         self._name_changes.append(change)
 
     def _lose_names(self) -> None:
-        """Each directory keeps its changes up to some point of its own."""
+        """Each directory keeps its changes up to a random point."""
         limits: dict[int, int] = {}
         for change in self._name_changes:
             for directory in change.touched:
@@ -602,7 +604,7 @@ class SimDisk:
             directory.cache = dict(directory.platter)
 
     def _directories(self) -> list[Directory]:
-        """Every directory that the platter reaches, or the cache, in order of names."""
+        """Every directory on the platter or in the cache, in the order of names."""
         found = [self._root]
         known = {id(self._root)}
         for directory in found:
@@ -621,8 +623,8 @@ class SimDisk:
             if isinstance(node, Inode)
         ]
 
-    def _find(self, path: str) -> Node | None:
-        node: Node | None = self._root
+    def _find(self, path: str) -> DirectoryEntry | None:
+        node: DirectoryEntry | None = self._root
         for name in _parts(path):
             if not isinstance(node, Directory):
                 return None
@@ -658,7 +660,7 @@ class SimDisk:
 
 
 def _lose_content(inode: Inode, chance: random.Random) -> None:
-    """Decide what of the unflushed writes had reached the platter: of a file that is wrong already, all."""
+    """Decide which unflushed writes reached the platter. In a file that is wrong already, all did."""
     survivors = bytearray(inode.platter)
     if inode.pending:
         fate = (

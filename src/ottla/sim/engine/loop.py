@@ -1,9 +1,9 @@
 """An asyncio event loop whose time, scheduling and network are decided by a seed.
 
-Nothing here reaches the operating system: what `AbstractEventLoop` declares and this class does not write
-raises. Time jumps to the next event; every callback costs a microsecond of it, so that code waiting until
-"now and a little" arrives there. Timers and arrivals due at one instant come in a drawn order, `call_soon`
-keeps its order, as asyncio promises.
+Nothing here reaches the operating system. What `AbstractEventLoop` declares and this class does not implement raises.
+Time jumps to the next event. Every callback takes a microsecond of virtual time, so that code that waits for "a little
+later" gets there. Timers and arrivals that are due at one instant come in a drawn order. `call_soon` keeps its order, as
+asyncio promises.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from ottla.sim.engine.tcp import TcpNetwork
 from ottla.sim.engine.trace import Trace
 from ottla.sim.engine.transports import SimServer, SimTransport, create_connection, create_server
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 NS = 1_000_000_000
 START_NS = 1_000 * NS
-"""Not zero, so that "never" written as 0 is told apart from "at the start"."""
+"""Not zero, so that 0 for "never" differs from "at the start"."""
 CALLBACK_NS = 1_000
 BUSY_CALLBACKS_MAX = 2_000_000
-"""So many callbacks without one idle instant are taken for a livelock."""
+"""So many callbacks without one idle instant are a livelock."""
 COLLECT_EVERY_EVENTS = 200_000
-"""Finalisers run when the collector says so: it says so at fixed events only."""
+"""The collector runs finalisers. It runs at fixed events only, so that every run is the same."""
 
 
 class Deadlock(Exception):
-    """Nothing is left that could ever happen, and somebody still waits."""
+    """No event is left, and something still waits."""
 
 
 class Livelock(Exception):
-    """Callbacks beget callbacks without time ever standing still."""
+    """Callbacks schedule callbacks without end, and the loop is never idle."""
 
 
 class SimHandle(asyncio.Handle):
@@ -57,7 +57,7 @@ class SimHandle(asyncio.Handle):
 
 
 class QuietHandle(SimHandle):
-    """What a process's system does for it: no code of a node runs, and nothing has to be checked after it."""
+    """What the system does for a process: no code of a node runs, so nothing has to be checked after it."""
 
     __slots__ = ()
 
@@ -68,7 +68,7 @@ class SimTimerHandle(asyncio.TimerHandle):
 
 
 class MachineEvent:
-    """Something the simulated machinery does by itself: a segment arrives, a write completes."""
+    """An event of the simulated machine itself: a segment arrives, a write completes."""
 
     __slots__ = ("arguments", "function")
 
@@ -78,7 +78,7 @@ class MachineEvent:
 
 
 class SimFuture(asyncio.Future[T]):
-    """A future whose place in a set does not depend on its address."""
+    """A future whose hash does not depend on its address."""
 
     def __init__(self, *, loop: SimLoop) -> None:
         self.number = loop.next_number()
@@ -137,13 +137,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._burying = False
         self._in_machinery = False
         self.after_event: Callable[[SimProcess], None] | None = None
-        """Called after everything that a process did, with that process: whoever checks what always holds."""
+        """Called with the process after each of its callbacks: checkers of invariants use it."""
         self.network = TcpNetwork(self)
 
     # Seeds and numbers
 
     def random_for(self, concern: str) -> random.Random:
-        """A generator of its own per concern: a new draw in one does not shift the others."""
+        """A generator for each concern: a new draw in one does not change the others."""
         return random.Random(f"{self.seed}/{concern}")
 
     def next_number(self) -> int:
@@ -171,7 +171,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def call_soon_quietly(self, callback: Callable[[], object]) -> None:
-        """As `call_soon`, but nobody looks at the process afterwards."""
+        """As `call_soon`, but `after_event` is not called afterwards."""
         handle = QuietHandle(callback, (), self, None)
         handle.process = current_process.get()
         if not self._burying:
@@ -208,7 +208,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def at_ns(self, when_ns: int, function: Callable[..., None], *args: Any) -> None:
-        """Let the machinery do something at an instant, whichever node lives or dies."""
+        """Schedule an event of the machine, which does not depend on any process."""
         self._push(when_ns, MachineEvent(function, args))
 
     def after_s(self, delay: float, function: Callable[..., None], *args: Any) -> None:
@@ -219,7 +219,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         heapq.heappush(self._heap, (when_ns, order, next(self._numbers), item))
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Timeouts that never fire would fill the heap: sweep when they are the greater part."""
+        """Cancelled timers would fill the heap: remove them when they are more than half of it."""
         self._cancelled_timers += 1
         if self._cancelled_timers > 100 and self._cancelled_timers * 2 > len(self._heap):
             self._heap = [
@@ -233,9 +233,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     def run_as(
         self, process: SimProcess | None, context: Context, function: Callable[[], object]
     ) -> None:
-        """Let a node hear from the machinery: at once, when it is resumed, or never.
+        """Call code of a process from the machine: at once, when the process is resumed, or never if it is dead.
 
-        Also "at once" is never within another callback of a node, only from an event of the machinery.
+        "At once" is only possible from an event of the machine, never within another callback of a node.
         """
         if self._in_machinery and (process is None or process.running):
             self._in_machinery = False
@@ -270,7 +270,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return task.result()
 
     def run_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Run until `condition` holds or so much virtual time has passed; whether it held."""
+        """Run until `condition` holds, or so much virtual time has passed. Returns whether it held."""
         return self._run(condition, self._now_ns + int(timeout_s * NS))
 
     def stop(self) -> None:
@@ -296,7 +296,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return True
 
     def _advance(self, deadline_ns: int | None) -> bool:
-        """Nobody has anything to do: jump to the next event. False if there is none in time."""
+        """Nothing is ready: jump to the next event. False if there is none before the deadline."""
         self._busy = 0
         if not self._heap or (deadline_ns is not None and self._heap[0][0] > deadline_ns):
             return False
@@ -364,7 +364,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._ready.append(handle)
 
     def bury(self, process: SimProcess) -> None:
-        """The process is dead: none of its callbacks runs again, nor do its tasks' `finally`."""
+        """The process is dead: none of its callbacks runs again, and no `finally` of its tasks."""
         process.alive = False
         process.paused = False
         process.deferred.clear()
@@ -396,7 +396,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         assert not kwargs, f"tasks of a simulation take no {sorted(kwargs)}"
         self._check_closed()
         if self._burying:
-            coro.close()  # begun by somebody's `finally`: it will never run
+            coro.close()  # started by a `finally`: it will never run
         return SimTask(coro, loop=self, name=name, context=context)
 
     def set_task_factory(self, factory: Any) -> None:
@@ -409,9 +409,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     def run_in_executor(
         self, executor: Any, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Do the work inline at a drawn instant, and tell the result at a later one.
+        """Do the work inline at a drawn instant, and set the result at a later one.
 
-        So a node can die before the work took effect, and between its effect and anybody's knowing.
+        So a node can die before the work took effect, and also between its effect and its result.
         """
         process = current_process.get()
         host = process.host if process else ""
@@ -478,7 +478,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> None:
         host = process.host if process else ""
         self.unhandled.append(Unhandled(host, message, problem))
-        log.error("%s: %s", host or "outside", message, exc_info=problem)
+        logger.error(
+            "unhandled exception host=%s message=%s", host or "outside", message, exc_info=problem
+        )
 
     # Async generators
 
@@ -509,7 +511,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise RuntimeError("Event loop is closed")
 
     def close(self) -> None:
-        """End the simulation. Whoever still waits is ended here, not by the collector some day."""
+        """End the simulation. Tasks that still wait are ended here, and not later by the collector."""
         if self._closed:
             return
         if self.is_running():
@@ -550,7 +552,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """Around a whole run too: whenever it may work again it looks at everything."""
+    """Disable the garbage collector. Use it around a whole run too: each time it is enabled again, it scans everything."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -565,11 +567,11 @@ async def _finish(generator: AsyncGenerator[Any, Any]) -> None:
 
 
 def _end(task: SimTask[Any]) -> None:
-    """Unwind a task that will never be woken; what it does on its way out reaches nobody."""
+    """Unwind a task that will never run again. What it does while it unwinds has no effect."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
     try:
         if coroutine is not None:
             coroutine.close()
     except (Exception, asyncio.CancelledError) as problem:
-        log.debug("%s at the end of the simulation: %r", task.get_name(), problem)
+        logger.debug("task failed at the end task=%s error=%r", task.get_name(), problem)

@@ -1,4 +1,4 @@
-"""Functions of the product replaced for a while: how the simulator listens to it, and how it breaks it."""
+"""Functions of the product, replaced for a while: mutations use this to break the product."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Patch(NamedTuple):
-    """A function, method or property of the product, and what stands in its place."""
+    """A function, method or property of the product, and its replacement."""
 
     owner: Any
     name: str

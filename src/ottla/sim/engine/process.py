@@ -1,7 +1,7 @@
-"""Who a callback belongs to.
+"""The process that a callback belongs to.
 
-All nodes of a simulation share one event loop. What keeps them apart is a context variable: everything a
-node starts inherits its `Process`, so that the loop can drop, or hold back, exactly that node's callbacks.
+All nodes of a simulation share one event loop. A context variable keeps them apart: everything that a node starts
+inherits its `SimProcess`. So the loop can drop, or hold back, exactly the callbacks of that node.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Died(BaseException):
-    """Ends the code of a process that died within a callback: no `except Exception` of its own may go on."""
+    """Ends the code of a process that died within a callback. It is no `Exception`, so that the code cannot catch it."""
 
 
 class SimProcess:
-    """One incarnation of a node, from its start to its death."""
+    """One run of a node, from its start to its death."""
 
     __slots__ = (
         "alive",
@@ -40,11 +40,11 @@ class SimProcess:
         self.alive = True
         self.paused = False
         self.deferred: list[asyncio.Handle] = []
-        """What came due while the process was paused, in order."""
+        """Callbacks that were due while the process was paused, in order."""
         self.dead_tasks: list[asyncio.Task[object]] = []
-        """Tasks cut off by death. They stay referenced: collecting one would run its `finally`."""
+        """Tasks of the dead process. They stay referenced, because collecting one would run its `finally`."""
         self.funeral: Callable[[], None] | None = None
-        """It died within a callback: what is to be done when that has unwound."""
+        """The process died within a callback: called when that callback has unwound."""
         self.sockets: dict[int, TcpSocket] = {}
         self.listeners: dict[int, TcpListener] = {}
 
@@ -58,4 +58,4 @@ class SimProcess:
 
 
 current_process: ContextVar[SimProcess | None] = ContextVar("current_process", default=None)
-"""None outside every node: the script that drives the simulation."""
+"""None outside every node, in the script that drives the simulation."""

@@ -1,9 +1,8 @@
-"""TCP between simulated hosts: streams that are delayed, cut, stalled and reset, never reordered.
+"""TCP between simulated hosts: streams that are delayed, cut, stalled and reset, but never reordered.
 
-The part of a real machine's kernel. It outlives the processes that use it: a killed process's sockets are
-closed by its host, a host without power says nothing at all. Lost packets need no model of their own:
-TCP repairs them, so what a program sees of loss is delay; what it sees of a partition is a stream that
-stalls until the partition heals or the system gives the connection up.
+This is the part of the kernel. It outlives the processes that use it: the host closes the sockets of a killed process, and
+a host without power sends nothing. There is no model of lost packets, because TCP repairs them: a program sees only delay.
+In a partition a program sees a stream that stalls, until the partition heals or the system gives up the connection.
 """
 
 from __future__ import annotations
@@ -27,32 +26,32 @@ if TYPE_CHECKING:
     from ottla.sim.engine.loop import SimLoop
 
 WINDOW_BYTES = 256 * 1024
-"""What one side may have sent and the other not yet read."""
+"""How much one side may send before the other reads it."""
 SEGMENT_BYTES_MAX = 64 * 1024
 EPHEMERAL_PORT = 40_000
 SYN_RETRY_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-"""As Linux: a connect that nobody answers fails after 127 seconds."""
+"""As Linux: a connect without an answer fails after 127 seconds."""
 
 
 @dataclass
 class NetworkConditions:
-    """How the network behaves; change it at any time."""
+    """How the network behaves. It may be changed at any time."""
 
     latency_s: float = 0.0002
     jitter_s: float = 0.0003
-    """Mean of what is added, exponentially distributed."""
+    """The mean of an additional delay, which is exponentially distributed."""
     loopback_s: float = 0.00002
     spike_rate: float = 0.0
     """Share of segments that are late by up to `spike_s`, as after a lost packet."""
     spike_s: float = 0.3
     cut_rate: float = 0.1
-    """Share of writes that arrive in pieces cut anywhere."""
+    """Share of writes that arrive in pieces."""
     reset_rate: float = 0.0
-    """Share of segments that the connection does not survive."""
+    """Share of segments that reset the connection."""
     refuse_rate: float = 0.0
-    """Share of connects that are refused although somebody listens."""
+    """Share of connects that are refused although a process listens."""
     give_up_s: float = 900.0
-    """How long the system tries to get data through before it fails a connection."""
+    """How long the system tries to send data before it fails a connection."""
     slow_links: dict[tuple[str, str], float] = field(default_factory=dict)
     """(from, to) → seconds added to every segment."""
 
@@ -68,7 +67,7 @@ class SegmentKind(Enum):
 
 
 class SocketUser(Protocol):
-    """A program's side of a socket; called in that program's context."""
+    """The program that uses a socket. It is called in its own context."""
 
     def readable(self) -> None: ...
 
@@ -132,14 +131,14 @@ class TcpSocket:
         if process is not None:
             process.sockets[self.number] = self
 
-    # What a program asks for
+    # Calls of the program
 
     @property
     def room(self) -> int:
         return WINDOW_BYTES - self._unread_by_peer
 
     def write(self, data: bytes) -> int:
-        """Take as much as the window allows: how many bytes that were."""
+        """Take as much as the window allows. Returns the number of bytes."""
         assert not self.gone and not self._end_sent
         taken = min(len(data), self.room)
         self._unread_by_peer += taken
@@ -150,7 +149,7 @@ class TcpSocket:
         return taken
 
     def wait_for_room(self) -> None:
-        """Have `writable` called once the other side has read on."""
+        """Call `writable` when the other side has read more."""
         self._wants_room = True
         if self.room > 0:
             self._network.loop.after_s(0, self._has_room)
@@ -165,13 +164,13 @@ class TcpSocket:
         return data
 
     def end(self) -> None:
-        """Say that no more will be written."""
+        """Send the end of the stream."""
         if not self.gone and not self._end_sent:
             self._end_sent = True
             self._transmit(SegmentKind.END, b"")
 
     def close(self) -> None:
-        """As the system does it: an orderly end, or a reset if something remains unread."""
+        """As the system does it: an orderly end, or a reset if something is unread."""
         if self.gone:
             return
         self._network.loop.trace("close", self.number)
@@ -182,10 +181,10 @@ class TcpSocket:
             self._transmit(SegmentKind.END, b"")
         self._leave()
 
-    # What happens to it
+    # Events of the network
 
     def vanish(self) -> None:
-        """The host lost its power: nobody is told."""
+        """The host lost its power: the other side gets nothing."""
         self._leave()
         self._in_flight.clear()
         self._stalled = 0
@@ -199,7 +198,7 @@ class TcpSocket:
         self._wake()
 
     def reset_by_network(self) -> None:
-        """What was on its way is lost; both ends hear of a reset."""
+        """Segments in flight are lost, and both ends get a reset."""
         other = self.other
         for end in (self, other):
             end._in_flight.clear()
@@ -228,7 +227,7 @@ class TcpSocket:
         network.loop.at_ns(self._last_arrival_ns, self._arrive)
 
     def _arrive(self) -> None:
-        """The oldest segment on its way reaches the other side, unless the way is blocked."""
+        """The oldest segment in flight reaches the other side, unless the way is blocked."""
         if not self._in_flight:
             return  # lost with a reset
         network = self._network
@@ -239,7 +238,7 @@ class TcpSocket:
         receiver = self.other
         network.loop.trace(kind.value, self.number, len(data), zlib.crc32(data))
         if receiver.gone:
-            # Its program is dead or no longer wants to hear: its system answers with a reset.
+            # Its program is dead or has closed it: its system answers with a reset.
             if kind is SegmentKind.DATA and not self.gone:
                 network.loop.after_s(
                     network.delay_ns(receiver.host, self.host) / 1e9, self._refused
@@ -275,7 +274,7 @@ class TcpSocket:
             self.fail(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
 
     def try_again(self) -> None:
-        """The way may be free again: what stalled is sent anew, in order."""
+        """The way may be free again: send what stalled, in order."""
         network = self._network
         if self._withheld_acknowledgement and not network.is_blocked(self.host, self.other.host):
             withheld, self._withheld_acknowledgement = self._withheld_acknowledgement, 0
@@ -291,7 +290,7 @@ class TcpSocket:
             network.stalled[self.number] = self
 
     def _acknowledge(self, count: int) -> None:
-        """Let the other side send as much more. Its program hears of it only if it waits."""
+        """Let the other side send as much more. Its program is called only if it waits for room."""
         network, sender = self._network, self.other
         if network.is_blocked(self.host, sender.host):
             self._withheld_acknowledgement += count
@@ -309,7 +308,7 @@ class TcpSocket:
 
 
 class TcpListener:
-    """A port that a program listens on; `accept` is called in that program's context."""
+    """A port that a program listens on. `accept` is called in that program's context."""
 
     def __init__(
         self,
@@ -337,7 +336,7 @@ class TcpListener:
 
 
 class TcpNetwork:
-    """All hosts, and what lies between them."""
+    """All hosts, and the network between them."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
@@ -346,12 +345,12 @@ class TcpNetwork:
         self._random = loop.random_for("network")
         self._hosts: dict[str, Host] = {}
         self._blocked: Counter[Way] = Counter()
-        """How many reasons there are that nothing gets through."""
+        """How many faults block each way."""
 
     # Hosts
 
     def host(self, name: str) -> Host:
-        """The host of that name, put on the network if it is new."""
+        """The host of that name, added if it is new."""
         found = self._hosts.get(name)
         if found is None:
             count = len(self._hosts) + 1
@@ -381,13 +380,13 @@ class TcpNetwork:
     # Partitions
 
     def block(self, source: str, target: str) -> None:
-        """Nothing gets from `source` to `target` any more; the other direction is untouched."""
+        """Block everything from `source` to `target`, but not the other direction."""
         assert source in self._hosts and target in self._hosts, (source, target)
         self._blocked[source, target] += 1
         self.loop.trace("block", source, target)
 
     def unblock(self, ways: Iterable[Way]) -> None:
-        """One reason less to let nothing pass there: each is free when nobody blocks it any more."""
+        """Remove one block from each way. A way is free when no block is left."""
         for way in ways:
             if self._blocked[way] > 1:
                 self._blocked[way] -= 1
@@ -397,8 +396,7 @@ class TcpNetwork:
         self.release_stalled()
 
     def partition(self, *groups: Iterable[str]) -> list[Way]:
-        """Hosts of different groups cannot reach each other; a host in no group reaches all. Which ways that
-        blocks.
+        """Hosts of different groups cannot reach each other. A host in no group reaches all. Returns the blocked ways.
 
         Halves: `partition(["a", "b"], ["c", "d"])`. A bridge: `partition(["a"], ["c"])` leaves b between.
         """
@@ -416,11 +414,11 @@ class TcpNetwork:
         return ways
 
     def isolate(self, name: str) -> None:
-        """Cut one host off from every other."""
+        """Cut off one host from all others."""
         self.partition([name], [other for other in self._hosts if other != name])
 
     def heal(self) -> None:
-        """Every way is free again. What stalled arrives, late."""
+        """Every way is free again. What stalled arrives late."""
         self._blocked.clear()
         self.loop.trace("heal")
         self.release_stalled()
@@ -436,7 +434,7 @@ class TcpNetwork:
             tcp_socket.try_again()
 
     def reset_connections(self, processes: Iterable[SimProcess], peer: str | None = None) -> int:
-        """Reset what those processes have open (to `peer` only); how many connections that were."""
+        """Reset the connections of these processes (only those to `peer`, if given). Returns how many."""
         count = 0
         for process in processes:
             for _number, tcp_socket in sorted(process.sockets.items()):
@@ -445,7 +443,7 @@ class TcpNetwork:
                     count += 1
         return count
 
-    # Chance
+    # Randomness
 
     def draw(self, rate: float) -> bool:
         return rate > 0 and self._random.random() < rate
@@ -467,7 +465,7 @@ class TcpNetwork:
         return int(self._random.uniform(0.0, 0.4) * 1e9)
 
     def cut(self, data: bytes) -> list[bytes]:
-        """The segments that a write travels in."""
+        """The segments of a write."""
         if not data:
             return []
         cuts = list(range(SEGMENT_BYTES_MAX, len(data), SEGMENT_BYTES_MAX))
@@ -502,7 +500,7 @@ class TcpNetwork:
 
 
 class ConnectAttempt:
-    """A handshake: asks, is answered or not, asks again after a while, gives up."""
+    """A handshake: sends a SYN, repeats it while there is no answer, and gives up in the end."""
 
     def __init__(
         self,
@@ -537,7 +535,7 @@ class ConnectAttempt:
         listener = target.listeners.get(self._port)
         if listener is None or network.draw(network.conditions.refuse_rate):
             error = ConnectionRefusedError(
-                errno.ECONNREFUSED, f"nobody listens on {target.name}:{self._port}"
+                errno.ECONNREFUSED, f"nothing listens on {target.name}:{self._port}"
             )
             network.loop.after_s(back_s, self._fail, error)
             return

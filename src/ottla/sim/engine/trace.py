@@ -1,8 +1,8 @@
-"""What happened in a simulation, as a hash and, when asked for, as lines.
+"""What happened in a simulation, as a hash and, on request, as lines.
 
-Two runs of one seed must agree in every line. A line holds virtual time, a word and plain values: never a
-`repr` with an address, which differs between processes. Between them is told what it meant: where a replica stands
-now, what the controller decided, what the nemesis did.
+Two runs of one seed must agree in every line. A line holds virtual time, a word and plain values. It never holds a `repr`
+with an address, which differs between processes. Other lines say what the events mean: the state of a replica, a decision
+of the controller, an action of the nemesis. These are not part of the hash.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Trace:
         self._hash = hashlib.blake2b(digest_size=16)
         self._ended = False
         self._entries: list[tuple[int, str, tuple[int | str, ...]]] = []
-        """Not yet hashed: many at once cost far less."""
+        """Not yet hashed: many at once cost much less."""
         self.lines: list[str] | None = [] if keep_lines else None
 
     def end(self) -> None:
-        """What follows is no longer part of the run."""
+        """Ignore what follows: it is not part of the run."""
         self._ended = True
 
     def __call__(self, word: str, *values: int | str) -> None:
@@ -38,13 +38,13 @@ class Trace:
             self._keep(" ".join((word, *map(str, values))))
 
     def quote(self, who: str, what: str) -> None:
-        """An event like any other, written down as what is told is."""
+        """An event that is part of the hash, with a line like those of `tell`."""
         if not self._ended:
             self._entries.append((self._now_ns(), who, (what,)))
             self.tell(f"{who}: {what}")
 
     def tell(self, what: str) -> None:
-        """Not part of the hash: it follows from what is."""
+        """A line that is not part of the hash, because it follows from events that are."""
         if self.lines is not None and not self._ended:
             self._keep(what)
 
@@ -53,7 +53,7 @@ class Trace:
         self.lines.append(f"{self._now_ns() / 1e9:.6f} {line}")
 
     def _hash_entries(self) -> None:
-        """Of integers and strings, and of tuples of them, the `repr` is the same in every process."""
+        """The `repr` of integers, strings, and tuples of them is the same in every process."""
         self._hash.update("".join(map(repr, self._entries)).encode())
         self._entries.clear()
 
@@ -63,7 +63,7 @@ class Trace:
 
 
 def first_difference(one: list[str], other: list[str]) -> str | None:
-    """Where two traces part, as a sentence; None when they are equal."""
+    """The first difference of two traces, as a sentence. None if they are equal."""
     for number, (a, b) in enumerate(zip_longest(one, other, fillvalue="(ends)")):
         if a != b:
             return f"line {number + 1}: {a!r} against {b!r}"

@@ -1,4 +1,4 @@
-"""asyncio's own transports on simulated TCP, for code that is not ours (aiokafka, asyncio's streams)."""
+"""asyncio's transports on simulated TCP, for code that is not ours (aiokafka, asyncio's streams)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SimTransport(asyncio.Transport):
         tcp.user = self
 
     def start(self) -> None:
-        """`connection_made` first, then whatever has arrived."""
+        """Call `connection_made` first, then deliver what has arrived."""
         self._protocol.connection_made(self)
         self._connected = True
         self._loop.call_soon(self.readable)
@@ -90,7 +90,7 @@ class SimTransport(asyncio.Transport):
             self._call(protocol.data_received, data)  # type: ignore[attr-defined]
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """A protocol that raises loses its connection, as with asyncio."""
+        """A protocol that raises loses its connection, as in asyncio."""
         try:
             return function(*arguments)
         except Exception as problem:
@@ -205,7 +205,7 @@ class SimServer(asyncio.AbstractServer):
 
 
 class ServerSocket:
-    """What programs ask of `server.sockets`: where it listens."""
+    """The part of `server.sockets` that programs use: the address."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address

@@ -6,8 +6,8 @@
         world.network.isolate("b1")
         assert world.run_until(lambda: ..., timeout_s=30)
 
-A host's code starts with `run` and dies with `kill`; its disk stays. Code outside every host (the script) sees
-everything and takes no part.
+A host's code starts with `run` and dies with `kill`. Its disk stays. Code outside every host (the script) sees everything
+and is not part of the cluster.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ottla.sim.engine.tcp import TcpNetwork
 T = TypeVar("T")
 
 WALL_START_MS = 1_767_225_600_000
-"""2026-01-01, so that timestamps look like timestamps."""
+"""2026-01-01: timestamps look real."""
 
 
 class SimClock:
-    """A host's clock. Its wall time may be wrong, and may be set at any time."""
+    """A host's clock. Its wall time may be wrong, and may change at any time."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
@@ -48,7 +48,7 @@ class SimClock:
 
 
 class SimHost:
-    """One machine: the process on it comes and goes, the disk stays."""
+    """One machine. Its process starts and dies, its disk stays."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
@@ -70,7 +70,7 @@ class SimHost:
         )
         self.process: SimProcess | None = None
         self.started: list[asyncio.Task[Any]] = []
-        """What `run` started on the process that is there now."""
+        """What `run` started in the present process."""
 
     def __repr__(self) -> str:
         return f"<host {self.name}: {self.process or 'nothing running'}>"
@@ -80,7 +80,7 @@ class SimHost:
         return self.process is not None
 
     def run(self, work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
-        """Start `work` on this host, in the process that runs there or in a new one."""
+        """Start `work` on this host, in the running process or in a new one."""
         if self.process is None:
             self.process = SimProcess(self.name, self._loop.next_number())
             self._loop.trace("start", self.name, self.process.number)
@@ -94,18 +94,18 @@ class SimHost:
         return task
 
     def complete(self, work: Coroutine[Any, Any, T], timeout_s: float = 60.0) -> T:
-        """Run `work` on this host to its end, and the rest of the world meanwhile; its result."""
+        """Run `work` on this host to its end, while the rest of the world runs too. Returns its result."""
         task = self.run(work)
-        self.started.remove(task)  # its failure is told to the caller
+        self.started.remove(task)  # its failure is raised here
         if not self._world.run_until(task.done, timeout_s):
             task.cancel()
             raise TimeoutError(f"{self.name} did not finish within {timeout_s} virtual seconds")
         return task.result()
 
     def kill(self, *, power_loss: bool = False) -> None:
-        """kill -9; with `power_loss` the machine goes dark, and unflushed data may be lost.
+        """kill -9; with `power_loss` the machine loses its power, and unflushed data may be lost.
 
-        A killed process's connections are closed by its system; those of a dark machine just stop
+        The system closes the connections of a killed process. The connections of a machine without power stop
         answering, until it is started again.
         """
         process = self.process
@@ -130,10 +130,11 @@ class SimHost:
         is_power_loss: Callable[[], bool],
         funeral: Callable[[str, bool], None],
     ) -> None:
-        """Let the process die in the midst of what it does, before the so-manyth change of its disk from now on.
+        """Let the process die before the `countdown`th change of its disk from now on.
 
-        Whether its machine loses its power, too, is asked then. Its code ends there; `funeral` is called as soon
-        as it has, with the change that was not done any more and the answer, and has to call `kill`.
+        `is_power_loss` is called then, and says whether its machine loses its power too. The process's code ends there.
+        After that `funeral` is called, with the change that was not done and whether it was a power loss. It must call
+        `kill`.
         """
 
         def dies(change: str) -> None:
@@ -142,13 +143,13 @@ class SimHost:
             power_loss = is_power_loss()
             process.alive = False
             process.funeral = partial(funeral, change, power_loss)
-            # At once: nothing that it tries while it unwinds may be heard.
+            # At once: nothing that it sends while it unwinds may arrive.
             _disconnect(process, power_loss)
 
         self.disk.die_before(change, countdown, dies)
 
     def pause(self) -> None:
-        """Stop the process where it is, as a long collection or SIGSTOP would; its system lives on."""
+        """Stop the process where it is, like SIGSTOP or a long garbage collection. Its system goes on."""
         assert self.process is not None
         self._loop.trace("pause", self.name)
         self.process.paused = True
@@ -164,7 +165,7 @@ class SimHost:
         self._loop.executor_delays_s[self.name] = (shortest_s, longest_s)
 
     def reset_connections(self, peer: str | None = None) -> int:
-        """Reset every open connection of this host, or those to `peer`; how many there were."""
+        """Reset every open connection of this host, or those to `peer`. Returns how many."""
         processes = [self.process] if self.process is not None else []
         return self._world.network.reset_connections(processes, peer)
 
@@ -184,7 +185,7 @@ class World:
         self.seed = seed
         self.loop = SimLoop(seed, keep_trace=keep_trace)  # type: ignore[abstract]
         self.random = self.loop.random_for("workload")
-        """For the script: what to do to whom, and when."""
+        """For the script: what it does, to which host, and when."""
         self._hosts: dict[str, SimHost] = {}
         self._dead: list[SimProcess] = []
 
@@ -197,7 +198,7 @@ class World:
         return list(self._hosts.values())
 
     def node(self, name: str) -> SimHost:
-        """The host of that name, made on first asking."""
+        """The host of that name. The first call makes it."""
         found = self._hosts.get(name)
         if found is None:
             found = self._hosts[name] = SimHost(self, name)
@@ -216,7 +217,7 @@ class World:
         self.loop.run_until(lambda: False, seconds)
 
     def problems(self) -> list[str]:
-        """What went wrong unseen: main tasks that failed, exceptions that nobody handled."""
+        """Failures that nothing reported: main tasks that failed, exceptions that were not handled."""
         found = [
             f"{host.name}: {task.get_name()} failed: {task.exception()!r}"
             for host in self.hosts
