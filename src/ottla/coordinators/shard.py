@@ -1,9 +1,9 @@
-"""What a coordinator is to the broker that runs it: records in, effects out.
+"""The interface between a coordinator and the broker that runs it: records in, effects out.
 
-The leader of a partition of `__consumer_offsets` (or `__transaction_state`) is the coordinator of all groups
-(or transactional ids) that hash to it. It replays the partition's records when it becomes leader and from then
-on decides: each decision's records are appended, replayed into the same state at once, and answered when they
-are committed. If leadership is lost, the shard is thrown away, and with it whatever was not committed.
+The leader of a partition of `__consumer_offsets` (or `__transaction_state`) is the coordinator of all groups (or
+transactional ids) that hash to it. It replays the partition's records when it becomes leader. From then on it decides:
+each decision's records are appended and replayed at once into the same state, and its replies are sent when the records
+are committed. When leadership ends, the shard is discarded, and with it whatever was not committed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Protocol
 from ottla.events.coordination import OpenWork
 
 Token = object
-"""Stands for a request that waits for its reply; opaque to the shard."""
+"""A request that waits for its reply; opaque to the shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRecord:
     key: bytes
     value: bytes | None
-    """None deletes what the key stands for."""
+    """None deletes the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class ProducerStamp:
 
 @dataclass(slots=True)
 class Effects:
-    """What a command or a timer led to."""
+    """The result of a command or of a timer."""
 
     records: Sequence[CoordinatorRecord] = ()
-    """Appended as one batch: all of them count or none."""
+    """Appended as one batch: all of them are written, or none."""
     producer: ProducerStamp | None = None
     only_records: bool = False
-    """Nothing but the replay of the records changes the shard: if they cannot be written, those who wait
-    for these replies are refused and all else goes on."""
+    """Only the replay of the records changes the shard. So if they cannot be written, it is enough to refuse these
+    replies."""
     replies: Sequence[tuple[Token, Mapping[str, Any]]] = ()
-    """Given after the records are committed, and after all that was decided before."""
+    """Sent after the records, and all that was decided before, are committed."""
     actions: Sequence[Any] = ()
-    """What the broker is to do then besides (send a transaction's markers)."""
+    """What the broker does then besides (send a transaction's markers)."""
 
 
 class Shard(Protocol):
@@ -55,7 +55,7 @@ class Shard(Protocol):
     def replay(
         self, offset: int, record: CoordinatorRecord, producer: ProducerStamp | None, now_ms: int
     ) -> None:
-        """Take in a record of the log, on loading and after each append."""
+        """Apply a record of the log, when loading and after each append."""
 
     def replay_marker(self, producer: ProducerStamp, committed: bool) -> None:
         """A transaction that wrote into this partition has ended."""
@@ -66,8 +66,8 @@ class Shard(Protocol):
     def handle(
         self, api_key: int, version: int, message: Any, token: Token, now: float, now_ms: int
     ) -> Effects:
-        """A request for this shard; its reply is among the effects now, or of a later command or tick.
-        Whoever waits may be gone by then; replying is harmless."""
+        """A request for this shard. Its reply is among these effects, or among those of a later command or tick. A reply
+        to a client that has disconnected does no harm."""
 
     def tick(self, now: float, now_ms: int) -> Effects: ...
 
@@ -75,7 +75,7 @@ class Shard(Protocol):
         """When `tick` should be called (inf: nothing is due)."""
 
     def open_work(self) -> OpenWork:
-        """What a failover would interrupt, for those who watch."""
+        """What a failover would interrupt, for events."""
 
 
 def partition_of(key: str, partitions: int) -> int:

@@ -1,4 +1,4 @@
-"""What is to happen later, by name: the clock of a shard, which itself has none."""
+"""Timers of a shard, by name. A shard has no clock: its host calls it when the next timer is due."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class _Timer(NamedTuple):
 
 
 class Timers:
-    """Setting a timer that is set already moves it. Sessions are moved by every heartbeat and hardly ever
-    end, so a later time costs nothing: the queue's entry is looked at when its old time has come."""
+    """Setting a timer that is set already moves it. Every heartbeat moves a session's timer, and sessions rarely
+    expire. So a move to a later time leaves the queue alone: the entry is checked when its old time comes."""
 
     def __init__(self) -> None:
         self._timers: dict[Key, _Timer] = {}
         self._queued: dict[Key, float] = {}
-        """When the queue will look at a key; never later than its timer."""
+        """When the queue will check a key; never later than its timer."""
         self._queue: list[tuple[float, Key]] = []
 
     def set(self, key: Key, at: float, action: Callable[[], None]) -> None:
@@ -43,12 +43,12 @@ class Timers:
         return self._queue[0][0] if self._queue else inf
 
     def due(self, now: float) -> Iterator[tuple[Key, Callable[[], None]]]:
-        """Each action that is due, once, with its name; what an action sets for now comes with the next call."""
+        """Each due action once, with its name. A timer that an action sets for now comes with the next call."""
         ready = []
         while self._queue and self._queue[0][0] <= now:
             queued_at, key = heappop(self._queue)
             if self._queued.get(key) != queued_at:
-                continue  # it was moved to an earlier time, and this entry is what is left of the old one
+                continue  # the timer was moved to an earlier time; this is its old entry
             del self._queued[key]
             timer = self._timers.get(key)
             if timer is None:

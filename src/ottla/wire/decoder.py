@@ -1,10 +1,10 @@
 """Reads messages of untrusted bytes into kio's entities.
 
-kio's own native reader is fast but not for a server's ears: it reserves memory for as many array elements as
-a request claims (a five-byte frame aborts the process) and refuses tagged fields that it does not know, which
-KIP-482 wants skipped. So only its classes are used. Here every length and count must fit into the bytes that
-are there, null stands only where the schema allows it, and no tagged field comes twice. Nesting is that of the
-schema, so no input can make the reader recurse deeper.
+kio's own native reader is fast, but a server cannot use it: it reserves memory for as many array elements as a request
+claims (a five-byte frame aborts the process), and it refuses unknown tagged fields, which KIP-482 wants skipped. So only
+its classes are used. Here every length and count must fit into the remaining bytes, null is allowed only where the schema
+allows it, and no tagged field may appear twice. The schema alone determines the nesting, so no input can make the reader
+recurse deeper.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ottla.wire.primitives import STRING_BYTES_MAX, read_uvarint, tagged_fields
 from ottla.wire.schema import FIXED_BYTES, FORMATS, Field, Struct, array_packing
 
 Decode = Callable[[memoryview, int], tuple[Any, int]]
-"""(value, where it ends). May raise IndexError or struct.error where the bytes end too early, ValueError
-or OverflowError for values that cannot be."""
+"""(value, where it ends). May raise IndexError or struct.error if the bytes end too early, ValueError or OverflowError
+for impossible values."""
 
 _Fill = Callable[[Any, memoryview, int], int]
-"""Reads some fields into an entity, and says where they end."""
+"""Reads some fields into an entity, and returns where they end."""
 
 _INT16: Final = Packing(">h").unpack_from
 _INT32: Final = Packing(">i").unpack_from

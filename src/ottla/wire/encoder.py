@@ -1,7 +1,7 @@
 """Writes messages from plain dicts, lists and numbers, straight into bytes.
 
-kio writes from entities, which have to be built first, field by field; here the same plain values serve
-every version, and a response takes less than half the time. An encoder is composed once per message version
+kio writes from entities, which must be built first, field by field. Here the same plain values serve every version, and
+a response takes less than half the time. An encoder is composed once per message version
 from its schema.
 """
 
@@ -78,7 +78,7 @@ def struct_encoder(struct: Struct, names: Names) -> Encode:
             names.check(value)
         what = ""
         try:
-            for what, step in steps:  # noqa: B007 (told in the note)
+            for what, step in steps:  # noqa: B007 (used in the note)
                 step(out, value)
         except Exception as error:
             error.add_note(f"while writing {'.'.join((*names.path, what))}")
@@ -172,7 +172,7 @@ def _encode_uuid(out: bytearray, value: Any) -> None:
 def _sized_encoder(field: Field, flexible: bool) -> Encode:
     """Strings, bytes and records."""
     is_text, nullable = field.kind == "string", field.nullable
-    is_message = field.name == "error_message"  # may repeat what a stranger wrote
+    is_message = field.name == "error_message"  # may repeat text of a client
     pack_length = _INT16 if is_text else _INT32
 
     def encode(out: bytearray, value: Any) -> None:

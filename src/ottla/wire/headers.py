@@ -45,7 +45,7 @@ def _flexible_versions() -> dict[tuple[int, int], bool]:
 # Every (key, version) that is served, and whether it is flexible: one look-up on the hot path.
 _FLEXIBLE: Final = _flexible_versions()
 
-# Whether a response header has tagged fields. An ApiVersions version that we do not know is answered in version 0,
+# Whether a response header has tagged fields. An unknown version of ApiVersions is answered in version 0,
 # whose header is the same as that of all others.
 _TAGGED: Final = {
     (key, version): flexible and key != ApiKey.API_VERSIONS
@@ -54,8 +54,8 @@ _TAGGED: Final = {
 
 
 def read_request_header(frame: memoryview) -> RequestHeader:
-    """InvalidFrame on anything malformed, and on a key or version that is not served; only an ApiVersions
-    of unknown version is returned (its body must not be read), for it is answered with code 35."""
+    """InvalidFrame if it is malformed, or if its key or version is not served. Only an ApiVersions request of an unknown
+    version is returned (its body must not be read): it is answered with UNSUPPORTED_VERSION (35)."""
     try:
         api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
     except StructError as error:
@@ -64,8 +64,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
     if flexible is None:
         if api_key != ApiKey.API_VERSIONS:
             raise InvalidFrame(f"api key {api_key} version {version} is not served")
-        # Kafka's clients send the header that belongs to their own version. Nothing behind the
-        # correlation id is needed for the answer.
+        # Kafka's clients send the header of their own version. The response needs nothing after the correlation id.
         return RequestHeader(api_key, version, correlation_id, None, len(frame))
     position = _REQUEST.size
     client_id: str | None = None

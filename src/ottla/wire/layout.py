@@ -28,7 +28,7 @@ INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
 _ID: Final = Struct("16s")
 TOPIC_IDS_FROM: Final = 13
-"""Produce and Fetch happen to agree on the version that names topics by id."""
+"""Both Produce and Fetch name topics by id from this version on."""
 
 NO_TAGS: Final = b"\x00"
 
@@ -46,7 +46,7 @@ Read: TypeAlias = Callable[[int, memoryview, int], T]
 
 
 def whole_request(parse: Parse[T]) -> Read[T]:
-    """As Kafka does, nothing behind a request's body is looked at."""
+    """As in Kafka, bytes after a request's body are ignored."""
     return _whole(parse, may_be_longer=True)
 
 
@@ -71,7 +71,7 @@ def _whole(parse: Parse[T], *, may_be_longer: bool) -> Read[T]:
     return read
 
 
-# Topic ids are few and come again with every request; making a UUID costs more than all the rest of a topic.
+# There are few topic ids, and every request repeats them. Making a UUID costs more than reading the rest of a topic.
 @lru_cache(maxsize=20_000)
 def id_from_bytes(raw: bytes) -> UUID:
     return UUID(bytes=raw)
@@ -171,7 +171,7 @@ def read_string(data: memoryview, position: int, flexible: bool) -> tuple[str, i
 def read_topic(
     version: int, flexible: bool, data: memoryview, position: int
 ) -> tuple[str | None, UUID | None, int]:
-    """(name, id, next position): exactly one of the two is there."""
+    """(name, id, next position): either the name or the id is None."""
     if version < TOPIC_IDS_FROM:
         name, position = read_string(data, position, flexible)
         return name, None, position

@@ -1,4 +1,4 @@
-"""The few encodings of Kafka's protocol that struct cannot say, with the bounds that untrusted input needs.
+"""The encodings of Kafka's protocol that `struct` does not have, with the bounds that untrusted input needs.
 
 Every reader raises InvalidFrame when what it reads is not wholly inside the buffer.
 """
@@ -74,7 +74,7 @@ def tagged_fields(data: memoryview, position: int) -> tuple[dict[int, tuple[int,
 
 
 def skip_tagged_fields(data: memoryview, position: int) -> int:
-    """The position behind tagged fields that mean nothing to us."""
+    """The position after tagged fields that are not known here."""
     try:
         if data[position] == 0:
             return position + 1

@@ -188,6 +188,7 @@ def _text(raw: bytes) -> str:
 STRING = _sized(_LENGTH16, _text, str.encode, nullable=False)
 NULLABLE_STRING = _sized(_LENGTH16, _text, str.encode, nullable=True)
 BYTES = _sized(_LENGTH32, bytes, bytes, nullable=False)
+NULLABLE_BYTES = _sized(_LENGTH32, bytes, bytes, nullable=True)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -1,4 +1,4 @@
-"""What a message of one version consists of, as plain descriptions taken from kio's generated classes.
+"""The fields of a message in one version, as plain descriptions taken from kio's generated classes.
 
 kio carries Kafka's schemas as annotated dataclasses. Its modules cost milliseconds each to import, so a
 message's module is loaded when that message is first read or written, and never by `import ottla.wire`.
@@ -42,7 +42,7 @@ FORMATS: Final[Mapping[str, str]] = {
     "float64": "d",
     "uuid": "16s",
 }
-"""How struct says the kinds of fixed size."""
+"""The formats of `struct` for the kinds of fixed size."""
 
 
 @lru_cache(maxsize=256)

@@ -12,8 +12,15 @@ import pytest
 
 from ottla.broker.coordination.live_shard import InternalTopic, LiveShard
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp
-from ottla.events import Events
-from ottla.events.coordination import OpenWork
+from ottla.events import Event, Events
+from ottla.events.coordination import (
+    OpenWork,
+    ReplyTimedOut,
+    ShardApplied,
+    ShardLoaded,
+    ShardRestarted,
+    ShardUnloaded,
+)
 from ottla.log.errors import LogDirError
 from ottla.records.batch import batches
 from ottla.records.record import records
@@ -21,6 +28,7 @@ from ottla.replica.observer import News
 from ottla.replica.roles import Role
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.types import TopicPartition
 
 
 class FakeRange:
@@ -112,6 +120,8 @@ class Shell:
     ) -> None:
         self.in_doubt = False
         self.events = Events()
+        self.heard: list[Event] = []
+        self.events.subscribe(self.heard.append)
         self.partition = partition or FakePartition()
         self.replies: list[Mapping[str, Any]] = []
         self.damages: list[tuple[Any, str]] = []
@@ -227,6 +237,38 @@ def test_who_waits_too_long_for_the_replicas_is_told_to_try_again() -> None:
         shell.live.drop()
 
     asyncio.run(run())
+
+
+def test_the_life_of_a_shard_is_reported() -> None:
+    async def run() -> None:
+        shell = Shell(write_timeout_s=0.0)
+        await asyncio.sleep(0)
+        shell.ask("write")
+        await asyncio.sleep(0.01)
+        shard = shell.live.shard
+        shell.ask("write")
+        shell.partition.refuses = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        shell.live.drop()
+        where = TopicPartition("__topic", 0), 5
+        assert shell.heard == [
+            ShardLoaded(*where, OpenWork()),
+            ShardApplied(*where, 1, shard),
+            ReplyTimedOut(*where, 1),
+            ShardApplied(*where, 1, shard),
+            ShardUnloaded(*where, OpenWork(), 1),
+        ]
+
+    asyncio.run(run())
+
+
+def test_a_shard_that_loads_its_log_again_is_reported_with_the_reason() -> None:
+    async def run(shell: Shell) -> None:
+        shell.partition.refuses = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        shell.ask("decide")
+        (restarted,) = [event for event in shell.heard if isinstance(event, ShardRestarted)]
+        assert "NOT_ENOUGH_REPLICAS" in restarted.reason
+
+    with_shell(run)
 
 
 def test_a_record_that_cannot_be_written_is_refused_and_all_else_goes_on() -> None:

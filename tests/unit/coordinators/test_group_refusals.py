@@ -97,7 +97,7 @@ def test_a_pattern_that_has_become_too_costly_is_tried_and_logged_once_for_each_
     for number in range(3):
         assert Member(world, f"other{number}").join().error_code == 0
     assert reader.join().error_code == 0
-    assert caplog.text.count("is not matched anew") == 1
+    assert caplog.text.count("is not matched again") == 1
 
 
 def classic_join(world: GroupWorld, *names: str) -> Any:

@@ -21,10 +21,10 @@ from ottla.coordinators.transactions.transaction_shard import (
     EPOCH_MAX,
     PATIENCE_S,
     AddPartitions,
-    Describe,
+    DescribeTransaction,
     EndTransaction,
     InitProducerId,
-    ListAll,
+    ListTransactions,
     MarkersWritten,
     SendMarkers,
 )
@@ -565,12 +565,12 @@ def test_transactions_are_described_and_listed():
     world = Coordinator()
     world.add(world.init(), A)
     world.ask(InitProducerId("other", 1))
-    assert world.ask(Describe(ID))["transaction"] == world.transaction
-    missing = world.ask(Describe("nobody"))["error"]
+    assert world.ask(DescribeTransaction(ID))["transaction"] == world.transaction
+    missing = world.ask(DescribeTransaction("nobody"))["error"]
     assert missing is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
     def listed(**filters):
-        return sorted(id for id, _ in world.ask(ListAll(**filters))["transactions"])
+        return sorted(id for id, _ in world.ask(ListTransactions(**filters))["transactions"])
 
     assert listed() == [ID, "other"]
     assert listed(states=frozenset({TransactionState.ONGOING})) == [ID]

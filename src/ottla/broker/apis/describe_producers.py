@@ -1,4 +1,4 @@
-"""DescribeProducers 0: who has written to a partition, and whose transaction is open there."""
+"""DescribeProducers 0: the producers of a partition, and where their open transactions begin."""
 
 from __future__ import annotations
 

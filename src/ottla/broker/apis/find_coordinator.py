@@ -33,7 +33,7 @@ class FindCoordinatorHandler:
         keys: Sequence[str] = message.coordinator_keys if version >= 4 else (message.key,)
         key_type = int(message.key_type) if version >= 1 else 0
         if len(keys) > KEYS_MAX:
-            raise InvalidFrame("more coordinators than there are groups")
+            raise InvalidFrame(f"{len(keys)} coordinator keys in one request")
         request.run(self._answer(version, key_type, keys, request.connection.listener))
 
     async def _answer(
@@ -62,7 +62,10 @@ class FindCoordinatorHandler:
             return _failure(error.code, error.message)
         address = self._cluster.address(leader, listener)
         if address is None:
-            return _failure(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {leader} is not here")
+            return _failure(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"broker {leader} has no address for listener {listener}",
+            )
         return {
             "error_code": ErrorCode.NONE,
             "error_message": None,

@@ -1,6 +1,6 @@
-"""Groups on the wire: each request to the shard that coordinates its group, and the answers in its shape.
+"""Requests about groups: each goes to the shard that coordinates its group, and is answered in the API's shape.
 
-Requests about several groups are taken apart, asked of their shards, and put together again.
+A request about several groups is split into one for each group; the replies are collected into one response.
 """
 
 from __future__ import annotations
@@ -105,25 +105,25 @@ def group_topic(
             "compression.type": "producer",
         },
         lambda _: GroupShard(config, topics, new_id, events),
-        lambda api_key, version, asked, error: refusal(topics, api_key, version, asked, error),
+        lambda api_key, version, message, error: refusal(topics, api_key, version, message, error),
         write_timeout_s=settings.offsets_commit_timeout_ms / 1000,
         confirmation=delete(OffsetCommitKey(group="", topic="", partition=-1)),
     )
 
 
 def refusal(
-    topics: ImageTopics, api_key: ApiKey, version: int, asked: Any, error: ErrorCode
+    topics: ImageTopics, api_key: ApiKey, version: int, request: Any, error: ErrorCode
 ) -> dict[str, Any]:
-    """A request that no shard could decide, in the API's shape."""
-    assert isinstance(asked, GroupRequest)
-    message = asked.message
+    """The response to a request that no shard has decided, in the API's shape."""
+    assert isinstance(request, GroupRequest)
+    message = request.message
     match api_key:
         case ApiKey.JOIN_GROUP:
             return join_failure(error, message.member_id)
         case ApiKey.SYNC_GROUP:
             return sync_failure(error)
         case ApiKey.HEARTBEAT:
-            # A member that is asked to wait while we load would rejoin; one that is not, goes on.
+            # An error would make the member join again, though its group only waits for the shard to load.
             is_loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return {"error_code": ErrorCode.NONE if is_loading else error}
         case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT:
@@ -138,6 +138,10 @@ def refusal(
             return heartbeat_failure(KafkaError(error), message.member_id)
         case _:
             return {"error_code": error}
+
+
+def group_request(request: Request, message: Any) -> GroupRequest:
+    return GroupRequest(message, request.client_id, f"/{request.connection.peer_host}")
 
 
 class GroupHandlers:
@@ -193,8 +197,7 @@ class GroupHandlers:
         self._ask(request, message.group_id, message, reply_to(request))
 
     def refuse(self, request: Request, message: Any, error: ErrorCode) -> None:
-        asked = GroupRequest(message, request.client_id, f"/{request.connection.peer_host}")
-        api_key = ApiKey(request.header.api_key)
+        api_key, asked = ApiKey(request.header.api_key), group_request(request, message)
         reply_to(request)(refusal(self._topics, api_key, request.version, asked, error))
 
     def join(self, request: Request) -> None:
@@ -209,7 +212,7 @@ class GroupHandlers:
         self._ask(request, message.group_id, message, with_protocol)
 
     def _ask(self, request: Request, group_id: str, message: Any, reply: Reply) -> None:
-        asked = GroupRequest(message, request.client_id, f"/{request.connection.peer_host}")
+        asked = group_request(request, message)
         api_key, version = ApiKey(request.header.api_key), request.version
         try:
             live = self._coordination.shard(GROUP_METADATA_TOPIC, group_id)
@@ -223,14 +226,14 @@ class GroupHandlers:
     def _ask_each(
         self,
         request: Request,
-        asked: Sequence[tuple[str, Any]],
+        messages: Sequence[tuple[str, Any]],
         done: Callable[[list[Mapping[str, Any]]], None],
     ) -> None:
-        """`asked`: (group id, the message about it) of each."""
-        if len(asked) > GROUPS_MAX:
-            raise InvalidFrame(f"{len(asked)} groups in one request")
-        collector = ReplyCollector(len(asked), done)
-        for index, (group_id, message) in enumerate(asked):
+        """`messages`: (group id, the message about it) of each group."""
+        if len(messages) > GROUPS_MAX:
+            raise InvalidFrame(f"{len(messages)} groups in one request")
+        collector = ReplyCollector(len(messages), done)
+        for index, (group_id, message) in enumerate(messages):
             self._ask(request, group_id, message, collector.reply(index))
 
     def fetch_offsets(self, request: Request) -> None:
@@ -261,7 +264,7 @@ class GroupHandlers:
 
         def done(answers: list[Mapping[str, Any]]) -> None:
             errors = [answer["error_code"] for answer in answers]
-            # Partitions that were lost meanwhile are listed by their new coordinators.
+            # Groups of partitions whose leadership ended meanwhile are listed by their new coordinators.
             error = next(
                 (code for code in errors if code not in (0, ErrorCode.NOT_COORDINATOR)),
                 ErrorCode.NONE,
@@ -284,8 +287,8 @@ class GroupHandlers:
         def done(groups: list[Mapping[str, Any]]) -> None:
             reply({"groups": [{**group, "authorized_operations": operations} for group in groups]})
 
-        asked = field(message, "groups", None) or field(message, "group_ids", ())
-        self._ask_each(request, [(id, id) for id in asked], done)
+        ids = field(message, "groups", None) or field(message, "group_ids", ())
+        self._ask_each(request, [(id, id) for id in ids], done)
 
     def delete(self, request: Request) -> None:
         message = request.message()
@@ -302,7 +305,7 @@ def answer_without_group(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _failed_in_each(message: Any, error: ErrorCode) -> dict[str, Any]:
-    """OffsetFetch 1 has no error for all: each partition says it."""
+    """OffsetFetch 1 has no error for the whole request: each partition carries it."""
     return {
         "topics": [
             {

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 
 from ottla.broker.cluster.metadata_cache import ClusterView
-from ottla.broker.coordination.verification import Beginning, Verdicts, Verifier, told_to_clients
+from ottla.broker.coordination.verification import Beginning, Verdicts, Verifier, client_error
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
 from ottla.broker.server.deadlines import DeadlineQueue, Deadlines
@@ -220,7 +220,7 @@ class ProduceHandler:
                         f"{found.topic} is written by its coordinators, not by clients",
                     )
                 if index in verdicts.refused:
-                    raise told_to_clients(
+                    raise client_error(
                         verdicts.refused[index],
                         knows_abortable=request.version >= ABORTABLE_FROM,
                         try_again=ErrorCode.NOT_ENOUGH_REPLICAS,

@@ -1,5 +1,5 @@
-"""Transactions on the wire: each request to the shard that coordinates its transactional id, and the answers in
-its shape."""
+"""Requests about transactions: each goes to the shard that coordinates its transactional id, and is answered in the API's
+shape."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from ottla.coordinators.transactions.transaction_records import (
 from ottla.coordinators.transactions.transaction_shard import (
     AddPartitions,
     Command,
-    Describe,
+    DescribeTransaction,
     EndTransaction,
     InitProducerId,
-    ListAll,
+    ListTransactions,
     TransactionConfig,
     TransactionShard,
     refusal,
@@ -57,7 +57,7 @@ FENCED_SINCE = {
     ApiKey.ADD_OFFSETS_TO_TXN: 2,
     ApiKey.END_TXN: 2,
 }
-"""The versions that know PRODUCER_FENCED; older ones are told INVALID_PRODUCER_EPOCH."""
+"""The first versions with PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH."""
 TRANSACTION_VERSION = "transaction.version"
 
 
@@ -99,7 +99,7 @@ def transaction_topic(
 
 
 class TransactionService:
-    """All that a broker does for transactions, wired: as coordinator, and as leader of partitions."""
+    """The parts of a broker that serve transactions, connected: as coordinator, and as leader of partitions."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class TransactionService:
         self._producer_ids = producer_ids
         self._timeout_s = settings.request_timeout_ms / 1000
         listener, id = settings.inter_broker_listener_name or "", settings.node_id
-        # Two connections to each broker: an answer about markers waits for their commit.
+        # Two connections to each broker: the response about markers waits for their commit and would hold up others.
         self._leaders = BrokerChannels(
             runtime.network, cluster, listener, f"broker-{id}-txn-marker-sender"
         )
@@ -183,8 +183,8 @@ class TransactionHandlers:
             return
         live.ask(api_key, version, command, reply)
 
-    def _asked(self, request: Request, command: Command) -> None:
-        """Ask, and answer with the error and whatever else the shard has to say."""
+    def _ask_and_respond(self, request: Request, command: Command) -> None:
+        """Ask the shard, and answer with its error and its other fields."""
         api_key, version = ApiKey(request.header.api_key), request.version
         respond = reply_to(request)
 
@@ -197,7 +197,7 @@ class TransactionHandlers:
     # -- InitProducerId ------------------------------------------------------------------------------
 
     def init_producer_id(self, request: Request) -> None:
-        """InitProducerId 0-5. v3: a producer may say who it was (KIP-360). v6, of KIP-939, is not served."""
+        """InitProducerId 0-5. v3: a producer may give its present id and epoch (KIP-360). v6 (KIP-939) is not served."""
         message = request.message()
         if message.transactional_id is None:
             self._init_idempotent(request)
@@ -213,10 +213,10 @@ class TransactionHandlers:
             _milliseconds(message.transaction_timeout),
             None if expected == (-1, -1) else expected,
         )
-        request.connection.server.spawn(self._init_with_id_at_hand(request, command))
+        request.connection.server.spawn(self._init_when_id_is_available(request, command))
 
-    async def _init_with_id_at_hand(self, request: Request, command: InitProducerId) -> None:
-        """A coordinator takes ids at once or not at all, so there must be one before it is asked."""
+    async def _init_when_id_is_available(self, request: Request, command: InitProducerId) -> None:
+        """The shard cannot wait for a producer id, so one must be there before the shard is asked."""
         respond = reply_to(request)
 
         def reply(fields: Mapping[str, Any]) -> None:
@@ -315,7 +315,7 @@ class TransactionHandlers:
             self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
         )
         key = TopicPartition(GROUP_METADATA_TOPIC, partition_of(message.group_id, partitions))
-        self._asked(
+        self._ask_and_respond(
             request,
             AddPartitions(
                 message.transactional_id,
@@ -326,9 +326,9 @@ class TransactionHandlers:
         )
 
     def end(self, request: Request) -> None:
-        """EndTxn 0-5. From v5 on it raises the producer's epoch, and the answer tells the new one."""
+        """EndTxn 0-5. From v5 on it raises the producer's epoch, and the response has the new one."""
         message = request.message()
-        self._asked(
+        self._ask_and_respond(
             request,
             EndTransaction(
                 message.transactional_id,
@@ -360,26 +360,28 @@ class TransactionHandlers:
         for index, id in enumerate(ids):
             reply = collector.reply(index)
             if id:
-                self._ask(ApiKey.DESCRIBE_TRANSACTIONS, request.version, Describe(id), reply)
+                self._ask(
+                    ApiKey.DESCRIBE_TRANSACTIONS, request.version, DescribeTransaction(id), reply
+                )
             else:
                 reply(refusal(ErrorCode.INVALID_REQUEST))
 
     def list(self, request: Request) -> None:
-        """ListTransactions 0-2: those coordinated here. v1: open for so long. v2: by a pattern."""
+        """ListTransactions 0-2: those coordinated here. v1: by duration. v2: by a pattern."""
         message = request.message()
         respond = reply_to(request)
         by_label = {state.label: state for state in TransactionState}
         unknown = [label for label in message.state_filters if label not in by_label]
         states = frozenset(by_label[label] for label in message.state_filters if label in by_label)
         shards: list[LiveShard] = self._coordination.shards(TRANSACTION_STATE_TOPIC)
-        command = ListAll(
+        command = ListTransactions(
             states,
             frozenset(message.producer_id_filters),
             field(message, "duration_filter", -1),
         )
         pattern = field(message, "transactional_id_pattern", None)
         if unknown and not states:
-            shards = []  # nothing is in a state that there is not
+            shards = []  # no transaction is in an unknown state
 
         def done(replies: list[Mapping[str, Any]]) -> None:
             is_loading = any(

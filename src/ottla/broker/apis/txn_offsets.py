@@ -1,7 +1,7 @@
 """TxnOffsetCommit 0-5: a group's offsets as part of a producer's transaction.
 
-The partition of `__consumer_offsets` takes part like any other: before the first offsets of a transaction are
-written there, the transaction's coordinator is asked. From v5 on it is told so with the same question.
+The partition of `__consumer_offsets` takes part like any other: before the first offsets of a transaction are written
+there, the transaction's coordinator is asked. From v5 on the same request adds the partition.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from ottla.broker.apis.groups import GroupHandlers
 from ottla.broker.coordination.shard_host import Coordination
-from ottla.broker.coordination.verification import Beginning, Verifier, told_to_clients
+from ottla.broker.coordination.verification import Beginning, Verifier, client_error
 from ottla.broker.server.connections import Request
 from ottla.runtime import Clock
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -19,7 +19,7 @@ from ottla.wire.internal_topics import GROUP_METADATA_TOPIC
 ABORTABLE_FROM = 4
 IMPLICIT_ADD_FROM = 5
 NO_SEQUENCE = 0
-"""Offsets have none; they are never too early for each other."""
+"""Commits of offsets have no sequence numbers, so none can be missing before them."""
 
 
 class TxnOffsetCommitHandler:
@@ -34,7 +34,7 @@ class TxnOffsetCommitHandler:
     def __call__(self, request: Request) -> None:
         message = request.message()
         if message.producer_id < 0 or message.producer_epoch < 0:
-            # Nobody's transaction, which nothing would ever end.
+            # Such a transaction has no producer, and no marker would ever end it.
             self._groups.refuse(request, message, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
             return
         beginning = self._beginning(message)
@@ -48,7 +48,7 @@ class TxnOffsetCommitHandler:
         try:
             live = self._coordination.shard(GROUP_METADATA_TOPIC, message.group_id)
         except KafkaError:
-            return None  # the groups say so
+            return None  # `GroupHandlers.ask` answers with the error
         leadership = live.partition.leadership
         if leadership is None:
             return None
@@ -65,7 +65,7 @@ class TxnOffsetCommitHandler:
             if request.connection.closed:
                 return
             if verdicts.refused:
-                error = told_to_clients(
+                error = client_error(
                     verdicts.refused[0],
                     knows_abortable=request.version >= ABORTABLE_FROM,
                     try_again=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

@@ -1,8 +1,8 @@
-"""The end of a transaction on its way from the coordinator into every partition that took part.
+"""Transaction markers: the coordinator sends them, the leaders of the partitions write them.
 
-The sending side repeats each marker until its partition has it: the outcome is decided, and nobody else will
-tell the partition. After a failover the new coordinator sends them all again; a marker that is there already is
-refused, or written a second time without effect.
+The sender repeats each marker until its partition has it: the outcome is decided, and no other node will send it. After a
+failover the new coordinator sends all of them again. A partition that has a marker already refuses it, or writes it a second
+time without effect.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class PendingCompleteTransaction:
 
 
 class MarkerSender:
-    """Of the coordinator: gathers what goes to the same broker, one request to each at a time."""
+    """The coordinator's side. It batches markers for the same broker and has one request to each broker in flight."""
 
     def __init__(self, cluster: ClusterView, peers: BrokerChannels, timeout_s: float) -> None:
         self._cluster = cluster
@@ -102,7 +102,7 @@ class MarkerSender:
     def _dispatch(
         self, pending: PendingCompleteTransaction, partitions: Iterable[TopicPartition]
     ) -> None:
-        """To the leaders of now; a partition that is no more needs no marker."""
+        """To the current leaders. A deleted partition needs no marker."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for key in sorted(partitions):
             found = self._cluster.leader_of(key.topic, None, key.partition)
@@ -144,7 +144,7 @@ class MarkerSender:
                 timeout_s=self._timeout_s,
             )
         except (OSError, InvalidFrame, KafkaError) as error:
-            logger.info("markers for broker %d are sent again: %s", leader, error)
+            logger.info("sending markers again broker=%d error=%s", leader, error)
             for pending, keys in entries:
                 self._later(pending, keys)
             return
@@ -168,10 +168,13 @@ class MarkerSender:
         if error in MARKER_IS_WRITTEN:
             pending.missing.discard(key)
         elif error is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-            logger.info("%s-%d has heard of a newer coordinator than us", *key)
+            logger.info("marker refused, there is a newer coordinator partition=%s-%d", *key)
         else:
             logger.debug(
-                "marker of %s for %s-%d: %s", pending.markers.transactional_id, *key, error
+                "marker not written, sending it again transactional_id=%s partition=%s-%d error=%s",
+                pending.markers.transactional_id,
+                *key,
+                error,
             )
             self._later(pending, [key])
 
@@ -201,7 +204,7 @@ class MarkerSender:
 
     def _finished(self, pending: PendingCompleteTransaction) -> Reply:
         def reply(fields: Any) -> None:
-            # A shard that begins again from its log sends the markers again by itself.
+            # A shard that loads its log again sends the markers again anyway.
             if fields["error"] is ErrorCode.COORDINATOR_NOT_AVAILABLE and pending.live.is_loaded:
                 self._later(pending, ())
 
@@ -209,7 +212,7 @@ class MarkerSender:
 
 
 class MarkerHandler:
-    """WriteTxnMarkers 1-2, of the partitions' leaders: answered when every marker is committed."""
+    """WriteTxnMarkers 1-2, for the partitions led here. Answered when every marker is committed."""
 
     def __init__(
         self, replicas: ReplicaManager, coordination: Coordination, timeout_s: float
@@ -235,7 +238,7 @@ class MarkerHandler:
         except KafkaError as error:
             parked.errors[key] = error.code
             if error.code in MARKER_IS_WRITTEN:
-                # It is in the log already. That counts when it is committed: a leader may still lose it.
+                # The marker is in the log already. It counts once it is committed: until then a leader may lose it.
                 parked.wait_for(partition, partition.log.log_end, key)
         except LogDirError as error:
             parked.errors[key] = self._replicas.directory_failed(error).code
@@ -266,13 +269,13 @@ class MarkerHandler:
 
 
 class ParkedMarkers:
-    """A request whose markers are in the leaders' logs and not committed everywhere yet."""
+    """A request whose markers are appended and not committed in all partitions yet."""
 
     def __init__(self, request: Request) -> None:
         self.errors: dict[tuple[int, str, int], ErrorCode] = {}
         """By producer id, topic and partition, in the order of the request."""
         self.waiting_for: dict[Partition, list[tuple[int, tuple[int, str, int]]]] = {}
-        """What each partition must commit up to, in the order of its log."""
+        """The offsets that each partition must commit, in the order of its log."""
         self._request = request
         self._timer: asyncio.TimerHandle | None = None
 

@@ -70,8 +70,8 @@ class Coordination(ReplicaListener):
     def marker_appended(
         self, partition: Partition, producer: ProducerStamp, committed: bool
     ) -> None:
-        """A transaction that may have written into this partition has ended. A shard that is still being
-        loaded comes to it by itself."""
+        """A transaction that may have written into this partition has ended. A shard that is still loading reads the
+        marker from the log."""
         live = self._live.get(partition)
         if live is not None and live.is_loaded:
             live.shard.replay_marker(producer, committed)
@@ -91,7 +91,7 @@ class Coordination(ReplicaListener):
         return live
 
     def shards(self, topic: str) -> list[LiveShard]:
-        """Every shard of a topic here, for requests about all groups or transactions (ListGroups)."""
+        """All shards of a topic on this broker, for requests about all groups or transactions (ListGroups)."""
         return [live for live in self._live.values() if live.topic.name == topic]
 
     async def coordinator_of(self, topic: str, key: str) -> int:
@@ -136,7 +136,7 @@ class Coordination(ReplicaListener):
             error = ErrorCode(int(answer.topics[0].error_code))
             if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 logger.warning(
-                    "%s cannot be created with %d replicas on %d brokers: %s",
+                    "could not create internal topic topic=%s replicas=%d brokers=%d error=%s",
                     topic.name,
                     topic.replication_factor,
                     brokers,
@@ -147,4 +147,4 @@ class Coordination(ReplicaListener):
                 self._cluster.wait_for(lambda image: topic.name in image.topics), CREATE_TIMEOUT_S
             )
         except (OSError, TimeoutError, KafkaError) as error:
-            logger.warning("%s is not created yet: %s", topic.name, error)
+            logger.warning("internal topic is not created yet topic=%s error=%s", topic.name, error)

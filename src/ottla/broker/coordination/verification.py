@@ -1,7 +1,7 @@
-"""A partition's leader asks a transaction's coordinator before it lets the transaction begin here (KIP-890).
+"""A partition's leader asks the transaction's coordinator before a transaction may begin in the partition (KIP-890).
 
-Older producers have told the coordinator of the partition before: it is asked whether that is so. Those of
-transaction.version 2 leave it to the leader: the partition is added with the same question.
+Older producers add the partition at the coordinator themselves, and the leader verifies that. For producers of
+transaction.version 2 the leader adds the partition with the same request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.wire.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.wire.types import TopicPartition
 
 QUESTIONS_MAX = 5
-"""How often the coordinator is asked again because the end of the last transaction came between."""
+"""How often the coordinator is asked, if each time the marker of the last transaction arrives meanwhile."""
 
 TRY_AGAIN = frozenset(
     {
@@ -37,14 +37,14 @@ TRY_AGAIN = frozenset(
 
 
 class Beginning(NamedTuple):
-    """A batch that would begin a transaction in its partition, and the question that stands for it."""
+    """A batch that would begin a transaction in its partition, and the verification that it needs."""
 
     partition: Partition
     verified: Verified
 
 
 class Verdicts(NamedTuple):
-    """What the coordinator said, by whatever the beginnings were named."""
+    """The coordinator's answers, by the keys of the beginnings."""
 
     verified: dict[int, Verified]
     refused: dict[int, ErrorCode]
@@ -62,7 +62,7 @@ class Verifier:
     async def verify(
         self, transactional_id: str, beginnings: Mapping[int, Beginning], *, add: bool
     ) -> Verdicts:
-        """Whoever awaits this acts at once: the word counts only until the producer's next marker."""
+        """The caller must append without awaiting anything else: a verdict holds only until the producer's next marker."""
         verdicts = Verdicts({}, {})
         waiting = dict(beginnings)
         producers = {
@@ -92,8 +92,8 @@ class Verifier:
         return verdicts
 
     def _renewed(self, beginning: Beginning) -> Beginning | None:
-        """The end of the last transaction was written while we asked, or another leader came: the word
-        that we have may be about the last one. None if the transaction has begun meanwhile."""
+        """A marker was written, or the leader changed, while the coordinator was asked: its answer may be about the last
+        transaction. None if the transaction has begun meanwhile."""
         partition, (_, _, producer_id, epoch, sequence) = beginning
         if partition.leadership is None:
             return None
@@ -111,7 +111,7 @@ class Verifier:
         *,
         add: bool,
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """What the coordinator says of each partition."""
+        """The coordinator's answer for each partition."""
         keys = sorted(partitions)
         topics: dict[str, list[int]] = {}
         for topic, number in keys:
@@ -155,9 +155,9 @@ def _errors(answer: Any, keys: list[TopicPartition]) -> dict[TopicPartition, Err
     return errors
 
 
-def told_to_clients(error: ErrorCode, *, knows_abortable: bool, try_again: ErrorCode) -> KafkaError:
-    """The coordinator's word as an error that a client acts upon. After `try_again` every client of the
-    API in question tries again, and without asking for metadata first."""
+def client_error(error: ErrorCode, *, knows_abortable: bool, try_again: ErrorCode) -> KafkaError:
+    """The coordinator's error as one that clients of the API handle. `try_again` is an error after which every such
+    client retries, without asking for metadata first."""
     if error in TRY_AGAIN:
         return KafkaError(try_again, f"the transaction could not be verified: {error.name}")
     if error is ErrorCode.PRODUCER_FENCED:

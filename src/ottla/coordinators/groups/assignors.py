@@ -1,7 +1,7 @@
-"""Who gets which partition: the server-side assignors of KIP-848, as pure functions.
+"""The server-side assignors of KIP-848, as pure functions.
 
-Both give every partition of every subscribed topic to exactly one subscriber. `range` gives neighbours of
-several topics to the same member, so that they can be joined; `uniform` spreads evenly and moves as little as it
+Both assign every partition of every subscribed topic to exactly one subscriber. `range` assigns the same partition numbers
+of several topics to the same member, so that it can join them. `uniform` spreads partitions evenly and moves as few as it
 can.
 """
 
@@ -18,13 +18,13 @@ Assignment = dict[UUID, frozenset[int]]
 class Subscriber(NamedTuple):
     instance_id: str | None
     topics: frozenset[UUID]
-    """Only such as exist."""
+    """Only topics that exist."""
     target: Assignment
-    """What was to be its part so far."""
+    """Its target assignment so far."""
 
 
 Assignor = Callable[[Mapping[str, Subscriber], Mapping[UUID, int]], dict[str, Assignment]]
-"""(members, partitions of each topic) -> each member's part."""
+"""(members, partitions of each topic) -> the assignment of each member."""
 
 _Slot = tuple[UUID, int]
 
@@ -57,8 +57,8 @@ def _rank(id: str, member: Subscriber) -> tuple[bool, str]:
 def assign_uniformly(
     members: Mapping[str, Subscriber], partitions: Mapping[UUID, int]
 ) -> dict[str, Assignment]:
-    """Members that subscribe to the same topics differ by one partition at most; otherwise no partition
-    could move to a member with two fewer. What a member had it keeps where that allows."""
+    """If all members subscribe to the same topics, their loads differ by one partition at most. Otherwise no partition
+    could move to a subscriber that has at least two fewer. Within that, members keep what they had."""
     order = sorted(members)
     owned: dict[str, dict[_Slot, None]] = {id: {} for id in order}
     taken: dict[_Slot, None] = {}
@@ -85,7 +85,7 @@ def assign_uniformly(
 
 
 def _even_out(owned: dict[str, dict[_Slot, None]], free: list[_Slot]) -> None:
-    """All subscribe to the same: everyone gets its quota, those with the most to lose get the extra ones."""
+    """All subscribe to the same topics: each gets its quota. The extra partitions go to those that have the most."""
     least, extra = divmod(len(free) + sum(map(len, owned.values())), max(len(owned), 1))
     quota = dict.fromkeys(owned, least)
     for id in sorted(owned, key=lambda id: -len(owned[id]))[:extra]:
@@ -106,7 +106,7 @@ def _balance(
     for id in owned:
         for topic in sorted(members[id].topics):
             subscribers.setdefault(topic, []).append(id)
-    # Partitions that few can take come first: the others can still go elsewhere.
+    # Partitions with few subscribers come first: there is more choice for the others.
     for slot in sorted(free, key=lambda slot: (len(subscribers[slot[0]]), slot)):
         least = min(subscribers[slot[0]], key=lambda id: len(owned[id]))
         owned[least][slot] = None

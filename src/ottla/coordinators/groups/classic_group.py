@@ -1,8 +1,8 @@
-"""A group of the classic protocol: its members, its generation, and which step comes after which.
+"""A group of the classic protocol: its members, its generation, and its states.
 
 Empty ──join──▶ PreparingRebalance ──all have joined──▶ CompletingRebalance ──leader's sync──▶ Stable
   ▲                    ▲   │                                   │                                │
-  └──nobody is left────┼───┘◀──────── a member comes, goes or changes its mind ─────────────────┘
+  └──no member is left─┼───┘◀──────── a member joins, leaves or changes its metadata ───────────┘
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class ClassicGroupState(Enum):
-    """Values are Kafka's words for them."""
+    """Values are Kafka's names of the states."""
 
     EMPTY = "Empty"
     """No members; there may be offsets."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Waiting for all members to join anew."""
+    """Waits for all members to join again."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """All have joined; waiting for the leader's assignment."""
+    """All have joined; waits for the leader's assignment."""
     STABLE = "Stable"
-    """Every member can have its assignment."""
+    """The assignment is there for every member."""
 
 
 _FOLLOWS: dict[ClassicGroupState, tuple[ClassicGroupState, ...]] = {
@@ -49,7 +49,7 @@ _FOLLOWS: dict[ClassicGroupState, tuple[ClassicGroupState, ...]] = {
     ClassicGroupState.COMPLETING_REBALANCE: (ClassicGroupState.PREPARING_REBALANCE,),
     ClassicGroupState.STABLE: (ClassicGroupState.COMPLETING_REBALANCE,),
 }
-"""Each state and those that it may come after."""
+"""The states that each state may follow."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +63,7 @@ class ClassicMember:
     protocols: Protocols
     assignment: bytes = b""
     is_new: bool = False
-    """It has not seen the end of its first rebalance."""
+    """Its first rebalance has not ended yet."""
     awaiting_join: Token | None = None
     awaiting_sync: Token | None = None
     heard_ms: int = 0
@@ -73,13 +73,13 @@ class ClassicMember:
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: Iterable[str]) -> str:
-        """The first of its protocols that everybody has."""
+        """The first of its protocols that all members have."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """A member that waits for our answer cannot be expected to send heartbeats; a new one is given up
-        only after the time that is granted to it."""
+        """A member that waits for a response does not send heartbeats. A new member is not exempt: its timer grants it
+        more time instead."""
         if self.is_new:
             return False
         return self.awaiting_join is not None or self.awaiting_sync is not None
@@ -100,13 +100,13 @@ class ClassicGroup:
     static: dict[str, str] = field(default_factory=dict)
     """Member ids by group.instance.id."""
     pending: dict[str, None] = field(default_factory=dict)
-    """Ids that were given out (KIP-394) and have not joined yet."""
+    """Member ids that were assigned (KIP-394) and have not joined yet."""
     pending_sync: dict[str, None] = field(default_factory=dict)
-    """Members that have not asked for their assignment yet."""
+    """Members that have not sent SyncGroup yet."""
     new_member_added: bool = False
-    """While a new group waits for more members: one came since it last looked."""
+    """While a new group waits for more members: one joined since the last check."""
     subscribed: frozenset[str] | None = None
-    """Topics that some member reads; None if we cannot tell."""
+    """Topics that some member reads; None if that is not known."""
 
     @property
     def is_empty(self) -> bool:
@@ -122,7 +122,7 @@ class ClassicGroup:
 
     @property
     def awaits_first_rebalance(self) -> bool:
-        """It was a consumer group, and has not begun its first generation as a classic one."""
+        """It was a consumer group, and its first generation as a classic one has not begun."""
         return bool(self.members) and self.leader is None
 
     @property
@@ -167,7 +167,7 @@ class ClassicGroup:
         return member
 
     def replace_static(self, instance_id: str, new_id: str) -> tuple[ClassicMember, ClassicMember]:
-        """The same instance came back under a new id: (its former self, its new self)."""
+        """The instance came back under a new id: (the former member, the new member)."""
         old_id = self.static[instance_id]
         old = self.members.pop(old_id)
         new = ClassicMember(
@@ -188,7 +188,7 @@ class ClassicGroup:
         return old, new
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
-        """KafkaError UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another process has taken its place."""
+        """KafkaError UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member has the instance id."""
         if instance_id is not None:
             current = self.static.get(instance_id)
             if current is None:
@@ -203,7 +203,7 @@ class ClassicGroup:
     # -- protocols
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these protocols can join: everyone needs one that all others have."""
+        """Whether a member with these protocols can join: there must be one that all members have."""
         if self.is_empty:
             return bool(protocol_type) and any(True for _ in names)
         if self.protocol_type != protocol_type:
@@ -235,7 +235,7 @@ class ClassicGroup:
         self.state_since_ms = now_ms
 
     def elect_joined_leader(self) -> bool:
-        """The leader must be one who joined. False if nobody did."""
+        """The leader must have joined. False if no member has."""
         leader = self.members.get(self.leader or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -330,7 +330,7 @@ class ClassicGroup:
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, transactional: bool
     ) -> None:
-        """Who may commit: anybody while the group is empty, else a member of this generation."""
+        """Any client may commit while the group is empty; otherwise only a member of this generation."""
         if generation <= NO_GENERATION and self.is_empty:
             return
         if generation > NO_GENERATION or member_id or instance_id is not None:

@@ -1,8 +1,8 @@
-"""Classic members of a consumer group: they join, sync and send heartbeats as ever, and are led by the group's epochs.
+"""Classic members of a consumer group: they join, sync and send heartbeats as before, and follow the group's epochs.
 
-A generation is the member's epoch. A heartbeat is answered with REBALANCE_IN_PROGRESS when there is a new target for
-the member, what it owns comes with its JoinGroup, and what it may own with its SyncGroup: nobody waits for anybody,
-and no member is the leader.
+A generation is the member's epoch. A heartbeat is answered with REBALANCE_IN_PROGRESS when there is a new target for the
+member. JoinGroup reports the partitions that the member owns, and the response to SyncGroup has those it may own. A member
+does not wait for others, and no member is the leader.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from ottla.wire.messages import field
 
 
 class MixedProtocol:
+    """The classic protocol, spoken by members of a consumer group."""
+
     def __init__(self, context: GroupContext, consumer: ConsumerProtocol) -> None:
         self._context = context
         self._consumer = consumer
@@ -51,9 +53,9 @@ class MixedProtocol:
                 raise KafkaError(ErrorCode.MEMBER_ID_REQUIRED)
             before, replaced = self._known(group, member_id, bool(message.member_id), instance_id)
             if replaced is not None and self._consumer.go_classic(group, [replaced]):
-                # It was the last of the consumer protocol, and joins the classic group with the others.
+                # It was the last member of the consumer protocol: it must join the classic group like the others.
                 raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-            member = _told(before, request, subscription)
+            member = _updated(before, request, subscription)
             owned = by_id(subscription.owned, self._context.topics)
             member = self._consumer.advance(group, before, member, replaced, owned)
         except KafkaError as error:
@@ -89,7 +91,7 @@ class MixedProtocol:
             if member.classic is not None and id != member_id
         ]
         subscription = None
-        # One that all classic members have, for when they are alone again.
+        # All classic members need a protocol in common, for when the group becomes a classic one again.
         if message.protocol_type == PROTOCOL_TYPE and names.intersection(*others):
             subscription = read_subscription(bytes(message.protocols[0].metadata))
         if subscription is None:
@@ -99,7 +101,7 @@ class MixedProtocol:
     def _known(
         self, group: ConsumerGroup, member_id: str, has_id: bool, instance_id: str | None
     ) -> tuple[ConsumerMember, str | None]:
-        """The member as the group knows it, and, of a static member that came back, the id that it replaces."""
+        """The member in its present state, and the id that it replaces if it is a static member that came back."""
         holder = None if instance_id is None else group.static.get(instance_id)
         if holder is not None and holder != member_id:
             if has_id:
@@ -118,11 +120,11 @@ class MixedProtocol:
             member = self._check(group, message)
             assert member.classic is not None
             name = member.classic.supported_protocols[0].name
-            for told, ours in (
+            for theirs, ours in (
                 (field(message, "protocol_type", None), PROTOCOL_TYPE),
                 (field(message, "protocol_name", None), name),
             ):
-                if told is not None and told != ours:
+                if theirs is not None and theirs != ours:
                     raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
             if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
                 self._await_join(group, member)
@@ -207,7 +209,7 @@ class MixedProtocol:
         return member
 
     def _await_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """It was told to join; from the first time on it has its rebalance timeout for that."""
+        """The member must join. Its rebalance timeout counts from the first response that says so."""
         key = join_timer(group, member.id)
         if self._context.timers.at(key) == inf:
             self._expire(group, member, key, "did not join in time")
@@ -222,10 +224,10 @@ class MixedProtocol:
         )
 
 
-def _told(
+def _updated(
     member: ConsumerMember, request: GroupRequest, subscription: Subscription
 ) -> ConsumerMember:
-    """With what its JoinGroup says of it."""
+    """The member with the fields of its JoinGroup."""
     message = request.message
     session_ms = milliseconds(message.session_timeout)
     rebalance = field(message, "rebalance_timeout", message.session_timeout)

@@ -1,8 +1,7 @@
-"""The classic rebalance protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and what happens when a member
-falls silent.
+"""The classic rebalance protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and the timeouts of members.
 
-All members join; the coordinator picks a protocol that all of them know and makes one of them the leader; the
-leader works out who gets what and hands it in with its SyncGroup; the others get their part with theirs.
+All members join. The coordinator selects a protocol that all of them support and makes one of them the leader. The leader
+computes the assignment and sends it with its SyncGroup. The others get their part in the responses to theirs.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from ottla.wire.messages import field
 logger = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""How long a member that never got an answer is kept while its first rebalance goes on."""
+"""How long a new member is kept while its first rebalance goes on."""
 
 FindGroup = Callable[[str, bool], ClassicGroup]
-"""(group id, make it if it is not there); KafkaError GROUP_ID_NOT_FOUND."""
+"""(group id, create it if it does not exist); KafkaError GROUP_ID_NOT_FOUND."""
 
 
 def _session(group: ClassicGroup, member_id: str) -> tuple[str, ...]:
@@ -67,7 +66,7 @@ def sync_failure(error: ErrorCode) -> dict[str, Any]:
 
 
 def leaving_members(version: int, message: Any) -> list[tuple[str, str | None]]:
-    """(member id, instance id) of each that LeaveGroup names."""
+    """(member id, instance id) of each member that LeaveGroup names."""
     if version < 3:
         return [(message.member_id, None)]
     return [(each.member_id, each.group_instance_id) for each in message.members]
@@ -80,6 +79,9 @@ def leave_reply(version: int, results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class ClassicProtocol:
+    """The rebalance of classic groups. One class, since each request and each timeout may begin or end a rebalance, and
+    both answer requests that wait for it."""
+
     def __init__(self, context: GroupContext, find: FindGroup) -> None:
         self._context = context
         self._find = find
@@ -198,7 +200,7 @@ class ClassicProtocol:
         elif group.state is ClassicGroupState.STABLE and is_leader:
             why = "leads and asked for a rebalance"
         else:
-            # Its answer was lost, or it joined although nothing has changed.
+            # The response was lost, or the member joined although nothing has changed.
             members = self._joined_members(group) if is_leader else ()
             self._context.out.reply(token, self._joined(group, member, members))
             return
@@ -212,7 +214,7 @@ class ClassicProtocol:
         member.session_timeout_ms = milliseconds(message.session_timeout)
 
     def _wait_for_join(self, member: ClassicMember, token: Token) -> None:
-        """Its latest request is the one that is answered in full."""
+        """Only its latest request gets the result of the rebalance."""
         if member.awaiting_join is not None:
             self._context.out.reply(
                 member.awaiting_join, join_failure(ErrorCode.REBALANCE_IN_PROGRESS, member.id)
@@ -228,8 +230,8 @@ class ClassicProtocol:
         request: GroupRequest,
         token: Token,
     ) -> None:
-        """A static member came back without its id. While nothing changes for the others, they do not
-        notice; its former self is fenced."""
+        """A static member came back without its member id. The former member is fenced. The others rebalance only if
+        something changes for them."""
         leader_before = group.leader
         old, member = group.replace_static(instance_id, new_id)
         if self._context.events:
@@ -254,7 +256,7 @@ class ClassicProtocol:
                 reply = self._joined(group, member, members)
                 reply["skip_assignment"] = is_leader
             else:
-                # It must not believe that it leads: it would hand in an assignment nobody waits for.
+                # It must not take itself for the leader: its assignment would be ignored.
                 reply = self._joined(group, member, ())
                 reply["leader"] = leader_before
             self._answer_join(member, reply)
@@ -289,7 +291,7 @@ class ClassicProtocol:
         was_empty = group.is_empty
         group.go(ClassicGroupState.PREPARING_REBALANCE, self._context.out.now_ms)
         if was_empty:
-            # Members of a new group come one by one: without a pause each would cost a rebalance.
+            # Members of a new group join one by one: without a pause each would cause a rebalance.
             group.new_member_added = False
             delay_ms = self._context.config.initial_rebalance_delay_ms
             self._wait_for_more(group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
@@ -323,7 +325,7 @@ class ClassicProtocol:
             self._complete_join(group)
 
     def _complete_join(self, group: ClassicGroup) -> None:
-        """All have joined, or their time is over: whoever did not is out, unless it is static."""
+        """All have joined, or the time is over. Members that did not join are removed, except static ones."""
         self._context.timers.cancel(_join_timer(group))
         late = [
             member
@@ -420,11 +422,11 @@ class ClassicProtocol:
         member = group.check_member(message.member_id, field(message, "group_instance_id", None))
         if message.generation_id != group.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        for told, ours in (
+        for theirs, ours in (
             (field(message, "protocol_type", None), group.protocol_type),
             (field(message, "protocol_name", None), group.protocol),
         ):
-            if told is not None and ours is not None and told != ours:
+            if theirs is not None and ours is not None and theirs != ours:
                 raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -455,7 +457,7 @@ class ClassicProtocol:
             self._context.timers.cancel(_sync_timer(group))
 
     def _sync_expired(self, group: ClassicGroup) -> None:
-        """Members that joined but never asked for their assignment are out."""
+        """Members that joined and did not send SyncGroup in time are removed."""
         late = list(group.pending_sync)
         for member_id in late:
             self._missed_rebalance(group, member_id, "SyncGroup")
@@ -500,13 +502,13 @@ class ClassicProtocol:
         )
 
     def restart_sessions(self, group: ClassicGroup) -> None:
-        """After loading: members get their full time again, for they could not reach us."""
+        """After loading: each member gets its full session timeout, since it could not reach this coordinator before."""
         for member in group.members.values():
             self._restart_session(group, member)
 
     def _session_expired(self, group: ClassicGroup, member: ClassicMember) -> None:
         if member.has_satisfied_heartbeat:
-            return  # its session begins anew with the answer that it waits for
+            return  # its session starts with the response that it waits for
         logger.info("member's session expired group=%s member=%s", group.id, member.id)
         if self._context.events:
             self._context.events.emit(MemberExpired(group.id, member.id, "session timeout"))
@@ -535,7 +537,7 @@ class ClassicProtocol:
         group.remove(member.id)
 
     def _after_removal(self, group: ClassicGroup, reason: str) -> None:
-        """Without a reason nobody but a pending member left."""
+        """Without a reason only a pending member was removed, which causes no rebalance."""
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             self._complete_if_all_joined(group)
         elif reason and not group.is_empty:
@@ -587,19 +589,19 @@ class ClassicProtocol:
         self._remove(group, group.check_member(member_id, instance_id))
 
     def take(self, group: ClassicGroup, why: str) -> None:
-        """A consumer group has become this one."""
+        """A consumer group has become this classic group: it rebalances at once."""
         self.restart_sessions(group)
         self._prepare(group, why)
 
     def give_away(self, group: ClassicGroup) -> None:
-        """It becomes a consumer group; who waits for the others is to come again."""
+        """The group becomes a consumer group: members that wait for a response are told to join again."""
         for member in group.members.values():
             self._answer_join(member, join_failure(ErrorCode.REBALANCE_IN_PROGRESS, member.id))
             self._answer_sync(member, sync_failure(ErrorCode.REBALANCE_IN_PROGRESS))
         self.forget(group)
 
     def forget(self, group: ClassicGroup) -> None:
-        """The group is gone, and its timers with it."""
+        """The group is deleted: cancel its timers."""
         for member_id in (*group.members, *group.pending):
             self._context.timers.cancel(_session(group, member_id))
         self._context.timers.cancel(_join_timer(group))
@@ -611,11 +613,11 @@ def _protocols(message: Any) -> Protocols:
 
 
 def _rebalance_timeout_ms(message: Any) -> int:
-    """v0 had none: the session timeout served for both."""
+    """JoinGroup v0 has none: the session timeout serves for both."""
     return milliseconds(field(message, "rebalance_timeout", message.session_timeout))
 
 
 def _reason(message: Any) -> str:
-    """What the client says of it (KIP-800)."""
+    """The client's reason for joining (KIP-800)."""
     reason = field(message, "reason", None)
     return f": {reason[:255]}" if reason else ""

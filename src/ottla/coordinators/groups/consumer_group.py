@@ -1,8 +1,8 @@
 """A group of the consumer protocol (KIP-848): its members, its epochs, and what each member may own when.
 
-The group's epoch rises when members or topics change. The assignor then makes a target assignment for that
-epoch. Each member is led there by itself: it first gives up what is no longer its own, and gets what is new to it
-once the former owner has let go. Nobody waits for all.
+The group's epoch rises when members or topics change. The assignor then makes a target assignment for that epoch. Each
+member reconciles with its target on its own: it first revokes the partitions that are no longer its own, and gets a new
+partition once the former owner has revoked it. There is no barrier at which all members wait.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from ottla.wire.errors import ErrorCode, KafkaError
 JOINING = 0
 LEAVING = -1
 LEAVING_FOR_A_WHILE = -2
-"""Member epochs of those who come and go; the last one of static members."""
+"""Member epochs in requests of members that join or leave; the last one is for static members."""
 
 
 class MemberState(IntEnum):
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It owns what it must give up first."""
+    """It must revoke partitions first."""
     UNRELEASED_PARTITIONS = 2
-    """Others still own what is to be its own."""
+    """Other members still own partitions of its target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ConsumerMember:
     assigned: Mapping[UUID, frozenset[int]] = field(default_factory=dict)
     revoking: Mapping[UUID, frozenset[int]] = field(default_factory=dict)
     classic: ClassicMemberMetadata | None = None
-    """Of a member that speaks the classic protocol (see `mixed`)."""
+    """Of a member that speaks the classic protocol (see `classic_members`)."""
 
     def metadata(self) -> ConsumerGroupMemberMetadataValue:
         return ConsumerGroupMemberMetadataValue(
@@ -146,7 +146,7 @@ class ResolvedPattern:
 
 @dataclass(slots=True, eq=False)
 class ConsumerGroup:
-    """Changed by replay only."""
+    """Only the replay of records changes it, except for the fields that are not written."""
 
     id: str
     epoch: int = 0
@@ -156,12 +156,12 @@ class ConsumerGroup:
     static: dict[str, str] = field(default_factory=dict)
     target: dict[str, Assignment] = field(default_factory=dict)
     owners: dict[tuple[UUID, int], str] = field(default_factory=dict)
-    """Who owns a partition, or has still to give it up."""
+    """The member that owns a partition, or has still to revoke it."""
     patterns: dict[str, ResolvedPattern] = field(default_factory=dict)
     seen_topics: int = -1
-    """Version of the topics when we last looked for changes; not written down."""
+    """Version of the topics at the last check for changes; not written."""
     epoch_since_ms: int = -1
-    """When the epoch began; not written down."""
+    """When the epoch began; not written."""
 
     protocol_type = "consumer"
 
@@ -187,7 +187,7 @@ class ConsumerGroup:
         return member.state is MemberState.STABLE and member.epoch == self.assignment_epoch
 
     def is_released_for(self, member: ConsumerMember) -> bool:
-        """Whether nobody else owns what is to be the member's own."""
+        """Whether no other member owns a partition of the member's target."""
         return all(
             self.owners.get((topic, number), member.id) == member.id
             for topic, numbers in self.target.get(member.id, {}).items()
@@ -272,7 +272,7 @@ def _slots(member: ConsumerMember) -> list[tuple[UUID, int]]:
 
 
 def topics_hash(topics: Topics, names: Iterable[str]) -> int:
-    """Of what an assignment depends on; never 0, which stands for none."""
+    """Of the topics that an assignment depends on; never 0, which stands for no hash."""
     digest = blake2b(digest_size=8)
     for name in sorted(names):
         topic_id = topics.id_of(name)
@@ -291,15 +291,15 @@ def reconcile(
     target: Mapping[UUID, frozenset[int]],
     owned: Mapping[UUID, frozenset[int]] | None,
 ) -> ConsumerMember:
-    """The member one step closer to its target. `owners`: who has what now; `owned`: what the member says
-    that it has, if it says so."""
+    """The member one step closer to its target. `owners`: the present owner of each partition; `owned`: the partitions
+    that the member reports, if it does."""
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return member
     epoch = member.epoch
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         if owned is None or _overlap(owned, member.revoking):
             return member
-        epoch += 1  # what it had to give up for that epoch is given up
+        epoch += 1  # it has revoked what it had to for that epoch
     keeps: Assignment = {}
     gives_up: Assignment = {}
     gets: Assignment = {}

@@ -1,7 +1,7 @@
-"""The consumer protocol (KIP-848): one heartbeat says and asks everything.
+"""The consumer protocol (KIP-848): the heartbeat is the only request.
 
-A member sends what changed of it; the coordinator answers with the member's epoch and, when it changed, with what
-the member may own. Assignments are made here.
+A member sends what has changed about it. The coordinator answers with the member's epoch and, when it has changed, with
+the member's assignment. The coordinator makes the assignments.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from ottla.wire.messages import field
 
 logger = logging.getLogger(__name__)
 
-# What may be set for one group.
+# Settings of single groups.
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 
 FindGroup = Callable[[str, bool], ConsumerGroup]
-"""(group id, make it if it is not there); KafkaError if it is not there or of another kind."""
+"""(group id, create it if it does not exist); KafkaError if it does not exist or has another protocol."""
 GoClassic = Callable[[ConsumerGroup, Collection[str]], bool]
-"""(group, members that leave): whether those that are left have become a classic group."""
+"""(group, members that leave): whether the remaining members have become a classic group."""
 
 
 def heartbeat_failure(error: KafkaError, member_id: str = "") -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _revocation(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
 
 
 def join_timer(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
-    """Of a classic member that was told to join."""
+    """Of a classic member that must join."""
     return ("consumer join", group.id, member_id)
 
 
@@ -92,6 +92,9 @@ def sync_timer(group: ConsumerGroup, member_id: str) -> tuple[str, ...]:
 
 
 class ConsumerProtocol:
+    """Members, epochs, target assignments and their reconciliation. They stay in one class because one heartbeat may
+    change all of them, and its records must be written as one batch."""
+
     def __init__(self, context: GroupContext, find: FindGroup, go_classic: GoClassic) -> None:
         self._context = context
         self._find = find
@@ -149,13 +152,13 @@ class ConsumerProtocol:
             self._check_pattern(message.group_id, regex)
 
     def _check_pattern(self, group_id: str, regex: str) -> None:
-        """Whether it can be matched against the topics that there are, unless the group has done so before. Nothing
-        has changed yet: a request that is refused leaves no trace."""
+        """Whether the pattern can be matched against the present topics, unless the group has done so before. It is checked
+        before anything changes: a refused request must leave no trace."""
         try:
             if regex in self._find(group_id, False).patterns:
                 return
         except KafkaError:
-            pass  # a group that is to be made, or to become one of this protocol, knows no patterns
+            pass  # a group that is not a consumer group yet has no patterns
         try:
             compiled(regex).select(self._context.topics.names())
         except BadPattern as error:
@@ -172,7 +175,7 @@ class ConsumerProtocol:
         owned = None if message.topic_partitions is None else from_request(message.topic_partitions)
         member_id = message.member_id or self._context.new_id()
         before, replaced = self._known(group, member_id, message, owned)
-        member = self.advance(group, before, self._told(before, request), replaced, owned)
+        member = self.advance(group, before, self._updated(before, request), replaced, owned)
         reply: dict[str, Any] = {
             "error_code": ErrorCode.NONE,
             "member_id": member_id,
@@ -198,8 +201,8 @@ class ConsumerProtocol:
         replaced: str | None,
         owned: Assignment | None,
     ) -> ConsumerMember:
-        """Take in what a member says of itself, make new targets where that changes something, and lead the member
-        one step towards its own."""
+        """Apply what a member reports about itself, make new targets if that changes something, and bring the member one
+        step closer to its own target."""
         member_id = member.id
         is_new_to_group = member_id not in group.members
         if is_new_to_group or member.metadata() != before.metadata():
@@ -226,7 +229,7 @@ class ConsumerProtocol:
     def _known(
         self, group: ConsumerGroup, member_id: str, message: Any, owned: Assignment | None
     ) -> tuple[ConsumerMember, str | None]:
-        """The member as the group knows it, and, of a static member that came back, the id that it replaces."""
+        """The member in its present state, and the id that it replaces if it is a static member that came back."""
         epoch, instance_id = message.member_epoch, message.instance_id
         known = group.members.get(member_id)
         if instance_id is not None:
@@ -254,7 +257,7 @@ class ConsumerProtocol:
                 )
             return ConsumerMember(member_id), None
         if epoch == JOINING:
-            # It begins anew and owns nothing: whatever it had is free.
+            # The member starts again and owns nothing: its partitions are free.
             return replace(
                 known, epoch=JOINING, state=MemberState.STABLE, assigned={}, revoking={}
             ), None
@@ -286,8 +289,8 @@ class ConsumerProtocol:
             revoking={},
         )
 
-    def _told(self, member: ConsumerMember, request: GroupRequest) -> ConsumerMember:
-        """With what the heartbeat says of it; what it does not say stays."""
+    def _updated(self, member: ConsumerMember, request: GroupRequest) -> ConsumerMember:
+        """The member with the fields of the heartbeat; those that are absent stay as they were."""
         message = request.message
         changes: dict[str, Any] = {
             "client_id": request.client_id,
@@ -313,8 +316,8 @@ class ConsumerProtocol:
     def _group_epoch(
         self, group: ConsumerGroup, members: Mapping[str, ConsumerMember], changed: bool
     ) -> tuple[int, Mapping[str, ResolvedPattern]]:
-        """The group's epoch now, which rises if its members or their topics changed; and what the patterns
-        of its members stand for."""
+        """The group's epoch, which rises if its members or their topics changed, and the topics that match the patterns
+        of its members."""
         topics = self._context.topics
         if not changed and group.seen_topics == topics.version:
             return group.epoch, group.patterns
@@ -342,7 +345,7 @@ class ConsumerProtocol:
     def _resolve(
         self, group: ConsumerGroup, members: Mapping[str, ConsumerMember]
     ) -> dict[str, ResolvedPattern]:
-        """Every pattern in use, matched against the topics there are now."""
+        """Every pattern in use, matched against the present topics."""
         topics = self._context.topics
         resolved: dict[str, ResolvedPattern] = {}
         for regex in sorted({member.regex for member in members.values() if member.regex}):
@@ -354,7 +357,9 @@ class ConsumerProtocol:
                 if names != known_names:
                     self._context.out.records.append(_pattern_record(group, regex, known))
                 else:
-                    group.patterns[regex] = known  # only the version: matched once for each
+                    group.patterns[regex] = (
+                        known  # only the version changed: match once for each version
+                    )
             resolved[regex] = known
         for regex in group.patterns:
             if regex not in resolved:
@@ -363,12 +368,12 @@ class ConsumerProtocol:
         return resolved
 
     def _matching(self, regex: str, known: tuple[str, ...] | None) -> tuple[str, ...]:
-        """One that has become too costly goes on to stand for what it stood for, at first for nothing: whatever a
-        member subscribed to, the others can come and go."""
+        """A pattern that has become too costly keeps its former result (at first: no topics). One member's pattern must not
+        keep others from joining and leaving."""
         try:
             return compiled(regex).select(self._context.topics.names())
         except BadPattern as error:
-            logger.warning("the pattern %.200s is not matched anew: %s", regex, error)
+            logger.warning("pattern is not matched again pattern=%.200s error=%s", regex, error)
             return known or ()
 
     def _new_targets(
@@ -405,7 +410,7 @@ class ConsumerProtocol:
         return targets
 
     def _assignor(self, members: Mapping[str, ConsumerMember]) -> str:
-        """What most members ask for; the first of the configured ones if nobody asks."""
+        """The assignor that most members ask for; the first of the configured ones if no member does."""
         votes: dict[str, int] = {}
         for member in members.values():
             if member.assignor is not None:
@@ -436,7 +441,7 @@ class ConsumerProtocol:
     ) -> ConsumerMember:
         before = group.members.get(member.id)
         owners: Mapping[tuple[UUID, int], str] = group.owners
-        if replaced is not None:  # what its former self has is its own
+        if replaced is not None:  # it takes over the partitions of the former member
             owners = {slot: owner for slot, owner in owners.items() if owner != replaced}
         member = reconcile(owners, member, target_epoch, target, owned)
         if before is None or _position(member) != _position(before):
@@ -447,7 +452,7 @@ class ConsumerProtocol:
                 self._context.timers.cancel(_revocation(group, member.id))
         return member
 
-    # -- those who leave or fall silent -------------------------------------------------------------------------
+    # -- leaving and expiry ---------------------------------------------------------------------------------------
 
     def _leave(self, message: Any) -> dict[str, Any]:
         group = self._find(message.group_id, False)
@@ -462,7 +467,7 @@ class ConsumerProtocol:
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if message.member_epoch == LEAVING_FOR_A_WHILE:
-            # Its partitions wait for it until its session ends.
+            # Its partitions are kept for it until its session expires.
             gone = replace(member, epoch=LEAVING_FOR_A_WHILE, state=MemberState.STABLE, revoking={})
             self._context.out.records.append(gone.assignment_record(group.id))
             self._context.timers.cancel(_revocation(group, member_id))
@@ -536,7 +541,7 @@ class ConsumerProtocol:
         self.remove(group, [member_id])
 
     def restart_timers(self, group: ConsumerGroup) -> None:
-        """After loading, and of a group that was a classic one."""
+        """After loading, and after an upgrade from a classic group."""
         for member in group.members.values():
             self.restart_session(group, member)
             if member.state is MemberState.UNREVOKED_PARTITIONS:
@@ -547,7 +552,7 @@ class ConsumerProtocol:
             self._context.timers.cancel(timer(group, member_id))
 
     def delete(self, group: ConsumerGroup) -> None:
-        """Records that delete a group, with all its members."""
+        """Write the records that delete a group with all its members."""
         for member_id in group.members:
             self._forget_timers(group, member_id)
             self._delete_member(group, member_id)

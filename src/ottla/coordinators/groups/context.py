@@ -37,7 +37,7 @@ class GroupConfig:
 
 
 class Topics(Protocol):
-    """The cluster's topics as they are now, and what was set for single groups."""
+    """The cluster's present topics, and the settings of single groups."""
 
     @property
     def version(self) -> int:
@@ -50,7 +50,7 @@ class Topics(Protocol):
         """How many; 0 if there is no such topic."""
 
     def group_setting(self, group_id: str, name: str) -> int | None:
-        """What was set for this one group, if anything."""
+        """A setting of this group, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from ottla.wire.types import ZERO_UUID
 
 @message
 class OffsetCommitKey(CoordinatorKey):
-    TYPE: ClassVar[int] = 1  # 0, of long ago, has the same body
+    TYPE: ClassVar[int] = 1  # type 0, of very old versions, has the same body
     group: str = wire(STRING)
     topic: str = wire(STRING)
     partition: int = wire(INT32)
@@ -104,12 +104,12 @@ class ConsumerGroupMetadataKey(CoordinatorKey):
 class ConsumerGroupMetadataValue(CoordinatorValue):
     epoch: int = wire(INT32)
     metadata_hash: int = wire(INT64, tag=0, default=0)
-    """Of the topics subscribed to: another one means that the assignment must be made anew."""
+    """Of the subscribed topics. If it changes, a new assignment is made."""
 
 
 @message
 class ConsumerGroupPartitionMetadataKey(CoordinatorKey):
-    """Written before Kafka 4.1, where the hash replaced it; read so that it can be deleted."""
+    """Written before Kafka 4.1, where the hash replaced it. It is read so that it can be deleted."""
 
     TYPE: ClassVar[int] = 4
     group_id: str = wire(STRING)
@@ -207,7 +207,7 @@ class ConsumerGroupRegularExpressionKey(CoordinatorKey):
 class ConsumerGroupRegularExpressionValue(CoordinatorValue):
     topics: tuple[str, ...] = wire(array(STRING))
     version: int = wire(INT64)
-    """Offset of the metadata that it was matched against."""
+    """Version of the metadata that the pattern was matched against."""
     timestamp: int = wire(INT64)
 
 
@@ -226,8 +226,8 @@ _SCHEMAS: dict[int, tuple[type[CoordinatorKey], type[CoordinatorValue] | None]] 
 
 
 def read_record(record: CoordinatorRecord) -> tuple[CoordinatorKey, CoordinatorValue | None] | None:
-    """CoordinatorKey and value (None: deleted), or None for a kind of record that is not ours: a share or streams
-    group's, or one of the future. MalformedRecord for bytes that are not what they claim to be."""
+    """Key and value (None: deleted), or None for a type of record that is not known here (of a share or streams group,
+    or of a later version). MalformedRecord if the bytes do not follow their schema."""
     schemas = _SCHEMAS.get(key_type(record.key))
     if schemas is None:
         return None

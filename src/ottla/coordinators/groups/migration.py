@@ -1,8 +1,8 @@
-"""A group that goes from one protocol to the other while it is in use (KIP-848, group.consumer.migration.policy).
+"""A group that changes its protocol while it is in use (KIP-848, group.consumer.migration.policy).
 
-When the first member of the consumer protocol comes to a classic group, the group becomes a consumer group, in which
-the classic members stay what they are (`mixed`). When the last member of the consumer protocol has gone, those that
-are left are a classic group again. Nobody loses what it is assigned by either step.
+When the first member of the consumer protocol joins a classic group, the group becomes a consumer group; its classic
+members go on with the classic protocol (`classic_members`). When the last member of the consumer protocol has left, the
+others form a classic group again. No member loses its assignment in either step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 
 def by_id(partitions: PartitionsByTopic, topics: Topics) -> Assignment:
-    """Without topics that are gone."""
+    """Without topics that no longer exist."""
     return {
         id: numbers
         for name, numbers in partitions.items()
@@ -59,7 +59,7 @@ def by_name(assignment: Mapping[UUID, frozenset[int]], topics: Topics) -> Partit
 
 
 def assignment_for(member: ConsumerMember, topics: Topics) -> bytes:
-    """What a classic member of a consumer group is assigned, in the version that it speaks itself."""
+    """The assignment of a classic member of a consumer group, in the version of its own subscription."""
     assert member.classic is not None
     subscription = read_subscription(member.classic.supported_protocols[0].metadata)
     version = 0 if subscription is None else subscription.version
@@ -67,8 +67,8 @@ def assignment_for(member: ConsumerMember, topics: Topics) -> bytes:
 
 
 def upgraded(group: ClassicGroup, topics: Topics) -> ConsumerGroup:
-    """The classic group as a consumer group: the generation is its epoch, and each member has what it had. KafkaError
-    if a member's words cannot be read."""
+    """The classic group as a consumer group: the generation becomes the epoch, and each member keeps its assignment.
+    KafkaError if a member's subscription or assignment cannot be read."""
     epoch = group.generation
     new = ConsumerGroup(group.id, epoch=epoch, assignment_epoch=epoch)
     names: dict[str, None] = {}
@@ -78,8 +78,8 @@ def upgraded(group: ClassicGroup, topics: Topics) -> ConsumerGroup:
         if subscription is None or partitions is None:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND,
-                f"Group {group.id} cannot become a consumer group: what its member {member.id} says"
-                " of itself is not a consumer's subscription.",
+                f"Group {group.id} cannot become a consumer group: the subscription or assignment"
+                f" of member {member.id} is not a consumer's.",
             )
         names.update(dict.fromkeys(subscription.topics))
         assigned = by_id(partitions, topics)
@@ -110,7 +110,7 @@ def upgraded(group: ClassicGroup, topics: Topics) -> ConsumerGroup:
 
 
 def records_of(group: ConsumerGroup) -> list[CoordinatorRecord]:
-    """All that there is to write of a group that was made in one piece."""
+    """All records of a group that was made by `upgraded`."""
     records = [member.metadata_record(group.id) for member in group.members.values()]
     records.append(
         put(
@@ -141,7 +141,7 @@ def protocols_of(member: ClassicMemberMetadata) -> frozenset[str]:
 
 
 def can_be_classic(group: ConsumerGroup, without: Collection[str]) -> bool:
-    """Whether somebody is left without these, and all of them are classic members with a protocol in common."""
+    """Whether members remain `without` these, all of them classic, with a protocol in common."""
     left = [member.classic for id, member in group.members.items() if id not in without]
     classic = [protocols_of(each) for each in left if each is not None]
     return bool(left) and len(classic) == len(left) and bool(frozenset.intersection(*classic))

@@ -1,9 +1,9 @@
-"""Regular expressions of subscriptions, in RE2's syntax and with RE2's promise: the time to match is linear in
-the length of the text, whatever the pattern.
+"""Regular expressions of subscriptions, in RE2's syntax and with RE2's guarantee: for every pattern, the time to match is
+linear in the length of the text.
 
-A pattern comes from a stranger, so it is never given to an engine that backtracks. It becomes a
-nondeterministic automaton (Thompson's construction) whose states are all walked at once. Only whole topic names
-are matched, so there are no captures and greed makes no difference.
+A pattern comes from a client, which is not trusted, so it is never given to an engine that backtracks. It becomes a
+nondeterministic automaton (Thompson's construction), and all its states advance together. Only whole topic names are
+matched, so there are no captures, and greedy and lazy repetitions are the same.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ _Reached = tuple[int, ...]
 @dataclass(slots=True)
 class _State:
     accepts: Accepts | None = None
-    """A character that is taken on the way to `next`; None: no character is."""
+    """The characters that lead to `next`; None: it is reached without one."""
     holds: Holds | None = None
-    """What must be so to pass."""
+    """The condition for `next`."""
     next: list[int] = field(default_factory=list)
 
 
@@ -211,7 +211,7 @@ class _Compiler:
             if is_repeated:
                 raise BadPattern("a repetition is repeated")
             is_repeated = True
-            self._try("?")  # lazy or not: the whole name matches or it does not
+            self._try("?")  # lazy or greedy: the whole name matches or it does not
             piece = self._repeat(piece, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
@@ -314,7 +314,7 @@ class _Compiler:
                 self._ignore_case = is_on
             elif char == "s":
                 self._dot_takes_newline = is_on
-            elif char not in "mU":  # of several lines and of greed, one name knows nothing
+            elif char not in "mU":  # multi-line and ungreedy change nothing for one whole name
                 raise BadPattern(f"(?{char} is not served: there is no looking around")
         return char
 
@@ -394,8 +394,8 @@ class _Compiler:
 
 
 class Pattern:
-    """A compiled pattern, matched against whole names. Steps that were worked out once are kept: names are
-    alike, and there may be thousands."""
+    """A compiled pattern, matched against whole names. Computed steps are cached: there may be thousands of names, and
+    they are alike."""
 
     def __init__(self, pattern: str) -> None:
         if len(pattern) > PATTERN_LENGTH_MAX:

@@ -1,20 +1,73 @@
-"""The consumer's own words inside the classic protocol: what a member subscribes to, and what it is assigned.
+"""What consumers put into the opaque fields of the classic protocol: a member's subscription and its assignment.
 
-To a coordinator of a classic group both are opaque; but offsets of a topic that nobody of a group reads may expire,
-and a group that goes from one protocol to the other (`migration`) must be understood. Versions 0 to 3 are Kafka's:
-1 added the partitions owned, 2 their generation, 3 the rack; what later ones may add comes last.
+A coordinator of a classic group need not understand them, with two exceptions. Offsets of a topic that no member of a
+group reads may expire. And a group that changes its protocol (`migration`) takes its members' subscriptions along.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ottla.wire.record_codec import (
+    INT16,
+    INT32,
+    NULLABLE_BYTES,
+    NULLABLE_STRING,
+    STRING,
+    MalformedRecord,
+    Message,
+    Reader,
+    Writer,
+    array,
+    message,
+    read_message,
+    struct_of,
+    wire,
+    write_message,
+)
+
 PROTOCOL_TYPE = "consumer"
+NEWEST_VERSION = 3
+"""Later versions can only add fields at the end, which are not read."""
 
 PartitionsByTopic = Mapping[str, frozenset[int]]
-"""Partitions by topic name."""
+
+
+@message
+class NamedPartitions(Message):
+    topic: str = wire(STRING)
+    partitions: tuple[int, ...] | None = wire(array(INT32, nullable=True))
+
+
+PARTITIONS = array(struct_of(NamedPartitions), nullable=True)
+
+
+@message
+class SubscribedTopics(Message):
+    """How every version of a subscription begins."""
+
+    topics: tuple[str, ...] | None = wire(array(STRING, nullable=True))
+
+
+@message
+class ConsumerProtocolSubscription(SubscribedTopics):
+    user_data: bytes | None = wire(NULLABLE_BYTES)
+    owned_partitions: tuple[NamedPartitions, ...] | None = wire(PARTITIONS, since=1, default=())
+    generation_id: int = wire(INT32, since=2, default=-1)
+    rack_id: str | None = wire(NULLABLE_STRING, since=3, default=None)
+
+
+@message
+class AssignedPartitions(Message):
+    """How every version of an assignment begins."""
+
+    assigned_partitions: tuple[NamedPartitions, ...] | None = wire(PARTITIONS)
+
+
+@message
+class ConsumerProtocolAssignment(AssignedPartitions):
+    user_data: bytes | None = wire(NULLABLE_BYTES)
 
 
 class Subscription(NamedTuple):
@@ -24,101 +77,54 @@ class Subscription(NamedTuple):
     rack_id: str | None
 
 
-class _Malformed(Exception):
-    pass
+def _versioned(data: bytes) -> tuple[int, Reader]:
+    reader = Reader(data, flexible=False)
+    version = int(INT16.read(reader))
+    reader.version = min(max(version, 0), NEWEST_VERSION)
+    return version, reader
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-
-    def int16(self) -> int:
-        return self._number(">h", 2)
-
-    def int32(self) -> int:
-        return self._number(">i", 4)
-
-    def _number(self, form: str, size: int) -> int:
-        return int(struct.unpack(form, self._take(size))[0])
-
-    def _take(self, size: int) -> bytes:
-        taken = self._data[self._position : self._position + size]
-        if size < 0 or len(taken) < size:
-            raise _Malformed
-        self._position += size
-        return taken
-
-    def count(self) -> int:
-        """Of an array; nothing in it takes less than a byte."""
-        count = self.int32()
-        if count > len(self._data):
-            raise _Malformed
-        return max(count, 0)
-
-    def string(self) -> str:
-        return self._take(self.int16()).decode()
-
-    def nullable_string(self) -> str | None:
-        length = self.int16()
-        return None if length < 0 else self._take(length).decode()
-
-    def skip_bytes(self) -> None:
-        self._take(max(self.int32(), 0))
-
-    def partitions(self) -> PartitionsByTopic:
-        return {
-            self.string(): frozenset(self.int32() for _ in range(self.count()))
-            for _ in range(self.count())
-        }
+def _by_topic(partitions: tuple[NamedPartitions, ...] | None) -> PartitionsByTopic:
+    return {each.topic: frozenset(each.partitions or ()) for each in partitions or ()}
 
 
 def read_subscription(metadata: bytes) -> Subscription | None:
     """None if it is not a consumer's subscription."""
-    reader = _Reader(metadata)
-    owned: PartitionsByTopic = {}
-    rack_id = None
     try:
-        version = reader.int16()
-        topics = tuple(reader.string() for _ in range(reader.count()))
-        reader.skip_bytes()
-        if version >= 1:
-            owned = reader.partitions()
-        if version >= 2:
-            reader.int32()
-        if version >= 3:
-            rack_id = reader.nullable_string()
-    except (_Malformed, UnicodeDecodeError):
+        version, reader = _versioned(metadata)
+        found = read_message(ConsumerProtocolSubscription, reader)
+    except MalformedRecord:
         return None
-    return Subscription(version, topics, owned, rack_id)
+    owned = _by_topic(found.owned_partitions)
+    return Subscription(version, found.topics or (), owned, found.rack_id)
 
 
 def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
-    """None if it is not a consumer's subscription; whatever follows the topics is left alone."""
-    reader = _Reader(metadata)
+    """None if it is not a consumer's subscription. What follows the topics is not read."""
     try:
-        reader.int16()
-        return tuple(reader.string() for _ in range(reader.count()))
-    except (_Malformed, UnicodeDecodeError):
+        _, reader = _versioned(metadata)
+        return read_message(SubscribedTopics, reader).topics or ()
+    except MalformedRecord:
         return None
 
 
 def read_assignment(assignment: bytes) -> PartitionsByTopic | None:
-    """None if it is not a consumer's assignment; a member that has none yet is assigned nothing."""
+    """None if it is not a consumer's assignment. A member that has none yet is assigned nothing."""
     if not assignment:
         return {}
-    reader = _Reader(assignment)
     try:
-        reader.int16()
-        return reader.partitions()
-    except (_Malformed, UnicodeDecodeError):
+        _, reader = _versioned(assignment)
+        return _by_topic(read_message(AssignedPartitions, reader).assigned_partitions)
+    except MalformedRecord:
         return None
 
 
 def write_assignment(version: int, partitions: PartitionsByTopic) -> bytes:
-    parts = [struct.pack(">hi", version, len(partitions))]
-    for topic, numbers in sorted(partitions.items()):
-        name = topic.encode()
-        parts.append(struct.pack(">h", len(name)) + name)
-        parts.append(struct.pack(f">i{len(numbers)}i", len(numbers), *sorted(numbers)))
-    return b"".join(parts) + struct.pack(">i", -1)  # no user data
+    writer = Writer(flexible=False)
+    INT16.write(writer, version)
+    assigned = tuple(
+        NamedPartitions(topic=topic, partitions=tuple(sorted(numbers)))
+        for topic, numbers in sorted(partitions.items())
+    )
+    write_message(writer, ConsumerProtocolAssignment(assigned_partitions=assigned, user_data=None))
+    return bytes(writer.data)

@@ -38,11 +38,11 @@ class TransactionState(IntEnum):
     """Numbers as in the records; `label` as Kafka's tools show it."""
 
     EMPTY = 0
-    """The producer has an epoch, and no transaction."""
+    """The producer has an epoch and no transaction."""
     ONGOING = 1
     """Partitions were added."""
     PREPARE_COMMIT = 2
-    """Decided, for good: the markers are on their way."""
+    """Decided, for good: the markers are being sent."""
     PREPARE_ABORT = 3
     COMPLETE_COMMIT = 4
     """Every partition has its marker."""
@@ -63,7 +63,7 @@ COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """All that the coordinator knows of a transactional id."""
+    """The state of a transactional id."""
 
     producer_id: int
     producer_epoch: int = NO_EPOCH
@@ -72,13 +72,13 @@ class TransactionMetadata:
     partitions: frozenset[TopicPartition] = frozenset()
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    """Takes over once the markers are written, when the epochs of the present id are used up."""
+    """The producer id from the end of this transaction on, when the epochs of the present one are used up."""
     last_update_ms: int = 0
     start_ms: int = NO_TIME
     client_version: int = 0
-    """transaction.version of whoever decided the present state."""
+    """transaction.version of the request that led to the present state."""
     last_producer_epoch: int = NO_EPOCH
-    """The epoch before a bump that its producer itself asked for, whose answer it may have missed. Only in
+    """The epoch before a bump that the producer itself asked for, and whose response it may have missed. Only in
     memory: a new producer of the same id must not inherit it."""
 
 

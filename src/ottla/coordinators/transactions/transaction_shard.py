@@ -1,17 +1,16 @@
 """The transaction coordinator: the pure state machine of all transactional ids of one partition.
 
-A transaction's outcome is one record: once PrepareCommit (or PrepareAbort) is committed it is decided, whatever
-dies. Then the outcome is written as a marker into every partition that took part (the broker does that, on the
-`SendMarkers` given to it), and a Complete record closes it.
+A transaction's outcome is one record: once PrepareCommit (or PrepareAbort) is committed, it is decided, whichever node
+fails. Then the outcome is written as a marker into every partition that took part (the broker does that, for each
+`SendMarkers`), and a Complete record ends it.
 
     Empty ── add ──► Ongoing ── end ──► PrepareCommit|Abort ── markers ──► CompleteCommit|Abort
       ▲                 ▲                                                        │
       └─ InitProducerId └───────────────────────── add ──────────────────────────┘
 
-Who may act is a matter of epochs. InitProducerId raises the epoch, so an older producer of the same id is
-fenced. With transaction.version 2 every end raises it too (KIP-890), so nothing that belongs to one transaction
-and comes late can touch the next. The state here is changed by records alone: a decision that could not be
-written did not happen.
+Epochs decide who may act. InitProducerId raises the epoch, so an older producer of the same id is fenced. With
+transaction.version 2 every end raises it too (KIP-890), so a late request of one transaction cannot affect the next. Only
+records change the state here: a decision that could not be written did not happen.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ from ottla.wire.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 EPOCH_MAX = (1 << 15) - 1
-"""Only ever used to end a transaction: no producer is given it."""
+"""Used only to end a transaction: no producer gets it."""
 EPOCH_BUMPS_SINCE = 2
-"""transaction.version from which on each transaction has an epoch of its own."""
+"""From this transaction.version on each transaction has an epoch of its own."""
 PATIENCE_S = 0.5
-"""How long a request for the next transaction waits for the markers of the last one, rather than being sent
-away to try again."""
+"""How long a request for the next transaction waits for the markers of the last one before it is refused as
+retriable."""
 
 FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
@@ -69,7 +68,7 @@ class InitProducerId:
     transactional_id: str
     timeout_ms: int
     expected: tuple[int, int] | None = None
-    """(producer id, epoch) of a producer that goes on after an error (KIP-360)."""
+    """(producer id, epoch) of a producer that continues after an error (KIP-360)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +100,12 @@ class MarkersWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class DescribeTransaction:
     transactional_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class ListAll:
+class ListTransactions:
     """Empty filters let everything pass."""
 
     states: frozenset[TransactionState] = frozenset()
@@ -115,15 +114,20 @@ class ListAll:
 
 
 Command: TypeAlias = (
-    InitProducerId | AddPartitions | EndTransaction | MarkersWritten | Describe | ListAll
+    InitProducerId
+    | AddPartitions
+    | EndTransaction
+    | MarkersWritten
+    | DescribeTransaction
+    | ListTransactions
 )
 Reply: TypeAlias = Mapping[str, Any]
-"""Always has "error"; what else depends on the command."""
+"""Always has "error"; the other fields depend on the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendMarkers:
-    """What the broker is to do once the decision is committed."""
+    """The broker's task once the decision is committed."""
 
     transactional_id: str
     producer_id: int
@@ -149,8 +153,8 @@ class _Parked:
 
 
 class TransactionShard:
-    """`new_producer_id` gives an id that no other producer has, or None if there is none just now;
-    `server_version` the cluster's transaction.version."""
+    """See the module. `new_producer_id` returns an id that no other producer has, or None if none is available yet;
+    `server_version` returns the cluster's transaction.version."""
 
     def __init__(
         self,
@@ -165,7 +169,7 @@ class TransactionShard:
         self._server_version = server_version
         self._events = events
         self._decided: dict[CoordinatorRecord, tuple[str, TransactionMetadata]] = {}
-        """States whose records are being written, with what the records do not say."""
+        """States whose records are being written, with the fields that records do not have."""
         self._parked: list[_Parked] = []
         self._next_abort_check = inf
         self._next_expiration_check = inf
@@ -179,8 +183,10 @@ class TransactionShard:
         try:
             transactional_id, transaction = decided or read_transaction(record)
         except MalformedRecord as error:
-            # One record that cannot be read must not take all transactional ids away.
-            logger.error("record %d of a transaction coordinator is left out: %s", offset, error)
+            # One record that cannot be read must not make all transactional ids unavailable.
+            logger.error(
+                "skipped record of a transaction coordinator offset=%d error=%s", offset, error
+            )
             return
         if transaction is None:
             self.transactions.pop(transactional_id, None)
@@ -191,7 +197,7 @@ class TransactionShard:
         """This topic takes part in no transaction."""
 
     def loaded(self, now: float) -> Effects:
-        """What was decided before us and perhaps not told to all partitions is told again."""
+        """Markers of transactions that a former coordinator decided are sent again: it may not have sent them all."""
         self._next_abort_check = now + self._config.abort_check_s
         self._next_expiration_check = now + self._config.expiration_check_s
         return Effects(
@@ -224,12 +230,12 @@ class TransactionShard:
                     return self._end(command, token, now_ms)
                 case MarkersWritten():
                     return self._markers_written(command, token, now_ms)
-                case Describe():
+                case DescribeTransaction():
                     return _reply(token, transaction=self._known(command.transactional_id))
-                case ListAll():
+                case ListTransactions():
                     return _reply(token, transactions=self._listed(command, now_ms))
         except KafkaError as error:
-            if error.code in FENCED and self._events and not isinstance(command, ListAll):
+            if error.code in FENCED and self._events and not isinstance(command, ListTransactions):
                 fenced = CoordinatorFencedProducer(command.transactional_id, error.code)
                 self._events.emit(fenced)
             return Effects(replies=[(token, refusal(error.code))])
@@ -264,8 +270,11 @@ class TransactionShard:
         if known.state in PREPARED:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if known.state is TransactionState.ONGOING:
-            # Its producer is gone, or a zombie: the new one gets its epoch when the old work is undone.
-            logger.info("a new producer of %s aborts its transaction", command.transactional_id)
+            # The old producer is gone, or fenced from now on. The new one gets its epoch after the abort.
+            logger.info(
+                "aborting transaction for a new producer transactional_id=%s",
+                command.transactional_id,
+            )
             self._parked.append(_Parked(command, token, now + PATIENCE_S))
             return self._fence_and_abort(
                 command.transactional_id, known, now_ms, AbortCause.NEW_PRODUCER
@@ -291,7 +300,7 @@ class TransactionShard:
     def _bumped(
         self, known: TransactionMetadata, expected_epoch: int | None
     ) -> TransactionMetadata:
-        """With the next epoch, or the one that was given before to a producer that asks again."""
+        """With the next epoch, or with the same one as before for a producer that repeats its request."""
         epoch = known.producer_epoch
         if expected_epoch is not None and expected_epoch != epoch != NO_EPOCH:
             if expected_epoch != known.last_producer_epoch:
@@ -316,9 +325,9 @@ class TransactionShard:
     def _fence_and_abort(
         self, transactional_id: str, known: TransactionMetadata, now_ms: int, cause: AbortCause
     ) -> Effects:
-        """The coordinator's own end of a transaction. Its producer must not take the new epoch for the one
-        that its own EndTxn would have brought (one more), so with epoch bumps it is two more; where only one is
-        left, it is told apart by `_repeats_end`."""
+        """An abort by the coordinator itself. With epoch bumps the producer's own EndTxn raises the epoch by one, so the
+        coordinator raises it by two: the producer cannot mistake one for the other. If only one epoch is left,
+        `_repeats_end` tells them apart."""
         if self._events:
             producer = known.producer_id, known.producer_epoch
             self._events.emit(
@@ -327,8 +336,8 @@ class TransactionShard:
         version = self._server_version()
         step = 2 if version >= EPOCH_BUMPS_SINCE else 1
         if known.producer_epoch == EPOCH_MAX:
-            # Former versions let a fenced producer write with it. Nothing is above it, so the marker, which
-            # has it too, must not be taken for a late one.
+            # Former versions let a fenced producer write with this epoch. No epoch is above it, so the marker has
+            # the same one, and partitions must not take it for a late marker.
             version = EPOCH_BUMPS_SINCE - 1
         new = replace(
             known,
@@ -446,7 +455,7 @@ class TransactionShard:
             command.producer_id,
             command.producer_epoch,
         ):
-            return _reply(token)  # told before
+            return _reply(token)  # known already
         if self._events:
             self._events.emit(
                 TransactionEnded(
@@ -461,7 +470,9 @@ class TransactionShard:
 
     # -- showing
 
-    def _listed(self, command: ListAll, now_ms: int) -> list[tuple[str, TransactionMetadata]]:
+    def _listed(
+        self, command: ListTransactions, now_ms: int
+    ) -> list[tuple[str, TransactionMetadata]]:
         return [
             (transactional_id, each)
             for transactional_id, each in self.transactions.items()
@@ -476,7 +487,7 @@ class TransactionShard:
     # -- time
 
     def _is_too_early(self, command: InitProducerId | AddPartitions) -> bool:
-        """Whether it may go on when the markers are written, which are on their way."""
+        """Whether the request can be served once the markers of the last transaction are written."""
         known = self.transactions.get(command.transactional_id)
         if known is None or known.state not in PREPARED:
             return False
@@ -487,7 +498,7 @@ class TransactionShard:
         )
 
     def _must_wait(self, parked: _Parked) -> bool:
-        """A new producer also waits while the abort that makes room for it is not written."""
+        """A new producer also waits until the abort of the old one's transaction is written."""
         known = self.transactions.get(parked.command.transactional_id)
         return self._is_too_early(parked.command) or (
             isinstance(parked.command, InitProducerId)
@@ -522,7 +533,7 @@ class TransactionShard:
         )
 
     def _wake_parked(self, now: float, now_ms: int) -> Iterable[Effects]:
-        """One request for each id: the next sees what became of it."""
+        """One request for each id: the next one must see its result."""
         parked, self._parked = self._parked, []
         served: set[str] = set()
         for each in parked:
@@ -537,8 +548,8 @@ class TransactionShard:
                 yield self._handle(each.command, each.token, now, now_ms)
 
     def _abort_overdue(self, now_ms: int) -> Iterable[Effects]:
-        """Also those that begin in the future: a coordinator whose clock was ahead has stamped them, and
-        they would stay open for as long as it was."""
+        """Also transactions that begin in the future: the clock of a former coordinator was ahead, and they would stay
+        open for that much longer."""
         for transactional_id, each in self.transactions.items():
             age_ms = now_ms - each.start_ms
             if (
@@ -546,7 +557,7 @@ class TransactionShard:
                 and not -each.timeout_ms <= age_ms <= each.timeout_ms
             ):
                 logger.info(
-                    "aborting the transaction of %s, open for %d ms: transaction.timeout.ms is %d",
+                    "aborting transaction after its timeout transactional_id=%s open_ms=%d timeout_ms=%d",
                     transactional_id,
                     age_ms,
                     each.timeout_ms,
@@ -575,7 +586,7 @@ def _reply(token: Token, **fields: Any) -> Effects:
 
 
 def _together(effects: Iterable[Effects]) -> Effects:
-    """One for all: they concern different ids."""
+    """As one. They concern different transactional ids."""
     all_of_them = list(effects)
     return Effects(
         records=[record for each in all_of_them for record in each.records],
@@ -612,19 +623,19 @@ def _completed(prepared: TransactionMetadata, now_ms: int) -> TransactionMetadat
 
 
 def _is_exhausted(epoch: int) -> bool:
-    """The last epoch stays the coordinator's, so that it can always fence."""
+    """The last epoch is reserved for the coordinator, so that it can always fence."""
     return epoch >= EPOCH_MAX - 1
 
 
 def _check_expected(expected: tuple[int, int], known: TransactionMetadata) -> None:
-    """Only the newest producer of an id may go on after an error: an older one that is told of its epoch
-    takes that for such an error, and must not end the work of its heir."""
+    """Only the newest producer of an id may continue after an error. An older one, which got a fencing error, may
+    take that for such an error too; it must not end the transaction of its successor."""
     producer_id, epoch = expected
     if known.producer_epoch == NO_EPOCH:
         return
     is_newest = expected == (known.producer_id, known.producer_epoch)
-    # The answer with the next epoch was lost, or with the next id when the epochs were used up. (Who has
-    # begun a transaction has got it: then this is only late.)
+    # The response with the next epoch (or the next id, when the epochs were used up) may have been lost. A producer
+    # that has begun a transaction did get it: then this request is only late.
     asks_again = (
         known.state is not TransactionState.ONGOING
         and epoch == known.last_producer_epoch
@@ -635,14 +646,14 @@ def _check_expected(expected: tuple[int, int], known: TransactionMetadata) -> No
 
 
 def _repeats_end(command: EndTransaction, known: TransactionMetadata) -> bool:
-    """Whether this end was heard before: its epoch is the one that it itself raised."""
+    """Whether this end was asked for before: its epoch is the one that the end itself raised."""
     if known.client_version < EPOCH_BUMPS_SINCE:
         return False
     if known.state not in (*PREPARED, *COMPLETE):
         return False
     if known.producer_epoch == EPOCH_MAX and known.next_producer_id == NO_PRODUCER_ID:
-        # A producer's own end with its last epoch brings the next id; this one was fenced, for which there
-        # was only one epoch left.
+        # A producer's own end with its last epoch leads to the next id. This producer was fenced, with the only
+        # epoch that was left.
         return False
     return (
         known.producer_id == command.producer_id
@@ -653,7 +664,7 @@ def _repeats_end(command: EndTransaction, known: TransactionMetadata) -> bool:
 def _repeats_last_epoch(
     command: AddPartitions | EndTransaction, known: TransactionMetadata
 ) -> bool:
-    """The end with the last epoch of a producer id: it brought the next id."""
+    """Whether this is the end with the last epoch of a producer id, which led to the next id."""
     return (
         isinstance(command, EndTransaction)
         and known.client_version >= EPOCH_BUMPS_SINCE
