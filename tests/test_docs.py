@@ -127,9 +127,9 @@ def cited_codes() -> Iterator[tuple[str, str]]:
         for code in re.findall(r"(?<=_)(?:[DMCS]\d{1,2}|P\d\d)(?=_)", test):
             yield test, code
     for path in sorted((ROOT / "tests" / "scripts").glob("*.txt")):
-        for line in path.read_text().splitlines():
-            if line.startswith("#"):
-                for code in CODE.findall(line):
+        for comment in path.read_text().splitlines():
+            if comment.startswith("#"):
+                for code in CODE.findall(comment):
                     yield name(path), code
 
 

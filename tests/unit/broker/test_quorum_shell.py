@@ -21,11 +21,11 @@ from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC as TOPIC
 from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC_ID as TOPIC_ID
 
 
-def topic(name: str) -> r.Record:
+def topic(name: str) -> r.MetadataRecord:
     return r.TopicRecord(name=name, topic_id=UUID(bytes=name.encode().rjust(16, b"\0")))
 
 
-def append(node: QuorumNode, *records: r.Record) -> int:
+def append(node: QuorumNode, *records: r.MetadataRecord) -> int:
     """Append on a node and wait for the commit."""
 
     async def work() -> int:
@@ -36,7 +36,7 @@ def append(node: QuorumNode, *records: r.Record) -> int:
     return node.host.complete(work())
 
 
-async def try_append(node: QuorumNode, record: r.Record) -> None:
+async def try_append(node: QuorumNode, record: r.MetadataRecord) -> None:
     """It may be lost with its leader."""
     with contextlib.suppress(KafkaError):
         await node.running.append([record])[1]

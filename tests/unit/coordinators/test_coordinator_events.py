@@ -128,7 +128,7 @@ def test_an_abort_by_the_coordinator_is_reported_with_its_cause_and_fences() -> 
     world.add(producer, A)
     world.wait(60)
     assert heard.of(TransactionAborted) == [
-        TransactionAborted(ID, *producer, AbortCause.TIMEOUT, 1)
+        TransactionAborted(ID, producer[0], producer[1], cause=AbortCause.TIMEOUT, partitions=1)
     ]
     world.write_markers()
     assert world.add(producer, A) is ErrorCode.PRODUCER_FENCED

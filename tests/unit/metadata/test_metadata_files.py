@@ -42,7 +42,7 @@ VOTERS = VoterSet.of(
     Voter(n, UUID(int=n + 50), (QuorumEndpoint("CONTROLLER", "127.0.0.1", 9090 + n),))
     for n in (3, 1, 2)
 )
-NOOPS: list[r.Record] = [r.NoOpRecord() for _ in range(5)]
+NOOPS: list[r.MetadataRecord] = [r.NoOpRecord() for _ in range(5)]
 
 
 def test_quorum_state_is_the_line_kafka_writes() -> None:

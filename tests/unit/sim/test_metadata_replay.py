@@ -54,7 +54,8 @@ def test_M6_an_image_that_reads_its_records_as_they_are_does_not_differ() -> Non
     replay, image = MetadataReplay(), MetadataImage()
     fenced = r.BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=12, fenced=1)
     gone = r.RemoveTopicRecord(topic_id=TOPIC)
-    for offset, batch in enumerate((CLUSTER, [CHANGE, fenced], [gone])):
+    batches: list[list[MetadataRecord]] = [CLUSTER, [CHANGE, fenced], [gone]]
+    for offset, batch in enumerate(batches):
         touched = replay.apply(batch)
         image, delta = image.apply(batch, offset, 0)
         assert not list(replay.differences(image, delta, touched))
