@@ -102,6 +102,6 @@ async def newest_view(
 
 
 def _age(seen: PartitionInfo) -> tuple[int, int]:
-    """What is newer is greater: a later leader or, with the same one, fewer in sync (nobody tells what came
-    later, and to wait a little longer does no harm)."""
+    """The newer view is greater: a later leader epoch or, in the same one, fewer in-sync replicas. (Metadata does not say
+    which ISR came later. With the smaller one a caller waits a little longer, which does no harm.)"""
     return seen.leader_epoch, -len(seen.isr)

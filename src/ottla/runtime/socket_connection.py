@@ -150,11 +150,11 @@ class SocketConnection(FramedConnection):
 
     def _keep(self, position: int, end: int) -> None:
         """Keep what was not delivered of the first `end` bytes of the shared buffer."""
-        if self.closed:
+        if self._closing or self._closed:
             return
         buffer = self._receive_buffer
         body = position + FRAME_SIZE.size
-        if end - body > PARTIAL_BYTES_MAX and not self._is_held_back:
+        if end - body > PARTIAL_BYTES_MAX and not (self._paused or self._choked):
             # Not held back, so the frame is incomplete.
             (size,) = FRAME_SIZE.unpack_from(buffer, position)
             self._begin_large(size, buffer[body:end])

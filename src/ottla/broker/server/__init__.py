@@ -1,4 +1,4 @@
-"""What every request passes: connections and their dispatch, deadlines of parked requests, client quotas.
+"""What every request passes: listeners, connections and dispatch, deadlines of parked requests, client quotas.
 
 No API is answered here; those are in `broker.apis`.
 """
