@@ -31,7 +31,7 @@ NEARBY_EVERY = 5
 
 
 class SimConsumer:
-    """Reads one partition from its beginning, from whoever leads it."""
+    """Reads one partition from its beginning, from its leader and sometimes from a follower."""
 
     def __init__(
         self, connections: ClientConnections, partition: TopicPartition, history: History, name: str

@@ -242,21 +242,21 @@ class CommittedReader:
         self._oracle = oracle
         self._group = group
         self._epoch = -1
-        self._losses_heard = 0
+        self._losses_seen = 0
 
     async def run(self) -> None:
         while True:
             try:
-                self._hear_of_losses()
+                self._look_for_losses()
                 await self._poll()
             except (*NO_ANSWER, CorruptBatch):
                 self._connections.forget(self.partition)
                 await asyncio.sleep(BACKOFF_S)
 
-    def _hear_of_losses(self) -> None:
+    def _look_for_losses(self) -> None:
         losses = self._oracle.losses.get(self.partition, ())
-        if len(losses) > self._losses_heard:
-            self._losses_heard = len(losses)
+        if len(losses) > self._losses_seen:
+            self._losses_seen = len(losses)
             self._go_back()
 
     def _go_back(self) -> None:

@@ -231,14 +231,14 @@ def _if_written(
     """Keep a Produce request only if it was acknowledged. Otherwise it might arrive before earlier batches of its producer
     and be taken for the first one, as Kafka does; the earlier ones would be refused then."""
 
-    def heard(frame: memoryview, at: int) -> None:
+    def keep_if_written(frame: memoryview, at: int) -> None:
         if not any(
             each.error for each in produce.read_response(request.version, frame, at).results
         ):
             keep(request)
         answered(frame, at)
 
-    return heard
+    return keep_if_written
 
 
 def _may_be_repeated(key: ApiKey, version: int, body: bytes) -> bool:

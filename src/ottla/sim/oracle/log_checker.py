@@ -133,7 +133,7 @@ class LogChecker:
         before: ComparedState | None,
         cut: list[SeenBatch],
     ) -> None:
-        """D7: a leader does not truncate its log, and nobody truncates what is committed."""
+        """D7: a leader does not truncate its log, and no replica truncates what is committed."""
         self._evidence.note(key, node, f"truncated from {cut[-1].end} to {cut[0].base}")
         if before is not None and before.role is partition.role is Role.LEADER:
             raise self._evidence.violation(

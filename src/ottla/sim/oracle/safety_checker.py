@@ -27,6 +27,8 @@ from ottla.sim.oracle.replica_checker import ReplicaChecker
 
 
 class SafetyChecker:
+    """Connects the checkers of a run, and calls them."""
+
     def __init__(self, cluster: SimCluster, history: History) -> None:
         self.evidence = evidence = Evidence(cluster)
         self.on_proposal: list[Callable[[Partition, Proposal], None]] = []
@@ -60,6 +62,7 @@ class SafetyChecker:
             seen.has_served = False
 
     def _after_event(self, process: SimProcess) -> None:
+        """Called by the event loop after each event, with the process that it happened in."""
         seen = self._by_process.get(process)
         if seen is None:
             self._clients.look()
@@ -77,6 +80,7 @@ class SafetyChecker:
             self._check_recorded()
 
     def _check_recorded(self) -> None:
+        """What a node did within the event, and may have changed again before its end."""
         recorder = self.evidence.recorder
         for node, truncation in recorder.truncations:
             self._log.check_truncation(node, truncation)

@@ -55,7 +55,7 @@ def unsettled(
         if not (producer.is_done or producer.partition in too_few)
     ]
     left += [
-        f"nobody leads {key.topic}-{key.partition}, and node {id} might: it {why}"
+        f"{key.topic}-{key.partition} has no leader, but node {id} may lead: it {why}"
         for key, candidates in evidence.leaderless().items()
         for id, why in candidates.items()
     ]

@@ -8,7 +8,6 @@ time (liveness); at rest the logs are compared with what the clients were answer
 from __future__ import annotations
 
 import errno
-import logging
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -43,8 +42,6 @@ from ottla.sim.run.options import RunOptions
 from ottla.sim.run.outcome import RunOutcome, Verdict
 from ottla.wire.types import TopicPartition
 
-log = logging.getLogger(__name__)
-
 FAULTS_SHOWN = 12
 """The last faults that are printed with a violation of groups and transactions."""
 START_S_MAX = 60.0
@@ -67,6 +64,8 @@ def is_expected(failure: BaseException) -> bool:
 
 
 class Scenario:
+    """The cluster, clients, nemesis and checkers of one run, and how they are connected."""
+
     def __init__(self, world: World, options: RunOptions) -> None:
         self.world = world
         self.options = options
@@ -139,6 +138,7 @@ class Scenario:
             self.failures.append(f"node {node.id} died of {failure!r}\n{text}")
 
     def run(self) -> None:
+        """The whole run. Raises Violation, or _Failed, as soon as something is wrong."""
         self._begin()
         self.world.script(self.nemesis.run())
         if self.hostile is not None:
