@@ -27,7 +27,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from bench import report, spark
+from bench import history, report, spark
 from bench.asked import CASES_ASKED
 from bench.cases import CASES, FIGURES, Case, Figures
 from bench.report import BROKERS, SPARK, Comparison, Rounds
@@ -37,6 +37,8 @@ from support import kafka_jars
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 RECORD = report.DOCS / "benchmarks.json"
 """Every round's figures of what was last written into the documents, by case."""
+HISTORY = report.DOCS / "benchmarks-history.jsonl"
+"""Every run that was written, a line each; lines are only ever appended."""
 WARM_UP = ("produce-1k", "unbatched", "consume", "ack-2000", "end-to-end")
 """What is done to a cluster that cases share before the first of them: large requests and small ones, written and read,
 at full speed and paced. A JVM compiles what it does often, and no case must pay for that, whichever runs first."""
@@ -77,6 +79,7 @@ def main() -> int:
             )
     if options.write:
         write(rounds, under)
+        history.append(HISTORY, rounds, under)
     return 1 if failures else 0
 
 
@@ -200,7 +203,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="put these cases into the tables and charts under docs/; what others last showed stays",
+        help="put these cases into the tables and charts under docs/; what others last showed stays, and "
+        "docs/benchmarks-history.jsonl keeps every run",
     )
     parser.add_argument("--list", action="store_true", help="name the cases")
     options = parser.parse_args()
