@@ -126,7 +126,8 @@ def test_a_damaged_file_of_one_partition_takes_only_that_one_offline(
         assert stopped.leader(TOPIC, 1) == 1
         assert stopped.partitions(TOPIC)[0].leader == -1
         assert (
-            f"{TOPIC}-0 is offline" in stopped.nodes[1].last_lines()
+            f"offline until another broker leads it partition={TOPIC}-0"
+            in stopped.nodes[1].last_lines()
             and str(path) in stopped.nodes[1].last_lines()
         )
         assert path.read_bytes() == b"0\nnonsense\n"
@@ -208,7 +209,7 @@ def test_one_broken_log_directory_of_two_is_offline_and_the_node_lives(
     stopped.wait_ready()
     try:
         assert stopped.leader(TOPIC) == 1
-        assert f"log directory {broken} is offline" in stopped.nodes[1].last_lines()
+        assert f"log directory is offline path={broken}" in stopped.nodes[1].last_lines()
     finally:
         assert stopped.stop(1) == [0]
         broken.unlink()

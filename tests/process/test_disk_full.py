@@ -147,7 +147,7 @@ def test_a_full_disk_goes_offline_its_leaders_move_and_nothing_acknowledged_is_l
             str(first): ErrorCode.NONE,
             str(full): ErrorCode.KAFKA_STORAGE_ERROR,
         }
-        assert f"log directory {full} is offline" in cluster.nodes[1].last_lines()
+        assert f"log directory is offline path={full}" in cluster.nodes[1].last_lines()
         assert cluster.partitions(topic)[0].leader == 1, "its other disk works"
         assert len(produce(cluster, topic, 0, 20)) == 20
         assert consume(cluster, topic, 1, 500) == sorted(acknowledged)
@@ -174,11 +174,11 @@ def test_a_log_that_rotted_is_copied_anew_and_its_node_says_so(tmp_path: Path) -
         cluster.start(1)
         byte_identical(cluster, topic)
         log = cluster.nodes[1].last_lines(10_000)
-        assert f"{topic}-0 is copied anew from broker" in log and str(segment) in log
+        assert f"rebuilding replica partition={topic}-0 from_broker=" in log and str(segment) in log
         wait_until(
-            lambda: f"{topic}-0 is whole again" in cluster.nodes[1].last_lines(),
+            lambda: f"rebuilt and in sync partition={topic}-0" in cluster.nodes[1].last_lines(),
             20,
-            "it is whole again",
+            "it is in sync again",
         )
         (kept,) = cluster.nodes[1].data.glob(f"{topic}-0.*-stray")
         assert (kept / segment.name).read_bytes() == bytes(rotten), "for a human to look at"
@@ -200,6 +200,7 @@ def test_the_only_copy_that_rotted_stays_offline_and_its_node_says_so(tmp_path: 
         cluster.leader(other)
         assert cluster.partitions(topic)[0].leader == -1
         assert (
-            f"{topic}-0 is offline until another broker leads it" in cluster.nodes[1].last_lines()
+            f"offline until another broker leads it partition={topic}-0"
+            in cluster.nodes[1].last_lines()
         )
         assert segment.read_bytes() == left, "nothing is cut"

@@ -280,9 +280,12 @@ def test_a_replica_that_rotted_is_copied_anew_from_its_leader_and_says_so(
         damage(cluster, 1, path)
         cluster.restart(1)
         cluster.wait(lambda: cluster.is_whole(0) and cluster.is_whole(1))
-        assert "t-0 is copied anew from broker" in caplog.text and "/a/t-0" in caplog.text
-        assert "t-1 is copied anew" not in caplog.text
-        cluster.wait(lambda: "t-0 is whole again" in caplog.text)
+        assert (
+            "rebuilding replica partition=t-0 from_broker=" in caplog.text
+            and "/a/t-0" in caplog.text
+        )
+        assert "rebuilding replica partition=t-1" not in caplog.text
+        cluster.wait(lambda: "replica is rebuilt and in sync partition=t-0" in caplog.text)
         assert cluster.log_bytes(1, FIRST) == cluster.log_bytes(2, FIRST)
         names = cluster.node(1).host.disk.list_dir(FIRST)
         assert [name for name in names if name.endswith("-stray")], "kept for a human to look at"
@@ -318,7 +321,7 @@ def test_a_coordinator_whose_log_rotted_leaves_its_groups_to_another_one(
             "timeout": 3000,
         }
         cluster.do(cluster.client.connections.ask(ApiKey.ELECT_LEADERS, election))
-        cluster.wait(lambda: "__consumer_offsets-0 is copied anew from broker" in caplog.text)
+        cluster.wait(lambda: "rebuilding replica partition=__consumer_offsets-0 " in caplog.text)
         assert why in caplog.text
         cluster.wait(lambda: cluster.is_whole(topic=GROUP_METADATA_TOPIC))
         assert cluster.decided(topic=GROUP_METADATA_TOPIC).leader != first
@@ -350,7 +353,7 @@ def test_the_only_replica_that_rotted_stays_offline_and_says_so(
         assert cluster.decided(0).leader == NO_LEADER and cluster.decided(1).leader == 1
         assert cluster.error_of(1, 0) is ErrorCode.KAFKA_STORAGE_ERROR
         assert cluster.error_of(1, 1) is ErrorCode.NONE
-        assert "t-0 is offline until another broker leads it" in caplog.text
+        assert "offline until another broker leads it partition=t-0" in caplog.text
         assert bytes(disk.peek(path)) == left, "nothing is cut, nothing is made anew"
         assert world.problems() == []
         # An operator puts the file back.
@@ -650,4 +653,4 @@ def test_a_log_of_which_the_metadata_knows_nothing_is_set_aside_and_not_deleted(
         disk = cluster.node(1).host.disk
         (stray,) = [name for name in disk.list_dir(FIRST) if name.endswith("-stray")]
         assert disk.read(f"{FIRST}/{stray}/00000000000000000000.log") == kept
-        assert f"the stray log t-0 is kept as {FIRST}/{stray}" in caplog.text
+        assert f"stray log set aside partition=t-0 path={FIRST}/{stray}" in caplog.text

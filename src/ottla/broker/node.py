@@ -189,7 +189,7 @@ class Node:
             self.logs.take(cluster_id, settings.node_id)
             for place, cause in self.logs.offline_directories.items():
                 self._unless_metadata(place, cause)
-                logger.error("log directory %s is offline: %s", place, cause)
+                logger.error("log directory is offline path=%s: %s", place, cause)
                 del places[place]
         for place in places:
             if place not in found:
@@ -371,7 +371,7 @@ class Broker:
         self.quotas.refresh()
         self._settings_changed(self.quorum.image)
         self.is_serving = True
-        await self._unless_refused(self.assignments.losses_told)
+        await self._unless_refused(self.assignments.losses_reported)
         serve(self._handlers())
         self.housekeeping.start()
         self.lifecycle.logs_are_ready()

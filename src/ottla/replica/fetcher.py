@@ -1,8 +1,8 @@
 """The follower's side of replication: one conversation with one leader broker about all the partitions
 that it leads and we follow.
 
-Pure: `next_request` says what to ask, `answered` applies what came. The asyncio around it is
-`broker.replication`.
+Pure: `next_request` builds the next fetch, `answered` applies what came. The asyncio around it is
+`broker.replication.fetchers`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Followed:
 
 @dataclass(slots=True)
 class AppliedAnswer:
-    """What an answer led to, for the shell to act upon."""
+    """What applying an answer led to, for `broker.replication.fetchers` to act upon."""
 
     bytes_appended: int = 0
     out_of_range: list[Partition] = field(default_factory=list)
@@ -73,7 +73,7 @@ def never_rest(partition: Partition, received: int, now: float) -> float:
 
 class FetchConversation:
     """Offsets drive it: a partition is named in the next request when its position (offset, epochs) is
-    not what the leader was told last. A partition in trouble leaves the session and comes back after a
+    not what the leader was sent last. A partition in trouble leaves the session and comes back after a
     short while, so that one bad partition never stalls the others."""
 
     def __init__(self, config: FetcherConfig, rest: Rest = never_rest) -> None:
@@ -98,9 +98,9 @@ class FetchConversation:
         self._resting.pop(key, None)
         self._changed[key] = None
 
-    def tell_start(self, partition: Partition) -> None:
-        """Our own retention moved the log's start. The leader takes nobody into the ISR who has not deleted
-        what it has deleted itself (D10), and hears of that from us only."""
+    def log_start_moved(self, partition: Partition) -> None:
+        """Our own retention moved the log's start. The leader lets no follower join the ISR that has not
+        deleted what it has deleted itself (D10), and learns that from our fetches only."""
         key = (partition.topic_id, partition.partition)
         if key in self.followed and key not in self._resting:
             self._changed[key] = None
@@ -129,7 +129,7 @@ class FetchConversation:
 
     @property
     def has_news(self) -> bool:
-        """Is there a position that the leader has not been told?"""
+        """Whether there is a position that the leader has not been sent."""
         return bool(self._changed)
 
     @property

@@ -1,4 +1,4 @@
-"""What a leader knows about each of its followers: only what their fetches told it."""
+"""What a leader knows about each of its followers: only what their fetches say."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Follower:
         self.leader_end_at_fetch = leader_end
 
     def leader_appended(self, end_before: int, now: float) -> None:
-        """Up to this append it had everything: a fetch session tells nothing of idle partitions, so
+        """Up to this append it had everything: a fetch session does not name idle partitions, so
         silence alone must not make an idle follower look late once a record comes."""
         if self.log_end == end_before:
             self.caught_up_at = now

@@ -274,8 +274,8 @@ class Leadership:
         assert partition.leader == partition.config.node_id, partition
         assert partition.config.node_id in partition.isr, partition
         assert self.epoch == partition.leader_epoch, partition
-        assert log.epochs.latest == self.epoch, partition
         assert self.epoch_start <= log.log_end, f"a leader never truncates (D7): {partition}"
+        assert log.epochs.latest == self.epoch, f"D6: {partition}"
         assert log.high_watermark <= log.log_end, f"D5: {partition}"
         assert set(self.followers) == set(partition.replicas) - {partition.config.node_id}, (
             partition

@@ -24,7 +24,7 @@ NO_SESSION = 0
 
 EVICTABLE_AFTER_S = 120.0
 """A session used since is not taken from its owner: fetchers that take each other's sessions in turn would
-all begin anew for ever and hear of nothing (Kafka's min.incremental.fetch.session.eviction.ms)."""
+all begin anew for ever and learn nothing (Kafka's min.incremental.fetch.session.eviction.ms)."""
 
 SessionKey: TypeAlias = tuple[UUID | str, int]
 
@@ -37,16 +37,16 @@ def session_key(fetch: FetchPartition) -> SessionKey:
 
 
 class SessionPartition:
-    """A partition of a session: the fetch that stands for it, and what the fetcher was told last."""
+    """A partition of a session: the fetch that stands for it, and what the fetcher was sent last."""
 
-    __slots__ = ("fetch", "replica", "told_high_watermark", "told_log_start")
+    __slots__ = ("fetch", "replica", "sent_high_watermark", "sent_log_start")
 
     def __init__(self, fetch: FetchPartition) -> None:
         self.fetch = fetch
         self.replica: Partition | None = None
         """What was found under its name here; to be looked up again once that is offline."""
-        self.told_high_watermark = -1
-        self.told_log_start = -1
+        self.sent_high_watermark = -1
+        self.sent_log_start = -1
 
     def is_news(self, answer: FetchedPartition) -> bool:
         return (
@@ -54,19 +54,19 @@ class SessionPartition:
             or answer.error != ErrorCode.NONE
             or answer.diverging is not None
             or answer.preferred_read_replica != -1
-            or answer.high_watermark != self.told_high_watermark
-            or answer.log_start_offset != self.told_log_start
+            or answer.high_watermark != self.sent_high_watermark
+            or answer.log_start_offset != self.sent_log_start
         )
 
-    def told(self, answer: FetchedPartition) -> None:
+    def sent(self, answer: FetchedPartition) -> None:
         # A follower that diverges cuts its log and takes nothing else from the answer.
-        self.told_high_watermark = -1 if answer.diverging is not None else answer.high_watermark
-        self.told_log_start = -1 if answer.diverging is not None else answer.log_start_offset
+        self.sent_high_watermark = -1 if answer.diverging is not None else answer.high_watermark
+        self.sent_log_start = -1 if answer.diverging is not None else answer.log_start_offset
 
-    def asks(self, fetch: FetchPartition) -> None:
-        """The fetcher is elsewhere now. In a new leader epoch it may have dropped what it was told before."""
+    def update(self, fetch: FetchPartition) -> None:
+        """The fetcher has moved on. In a new leader epoch it may have dropped what it was sent before."""
         if fetch.current_leader_epoch != self.fetch.current_leader_epoch:
-            self.told_high_watermark = self.told_log_start = -1
+            self.sent_high_watermark = self.sent_log_start = -1
         self.fetch = fetch
 
 
@@ -95,7 +95,7 @@ class FetchSession:
                 known = self.partitions[key] = SessionPartition(fetch)
                 added.append(known)
             else:
-                known.asks(fetch)
+                known.update(fetch)
             self.hot[known] = None
         removed: list[SessionPartition] = []
         for topic, partition in request.forgotten:

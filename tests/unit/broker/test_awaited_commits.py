@@ -57,7 +57,7 @@ class Rig:
         self.purgatory.complete_awaiting(self.partition, news)
 
     def is_awaited(self) -> bool:
-        return self.purgatory.is_awaited(self.partition)
+        return self.partition in self.purgatory._awaiting
 
 
 @pytest.fixture

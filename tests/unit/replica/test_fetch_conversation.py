@@ -188,13 +188,13 @@ def test_what_a_follower_could_not_use_is_told_again() -> None:
     session.update(request(5))
     [known] = session.partitions.values()
     plain = FetchedPartition(None, known.fetch.topic_id, 0, 0, high_watermark=4, log_start_offset=0)
-    known.told(plain._replace(diverging=(1, 3)))
+    known.sent(plain._replace(diverging=(1, 3)))
     assert known.is_news(plain)
-    known.told(plain)
+    known.sent(plain)
     assert not known.is_news(plain)
-    known.asks(known.fetch._replace(fetch_offset=6))
+    known.update(known.fetch._replace(fetch_offset=6))
     assert not known.is_news(plain)
-    known.asks(known.fetch._replace(current_leader_epoch=9))
+    known.update(known.fetch._replace(current_leader_epoch=9))
     assert known.is_news(plain)
 
 
@@ -252,7 +252,7 @@ def test_D10_a_follower_whose_own_retention_moved_its_start_says_so_though_it_is
         conversation.answered(response(world.ask(2, 1)), 0.0)
     assert conversation.next_request(102, 0.0).partitions == []
     world[2].log.advance_log_start(1)
-    conversation.tell_start(world[2])
+    conversation.log_start_moved(world[2])
     assert conversation.has_news
     (told,) = conversation.next_request(102, 0.0).partitions
     assert (told.fetch_offset, told.log_start_offset) == (2, 1)

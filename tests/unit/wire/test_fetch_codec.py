@@ -7,6 +7,7 @@ import datetime
 import importlib
 import io
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +19,13 @@ from kio.serial import entity_reader, entity_writer
 from ottla.runtime.seams import Chunk, FileRange
 from ottla.wire import fetch, messages
 from ottla.wire.errors import InvalidFrame
-from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from ottla.wire.fetch_messages import (
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    fetched_partition,
+)
 from ottla.wire.layout import NodeEndpoint
 
 VERSIONS = range(4, 19)
@@ -383,3 +390,15 @@ def test_a_hurt_message_is_read_or_refused_as_the_adaptor_does(
         except InvalidFrame:
             theirs = False
         assert ours == theirs
+
+
+def test_the_quick_factory_of_an_answer_has_its_fields_in_their_order() -> None:
+    parameters = signature(fetched_partition).parameters
+    assert tuple(parameters) == FetchedPartition._fields
+    annotations = {name: each.annotation for name, each in parameters.items()}
+    assert annotations == FetchedPartition.__annotations__ or annotations == {
+        name: getattr(each, "__forward_arg__", each)
+        for name, each in FetchedPartition.__annotations__.items()
+    }
+    values = {name: object() for name in FetchedPartition._fields}
+    assert fetched_partition(**values)._asdict() == values  # type: ignore[arg-type]

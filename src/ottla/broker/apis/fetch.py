@@ -1,6 +1,6 @@
 """Fetch: what consumers read and followers copy; long polls, and sessions that name only what changed.
 
-Every fetch works on a session, also one that lives for a single request. A session hears of its
+Every fetch works on a session, also one that lives for a single request. A session is notified of its
 partitions' news and remembers them as hot; an answer looks at the hot ones only. A request with nothing to
 say is parked until news comes that it waits for: a follower waits for records, a consumer for committed
 ones.
@@ -40,7 +40,7 @@ CALLS_MAX = 240
 """Budget, counted by test_counted_work: what one fetch of one partition may call, however many batches it brings
 and however many partitions its session has."""
 IDLE_CALLS_MAX = 122
-"""Budget: the same for a fetch that has nothing to tell when its time is up."""
+"""Budget: the same for a fetch that has nothing to answer when its time is up."""
 
 FROM_FOLLOWER_SINCE = 11
 """Clients of this version on know that a follower may answer (KIP-392)."""
@@ -186,7 +186,7 @@ class ColdPartition:
 
 
 class SessionWatch:
-    """A session at work: hears of news, holds the parked request."""
+    """A session at work: it is notified of news and holds the parked request."""
 
     def __init__(self, handler: FetchHandler, session: FetchSession) -> None:
         self._handler = handler
@@ -201,10 +201,10 @@ class SessionWatch:
         self._waits_for = News.ROLE | (News.LOG_END if session.is_follower else News.HIGH_WATERMARK)
         # Consumers read from followers: these must learn of commits at once (KAFKA-9731). Without a session
         # nobody remembers what the follower knows, and every fetch would be answered at once.
-        self._tells_commits = (
+        self._announces_commits = (
             session.is_follower and handler.is_rack_aware and session.id != NO_SESSION
         )
-        if self._tells_commits:
+        if self._announces_commits:
             self._waits_for |= News.HIGH_WATERMARK
 
     # -- news ----------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class SessionWatch:
                 is_urgent = True
             if size and known in self._at_hand:
                 is_urgent = True  # there may be enough in all, but not in memory
-            if self._tells_commits and answer.high_watermark > known.told_high_watermark:
+            if self._announces_commits and answer.high_watermark > known.sent_high_watermark:
                 is_urgent = True
         return answers, total, is_urgent
 
@@ -408,11 +408,11 @@ class SessionWatch:
         session = self._session
         has_errors = False
         for known, answer, says_all in answers:
-            known.told(answer)
+            known.sent(answer)
             if self._at_hand and answer.records is not None:
                 self._at_hand.pop(known, None)
             if answer.error:
-                # It stays hot: the client hears of it until it asks for something else.
+                # It stays hot: the client gets it again until it asks for something else.
                 has_errors = True
             elif says_all:
                 del session.hot[known]

@@ -98,12 +98,15 @@ class IsrProposals(ReplicaListener):
                 ApiKey.ALTER_PARTITION, fields, timeout_s=self._timeout_s
             )
         except (OSError, TimeoutError, KafkaError) as error:
-            logger.info("AlterPartition was not answered: %s", error)
+            logger.info("AlterPartition was not answered, it is sent again: %s", error)
             self._propose_again(proposals)
             await asyncio.sleep(RETRY_S)
             return
         if int(answer.error_code) != ErrorCode.NONE:
-            logger.info("AlterPartition failed: %s", ErrorCode(int(answer.error_code)).name)
+            logger.info(
+                "AlterPartition failed, it is sent again error=%s",
+                ErrorCode(int(answer.error_code)).name,
+            )
             self._propose_again(proposals)
             await asyncio.sleep(RETRY_S)
             return

@@ -1,7 +1,7 @@
 """Records that only the disk has are brought into memory by threads; the fetch that wants them is parked meanwhile.
 
-A read that waits for the disk keeps the loop from everybody whom it serves: one consumer of yesterday's records would
-hold up every acknowledgement, for seconds where the disk is slow.
+A read that waits for the disk would block the event loop: one consumer of yesterday's records would hold up every
+acknowledgement, for seconds where the disk is slow.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Key: TypeAlias = tuple[str, int, int]
 class Waiter(Protocol):
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody still waits for it."""
+        """Whether its records are still waited for."""
 
     def brought(self) -> None:
         """It is in memory now, if it could be read."""
 
     def supersede(self) -> None:
-        """Somebody else waits in its place."""
+        """Another waiter of the same owner takes its place."""
 
 
 class ColdRead:
@@ -63,7 +63,7 @@ class ColdReads:
         self._of_owner: Counter[object] = Counter()
 
     def bring(self, wanted: FileRange, waiter: Waiter, owner: object) -> bool:
-        """`waiter` hears of it on a later turn of the loop. False if its owner already waits for too much."""
+        """`waiter.brought` is called on a later turn of the loop. False if its owner already waits for too much."""
         key = (wanted.file.path, wanted.position, wanted.size)
         read = self._reads.get(key)
         if read is None:
@@ -92,7 +92,7 @@ class ColdReads:
                 )
             except RuntimeError:
                 # The system gives us no thread: then the loop has to wait for the disk.
-                loop.call_soon(self._tell, read)
+                loop.call_soon(self._report, read)
                 continue
             self._under_way += 1
             reading.add_done_callback(partial(self._done, read))
@@ -101,11 +101,11 @@ class ColdReads:
         self._under_way -= 1
         if not reading.cancelled() and (problem := reading.exception()) is not None:
             # Whoever waited reads it again, and takes the directory offline if that fails too.
-            logger.warning("what was to be fetched cannot be read: %s", problem)
+            logger.warning("read ahead of a fetch failed: %s", problem)
         self._begin()
-        self._tell(read)
+        self._report(read)
 
-    def _tell(self, read: ColdRead) -> None:
+    def _report(self, read: ColdRead) -> None:
         self._end(read)
         for waiter in list(read.waiters.values()):
             if waiter.is_wanted:

@@ -1,10 +1,10 @@
-"""AssignReplicasToDirs: the controller is told on which disk each replica here lies.
+"""AssignReplicasToDirs: this broker reports to the controller on which disk each replica lies.
 
 It knows that by itself only of brokers with one log directory. It must know it to move just the right leaders
 away when a disk fails, and it must hear of replicas whose data is gone or damaged (their directory is then
 LOST) before this broker is unfenced, because nothing else would keep it from electing one of them.
 
-What is to be told follows from the metadata and from what lies here, so it is worked out anew with every
+What is to be reported follows from the metadata and from what lies here, so it is worked out anew with every
 change of either: nothing has to be remembered across a restart.
 """
 
@@ -44,9 +44,9 @@ class DirectoryAssignments(ReplicaListener):
         broker_epoch: Callable[[], int],
         timeout_s: float,
     ) -> None:
-        self.losses_told = asyncio.Event()
+        self.losses_reported = asyncio.Event()
         """Set while the controller knows of every replica here that lost its data."""
-        self.losses_told.set()
+        self.losses_reported.set()
         self._node_id = node_id
         self._replicas = replicas
         self._controller = controller
@@ -62,13 +62,13 @@ class DirectoryAssignments(ReplicaListener):
             await asyncio.wait([self._sender])
 
     def placement_changed(self, topic: TopicImage, number: int) -> None:
-        place = self._replicas.directory_to_tell(topic, number)
+        place = self._replicas.directory_to_report(topic, number)
         if place is None:
             self._waiting.pop((topic.id, number), None)
             return
         self._waiting[topic.id, number] = place
         if place == DIRECTORY_LOST:
-            self.losses_told.clear()
+            self.losses_reported.clear()
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send_all())
 
@@ -82,7 +82,7 @@ class DirectoryAssignments(ReplicaListener):
                     self._forget(under_way)
                 else:
                     await asyncio.sleep(RETRY_S)
-            self.losses_told.set()
+            self.losses_reported.set()
         finally:
             self._sender = None
 
@@ -93,26 +93,29 @@ class DirectoryAssignments(ReplicaListener):
                 ApiKey.ASSIGN_REPLICAS_TO_DIRS, self._request(places), timeout_s=self._timeout_s
             )
         except (OSError, TimeoutError, KafkaError) as error:
-            logger.info("AssignReplicasToDirs was not answered: %s", error)
+            logger.info("AssignReplicasToDirs was not answered, it is sent again: %s", error)
             return False
         if int(answer.error_code) != ErrorCode.NONE:
-            logger.info("AssignReplicasToDirs failed: %s", ErrorCode(int(answer.error_code)).name)
+            logger.info(
+                "AssignReplicasToDirs failed, it is sent again error=%s",
+                ErrorCode(int(answer.error_code)).name,
+            )
             return False
         for directory in answer.directories:
             for topic in directory.topics:
                 for result in topic.partitions:
                     if int(result.error_code) != ErrorCode.NONE:
-                        # Deleted or moved away meanwhile: there is nothing to tell any more.
+                        # Deleted or moved away meanwhile: there is nothing to report any more.
                         logger.info(
-                            "directory of %s-%d was not assigned: %s",
+                            "directory was not assigned topic_id=%s partition=%d error=%s",
                             topic.topic_id,
                             result.partition_index,
                             ErrorCode(int(result.error_code)).name,
                         )
         return True
 
-    def _forget(self, told: Places) -> None:
-        for key, place in told.items():
+    def _forget(self, reported: Places) -> None:
+        for key, place in reported.items():
             if self._waiting.get(key) == place:
                 del self._waiting[key]
 

@@ -48,7 +48,7 @@ METADATA_IS_ON_ITS_WAY = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""To the leader, or to us: one has heard of a decision that the other has not. Ordinary after each of them."""
+"""To the leader, or to us: one knows of a decision that the other does not know yet. Ordinary after each of them."""
 UNDER_WAY_MAX = 2
 """The fetch that is parked at the leader, and one that overtakes it."""
 
@@ -100,7 +100,7 @@ class Replication(ReplicaListener):
     def records_expired(self, partition: Partition) -> None:
         leader = self._leaders.get((partition.topic_id, partition.partition))
         if leader is not None:
-            self._fetchers[leader].tell_start(partition)
+            self._fetchers[leader].log_start_moved(partition)
 
     def _fetcher(self, leader: int) -> LeaderFetcher:
         fetcher = self._fetchers.get(leader)
@@ -178,8 +178,8 @@ class LeaderFetcher:
     def forget(self, partition: Partition) -> None:
         self.conversation.forget(partition.topic_id, partition.partition)
 
-    def tell_start(self, partition: Partition) -> None:
-        self.conversation.tell_start(partition)
+    def log_start_moved(self, partition: Partition) -> None:
+        self.conversation.log_start_moved(partition)
         self._soon()
 
     def stop(self) -> None:
@@ -241,7 +241,7 @@ class LeaderFetcher:
                             self._timeout_s,
                         )
                     except (OSError, TimeoutError) as error:
-                        logger.debug("no connection to broker %d: %s", self._leader, error)
+                        logger.debug("no connection to leader broker=%d: %s", self._leader, error)
                     else:
                         self._connected(channel)
                         return
@@ -262,7 +262,7 @@ class LeaderFetcher:
         self._channel = None
         self._expect_no_answer()
         if not self._is_stopped:
-            logger.info("connection to broker %d lost: %s", self._leader, reason)
+            logger.info("connection to leader lost broker=%d: %s", self._leader, reason)
             self._alarm_reconnect()
 
     def _alarm_reconnect(self) -> None:
@@ -303,13 +303,17 @@ class LeaderFetcher:
                 codec.read_response(FETCH_VERSION, frame, body), now
             )
         except (InvalidFrame, KafkaError) as error:
-            logger.warning("fetch from broker %d failed: %s", self._leader, error)
+            logger.warning(
+                "fetch from leader failed broker=%d, its connection is closed: %s",
+                self._leader,
+                error,
+            )
             channel.abort()
             return
         for partition, failure in outcome.failed:
             logger.log(
                 logging.DEBUG if failure.code in METADATA_IS_ON_ITS_WAY else logging.WARNING,
-                "fetching %s-%d from broker %d: %s",
+                "fetch of partition failed partition=%s-%d broker=%d, it is tried again: %s",
                 *partition.key,
                 self._leader,
                 failure,
@@ -339,7 +343,7 @@ class LeaderFetcher:
             log_start = await self._list_offset(channel, partition, epoch, EARLIEST)
         except (OSError, TimeoutError, InvalidFrame, KafkaError) as error:
             logger.info(
-                "the bounds of %s-%d at broker %d are unknown: %s",
+                "bounds of the leader's log are unknown partition=%s-%d broker=%d: %s",
                 *partition.key,
                 self._leader,
                 error,

@@ -88,7 +88,9 @@ class Housekeeping(ReplicaListener):
                 try:
                     await work()
                 except Exception:
-                    logger.exception("%s failed; it is tried again later", work.__name__)
+                    logger.exception(
+                        "periodic task failed, it is tried again later task=%s", work.__name__
+                    )
 
         self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
 
@@ -104,7 +106,7 @@ class Housekeeping(ReplicaListener):
     async def _retention(self) -> None:
         dropped = self._replicas.retention()
         if dropped:
-            logger.info("retention removed %d segments", dropped)
+            logger.info("retention removed segments count=%d", dropped)
         logs = self._replicas.logs
         removal = logs.removal_plan(self._clock.wall_ms())
         if removal:

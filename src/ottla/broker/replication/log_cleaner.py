@@ -62,7 +62,9 @@ class Cleaning:
                     continue
                 log.uncleanable = str(error)
                 logger.warning(
-                    "%s is not compacted any more, until the next start: %s", log.path, error
+                    "log is not compacted any more, until the next start path=%s: %s",
+                    log.path,
+                    error,
                 )
                 compaction.discard()
             finally:
@@ -97,7 +99,7 @@ class Cleaning:
                     await asyncio.sleep(ahead_s)
         self._replicas.logs.compacted(log, compaction)
         logger.info(
-            "compacted %s: %d of %d bytes are left of what lies before offset %d, in %.1f s",
+            "compacted log path=%s bytes_left=%d bytes_before=%d cleaned_up_to=%d seconds=%.1f",
             log.path,
             compaction.bytes_kept,
             compaction.bytes_read,

@@ -25,6 +25,7 @@ from ottla.wire.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+OFFLINE_UNTIL_LED = "replica is offline until another broker leads it partition=%s-%d: %s"
 NOWHERE_YET = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING)
 
 
@@ -86,11 +87,7 @@ class Placement:
         for key in strays + [key for key in self._logs.corrupt if key not in self.lost]:
             self.set_aside(key, "no replica of it is here by the metadata")
         for key, why in self.lost.items():
-            logger.error(
-                "replica lost partition=%s-%d, it is offline until another broker leads it: %s",
-                *key,
-                why,
-            )
+            logger.error(OFFLINE_UNTIL_LED, *key, why)
 
     def must_wait(self, key: TopicPartition, decision: PartitionImage) -> bool:
         """A replica that lost its data never leads, and is not made anew while nobody else does: what is
@@ -103,7 +100,7 @@ class Placement:
         if decision.leader in (NO_LEADER, self._node_id):
             return True
         logger.error(
-            "replica is rebuilt partition=%s-%d from_broker=%d: %s", *key, decision.leader, why
+            "rebuilding replica partition=%s-%d from_broker=%d: %s", *key, decision.leader, why
         )
         del self.lost[key]
         self.rebuilding[key] = None
@@ -113,7 +110,7 @@ class Placement:
         """A replica that is in the ISR holds everything committed again."""
         if key in self.rebuilding and self._node_id in decision.isr:
             logger.warning(
-                "replica is rebuilt and in sync again partition=%s-%d isr=%s",
+                "replica is rebuilt and in sync partition=%s-%d isr=%s",
                 *key,
                 list(decision.isr),
             )
@@ -186,7 +183,7 @@ class Placement:
 
     # -- directories -------------------------------------------------------------------------------
 
-    def directory_to_tell(self, topic: TopicImage, number: int, log: Log | None) -> UUID | None:
+    def directory_to_report(self, topic: TopicImage, number: int, log: Log | None) -> UUID | None:
         """The directory that the controller should know of, where it knows another one. While a replica
         is copied anew it lies nowhere, for else it could be elected as one that holds everything. `log` is that
         of the replica if it is served."""

@@ -66,9 +66,6 @@ class Purgatory:
             if not watchers:
                 del self._watchers[partition]
 
-    def watchers_of(self, partition: Partition) -> list[Watcher]:
-        return list(self._watchers.get(partition, ()))
-
     def await_commit(self, partition: Partition, offset: int, waiting: AwaitedCommit) -> None:
         """`waiting` is called when the high watermark reaches `offset`, or when that can no longer be. Who waits for
         several offsets of a partition asks for all of them at once, and is called for each."""
@@ -89,9 +86,6 @@ class Purgatory:
             queue.pop(waiting, None)
             if not queue:
                 del self._awaiting[partition]
-
-    def is_awaited(self, partition: Partition) -> bool:
-        return partition in self._awaiting
 
     async def until(self, partition: Partition, condition: Callable[[], bool]) -> None:
         """Wait for news of the partition that make the condition true. Limits are the caller's."""

@@ -15,7 +15,7 @@ from itertools import islice
 from uuid import UUID
 
 from ottla.broker.replication.listener import ReplicaListener
-from ottla.broker.replication.placement import OfflineReplica, Placement
+from ottla.broker.replication.placement import OFFLINE_UNTIL_LED, OfflineReplica, Placement
 from ottla.broker.replication.purgatory import Purgatory
 from ottla.config.names import TOPIC_TO_SERVER
 from ottla.config.node_settings import Settings
@@ -148,7 +148,7 @@ class ReplicaManager:
                     partition.leadership.reconsider(now)
 
     def _make_some(self) -> None:
-        """Those of a large topic in several turns: whoever asks for one that has not had its own looks again."""
+        """Those of a large topic in several turns: a request for one that is not there yet is answered with an error that makes the client try again."""
         try:
             for topic_id, number in list(islice(self._to_make, MADE_IN_A_TURN_MAX)):
                 del self._to_make[topic_id, number]
@@ -227,13 +227,13 @@ class ReplicaManager:
 
     def directory_failed(self, error: LogDirError) -> KafkaError:
         """The one thing to do about a LogDirError, wherever it comes up: the directory goes offline, and with it
-        all its replicas. Returns what whoever asked is answered."""
+        all its replicas. Returns the error to answer the request with."""
         self.logs.mark_offline(error.directory, error.cause)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     @contextmanager
     def directories_guarded(self) -> Iterator[None]:
-        """The same where nobody is to be answered."""
+        """The same where there is no request to answer."""
         try:
             yield
         except LogDirError as error:
@@ -251,14 +251,10 @@ class ReplicaManager:
             self._withdraw(key)
 
     def replica_damaged(self, partition: Partition, why: str) -> None:
-        """What was written is no longer what lies here. The controller is told, so that another broker
+        """What was written is no longer what lies here. The controller learns of it, so that another broker
         leads; then it is copied anew from that one."""
         key = partition.key
-        logger.error(
-            "replica damaged partition=%s-%d, it is offline until another broker leads it: %s",
-            *key,
-            why,
-        )
+        logger.error(OFFLINE_UNTIL_LED, *key, why)
         self.logs.found_corrupt(key, why)
         self.placement.lost[key] = why
         self._withdraw(key)
@@ -272,11 +268,11 @@ class ReplicaManager:
         if topic is not None:
             self._report_placement(topic, partition.partition)
 
-    def directory_to_tell(self, topic: TopicImage, number: int) -> UUID | None:
-        """See `Placement.directory_to_tell`."""
+    def directory_to_report(self, topic: TopicImage, number: int) -> UUID | None:
+        """See `Placement.directory_to_report`."""
         partition = self.partitions.get(TopicPartition(topic.name, number))
         log = None if partition is None else partition.log
-        return self.placement.directory_to_tell(topic, number, log)
+        return self.placement.directory_to_report(topic, number, log)
 
     def _report_placement(self, topic: TopicImage, number: int) -> None:
         for listener in self.listeners:
@@ -291,7 +287,7 @@ class ReplicaManager:
                 partition.leadership.isr_changes.shrink(now)
 
     def retention(self) -> int:
-        """Drop what has expired, and tell whoever replicates where the logs begin now. How many segments."""
+        """Drop what has expired, and report where the logs begin now. Returns how many segments were dropped."""
         dropped = self.logs.retention(self.clock.wall_ms())
         for key in dropped:
             partition = self.partitions.get(key)
