@@ -77,7 +77,7 @@ BANNED_ATTRIBUTES = {
 
 
 # As many test files have errors of types; when one is mended, so is this number.
-UNCHECKED_MAX = 68
+UNCHECKED_MAX = 67
 
 # What something other than an import starts.
 ENTRY_POINTS = {

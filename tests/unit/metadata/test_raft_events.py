@@ -17,8 +17,8 @@ from ottla.raft.voters import ReplicaKey
 
 
 def ask(host: Host, candidate: int, *, pre_vote: bool, epoch: int = 5, last: int = 0) -> None:
-    keys = [ReplicaKey(node, directory_of(node)) for node in (candidate, host.node)]
-    request = Vote(epoch, *keys, LogPosition(last, 100 * last), pre_vote)
+    asking, asked = (ReplicaKey(node, directory_of(node)) for node in (candidate, host.node))
+    request = Vote(epoch, asking, asked, LogPosition(last, 100 * last), pre_vote)
     host.running.handle_vote(request, 0.0)
 
 

@@ -115,7 +115,7 @@ def test_P07_a_high_watermark_never_goes_back_within_an_epoch(tmp_path: Path) ->
     world.ask(2, 1, earlier)  # as after a power loss that took the follower's tail
     assert world.seen[1].went_back == 1
     assert world[1].log.high_watermark == 3
-    world[2].follow(older_answer, world[2].leader_epoch)
+    world.follow(2, older_answer)
     assert world[2].log.high_watermark == 3
     for id in world.ids:
         assert world.seen[id].high_watermarks == [1, 2, 3]
