@@ -301,3 +301,13 @@ def test_test_files_have_names_of_their_own() -> None:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         assert path.name not in seen, f"{path} and {seen[path.name]} have the same name"
         seen[path.name] = path
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    """Whoever reads a name need not ask which of them is meant."""
+    places: dict[str, list[str]] = {}
+    for module, (_, tree) in modules().items():
+        for node in tree.body if isinstance(tree, ast.Module) else ():
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(place(module, node.lineno))
+    report([f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1])

@@ -128,7 +128,7 @@ class OffsetsCommitted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRefused(Event):
+class OffsetCommitRefused(Event):
     """A commit of offsets was refused because of who sent it: not a member, or not of this generation."""
 
     group_id: str

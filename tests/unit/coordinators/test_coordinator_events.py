@@ -10,12 +10,12 @@ from transaction_world import ID, Coordinator
 from ottla.events import Event, Events
 from ottla.events.coordination import (
     AbortCause,
-    CommitRefused,
     CoordinatorFencedProducer,
     EndTransactionRepeated,
     GroupRebalanced,
     MemberExpired,
     MemberMissedRebalance,
+    OffsetCommitRefused,
     OffsetsCommitted,
     OpenWork,
     StaticMemberReplaced,
@@ -46,7 +46,9 @@ def test_a_commit_is_reported_with_its_offsets_and_a_refused_one_with_its_error(
     assert heard.of(OffsetsCommitted) == [OffsetsCommitted("g", "", ((TopicPartition("t", 0), 7),))]
     (member,) = world.stable("g")
     assert world.commit("g", 8, member_id=member, generation_id_or_member_epoch=77)
-    assert heard.of(CommitRefused) == [CommitRefused("g", member, 77, ErrorCode.ILLEGAL_GENERATION)]
+    assert heard.of(OffsetCommitRefused) == [
+        OffsetCommitRefused("g", member, 77, ErrorCode.ILLEGAL_GENERATION)
+    ]
     assert len(heard.of(OffsetsCommitted)) == 1
 
 

@@ -13,7 +13,7 @@ from ottla.coordinators.groups.group_metadata_manager import Group, GroupMetadat
 from ottla.coordinators.groups.group_records import OffsetCommitKey, OffsetCommitValue, delete, put
 from ottla.coordinators.groups.offsets import GroupOffsets, OffsetAndMetadata, is_stale
 from ottla.coordinators.shard import ProducerStamp, Token
-from ottla.events.coordination import CommitRefused, OffsetsCommitted, UnstableOffset
+from ottla.events.coordination import OffsetCommitRefused, OffsetsCommitted, UnstableOffset
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import field
 from ottla.wire.types import ZERO_UUID, TopicPartition
@@ -96,7 +96,7 @@ class OffsetMetadataManager:
         if self._context.events:
             member_id = field(message, "member_id", "")
             self._context.events.emit(
-                CommitRefused(message.group_id, member_id, generation, error, producer_id)
+                OffsetCommitRefused(message.group_id, member_id, generation, error, producer_id)
             )
         self._context.out.reply(token, commit_failure(self._context.topics, message, error))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ottla.events import Event
 from ottla.events.coordination import (
     AbortCause,
-    CommitRefused,
     CoordinatorFencedProducer,
     EndTransactionRepeated,
     MemberExpired,
+    OffsetCommitRefused,
     ReplyTimedOut,
     ShardLoaded,
     ShardRestarted,
@@ -34,7 +34,7 @@ def mark_coordination(node: SimNode, event: Event) -> None:
             mark("shard began again")
         case ReplyTimedOut():
             mark("reply not committed in time")
-        case CommitRefused():
+        case OffsetCommitRefused():
             if event.producer_id < 0:
                 mark("commit of a former member refused")
         case UnstableOffset():
