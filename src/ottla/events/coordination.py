@@ -71,9 +71,10 @@ class ShardApplied(ShardEvent):
 
 @dataclass(frozen=True, slots=True)
 class ReplyTimedOut(ShardEvent):
-    """Records were not committed in time: clients that waited for them were told to retry."""
+    """The time that replies may wait for the commit of their records is over."""
 
     refused: int
+    """Clients that still waited and were told to retry; 0 if all records were committed in time."""
 
 
 # -- groups -----------------------------------------------------------------------------------------------------
