@@ -441,7 +441,7 @@ def test_a_deleted_topic_takes_its_rotten_replica_with_it() -> None:
         cluster.restart(1)
         cluster.do(cluster.client.delete_topic(TOPIC))
         cluster.acknowledged.clear()
-        cluster.wait(lambda: key() not in cluster.replicas(1).lost)
+        cluster.wait(lambda: key() not in cluster.replicas(1).placement.lost)
         cluster.create([1])
         assert cluster.decided().leader == 1
         cluster.restart(1)
