@@ -290,7 +290,7 @@ class LiveShard:
         self.topic.perform(self, action)
 
     def _replies_timed_out(self, refused: int) -> None:
-        if self._events:
+        if refused and self._events:
             self._events.emit(ReplyTimedOut(*self._identity, refused))
 
     def drop(self) -> None:
