@@ -221,7 +221,8 @@ class ControllerService:
     @serves(ApiKey.ENVELOPE)
     def _handle_envelope(self, request: Request) -> None:
         """Envelope 0: a client's request that a broker passes on. Its answer is passed back as bytes; that
-        this is not the active controller is said outside, for the broker to try another."""
+        this is not the active controller is said outside, for the broker to try another. Left out: the client's
+        principal; nobody is authenticated."""
         data = bytes(request.message().request_data)
         frame = memoryview(data)
         try:
