@@ -82,7 +82,7 @@ def test_an_override_serves_what_it_overrides() -> None:
 
 
 def test_an_api_with_two_handlers_is_refused() -> None:
-    with pytest.raises(AssertionError, match="DELETE_TOPICS.* has two handlers: .*Topics.both"):
+    with pytest.raises(AssertionError, match=r"DELETE_TOPICS.* has two handlers: .*Topics\.both"):
         handlers_of(Topics(), Deleting())
 
 

@@ -11,7 +11,8 @@ To add an API, or a version of one:
    of Kafka's API is deliberately not done. What only the active controller decides is a function with a row in
    `CONTROLLER_APIS` (`broker/cluster/controller_commands.py`) instead; with `forwarded=True` in step 1 brokers pass it on.
 3. A new class is constructed in `broker/node.py`: `Broker._handlers`, or `Node.start` for a controller's listener.
-4. A test with a real client in `tests/interop`; `python tests/test_compatibility.py` then writes docs/COMPATIBILITY.md.
+4. A test with a real client in `tests/interop`. Record its run as the head of `tests/test_compatibility.py` says (or add the API
+   to `NOT_SEEN` there, if no client sends it); `python tests/test_compatibility.py` then writes docs/COMPATIBILITY.md.
 
-`tests/unit/broker/test_registration.py` fails while one of these is missing.
+`tests/unit/broker/test_registration.py` and `tests/test_compatibility.py` fail while one of these is missing.
 """
