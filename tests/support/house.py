@@ -63,7 +63,7 @@ ARROWS: dict[str, set[str]] = {
     | {"broker.cluster", "broker.replication", "broker.server"},
     "broker.apis": _BROKER
     | _COORDINATORS
-    | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server"},
+    | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"raft"},
     "client": {"records", "runtime", "wire"},
     # Its checkers look into every part of a broker.

@@ -14,15 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ottla.broker.apis.admin import AdminHandlers, ProducerIds
 from ottla.broker.apis.broker_loggers import LoggerHandlers
-from ottla.broker.apis.configs import ConfigHandlers
-from ottla.broker.apis.describe import DescribeHandlers, api_versions_handler
+from ottla.broker.apis.configs import DescribeConfigsHandler, ListConfigResourcesHandler
+from ottla.broker.apis.describe import ApiVersionsHandler, DescribeHandlers
 from ottla.broker.apis.fetch import FetchHandler
 from ottla.broker.apis.find_coordinator import FindCoordinatorHandler
 from ottla.broker.apis.groups import GroupHandlers, group_topic
+from ottla.broker.apis.log_dirs import DescribeLogDirsHandler
 from ottla.broker.apis.offsets import OffsetHandlers
 from ottla.broker.apis.produce import ProduceHandler
+from ottla.broker.apis.quorum import QuorumHandlers
 from ottla.broker.apis.quotas import QuotaHandlers
 from ottla.broker.apis.security import SecurityHandlers
 from ottla.broker.apis.telemetry import TelemetryHandlers
@@ -33,8 +34,8 @@ from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.leader_liveness import LeaderLiveness
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
 from ottla.broker.cluster.metadata_cache import ClusterView
-from ottla.broker.cluster.quorum_apis import QuorumHandlers
 from ottla.broker.cluster.raft_driver import RaftDriver
+from ottla.broker.coordination.producer_ids import ProducerIds
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.replication.alter_partition import IsrProposals
 from ottla.broker.replication.directory_assignments import DirectoryAssignments
@@ -44,6 +45,7 @@ from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.server.connections import Handler
 from ottla.broker.server.quotas import ClientQuotas
+from ottla.broker.server.registration import handlers_of
 from ottla.broker.server.server import Server
 from ottla.config.dynamic import current
 from ottla.config.node_settings import Settings
@@ -62,7 +64,7 @@ from ottla.raft.format import (
     load_properties,
 )
 from ottla.runtime import File, Runtime
-from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.apis import ApiKey
 
 logger = logging.getLogger(__name__)
 
@@ -102,15 +104,15 @@ class Node:
         cluster_id = self._take_directories()
         self.quorum = quorum = RaftDriver(settings, self.runtime, cluster_id)
         quorum.on_failure.append(self._quorum_failed)
-        handlers = QuorumHandlers(quorum).handlers()
         if settings.is_controller:
             self.controller = ControllerService(settings, self.runtime, quorum)
-            handlers = registered(
-                handlers,
-                self.controller.handlers(),
-                ConfigHandlers(settings, lambda: quorum.image).handlers(),
+            handlers = handlers_of(
+                ApiVersionsHandler(lambda: quorum.image, listener_is_controller=True),
+                QuorumHandlers(quorum),
+                self.controller,
+                DescribeConfigsHandler(settings, lambda: quorum.image),
             )
-        self._serve(settings.controller_listeners, handlers, is_controller=True)
+            self._serve(settings.controller_listeners, handlers)
         await self.quorum.start()
         if self.controller is not None:
             await self.controller.start()
@@ -126,9 +128,7 @@ class Node:
                 [self.servers[listener.name] for listener in settings.broker_listeners],
             )
             await self.broker.start(
-                lambda handlers: self._serve(
-                    settings.broker_listeners, handlers, is_controller=False
-                )
+                lambda handlers: self._serve(settings.broker_listeners, handlers)
             )
 
     async def _take_ports(self) -> None:
@@ -229,18 +229,10 @@ class Node:
         return ids.pop() if ids else settings.cluster_id or settings.derived_cluster_id()
 
     def _serve(
-        self,
-        listeners: tuple[ListenerAddress, ...],
-        handlers: Mapping[ApiKey, Handler],
-        *,
-        is_controller: bool,
+        self, listeners: tuple[ListenerAddress, ...], handlers: Mapping[ApiKey, Handler]
     ) -> None:
-        quorum = self.quorum
-        assert quorum is not None
-        api_versions = api_versions_handler(is_controller, lambda: quorum.image)
         for listener in listeners:
             served = self.servers[listener.name].handlers
-            served[ApiKey.API_VERSIONS] = api_versions
             served.update((int(key), handler) for key, handler in handlers.items())
 
     async def until_failure(self) -> None:
@@ -413,50 +405,35 @@ class Broker:
             server.connections_per_ip_max = value("max.connections.per.ip")
 
     def _handlers(self) -> dict[ApiKey, Handler]:
+        """Every API of the broker's listeners, by family. Each object names its APIs itself, with `@serves`."""
         settings, runtime, replicas, cluster = (
             self.settings,
             self.runtime,
             self.replicas,
             self.cluster,
         )
-        forward, verifier = self.to_controller.forward, self.transactions.verifier
+        quorum, verifier = self.quorum, self.transactions.verifier
         liveness = LeaderLiveness(
             settings.node_id, runtime.network, cluster, settings.inter_broker_listener_name or ""
         )
-        describe = DescribeHandlers(
-            settings, cluster, self.to_controller, self.cluster_id, liveness
-        )
-        here = {
-            ApiKey.INCREMENTAL_ALTER_CONFIGS
-        }  # it also sets the levels of this broker's loggers
-        forwarded = tuple(
-            api.key
-            for api in APIS.values()
-            if api.on_broker and api.forwarded and api.key not in here
-        )
-        admin = AdminHandlers(runtime.disk, replicas, self.producer_ids, forward, forwarded)
-        produce = ProduceHandler(replicas, cluster, verifier)
-        fetch = FetchHandler(settings, runtime, replicas, cluster, self.quotas, self.throttle)
-        find_coordinator = FindCoordinatorHandler(self.coordination, cluster)
-        txn_offset_commit = TxnOffsetCommitHandler(
-            runtime.clock, self.groups, self.coordination, verifier
-        )
-        loggers = LoggerHandlers(settings.node_id, forward)
-        return registered(
-            {ApiKey.PRODUCE: produce},
-            {ApiKey.FETCH: fetch},
-            OffsetHandlers(replicas).handlers(),
-            describe.handlers(),
-            {ApiKey.FIND_COORDINATOR: find_coordinator},
-            self.groups.handlers(),
-            {ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit},
-            self.transactions.handlers(self.coordination, admin.init_producer_id),
-            ConfigHandlers(settings, lambda: cluster.image).handlers(),
-            {ApiKey.INCREMENTAL_ALTER_CONFIGS: loggers.incremental_alter_configs},
-            QuotaHandlers(lambda: cluster.image).handlers(),
-            SecurityHandlers(lambda: cluster.image).handlers(),
-            TelemetryHandlers(lambda: new_uuid(runtime)).handlers(),
-            admin.handlers(),
+        return handlers_of(
+            ApiVersionsHandler(lambda: quorum.image),
+            DescribeHandlers(settings, cluster, self.to_controller, self.cluster_id, liveness),
+            ProduceHandler(replicas, cluster, verifier),
+            FetchHandler(settings, runtime, replicas, cluster, self.quotas, self.throttle),
+            OffsetHandlers(replicas),
+            FindCoordinatorHandler(self.coordination, cluster),
+            self.groups,
+            TxnOffsetCommitHandler(runtime.clock, self.groups, self.coordination, verifier),
+            *self.transactions.handlers(self.coordination),
+            DescribeConfigsHandler(settings, lambda: cluster.image),
+            ListConfigResourcesHandler(lambda: cluster.image),
+            LoggerHandlers(settings.node_id, self.to_controller.forward),
+            DescribeLogDirsHandler(runtime.disk, replicas),
+            QuotaHandlers(lambda: cluster.image),
+            SecurityHandlers(lambda: cluster.image),
+            TelemetryHandlers(lambda: new_uuid(runtime)),
+            self.to_controller,  # what it forwards
         )
 
     def leave_cluster(self, error: Exception) -> None:
@@ -491,15 +468,6 @@ class Broker:
         logger.info("closing the logs")
         close = partial(self.logs.close, clean=True, broker_epoch=self.lifecycle.broker_epoch)
         await asyncio.get_running_loop().run_in_executor(None, close)
-
-
-def registered(*tables: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
-    """The handlers of a listener. Each API is registered once."""
-    handlers: dict[ApiKey, Handler] = {}
-    for table in tables:
-        assert handlers.keys().isdisjoint(table), f"{handlers.keys() & table.keys()} twice"
-        handlers.update(table)
-    return handlers
 
 
 def new_uuid(runtime: Runtime) -> uuid.UUID:

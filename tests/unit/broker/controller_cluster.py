@@ -12,10 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from ottla.broker.apis.describe import api_versions_handler
+from ottla.broker.apis.describe import ApiVersionsHandler
 from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
+from ottla.broker.server.registration import handlers_of
 from ottla.broker.server.server import Server
 from ottla.config import ListenerAddress, Settings
 from ottla.metadata.image import Delta, MetadataImage
@@ -158,8 +159,8 @@ class ControllerNode:
 
     async def _start(self) -> None:
         self.service = ControllerService(self.settings, self.host.runtime, self.view)
-        api_versions = api_versions_handler(True, lambda: self.view.image)
-        handlers = {**self.service.handlers(), ApiKey.API_VERSIONS: api_versions}
+        api_versions = ApiVersionsHandler(lambda: self.view.image, listener_is_controller=True)
+        handlers = handlers_of(self.service, api_versions)
         await serve(self.host, "CONTROLLER", CONTROLLER_PORT, handlers)
         await self.service.start()
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.broker.apis.describe import api_versions_handler
-from ottla.broker.cluster.quorum_apis import QuorumHandlers
+from ottla.broker.apis.describe import ApiVersionsHandler
+from ottla.broker.apis.quorum import QuorumHandlers
 from ottla.broker.cluster.raft_driver import RaftDriver
+from ottla.broker.server.registration import handlers_of
 from ottla.broker.server.server import Server
 from ottla.config import Settings
 from ottla.raft.format import format_directory, is_formatted
 from ottla.raft.voters import QuorumEndpoint, Voter, VoterSet
 from ottla.sim.engine.world import SimHost, World
-from ottla.wire.apis import ApiKey
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 PORT = 9093
@@ -81,10 +81,10 @@ class QuorumNode:
         quorum.on_leadership.append(lambda *what: self.leadership.append(what))
         server = Server(
             "CONTROLLER",
-            {
-                **QuorumHandlers(quorum).handlers(),
-                ApiKey.API_VERSIONS: api_versions_handler(True, lambda: quorum.image),
-            },
+            handlers_of(
+                QuorumHandlers(quorum),
+                ApiVersionsHandler(lambda: quorum.image, listener_is_controller=True),
+            ),
             frame_bytes_max=1 << 26,
             idle_max_s=600,
             connections_max=1000,

@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ottla.broker.server.connections import Handler, Request
+from ottla.broker.server.registration import serves
 from ottla.metadata.records import BROKER_LOGGER_RESOURCE
+from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
 ROOT = "root"
@@ -38,6 +40,7 @@ class LoggerHandlers:
         self._node_id = node_id
         self._forward = forward
 
+    @serves(ApiKey.INCREMENTAL_ALTER_CONFIGS)
     def incremental_alter_configs(self, request: Request) -> None:
         """IncrementalAlterConfigs 0-1: what is about loggers alone is done here, all else by the controller."""
         message = request.message()

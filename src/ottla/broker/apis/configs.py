@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ottla.broker.apis.broker_loggers import levels
-from ottla.broker.server.connections import Handler, Request
+from ottla.broker.server.connections import Request
+from ottla.broker.server.registration import serves
 from ottla.config.dynamic import DYNAMIC, ROWS
 from ottla.config.group_settings import GROUP_SETTINGS
 from ottla.config.node_settings import TABLE, Settings
@@ -38,45 +39,16 @@ SOURCE_GROUP = 8
 TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7}
 
 
-class ConfigHandlers:
+class DescribeConfigsHandler:
     def __init__(self, settings: Settings, image: Callable[[], MetadataImage]) -> None:
         self._settings = settings
         self._image = image
         self._texts = settings.texts()
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {
-            ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
-            ApiKey.LIST_CONFIG_RESOURCES: self.list_config_resources,
-        }
-
-    def list_config_resources(self, request: Request) -> None:
-        """ListConfigResources 0-1. Version 0 asks for client metrics, of which there are none here."""
-        message = request.message()
-        wanted = dict.fromkeys(messages.field(message, "resource_types", ()))
-        if request.version == 0:
-            wanted = {CLIENT_METRICS_RESOURCE: None}
-        image = self._image()
-        brokers = [str(broker) for broker in sorted(image.brokers)]
-        names: dict[int, list[str]] = {
-            TOPIC_RESOURCE: sorted(image.topics),
-            BROKER_RESOURCE: brokers,
-            BROKER_LOGGER_RESOURCE: brokers,
-            CLIENT_METRICS_RESOURCE: [],
-            GROUP_RESOURCE: sorted(name for kind, name in image.configs if kind == GROUP_RESOURCE),
-        }
-        if not wanted.keys() <= names.keys():
-            request.respond({"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": ()})
-            return
-        resources = [
-            {"resource_name": name, "resource_type": kind}
-            for kind in (wanted or names)
-            for name in names[kind]
-        ]
-        request.respond({"error_code": ErrorCode.NONE, "config_resources": resources})
-
-    def describe_configs(self, request: Request) -> None:
-        """DescribeConfigs 1-4 for topics (2), brokers (4), their loggers (8) and groups (32)."""
+    @serves(ApiKey.DESCRIBE_CONFIGS)
+    def __call__(self, request: Request) -> None:
+        """DescribeConfigs 1-4 for topics (2), brokers (4), their loggers (8) and groups (32). Left out: client metrics
+        (resource type 16)."""
         message = request.message()
         with_synonyms = messages.field(message, "include_synonyms", False)
         with_docs = messages.field(message, "include_documentation", False)
@@ -211,6 +183,40 @@ class ConfigHandlers:
             found.append((name, self._texts[name], SOURCE_FILE))
         found.append((name, default, SOURCE_DEFAULT))
         return found
+
+
+class ListConfigResourcesHandler:
+    """Of a broker; a controller's listener describes settings and does not list what has them."""
+
+    def __init__(self, image: Callable[[], MetadataImage]) -> None:
+        self._image = image
+
+    @serves(ApiKey.LIST_CONFIG_RESOURCES)
+    def __call__(self, request: Request) -> None:
+        """ListConfigResources 0-1. Version 0 asks for client metrics. Left out: client metrics; the list of them is
+        empty."""
+        message = request.message()
+        wanted = dict.fromkeys(messages.field(message, "resource_types", ()))
+        if request.version == 0:
+            wanted = {CLIENT_METRICS_RESOURCE: None}
+        image = self._image()
+        brokers = [str(broker) for broker in sorted(image.brokers)]
+        names: dict[int, list[str]] = {
+            TOPIC_RESOURCE: sorted(image.topics),
+            BROKER_RESOURCE: brokers,
+            BROKER_LOGGER_RESOURCE: brokers,
+            CLIENT_METRICS_RESOURCE: [],
+            GROUP_RESOURCE: sorted(name for kind, name in image.configs if kind == GROUP_RESOURCE),
+        }
+        if not wanted.keys() <= names.keys():
+            request.respond({"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": ()})
+            return
+        resources = [
+            {"resource_name": name, "resource_type": kind}
+            for kind in (wanted or names)
+            for name in names[kind]
+        ]
+        request.respond({"error_code": ErrorCode.NONE, "config_resources": resources})
 
 
 DEFAULTS: Mapping[str, str] = Settings.defaults()

@@ -15,7 +15,8 @@ from uuid import UUID
 from ottla.broker.cluster.leader_liveness import LeaderLiveness
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.replication.alter_partition import NodeToControllerChannel
-from ottla.broker.server.connections import Handler, Request
+from ottla.broker.server.connections import Request
+from ottla.broker.server.registration import serves
 from ottla.config.node_settings import Settings
 from ottla.metadata.features import SUPPORTED
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
@@ -42,28 +43,29 @@ Asked: TypeAlias = tuple[tuple[str | None, UUID | None], ...] | None
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def api_versions_handler(
-    listener_is_controller: bool, image: Callable[[], MetadataImage]
-) -> Handler:
-    """ApiVersions 0-4. An unknown version gets the version 0 answer with UNSUPPORTED_VERSION (KIP-511)."""
-    served = [
-        api
-        for api in APIS.values()
-        if (api.on_controller if listener_is_controller else api.on_broker)
-    ]
-    keys = [
-        {
-            "api_key": int(api.key),
-            "min_version": api.advertised_min_version,
-            "max_version": api.max_version,
-        }
-        for api in served
-    ]
+class ApiVersionsHandler:
+    """What one kind of listener announces: the rows of wire/apis.py that it serves."""
 
-    def handle(request: Request) -> None:
+    def __init__(
+        self, image: Callable[[], MetadataImage], *, listener_is_controller: bool = False
+    ) -> None:
+        self._image = image
+        self._keys = [
+            {
+                "api_key": int(api.key),
+                "min_version": api.advertised_min_version,
+                "max_version": api.max_version,
+            }
+            for api in APIS.values()
+            if (api.on_controller if listener_is_controller else api.on_broker)
+        ]
+
+    @serves(ApiKey.API_VERSIONS)
+    def __call__(self, request: Request) -> None:
+        """ApiVersions 0-4. An unknown version gets the version 0 answer with UNSUPPORTED_VERSION (KIP-511)."""
         version = request.version
         if not APIS[ApiKey.API_VERSIONS].serves(version):
-            fields = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": keys}
+            fields = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": self._keys}
             request.respond_chunks([messages.write_response(ApiKey.API_VERSIONS, 0, fields)])
             return
         if version >= 3:
@@ -72,11 +74,11 @@ def api_versions_handler(
                 if not _CLIENT_SOFTWARE.fullmatch(text):
                     request.respond({"error_code": ErrorCode.INVALID_REQUEST, "api_keys": ()})
                     return
-        now = image()
+        now = self._image()
         request.respond(
             {
                 "error_code": ErrorCode.NONE,
-                "api_keys": keys,
+                "api_keys": self._keys,
                 "supported_features": [
                     {"name": name, "min_version": low, "max_version": high}
                     # Before v4 a minimum of 0 could not be said (KIP-1022).
@@ -90,8 +92,6 @@ def api_versions_handler(
                 ],
             }
         )
-
-    return handle
 
 
 class DescribeHandlers:
@@ -111,15 +111,9 @@ class DescribeHandlers:
         self._answers: dict[tuple[Any, ...], bytes] = {}
         self._answers_of = -1
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {
-            ApiKey.METADATA: self.metadata,
-            ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
-            ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.describe_topic_partitions,
-        }
-
     # -- Metadata ------------------------------------------------------------------------------------
 
+    @serves(ApiKey.METADATA)
     def metadata(self, request: Request) -> None:
         """Metadata 0-13. No list of topics means all of them (v0: an empty list does)."""
         message = request.message()
@@ -347,8 +341,9 @@ class DescribeHandlers:
                 offline.append(replica)
         return offline
 
-    # -- DescribeCluster, DescribeTopicPartitions, FindCoordinator -----------------------------------
+    # -- DescribeCluster, DescribeTopicPartitions ----------------------------------------------------
 
+    @serves(ApiKey.DESCRIBE_CLUSTER)
     def describe_cluster(self, request: Request) -> None:
         """DescribeCluster 0-2, for brokers (endpoint type 1)."""
         message = request.message()
@@ -389,6 +384,7 @@ class DescribeHandlers:
             }
         )
 
+    @serves(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
     def describe_topic_partitions(self, request: Request) -> None:
         """DescribeTopicPartitions 0: pages through topics and partitions in order, with the ELR."""
         message = request.message()

@@ -1,4 +1,4 @@
-"""DescribeProducers 0: the producers of a partition, and where their open transactions begin."""
+"""DescribeProducers: the producers of a partition, and where their open transactions begin."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
+from ottla.broker.server.registration import serves
+from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
 NO_TRANSACTION = -1
@@ -15,7 +17,9 @@ class DescribeProducersHandler:
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
+    @serves(ApiKey.DESCRIBE_PRODUCERS)
     def __call__(self, request: Request) -> None:
+        """DescribeProducers 0: those that any replica here knows, leader or not."""
         topics = [
             {
                 "name": topic.name,

@@ -18,6 +18,7 @@ from ottla.broker.replication.throttle import ReplicationThrottle
 from ottla.broker.server.connections import Request, ServerConnection
 from ottla.broker.server.deadlines import DeadlineQueue, Deadlines
 from ottla.broker.server.quotas import ClientQuotas
+from ottla.broker.server.registration import serves
 from ottla.config.node_settings import Settings
 from ottla.log.errors import InMemory, LogDirError, NotInMemory
 from ottla.replica.observer import News
@@ -33,6 +34,7 @@ from ottla.replica.sessions import (
 )
 from ottla.runtime import FileRange, Runtime
 from ottla.wire import fetch as codec
+from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchRequest
 
@@ -87,7 +89,9 @@ class FetchHandler:
         self._live: dict[int, SessionWatch] = {}
         self._of_connection: dict[ServerConnection, int] = {}
 
+    @serves(ApiKey.FETCH)
     def __call__(self, request: Request) -> None:
+        """Fetch 4-18."""
         fetch = codec.read_request(request.version, request.frame, request.header.body)
         # A client that asks again no longer waits for its last answer: let that one go first. So a
         # follower that has a new partition to fetch need not wait out its own long poll.

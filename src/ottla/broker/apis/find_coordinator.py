@@ -8,6 +8,8 @@ from typing import Any
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.server.connections import Request
+from ottla.broker.server.registration import serves
+from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
@@ -17,17 +19,16 @@ TOPIC_OF_KEY_TYPE: Mapping[int, str] = {
     0: GROUP_METADATA_TOPIC,
     1: TRANSACTION_STATE_TOPIC,
 }
-"""Key type 2, share groups, is not served."""
 
 
 class FindCoordinatorHandler:
-    """FindCoordinator 0-6: one key up to v3, a list from v4 (KIP-699)."""
-
     def __init__(self, coordination: Coordination, cluster: ClusterView) -> None:
         self._coordination = coordination
         self._cluster = cluster
 
+    @serves(ApiKey.FIND_COORDINATOR)
     def __call__(self, request: Request) -> None:
+        """FindCoordinator 0-6: one key up to v3, a list from v4 (KIP-699). Left out: share groups (key type 2)."""
         message = request.message()
         version = request.version
         keys: Sequence[str] = message.coordinator_keys if version >= 4 else (message.key,)

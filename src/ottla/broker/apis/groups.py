@@ -14,7 +14,8 @@ from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.coordination.live_shard import InternalTopic, LiveShard
 from ottla.broker.coordination.pending_replies import Reply, ReplyCollector, reply_to
 from ottla.broker.coordination.shard_host import Coordination
-from ottla.broker.server.connections import Handler, Request
+from ottla.broker.server.connections import Request
+from ottla.broker.server.registration import serves
 from ottla.config.node_settings import Settings
 from ottla.coordinators.groups.classic_protocol import join_failure, sync_failure
 from ottla.coordinators.groups.consumer_protocol import heartbeat_failure
@@ -153,22 +154,6 @@ class GroupHandlers:
         self._coordination = coordination
         self._topics = ImageTopics(cluster)
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {
-            ApiKey.JOIN_GROUP: self.join,
-            ApiKey.SYNC_GROUP: self.about_one,
-            ApiKey.HEARTBEAT: self.about_one,
-            ApiKey.LEAVE_GROUP: self.about_one,
-            ApiKey.OFFSET_COMMIT: self.about_one,
-            ApiKey.OFFSET_DELETE: self.about_one,
-            ApiKey.OFFSET_FETCH: self.fetch_offsets,
-            ApiKey.LIST_GROUPS: self.list_groups,
-            ApiKey.DESCRIBE_GROUPS: self.describe,
-            ApiKey.DELETE_GROUPS: self.delete,
-            ApiKey.CONSUMER_GROUP_HEARTBEAT: self.consumer_heartbeat,
-            ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,
-        }
-
     def topics_changed(self, delta: Delta, now: float, now_ms: int) -> None:
         """Offsets of deleted topics are deleted too."""
         names = [topic.name for topic in delta.deleted_topics]
@@ -182,10 +167,21 @@ class GroupHandlers:
 
     # -- one group ----------------------------------------------------------------------------------------
 
+    @serves(
+        ApiKey.SYNC_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_DELETE,
+    )
     def about_one(self, request: Request) -> None:
+        """SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5, OffsetCommit 2-10, OffsetDelete 0: the shard of the group
+        decides."""
         self.ask(request, request.message())
 
+    @serves(ApiKey.CONSUMER_GROUP_HEARTBEAT)
     def consumer_heartbeat(self, request: Request) -> None:
+        """ConsumerGroupHeartbeat 0-1, where group.version and the settings allow the protocol of KIP-848."""
         message = request.message()
         is_finalized = self._cluster.image.features.get(GROUP_VERSION, 0) >= 1
         if is_finalized and CONSUMER_PROTOCOL in self._protocols:
@@ -200,7 +196,9 @@ class GroupHandlers:
         api_key, asked = ApiKey(request.header.api_key), group_request(request, message)
         reply_to(request)(refusal(self._topics, api_key, request.version, asked, error))
 
+    @serves(ApiKey.JOIN_GROUP)
     def join(self, request: Request) -> None:
+        """JoinGroup 0-9. Before v7 an answer without a protocol has an empty name."""
         message = request.message()
         reply = reply_to(request)
 
@@ -236,6 +234,7 @@ class GroupHandlers:
         for index, (group_id, message) in enumerate(messages):
             self._ask(request, group_id, message, collector.reply(index))
 
+    @serves(ApiKey.OFFSET_FETCH)
     def fetch_offsets(self, request: Request) -> None:
         """OffsetFetch 1-10. v2: all topics; an error for all. v7: only stable offsets (KIP-447).
         v8: several groups (KIP-709). v9: a member's epoch. v10: topics by id."""
@@ -258,7 +257,9 @@ class GroupHandlers:
 
         self._ask_each(request, [(message.group_id, (message, stable))], about_one)
 
+    @serves(ApiKey.LIST_GROUPS)
     def list_groups(self, request: Request) -> None:
+        """ListGroups 0-5: the groups coordinated here."""
         message = request.message()
         reply = reply_to(request)
 
@@ -278,7 +279,9 @@ class GroupHandlers:
         for index, live in enumerate(shards):
             live.ask(ApiKey.LIST_GROUPS, request.version, asked, collector.reply(index))
 
+    @serves(ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE)
     def describe(self, request: Request) -> None:
+        """DescribeGroups 0-6, ConsumerGroupDescribe 0-1: each group by its shard."""
         message = request.message()
         reply = reply_to(request)
         wants = field(message, "include_authorized_operations", False)
@@ -290,7 +293,9 @@ class GroupHandlers:
         ids = field(message, "groups", None) or field(message, "group_ids", ())
         self._ask_each(request, [(id, id) for id in ids], done)
 
+    @serves(ApiKey.DELETE_GROUPS)
     def delete(self, request: Request) -> None:
+        """DeleteGroups 0-2: each group by its shard."""
         message = request.message()
         reply = reply_to(request)
         self._ask_each(

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla.broker.replication.replica_manager import ReplicaManager
-from ottla.broker.server.connections import Handler, Request
+from ottla.broker.server.connections import Request
+from ottla.broker.server.registration import serves
 from ottla.events.replication import RecordsDeleted
 from ottla.log.errors import LogDirError
 from ottla.replica.observer import News
@@ -40,17 +41,11 @@ class OffsetHandlers:
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {
-            ApiKey.LIST_OFFSETS: self.list_offsets,
-            ApiKey.OFFSET_FOR_LEADER_EPOCH: self.offset_for_leader_epoch,
-            ApiKey.DELETE_RECORDS: self.delete_records,
-        }
-
     # -- ListOffsets ---------------------------------------------------------------------------------
 
+    @serves(ApiKey.LIST_OFFSETS)
     def list_offsets(self, request: Request) -> None:
-        """ListOffsets 1-11: by time, and the special times -1 to -6."""
+        """ListOffsets 1-11: by time, and the special times -1 to -6. Left out: tiered storage; nothing is ever tiered."""
         message = request.message()
         read_committed = int(messages.field(message, "isolation_level", 0)) == 1
         replica_id = int(message.replica_id)
@@ -140,6 +135,7 @@ class OffsetHandlers:
 
     # -- OffsetForLeaderEpoch ------------------------------------------------------------------------
 
+    @serves(ApiKey.OFFSET_FOR_LEADER_EPOCH)
     def offset_for_leader_epoch(self, request: Request) -> None:
         """OffsetForLeaderEpoch 2-4: where an epoch ended, for consumers that check for truncation."""
         message = request.message()
@@ -169,6 +165,7 @@ class OffsetHandlers:
 
     # -- DeleteRecords ---------------------------------------------------------------------------------
 
+    @serves(ApiKey.DELETE_RECORDS)
     def delete_records(self, request: Request) -> None:
         """DeleteRecords 0-2: done once every live replica's log begins at or after the offset."""
         message = request.message()

@@ -16,11 +16,13 @@ from ottla.broker.coordination.verification import Beginning, Verdicts, Verifier
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
 from ottla.broker.server.deadlines import DeadlineQueue, Deadlines
+from ottla.broker.server.registration import serves
 from ottla.events.replication import ProduceNotCommitted, ProduceTimedOut
 from ottla.log.errors import LogDirError
 from ottla.records.batch import CODEC_MASK
 from ottla.replica.partition import Partition
 from ottla.wire import produce as codec
+from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError, RecordsRefused
 from ottla.wire.internal_topics import INTERNAL_TOPICS
 from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
@@ -152,7 +154,9 @@ class ProduceHandler:
         self._verifier = verifier
         self._deadlines = Deadlines(replicas.clock)
 
+    @serves(ApiKey.PRODUCE)
     def __call__(self, request: Request) -> None:
+        """Produce 3-13."""
         produce = codec.read_request(request.version, request.frame, request.header.body)
         if produce.transactional_id is not None:
             beginnings = self._beginnings(produce)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.broker.server.connections import Handler, Request
+from ottla.broker.server.connections import Request
 from ottla.broker.server.quotas import CLIENT_ID, IP, USER
+from ottla.broker.server.registration import serves
 from ottla.metadata.image import MetadataImage
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -19,9 +20,7 @@ class QuotaHandlers:
     def __init__(self, image: Callable[[], MetadataImage]) -> None:
         self._image = image
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {ApiKey.DESCRIBE_CLIENT_QUOTAS: self.describe_client_quotas}
-
+    @serves(ApiKey.DESCRIBE_CLIENT_QUOTAS)
     def describe_client_quotas(self, request: Request) -> None:
         """DescribeClientQuotas 0-1: the entities that match every component of the filter."""
         message = request.message()

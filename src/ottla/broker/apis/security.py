@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.broker.server.connections import Handler, Request
+from ottla.broker.server.connections import Request
+from ottla.broker.server.registration import serves
 from ottla.metadata.image import MetadataImage
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
@@ -23,18 +24,22 @@ class SecurityHandlers:
     def __init__(self, image: Callable[[], MetadataImage]) -> None:
         self._image = image
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {
-            ApiKey.DESCRIBE_ACLS: lambda request: request.respond({**REFUSAL, "resources": ()}),
-            ApiKey.CREATE_ACLS: lambda request: request.respond(
-                {"results": [REFUSAL for _ in request.message().creations]}
-            ),
-            ApiKey.DELETE_ACLS: lambda request: request.respond(
-                {"filter_results": [REFUSAL for _ in request.message().filters]}
-            ),
-            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: self.describe_scram,
-        }
+    @serves(ApiKey.DESCRIBE_ACLS)
+    def describe_acls(self, request: Request) -> None:
+        """DescribeAcls 1-3: refused. Left out: ACLs."""
+        request.respond({**REFUSAL, "resources": ()})
 
+    @serves(ApiKey.CREATE_ACLS)
+    def create_acls(self, request: Request) -> None:
+        """CreateAcls 1-3: refused. Left out: ACLs."""
+        request.respond({"results": [REFUSAL for _ in request.message().creations]})
+
+    @serves(ApiKey.DELETE_ACLS)
+    def delete_acls(self, request: Request) -> None:
+        """DeleteAcls 1-3: refused. Left out: ACLs."""
+        request.respond({"filter_results": [REFUSAL for _ in request.message().filters]})
+
+    @serves(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
     def describe_scram(self, request: Request) -> None:
         """DescribeUserScramCredentials 0: mechanism and iterations, never the credential. No list of users
         means all of them."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
-from ottla.broker.server.connections import Handler, Request
+from ottla.broker.server.connections import Request
+from ottla.broker.server.registration import serves
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 
@@ -21,14 +22,10 @@ class TelemetryHandlers:
     def __init__(self, new_id: Callable[[], uuid.UUID]) -> None:
         self._new_id = new_id
 
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {
-            ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: self.get_subscriptions,
-            ApiKey.PUSH_TELEMETRY: self.push,
-        }
-
+    @serves(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS)
     def get_subscriptions(self, request: Request) -> None:
-        """GetTelemetrySubscriptions 0. A client without a name of its own is given one."""
+        """GetTelemetrySubscriptions 0. A client without a name of its own is given one. Left out: subscriptions; no
+        metrics of clients are wanted."""
         request.respond(
             {
                 "error_code": ErrorCode.NONE,
@@ -42,8 +39,9 @@ class TelemetryHandlers:
             }
         )
 
+    @serves(ApiKey.PUSH_TELEMETRY)
     def push(self, request: Request) -> None:
-        """PushTelemetry 0. Whoever pushes has an answer that we never gave."""
+        """PushTelemetry 0. A client that pushes was never asked to. Left out: the metrics are not kept."""
         message = request.message()
         error = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
         if message.client_instance_id is None:

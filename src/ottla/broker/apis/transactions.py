@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from ottla.broker.apis.admin import ProducerIds
 from ottla.broker.apis.describe_producers import DescribeProducersHandler
 from ottla.broker.cluster.broker_channels import BrokerChannels
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.coordination.live_shard import InternalTopic, LiveShard
 from ottla.broker.coordination.markers import MarkerHandler, MarkerSender
 from ottla.broker.coordination.pending_replies import Reply, ReplyCollector, reply_to
+from ottla.broker.coordination.producer_ids import ProducerIds
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.coordination.verification import Verifier
 from ottla.broker.replication.replica_manager import ReplicaManager
-from ottla.broker.server.connections import Handler, Request
+from ottla.broker.server.connections import Request
+from ottla.broker.server.registration import serves
 from ottla.config.node_settings import Settings
 from ottla.coordinators.groups.patterns import BadPattern, compiled
 from ottla.coordinators.shard import partition_of
@@ -128,16 +129,13 @@ class TransactionService:
             settings, cluster, producer_ids, self._sender, runtime.events
         )
 
-    def handlers(
-        self, coordination: Coordination, init_idempotent: Handler
-    ) -> dict[ApiKey, Handler]:
-        return {
-            ApiKey.WRITE_TXN_MARKERS: MarkerHandler(self._replicas, coordination, self._timeout_s),
-            ApiKey.DESCRIBE_PRODUCERS: DescribeProducersHandler(self._replicas),
-            **TransactionHandlers(
-                self._settings, coordination, self._cluster, self._producer_ids, init_idempotent
-            ).handlers(),
-        }
+    def handlers(self, coordination: Coordination) -> tuple[object, ...]:
+        """What answers the APIs of transactions, for `handlers_of`."""
+        return (
+            MarkerHandler(self._replicas, coordination, self._timeout_s),
+            DescribeProducersHandler(self._replicas),
+            TransactionHandlers(self._settings, coordination, self._cluster, self._producer_ids),
+        )
 
     def brokers_changed(self, image: MetadataImage) -> None:
         self._leaders.brokers_changed(image)
@@ -156,24 +154,11 @@ class TransactionHandlers:
         coordination: Coordination,
         cluster: ClusterView,
         producer_ids: ProducerIds,
-        init_idempotent: Handler,
     ) -> None:
-        """`init_idempotent` serves producers without a transactional id."""
         self._settings = settings
         self._coordination = coordination
         self._cluster = cluster
         self._producer_ids = producer_ids
-        self._init_idempotent = init_idempotent
-
-    def handlers(self) -> dict[ApiKey, Handler]:
-        return {
-            ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
-            ApiKey.ADD_PARTITIONS_TO_TXN: self.add_partitions,
-            ApiKey.ADD_OFFSETS_TO_TXN: self.add_offsets,
-            ApiKey.END_TXN: self.end,
-            ApiKey.DESCRIBE_TRANSACTIONS: self.describe,
-            ApiKey.LIST_TRANSACTIONS: self.list,
-        }
 
     def _ask(self, api_key: ApiKey, version: int, command: Any, reply: Reply) -> None:
         try:
@@ -196,11 +181,13 @@ class TransactionHandlers:
 
     # -- InitProducerId ------------------------------------------------------------------------------
 
+    @serves(ApiKey.INIT_PRODUCER_ID)
     def init_producer_id(self, request: Request) -> None:
-        """InitProducerId 0-5. v3: a producer may give its present id and epoch (KIP-360). v6 (KIP-939) is not served."""
+        """InitProducerId 0-5. v3: a producer may give its present id and epoch (KIP-360). Left out: two-phase
+        commit (v6, KIP-939)."""
         message = request.message()
         if message.transactional_id is None:
-            self._init_idempotent(request)
+            request.run(self._init_idempotent())
             return
         expected = (field(message, "producer_id", -1), field(message, "producer_epoch", -1))
         if not message.transactional_id or (-1 in expected and expected != (-1, -1)):
@@ -214,6 +201,18 @@ class TransactionHandlers:
             None if expected == (-1, -1) else expected,
         )
         request.connection.server.spawn(self._init_when_id_is_available(request, command))
+
+    async def _init_idempotent(self) -> Mapping[str, Any]:
+        """For a producer that is idempotent only: any broker gives it an id."""
+        try:
+            producer_id = await self._producer_ids.take()
+        except (OSError, TimeoutError, KafkaError):
+            return {
+                "error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                "producer_id": -1,
+                "producer_epoch": -1,
+            }
+        return {"error_code": ErrorCode.NONE, "producer_id": producer_id, "producer_epoch": 0}
 
     async def _init_when_id_is_available(self, request: Request, command: InitProducerId) -> None:
         """The shard cannot wait for a producer id, so one must be there before the shard is asked."""
@@ -241,6 +240,7 @@ class TransactionHandlers:
 
     # -- adding, ending ------------------------------------------------------------------------------
 
+    @serves(ApiKey.ADD_PARTITIONS_TO_TXN)
     def add_partitions(self, request: Request) -> None:
         """AddPartitionsToTxn 0-5. From v4 on it is for brokers: several transactions, whose partitions are
         verified or, since v5 for producers of transaction.version 2, added."""
@@ -307,6 +307,7 @@ class TransactionHandlers:
 
         self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, version, command, reply)
 
+    @serves(ApiKey.ADD_OFFSETS_TO_TXN)
     def add_offsets(self, request: Request) -> None:
         """AddOffsetsToTxn 0-4: the partition that keeps the group's offsets takes part."""
         message = request.message()
@@ -325,6 +326,7 @@ class TransactionHandlers:
             ),
         )
 
+    @serves(ApiKey.END_TXN)
     def end(self, request: Request) -> None:
         """EndTxn 0-5. From v5 on it raises the producer's epoch, and the response has the new one."""
         message = request.message()
@@ -341,6 +343,7 @@ class TransactionHandlers:
 
     # -- showing -------------------------------------------------------------------------------------
 
+    @serves(ApiKey.DESCRIBE_TRANSACTIONS)
     def describe(self, request: Request) -> None:
         """DescribeTransactions 0."""
         ids = request.message().transactional_ids
@@ -366,6 +369,7 @@ class TransactionHandlers:
             else:
                 reply(refusal(ErrorCode.INVALID_REQUEST))
 
+    @serves(ApiKey.LIST_TRANSACTIONS)
     def list(self, request: Request) -> None:
         """ListTransactions 0-2: those coordinated here. v1: by duration. v2: by a pattern."""
         message = request.message()

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit 0-5: a group's offsets as part of a producer's transaction.
+"""TxnOffsetCommit: a group's offsets as part of a producer's transaction.
 
 The partition of `__consumer_offsets` takes part like any other: before the first offsets of a transaction are written
 there, the transaction's coordinator is asked. From v5 on the same request adds the partition.
@@ -12,7 +12,9 @@ from ottla.broker.apis.groups import GroupHandlers
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.coordination.verification import Beginning, Verifier, client_error
 from ottla.broker.server.connections import Request
+from ottla.broker.server.registration import serves
 from ottla.runtime import Clock
+from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import GROUP_METADATA_TOPIC
 
@@ -31,7 +33,9 @@ class TxnOffsetCommitHandler:
         self._coordination = coordination
         self._verifier = verifier
 
+    @serves(ApiKey.TXN_OFFSET_COMMIT)
     def __call__(self, request: Request) -> None:
+        """TxnOffsetCommit 0-5: the group's shard decides, once the transaction is known to have its partition."""
         message = request.message()
         if message.producer_id < 0 or message.producer_epoch < 0:
             # Such a transaction has no producer, and no marker would ever end it.

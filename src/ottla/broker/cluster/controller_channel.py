@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from ottla.broker.cluster.controller_commands import refusal
 from ottla.broker.server.connections import Request
 from ottla.broker.server.deadlines import is_set_within
+from ottla.broker.server.registration import serves
 from ottla.config import Settings
 from ottla.runtime import Runtime
 from ottla.wire import messages
@@ -32,6 +33,12 @@ RETRY_S = 0.02
 RETRY_DOUBLINGS = 3
 NO_LEADER_S = 1.0
 FORWARD_TIMEOUT_S = 30.0
+
+HERE = {ApiKey.INCREMENTAL_ALTER_CONFIGS}
+"""A broker answers what is about its own loggers, and forwards all else (see `LoggerHandlers`)."""
+FORWARDED = tuple(
+    api.key for api in APIS.values() if api.on_broker and api.forwarded and api.key not in HERE
+)
 
 # Kafka's DefaultPrincipalData, version 0, of "User:ANONYMOUS".
 ANONYMOUS = b"\x00\x00\x05User\x0aANONYMOUS\x00\x00"
@@ -95,8 +102,10 @@ class ControllerChannel:
             tries += 1
         raise TimeoutError(f"no active controller answered {api_key.name} in {timeout_s} s")
 
+    @serves(*FORWARDED)
     def forward(self, request: Request) -> None:
-        """Answer a client's request with what the active controller makes of it (Envelope 0)."""
+        """Each API that the controller decides for clients: answer with what the active controller makes of the request
+        (Envelope 0). Versions are said where it is decided, in `controller_commands`."""
         assert APIS[ApiKey(request.header.api_key)].forwarded
         fields = {
             "request_data": bytes(request.frame),

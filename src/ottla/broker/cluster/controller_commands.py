@@ -291,7 +291,7 @@ def _refuse_partitions(message: Any, error: KafkaError) -> Fields:
 
 
 def _alter_configs(controller: Controller, message: Any, now: float) -> ControllerResult:
-    """AlterConfigs 0-2."""
+    """AlterConfigs 0-2. Left out: client metrics (resource type 16)."""
     wanted = [
         ConfigChanges(
             resource.resource_type,
@@ -306,7 +306,7 @@ def _alter_configs(controller: Controller, message: Any, now: float) -> Controll
 def _incremental_alter_configs(
     controller: Controller, message: Any, now: float
 ) -> ControllerResult:
-    """IncrementalAlterConfigs 0-1."""
+    """IncrementalAlterConfigs 0-1. Left out: client metrics (resource type 16)."""
     wanted = [
         ConfigChanges(
             resource.resource_type,
@@ -334,7 +334,7 @@ def _refuse_configs(message: Any, error: KafkaError) -> Fields:
 
 
 def _alter_client_quotas(controller: Controller, message: Any, now: float) -> ControllerResult:
-    """AlterClientQuotas 0-1."""
+    """AlterClientQuotas 0-1. Left out: quotas of addresses (connection_creation_rate)."""
     wanted = [
         QuotaChanges(
             _entity(entry),
@@ -361,7 +361,8 @@ def _refuse_quotas(message: Any, error: KafkaError) -> Fields:
 
 
 def _update_features(controller: Controller, message: Any, now: float) -> ControllerResult:
-    """UpdateFeatures 0-2. Version 0 says only whether a downgrade is allowed."""
+    """UpdateFeatures 0-2. Version 0 says only whether a downgrade is allowed. Left out: another kraft.version, and
+    leaders elected without eligible leader replicas."""
     wanted = []
     for update in message.feature_updates:
         kind = field(update, "upgrade_type", None)

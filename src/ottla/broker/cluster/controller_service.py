@@ -23,8 +23,9 @@ from uuid import UUID
 from ottla.broker.cluster.controller_channel import ControllerChannel, LeaderInfo
 from ottla.broker.cluster.controller_commands import CONTROLLER_APIS, Fields
 from ottla.broker.cluster.probe import Probe, is_refused
-from ottla.broker.server.connections import Handler, Request, ServerConnection
+from ottla.broker.server.connections import Request, ServerConnection
 from ottla.broker.server.quotas import ClientQuotas, Mutations
+from ottla.broker.server.registration import serves
 from ottla.config import (
     TOPIC_SETTINGS,
     ConfigError,
@@ -120,13 +121,6 @@ class ControllerService:
         if self._to_controller is not None:
             await self._to_controller.stop()
 
-    def handlers(self) -> Mapping[ApiKey, Handler]:
-        return {
-            **dict.fromkeys(CONTROLLER_APIS, self._handle),
-            ApiKey.ENVELOPE: self._handle_envelope,
-            ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
-        }
-
     # Being the active controller, and no longer
 
     def _leadership(self, active: bool, epoch: int) -> None:
@@ -211,7 +205,9 @@ class ControllerService:
         failure = _failure_of(append)
         return answer if failure is None else CONTROLLER_APIS[key].refuse(message, failure)
 
+    @serves(*CONTROLLER_APIS)
     def _handle(self, request: Request) -> None:
+        """Each API of `controller_commands`: its versions and what it does are said there, beside what decides."""
         key = ApiKey(request.header.api_key)
         message = request.message()
         answer, append = self._execute(key, message)
@@ -222,9 +218,11 @@ class ControllerService:
         else:
             request.run(self._committed(key, message, answer, append))
 
+    @serves(ApiKey.ENVELOPE)
     def _handle_envelope(self, request: Request) -> None:
         """Envelope 0: a client's request that a broker passes on. Its answer is passed back as bytes; that
-        this is not the active controller is said outside, for the broker to try another."""
+        this is not the active controller is said outside, for the broker to try another. Left out: the client's
+        principal; nobody is authenticated."""
         data = bytes(request.message().request_data)
         frame = memoryview(data)
         try:
@@ -257,6 +255,7 @@ class ControllerService:
         body = messages.write_response(key, header.api_version, answer)
         return {"error_code": ErrorCode.NONE, "response_data": head + body}
 
+    @serves(ApiKey.DESCRIBE_CLUSTER)
     def _describe_cluster(self, request: Request) -> None:
         """DescribeCluster 0-2 on a controller's listener: the controllers (KIP-919)."""
         wanted = messages.field(request.message(), "endpoint_type", ENDPOINT_BROKERS)

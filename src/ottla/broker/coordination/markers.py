@@ -20,6 +20,7 @@ from ottla.broker.coordination.pending_replies import Reply
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
+from ottla.broker.server.registration import serves
 from ottla.coordinators.shard import ProducerStamp
 from ottla.coordinators.transactions.transaction_shard import (
     EPOCH_BUMPS_SINCE,
@@ -212,8 +213,6 @@ class MarkerSender:
 
 
 class MarkerHandler:
-    """WriteTxnMarkers 1-2, for the partitions led here. Answered when every marker is committed."""
-
     def __init__(
         self, replicas: ReplicaManager, coordination: Coordination, timeout_s: float
     ) -> None:
@@ -221,7 +220,9 @@ class MarkerHandler:
         self._coordination = coordination
         self._timeout_s = timeout_s
 
+    @serves(ApiKey.WRITE_TXN_MARKERS)
     def __call__(self, request: Request) -> None:
+        """WriteTxnMarkers 1-2, for the partitions led here. Answered when every marker is committed."""
         message = request.message()
         parked = ParkedMarkers(request)
         for marker in message.markers:

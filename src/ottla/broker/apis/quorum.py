@@ -7,7 +7,8 @@ from typing import Any
 
 from ottla.broker.cluster import raft_wire
 from ottla.broker.cluster.raft_driver import RaftDriver
-from ottla.broker.server.connections import Handler, Request
+from ottla.broker.server.connections import Request
+from ottla.broker.server.registration import serves
 from ottla.raft.messages import Park
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -18,18 +19,9 @@ class QuorumHandlers:
     def __init__(self, driver: RaftDriver) -> None:
         self._driver = driver
 
-    def handlers(self) -> Mapping[ApiKey, Handler]:
-        return {
-            ApiKey.VOTE: self._handle_vote,
-            ApiKey.BEGIN_QUORUM_EPOCH: self._handle_begin_quorum_epoch,
-            ApiKey.END_QUORUM_EPOCH: self._handle_end_quorum_epoch,
-            ApiKey.FETCH: self._handle_fetch,
-            ApiKey.FETCH_SNAPSHOT: self._handle_fetch_snapshot,
-            ApiKey.DESCRIBE_QUORUM: self._handle_describe_quorum,
-        }
-
-    def _handle_vote(self, request: Request) -> None:
-        """Vote 0-2; before version 2 there is no pre-vote, before 1 no directory id."""
+    @serves(ApiKey.VOTE)
+    def vote(self, request: Request) -> None:
+        """Vote 0-2. Before version 2 there is no pre-vote, before 1 no directory id."""
         self._answer(
             request,
             raft_wire.read_vote,
@@ -37,7 +29,8 @@ class QuorumHandlers:
             raft_wire.vote_fields,
         )
 
-    def _handle_begin_quorum_epoch(self, request: Request) -> None:
+    @serves(ApiKey.BEGIN_QUORUM_EPOCH)
+    def begin_quorum_epoch(self, request: Request) -> None:
         """BeginQuorumEpoch 0-1."""
         self._answer(
             request,
@@ -46,7 +39,8 @@ class QuorumHandlers:
             raft_wire.epoch_fields,
         )
 
-    def _handle_end_quorum_epoch(self, request: Request) -> None:
+    @serves(ApiKey.END_QUORUM_EPOCH)
+    def end_quorum_epoch(self, request: Request) -> None:
         """EndQuorumEpoch 0-1."""
         self._answer(
             request,
@@ -55,7 +49,8 @@ class QuorumHandlers:
             raft_wire.epoch_fields,
         )
 
-    def _handle_fetch_snapshot(self, request: Request) -> None:
+    @serves(ApiKey.FETCH_SNAPSHOT)
+    def fetch_snapshot(self, request: Request) -> None:
         """FetchSnapshot 0-1."""
         self._answer(
             request,
@@ -83,7 +78,8 @@ class QuorumHandlers:
         else:
             request.respond(write(answer))
 
-    def _handle_fetch(self, request: Request) -> None:
+    @serves(ApiKey.FETCH)
+    def fetch(self, request: Request) -> None:
         """Fetch 4-18 of the metadata log, from version 13 on (by topic id), as Kafka's controllers do."""
         driver, version = self._driver, request.version
         try:
@@ -103,7 +99,8 @@ class QuorumHandlers:
         else:
             request.respond_chunks(raft_wire.fetch_chunks(version, answer))
 
-    def _handle_describe_quorum(self, request: Request) -> None:
+    @serves(ApiKey.DESCRIBE_QUORUM)
+    def describe_quorum(self, request: Request) -> None:
         """DescribeQuorum 0-2."""
         asked = request.message()
         names = [(str(topic.topic_name), topic.partitions) for topic in asked.topics]
