@@ -5,14 +5,21 @@ outlives its request.
 
 To add an API, or a version of one:
 
-1. Its row in `wire/apis.py`: the versions, and on which listeners.
+1. Its row in `wire/apis.py`: all versions of Kafka 4.3, the first flexible one, and the listeners on which Kafka announces it. The
+   installed package `kio` has a folder for each version (`kio/schema/NAME/v*`, `__flexible__` in there);
+   `tests/unit/wire/test_apis_table.py` compares the row with them.
 2. Its handler, in the module of its family: a method `@serves(ApiKey.NAME)`, or the `__call__` of a class with this one API.
-   The docstring begins with the name and the versions (`Metadata 0-13: ...`), and ends with `Left out: ...` if something
-   of Kafka's API is deliberately not done. What only the active controller decides is a function with a row in
+   Layouts need no code: `request.message()` is kio's entity of that version, and `request.respond({...})` takes plain values under kio's
+   field names, with defaults for the fields that are left out (`wire/messages.py`).
+   The docstring begins with the name and the versions (`Metadata 0-13: ...`), and ends with `Left out: WHAT.` if something
+   of Kafka's API is deliberately not done; that becomes a row of docs/COMPATIBILITY.md. What only the active controller decides is a function with a row in
    `CONTROLLER_APIS` (`broker/cluster/controller_commands.py`) instead; with `forwarded=True` in step 1 brokers pass it on.
 3. A new class is constructed in `broker/node.py`: `Broker._handlers`, or `Node.start` for a controller's listener.
-4. A test with a real client in `tests/interop`. Record its run as the head of `tests/test_compatibility.py` says (or add the API
-   to `NOT_SEEN` there, if no client sends it); `python tests/test_compatibility.py` then writes docs/COMPATIBILITY.md.
+4. Tests: each version over a raw connection (`cluster.ask` in `tests/process`; `test_acls_are_refused_in_every_version` is an
+   example), and a real client in `tests/interop`.
+5. Record the client's run as the head of `tests/test_compatibility.py` says, or add the API to `NOT_SEEN` there if no client can send
+   it. Delete its row in `NOT_SERVED`. `.venv/bin/python tests/test_compatibility.py` then writes docs/COMPATIBILITY.md.
 
-`tests/unit/broker/test_registration.py` and `tests/test_compatibility.py` fail while one of these is missing.
+`tests/unit/broker/test_registration.py` and `tests/test_compatibility.py` fail while a row, a handler, a docstring or the record of a
+client is missing.
 """
