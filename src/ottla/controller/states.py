@@ -1,8 +1,8 @@
 """The state machines of brokers, partitions and replicas, as tables (P33).
 
-A state is read off the metadata image, never stored beside it. An edge that is not in its table cannot
-happen: `check_edges` asserts that for everything a decision changes. The documentation's diagrams are
-drawn from these tables.
+A state is derived from the metadata image and never stored separately. Only the edges in the tables may occur:
+`check_edges` asserts that for everything a decision changes. The diagrams in the documentation are generated from
+these tables.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def check_edges(
     brokers: Iterable[int],
     partitions: Iterable[tuple[UUID, int]],
 ) -> None:
-    """Assert that each broker and partition named moved along an edge of its table, or not at all."""
+    """Assert that each named broker and partition moved along an edge of its table, or did not move."""
     for broker in brokers:
         edge = broker_state(before.brokers.get(broker)), broker_state(after.brokers.get(broker))
         assert edge[0] is edge[1] or edge in BROKER_EDGES, f"broker {broker}: {edge}"

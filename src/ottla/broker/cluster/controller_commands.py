@@ -17,7 +17,7 @@ from ottla.controller.draft import ControllerResult
 from ottla.controller.features import FeatureUpdate, UpgradeType
 from ottla.controller.partitions import NO_EPOCH, ElectionType, IsrProposal
 from ottla.controller.quotas import QuotaChange, QuotaChanges
-from ottla.controller.reassignments import WishedReplicas
+from ottla.controller.reassignments import ReassignedPartition
 from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited
 from ottla.metadata.records import Endpoint, FeatureRange
 from ottla.wire.apis import ApiKey
@@ -181,7 +181,7 @@ def _refuse_election(message: Any, error: KafkaError) -> Fields:
 def _alter_reassignments(controller: Controller, message: Any, now: float) -> ControllerResult:
     """AlterPartitionReassignments 0-1. Version 0 always allows another replication factor."""
     wanted = [
-        WishedReplicas(
+        ReassignedPartition(
             topic.name,
             partition.partition_index,
             None if partition.replicas is None else tuple(partition.replicas),
