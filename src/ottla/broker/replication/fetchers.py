@@ -39,7 +39,7 @@ LIST_OFFSETS_VERSION = 9
 LATEST = -1
 """In a replica's ListOffsets: the end of the leader's log, not the high watermark."""
 EARLIEST = -2
-METADATA_IS_ON_ITS_WAY = frozenset(
+METADATA_LAG_ERRORS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -314,7 +314,7 @@ class LeaderFetcher:
             return
         for partition, failure in outcome.failed:
             logger.log(
-                logging.DEBUG if failure.code in METADATA_IS_ON_ITS_WAY else logging.WARNING,
+                logging.DEBUG if failure.code in METADATA_LAG_ERRORS else logging.WARNING,
                 "fetch of partition failed, will retry partition=%s-%d broker=%d error=%s",
                 *partition.key,
                 self._leader,
