@@ -199,12 +199,10 @@ def _elect(draft: Draft, kind: ElectionType, name: str, index: int) -> Partition
         needed, election = partition.leader == NO_LEADER, Election.UNCLEAN
         unavailable = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     if not needed:
-        raise KafkaError(
-            ErrorCode.ELECTION_NOT_NEEDED, "The partition already has the requested leader"
-        )
+        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "The leader is as wished already")
     record = draft.change(topic, index, election=election)
     if record is None or record.leader == LEADER_UNCHANGED:
-        raise KafkaError(unavailable, "No eligible replica is alive and in sync")
+        raise KafkaError(unavailable, "No replica that could be elected is alive and in sync")
     return record
 
 
