@@ -1,5 +1,5 @@
-"""What the active controller decides: broker liveness, placement, elections, topics, settings.
+"""The decisions of the active controller: broker liveness, placement, elections, topics, settings.
 
-Pure: commands in, metadata records out. Start reading at `controller`; the rules of leadership are in
-`elections`, the state machines in `states`.
+This package is pure: commands in, metadata records out. Start reading at `controller`. The rules of leadership
+are in `elections`, the state machines in `states`.
 """

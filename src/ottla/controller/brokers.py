@@ -1,8 +1,8 @@
 """Brokers: registration, heartbeats, fencing, controlled shutdown.
 
-What the cluster must remember (who is registered, fenced, shutting down) is in the metadata. What only the active
-controller knows (when each broker's last heartbeat came) is in `Sessions`, which begins anew with each active
-controller. Fencing a live broker is always safe: it is unfenced after its next heartbeat.
+The metadata holds what must survive a failover: who is registered, fenced or shutting down. `Sessions` holds what
+only the active controller knows: the time of each broker's last heartbeat. Each new active controller starts with
+new sessions. Fencing a live broker is always safe: it is unfenced after its next heartbeat.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ METADATA_VERSION = "metadata.version"
 FENCE, UNFENCE = 1, -1
 
 _RESERVED_DIRECTORIES_MAX = 100
-"""Kafka reserves the first hundred ids."""
+"""Kafka reserves the first hundred directory ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A broker's request to be registered. `previous_broker_epoch` is the epoch under which it last
-    stopped cleanly, -1 if it did not."""
+    """A broker's request to be registered. `previous_broker_epoch` is the broker epoch of its last clean
+    shutdown, or -1 if the last shutdown was unclean."""
 
     broker_id: int
     cluster_id: str
@@ -58,7 +58,7 @@ class Heartbeat:
     broker_id: int
     broker_epoch: int
     metadata_offset: int
-    """Of the last record it has applied."""
+    """The offset of the last record that the broker has applied."""
     want_fence: bool = False
     want_shutdown: bool = False
     offline_log_dirs: tuple[UUID, ...] = ()
@@ -67,7 +67,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A replica and the directory it lies in on its broker."""
+    """A replica and its log directory on its broker."""
 
     directory: UUID
     topic_id: UUID
@@ -76,22 +76,22 @@ class Assignment:
 
 @dataclass(slots=True)
 class Session:
-    """What the active controller knows of one registered broker."""
+    """The state that the active controller keeps for one registered broker."""
 
     epoch: int
     caught_up_at: int
     """The metadata offset that the broker must have applied before it may be unfenced."""
     last_contact: float
-    heard: bool = False
-    """It sent a heartbeat to this controller, over a connection that is still open."""
+    connected: bool = False
+    """The broker has sent a heartbeat to this controller, and the connection is still open."""
     reconnect_by: float | None = None
-    """Set while its connection is lost."""
+    """The deadline for reconnecting, set while the connection is lost."""
     metadata_offset: int = -1
     shutdown_offset: int | None = None
-    """Its controlled shutdown is complete when every active broker has applied this offset."""
+    """The controlled shutdown is complete when every active broker has applied this offset."""
 
     def touch(self, now: float, metadata_offset: int) -> None:
-        self.last_contact, self.heard, self.reconnect_by = now, True, None
+        self.last_contact, self.connected, self.reconnect_by = now, True, None
         self.metadata_offset = metadata_offset
 
     def deadline(self, timeout: float) -> float:
@@ -100,12 +100,12 @@ class Session:
 
 
 class Sessions(dict[int, Session]):
-    """By broker id, one for every registered broker."""
+    """The sessions by broker id, one for every registered broker."""
 
     @classmethod
     def after_failover(cls, image: MetadataImage, now: float) -> Sessions:
-        """A new controller grants everyone a full session, and takes its own last offset as the one to
-        have caught up with."""
+        """A new controller gives every broker a full session. Brokers must catch up with its own last
+        offset."""
         sessions = cls()
         for broker in image.brokers.values():
             sessions[broker.id] = Session(broker.epoch, image.offset, now)
@@ -114,9 +114,9 @@ class Sessions(dict[int, Session]):
         return sessions
 
     def alive(self, broker: BrokerImage, now: float, timeout: float) -> bool:
-        """Whether this very incarnation is known to be running."""
+        """Whether this incarnation of the broker is known to be running."""
         session = self[broker.id]
-        return session.heard and now < session.deadline(timeout)
+        return session.connected and now < session.deadline(timeout)
 
     def stale(self, image: MetadataImage, now: float, timeout: float) -> list[int]:
         return [
@@ -179,8 +179,8 @@ def register(draft: Draft, request: Registration, sessions: Sessions, now: float
 
 
 def _leave_previous_life(draft: Draft, request: Registration, existing: BrokerImage | None) -> None:
-    """A new incarnation is in no ISR. Unless the last one stopped cleanly it may lack a tail of its log,
-    and leaves the ELR too; on a replaced disk it has nothing at all."""
+    """Remove the previous incarnation from every ISR. After an unclean shutdown the replica may miss the
+    tail of its log, so it leaves the ELR too. On a replaced disk it has no data at all."""
     broker = request.broker_id
     clean = existing is not None and existing.epoch == request.previous_broker_epoch
     known = existing.directories if existing else ()
@@ -303,7 +303,9 @@ def heartbeat(draft: Draft, beat: Heartbeat, sessions: Sessions, now: float) -> 
             if may_stop:
                 fence(draft, [broker.id], FenceCause.SHUT_DOWN)
     if may_stop:
-        session.heard = False  # its next life need not wait for the end of this session
+        session.connected = (
+            False  # so that it can register again without waiting for this session's end
+        )
     if beat.offline_log_dirs:
         _take_directories_offline(draft, beat)
     if beat.cordoned_log_dirs is not None and beat.cordoned_log_dirs != broker.cordoned:
@@ -317,7 +319,7 @@ def heartbeat(draft: Draft, beat: Heartbeat, sessions: Sessions, now: float) -> 
 
 
 def fence(draft: Draft, broker_ids: Sequence[int], cause: FenceCause) -> None:
-    """All of them, and every partition they touch, in one batch (P32)."""
+    """Fence all of them, with every partition concerned, in one batch (P32)."""
     gone = frozenset(broker_ids)
     draft.change_where(lambda partition: not gone.isdisjoint(partition.isr), leaving=gone)
     brokers = [draft.image.brokers[broker_id] for broker_id in broker_ids]
@@ -337,7 +339,7 @@ def _begin_shutdown(draft: Draft, broker: BrokerImage) -> None:
 
 
 def _take_directories_offline(draft: Draft, beat: Heartbeat) -> None:
-    """Replicas on a failed disk leave their ISRs; a broker without any disk left is fenced."""
+    """Replicas on a failed disk leave their ISRs. A broker without any working disk is fenced."""
     broker = draft.image.brokers[beat.broker_id]
     failed = [directory for directory in beat.offline_log_dirs if directory in broker.directories]
     online = tuple(directory for directory in broker.directories if directory not in failed)
@@ -359,9 +361,9 @@ def _take_directories_offline(draft: Draft, beat: Heartbeat) -> None:
 def assign_directories(
     draft: Draft, broker_id: int, broker_epoch: int, assignments: Iterable[Assignment]
 ) -> dict[str, Any]:
-    """A broker with several disks says where each replica lies. On a disk that is not online (any more) it
-    leaves the ISR; LOST says that what was there is gone, so it leaves the ELR too and may not lead
-    before the broker, in sync again, names another directory. One that was nowhere may lead now."""
+    """Record the directory of each replica, as a broker with several disks reports it. A replica in a directory
+    that is not online leaves the ISR. LOST means that its data is gone: it leaves the ELR too, and may not lead
+    before the broker is in sync again and names another directory. A replica that had no directory may lead now."""
     broker = draft.broker(broker_id, broker_epoch)
     answers: dict[UUID, dict[UUID, list[dict[str, Any]]]] = {}
     changes: dict[tuple[UUID, int], MetadataRecord | None] = {}
@@ -370,7 +372,7 @@ def assign_directories(
         topic = draft.image.topics_by_id.get(assigned.topic_id)
         error = _assignment_error(topic, assigned.index, broker_id)
         if key in changes:
-            error = ErrorCode.INVALID_REQUEST  # one replica lies in one place
+            error = ErrorCode.INVALID_REQUEST  # a replica has exactly one directory
         rows = answers.setdefault(assigned.directory, {}).setdefault(assigned.topic_id, [])
         rows.append({"partition_index": assigned.index, "error_code": error})
         if topic is not None and not error:

@@ -1,10 +1,10 @@
-"""Settings of topics and brokers that are changed at run time.
+"""Dynamic settings of topics and brokers.
 
-A change of `min.insync.replicas` or `unclean.leader.election.enable` alters who may lead. The partitions
-concerned are judged again in the same batch: an ELR that a lower minimum makes obsolete goes at once (M8),
-and a partition that waits for an in-sync replica gets a leader as soon as an unclean one is allowed (P30).
-Kafka clears the whole topic's ELR instead (ClearElr); keeping what is still valid is as safe, and does not
-strand a partition that is offline at that moment.
+A change of `min.insync.replicas` or `unclean.leader.election.enable` can change which replicas may lead. The
+affected partitions are therefore evaluated again in the same batch. An ELR that a lower minimum makes obsolete is
+cleared at once (M8). A partition that waits for an in-sync replica gets a leader as soon as an unclean election is
+allowed (P30). Kafka clears the ELR of the whole topic instead (ClearElr). Keeping the valid part is as safe, and
+a partition that is offline at that moment keeps its candidates.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ LIST_SETTINGS = frozenset(
         "follower.replication.throttled.replicas",
     }
 )
-"""The settings that one can append to and subtract from."""
+"""List settings: APPEND and SUBTRACT apply to them."""
 
 
 _WITHOUT_SETTINGS = {
-    BROKER_LOGGER_RESOURCE: "Log levels are changed by a request to that broker about nothing else.",
+    BROKER_LOGGER_RESOURCE: "Log levels are changed by a request to that broker that names no other resource.",
     CLIENT_METRICS_RESOURCE: "Client telemetry is not served.",
 }
 
@@ -62,7 +62,7 @@ class ConfigChange(NamedTuple):
 
 
 class ConfigChanges(NamedTuple):
-    """What one request wishes for one resource."""
+    """The changes that one request makes to one resource."""
 
     resource_type: int
     resource_name: str
@@ -74,7 +74,7 @@ def incremental_alter(draft: Draft, requests: Sequence[ConfigChanges]) -> dict[s
 
 
 def alter(draft: Draft, requests: Sequence[ConfigChanges]) -> dict[str, Any]:
-    """The older way: what a request does not name is deleted."""
+    """AlterConfigs, the older API: a setting that the request does not name is deleted."""
     return _alter(draft, requests, replace_all=True)
 
 
@@ -89,7 +89,7 @@ def _alter(draft: Draft, requests: Sequence[ConfigChanges], *, replace_all: bool
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
             draft.add(_records(draft, request, replace_all))
-            _judge_partitions_again(draft, request)
+            _reevaluate_partitions(draft, request)
         except KafkaError as failure:
             error, message = failure.code, failure.message or None
         responses.append(
@@ -110,14 +110,14 @@ def _records(draft: Draft, request: ConfigChanges, replace_all: bool) -> list[Me
     current = draft.image.config(kind, resource)
     if len({change.name for change in request.changes}) != len(request.changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    wished = {change.name: _new_value(draft, change, current) for change in request.changes}
+    new_values = {change.name: _new_value(draft, change, current) for change in request.changes}
     if replace_all:
-        wished |= {name: None for name in current if name not in wished}
-    after = {**current, **wished}
-    _validate(draft, request, wished, {n: v for n, v in after.items() if v is not None})
+        new_values |= {name: None for name in current if name not in new_values}
+    after = {**current, **new_values}
+    _validate(draft, request, new_values, {n: v for n, v in after.items() if v is not None})
     return [
         ConfigRecord(resource_type=kind, resource_name=resource, name=name, value=value)
-        for name, value in wished.items()
+        for name, value in new_values.items()
         if value != current.get(name)
     ]
 
@@ -174,7 +174,7 @@ def _new_value(draft: Draft, change: ConfigChange, current: Mapping[str, str]) -
 def _validate(
     draft: Draft,
     request: ConfigChanges,
-    wished: Mapping[str, str | None],
+    new_values: Mapping[str, str | None],
     after: Mapping[str, str],
 ) -> None:
     if request.resource_type == TOPIC_RESOURCE:
@@ -184,15 +184,15 @@ def _validate(
         draft.config.validate_group_config(after)
         return
     draft.config.validate_broker_config(after)
-    if MIN_ISR in wished and (request.resource_name or wished[MIN_ISR] is None):
-        # Controllers and leaders must agree on the minimum, or the ELR would not mean what it says.
+    if MIN_ISR in new_values and (request.resource_name or new_values[MIN_ISR] is None):
+        # Controllers and leaders must use the same minimum. The ELR would be wrong otherwise.
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"{MIN_ISR} is set for a topic or for the whole cluster, where it cannot be removed.",
         )
 
 
-def _judge_partitions_again(draft: Draft, request: ConfigChanges) -> None:
+def _reevaluate_partitions(draft: Draft, request: ConfigChanges) -> None:
     if request.resource_type == GROUP_RESOURCE or (
         request.resource_type == BROKER_RESOURCE and request.resource_name
     ):

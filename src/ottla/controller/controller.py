@@ -1,13 +1,13 @@
 """The rules of the active controller: commands in, metadata records out.
 
-`Controller` holds the newest metadata image *including records that it wrote and that are not committed
-yet*, so that commands may follow each other without waiting for the log. Each command is decided in one
-go and returns a `ControllerResult`: the records to append as one atomic batch, and the answer to give once that
-batch is committed (P34). The commands themselves stand in modules by theme: `brokers`, `partitions`,
-`reassignments`, `topics`, `configs`, `quotas`, `features`.
+`Controller` holds the newest metadata image *including its own records that are not committed yet*, so that
+commands can follow each other without waiting for the log. Each command runs to its end without interruption and
+returns a `ControllerResult`: the records to append as one atomic batch, and the answer to send once that batch is
+committed (P34). The commands are in modules by theme: `brokers`, `partitions`, `reassignments`, `topics`, `configs`,
+`quotas`, `features`.
 
-It is pure: no clock, no log, no network. Whoever owns it appends the records of each decision before it asks for the
-next one. If that fails, leadership is lost and `deactivate` forgets everything that was not committed.
+This module is pure: no clock, no log, no network. The owner must append the records of each decision before it
+runs the next command. If the append fails, leadership is lost, and `deactivate` drops everything uncommitted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ottla.controller.draft import ControllerConfig, ControllerResult, Draft
 from ottla.controller.features import FeatureUpdate
 from ottla.controller.partitions import ElectionType, IsrProposal
 from ottla.controller.quotas import QuotaChanges
-from ottla.controller.reassignments import WishedReplicas
+from ottla.controller.reassignments import ReassignedPartition
 from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited
 from ottla.events.controller import FenceCause
 from ottla.metadata.image import MetadataImage
@@ -56,7 +56,7 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 @dataclass(slots=True)
 class _Timers:
-    """When each thing that recurs is due next (monotonic seconds)."""
+    """The next due time of each recurring task (monotonic seconds)."""
 
     no_op: float
     balance: float
@@ -68,7 +68,7 @@ class Controller:
     def __init__(
         self, config: ControllerConfig, random: Random, next_offset: Callable[[], int]
     ) -> None:
-        """`next_offset` is where the next batch will begin in the metadata log."""
+        """`next_offset` is the offset of the next batch in the metadata log."""
         self.config = config
         self._random = random
         self._image: MetadataImage | None = None
@@ -77,7 +77,7 @@ class Controller:
         self._timers = _Timers(0.0, 0.0, 0.0, 0.0)
         self._next_offset = next_offset
 
-    # Becoming and ceasing to be active
+    # Activation and deactivation
 
     @property
     def active(self) -> bool:
@@ -85,12 +85,12 @@ class Controller:
 
     @property
     def epoch(self) -> int:
-        """In which it is, or was last, active."""
+        """The epoch in which this controller is, or was last, active."""
         return self._epoch
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata, including what is not committed yet."""
+        """The newest metadata, including uncommitted records."""
         return self._active_image()
 
     def activate(self, image: MetadataImage, epoch: int, now: float) -> None:
@@ -159,19 +159,20 @@ class Controller:
         )
 
     def broker_disconnected(self, broker_id: int, epoch: int, now: float) -> None:
-        """The connection of its heartbeats closed. It has a short grace to come back."""
+        """The heartbeat connection closed. The broker has a short time to reconnect."""
         session = self._sessions.get(broker_id)
         if session is not None and session.epoch == epoch:
-            session.heard = False
+            session.connected = False
             session.reconnect_by = now + self.config.reconnect_grace
 
     def broker_unreachable(self, broker_id: int, epoch: int) -> ControllerResult:
-        """Nobody listens at its address: its process is gone. It is fenced at once, unless it has sent a heartbeat since."""
+        """The broker's address refuses connections, so its process is gone. Fence it at once, unless it has sent
+        a heartbeat since."""
 
         def decide(draft: Draft) -> dict[str, Any]:
             broker = draft.image.brokers.get(broker_id)
             known = broker is not None and broker.epoch == epoch and not broker.fenced
-            if known and not self._sessions[broker_id].heard:
+            if known and not self._sessions[broker_id].connected:
                 brokers.fence(draft, [broker_id], FenceCause.UNREACHABLE)
             return {}
 
@@ -182,7 +183,7 @@ class Controller:
         return [
             broker.id
             for _, broker in sorted(self.image.brokers.items())
-            if not broker.fenced and not self._sessions[broker.id].heard
+            if not broker.fenced and not self._sessions[broker.id].connected
         ]
 
     # Partitions
@@ -200,7 +201,7 @@ class Controller:
         return self._decide(lambda draft: partitions.elect_leaders(draft, kind, wanted))
 
     def alter_reassignments(
-        self, wanted: Sequence[WishedReplicas], *, allow_factor_change: bool = True
+        self, wanted: Sequence[ReassignedPartition], *, allow_factor_change: bool = True
     ) -> ControllerResult:
         return self._decide(
             lambda draft: reassignments.alter(
@@ -288,14 +289,14 @@ class Controller:
     # Time
 
     def tick(self, now: float) -> ControllerResult:
-        """Whatever is due: sessions that ended (all in one batch, P32), unclean elections, leader
-        balance, a no-op record so that an idle log still shows how far everyone has come."""
+        """Do what is due: fence brokers whose sessions ended (all in one batch, P32), run unclean elections,
+        balance leaders, and write a no-op record, by which the progress of all nodes shows in an idle log."""
         return self._decide(lambda draft: self._tick(draft, now))
 
     def _tick(self, draft: Draft, now: float) -> dict[str, Any]:
         config, timers = self.config, self._timers
         if now - timers.last_tick > config.session_timeout / 2:
-            # This process stood still and could receive no heartbeat: start all sessions anew.
+            # This process was paused and could receive no heartbeat: restart all sessions.
             for session in self._sessions.values():
                 session.last_contact = max(session.last_contact, now)
         timers.last_tick = now
@@ -303,7 +304,7 @@ class Controller:
         if stale:
             brokers.fence(draft, stale, FenceCause.SESSION_OVER)
             for broker_id in stale:
-                self._sessions[broker_id].heard = False
+                self._sessions[broker_id].connected = False
         if now >= timers.unclean:
             timers.unclean = now + config.unclean_election_interval
             draft.elect_where_leaderless()
@@ -316,8 +317,8 @@ class Controller:
         return {}
 
     def next_deadline(self) -> float:
-        """When `tick` has something to do next. Never later than a fraction of the session timeout, so
-        that a pause of this process can be distinguished from one of a broker's."""
+        """When `tick` is due next. At most a fraction of the session timeout from now, so that a pause of this
+        process can be distinguished from a pause of a broker."""
         config, timers = self.config, self._timers
         deadlines = [timers.last_tick + config.session_timeout / 4, timers.unclean]
         session = self._sessions.next_deadline(self.image, config.session_timeout)
@@ -339,7 +340,7 @@ class Controller:
     def _decide(
         self, command: Callable[[Draft], dict[str, Any]], validate_only: bool = False
     ) -> ControllerResult:
-        """Run a command on a draft. A command that raises, or only validates, leaves no trace."""
+        """Run a command on a draft. A command that raises, or only validates, changes nothing."""
         draft = Draft(self._active_image(), self.config, self._epoch, self._next_offset())
         response = command(draft)
         if validate_only:

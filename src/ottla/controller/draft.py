@@ -1,8 +1,8 @@
-"""A decision in the making: the metadata as it will be, and the records that bring it there.
+"""A decision in progress: the metadata after the decision, and the records that lead to it.
 
-A command reads the cluster through a `Draft`, adds records to it and sees at once what they do; when the
-command is done, all of them go into the log as one batch. Nothing a draft holds is visible to anyone
-before that batch is committed, except to the controller's later commands, which build on it.
+A command reads the cluster through a `Draft` and adds records to it; later reads see their effect at once. When the
+command is done, all records go into the log as one batch. Before that batch is committed only later commands of
+this controller can see the draft's changes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from ottla.wire.errors import ErrorCode, KafkaError
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 RECORDS_PER_COMMAND_MAX = 10_000
-"""Kafka's limit of records that one request of a user may cause."""
+"""Kafka's limit on the records that one user request may write."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerResult:
-    """What a command decided: records for the log (one atomic batch; none if nothing changes), the fields of the answer,
-    due when they are committed, and what there is to say about the decision."""
+    """The result of a command: records for the log (one atomic batch, empty if nothing changes), the response
+    fields to send once they are committed, and the events to emit."""
 
     records: list[MetadataRecord]
     response: dict[str, Any] = field(default_factory=dict)
@@ -49,21 +49,21 @@ class ControllerResult:
 
 @dataclass(frozen=True)
 class ControllerConfig:
-    """The settings a controller decides by. Times in seconds."""
+    """The controller's settings. Times are in seconds."""
 
     cluster_id: str
     validate_topic_config: Callable[[Mapping[str, str]], None]
-    """KafkaError INVALID_CONFIG for a name or value that no topic may have."""
+    """Raises KafkaError INVALID_CONFIG for an invalid name or value of a topic setting."""
     validate_broker_config: Callable[[Mapping[str, str]], None]
     validate_group_config: Callable[[Mapping[str, str]], None]
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
-    """Each topic setting's value where no topic or cluster default says otherwise."""
+    """The value of each topic setting that neither the topic nor the cluster default overrides."""
     topic_defaults_given: Collection[str] = ()
-    """Those of them that the operator set in the node's own settings."""
+    """The names in `topic_defaults` that the operator set in the node's own settings."""
     session_timeout: float = 9.0
     reconnect_grace: float = 0.1
     idle_interval: float = 0.5
-    """Time between no-op records; 0 for none."""
+    """Time between no-op records; 0 disables them."""
     num_partitions: int = 1
     replication_factor: int = 1
     min_insync_replicas: int = 1
@@ -80,7 +80,7 @@ class Draft:
         self.image = image
         self.config = config
         self.offset = offset
-        """Where the batch will begin in the log."""
+        """The offset at which the batch will begin."""
         self.records: list[MetadataRecord] = []
         self.events: list[Event] = []
         self._epoch = epoch
@@ -105,7 +105,7 @@ class Draft:
         self._leader_moves.clear()
 
     def limit(self) -> None:
-        """A user's request that would write without measure is refused as a whole."""
+        """Refuse a user's request that would write too many records, as a whole."""
         if len(self.records) > RECORDS_PER_COMMAND_MAX:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation."
@@ -118,7 +118,7 @@ class Draft:
     # Brokers
 
     def broker(self, broker_id: int, epoch: int) -> BrokerImage:
-        """The registered broker that makes a request, or STALE_BROKER_EPOCH."""
+        """The registered broker that sent a request; raises STALE_BROKER_EPOCH."""
         broker = self.image.brokers.get(broker_id)
         if broker is None:
             raise KafkaError(
@@ -139,7 +139,7 @@ class Draft:
         ]
 
     def directory_for_new_replica(self, broker_id: int) -> UUID:
-        """Where only one directory can take it the controller says so; else the broker chooses."""
+        """The only usable directory, if there is exactly one; otherwise the broker chooses."""
         directories = _usable_directories(self.image.brokers[broker_id])
         return directories[0] if directories and len(directories) == 1 else DIRECTORY_UNASSIGNED
 
@@ -173,9 +173,9 @@ class Draft:
         recovery: int | None = None,
         assignment: PartitionAssignment | None = None,
     ) -> PartitionChangeRecord | None:
-        """The change of one partition (see `elections.change`), by the rules that hold for its topic now.
-        `leaving` brokers leave the ISR and may not lead. Not added: the caller gathers changes and adds
-        them together."""
+        """The change of one partition (see `elections.change`), with the rules that its topic has now.
+        `leaving` brokers leave the ISR and may not lead. The record is not added to the draft: the caller
+        collects changes and adds them together."""
         partition = topic.partitions[index]
         assignment = assignment or PartitionAssignment.of(partition)
         places = dict(zip(assignment.replicas, assignment.directories, strict=True))
@@ -213,7 +213,7 @@ class Draft:
         leaving: Collection[int] = (),
         lost: Collection[int] = (),
     ) -> None:
-        """Add the changes of all partitions concerned by one event."""
+        """Add the changes of all partitions that one event affects."""
         changes = [
             self.change(topic, index, leaving=leaving, lost=lost)
             for topic, index, partition in self.partitions()
@@ -225,8 +225,8 @@ class Draft:
         self.change_where(lambda partition: partition.leader == NO_LEADER)
 
     def _leads(self, broker_id: int) -> int:
-        """Partitions led by the broker, counting the changes gathered since the last `add`. Counted only
-        when an election must choose among equals."""
+        """The number of partitions that the broker leads, including the changes collected since the last `add`.
+        Counted only when an election must choose among equal candidates."""
         if self._leaders is None:
             self._leaders = Counter(partition.leader for _, _, partition in self.partitions())
         return self._leaders[broker_id] + self._leader_moves[broker_id]
@@ -240,7 +240,7 @@ class Draft:
 
 
 def _usable_directories(broker: BrokerImage) -> tuple[UUID, ...] | None:
-    """Online and not cordoned; None for a broker that names no directories at all."""
+    """The directories that are online and not cordoned; None for a broker that names no directories."""
     if not broker.directories:
         return None
     cordoned = broker.cordoned or ()

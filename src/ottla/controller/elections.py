@@ -1,21 +1,22 @@
 """How the controller changes one partition: one change record, or none if nothing changes.
 
-All the rules of leadership are here and nowhere else (compare Kafka's PartitionChangeBuilder):
+This module holds all the rules of leadership (compare Kafka's PartitionChangeBuilder):
 
-- Clean: the leader comes from the ISR; when the ISR is empty, from the eligible leader replicas (ELR,
-  KIP-966). The present leader stays if it may; else the preferred replica; else, among equals, whoever
-  leads least, so that a dead broker's partitions spread over the survivors (P37).
+- Clean: the leader comes from the ISR, or from the eligible leader replicas (ELR, KIP-966) if the ISR is empty.
+  The present leader stays if it may lead. Otherwise the preferred replica is elected. Otherwise, among equal
+  candidates, the one that leads the fewest partitions, so that a dead broker's partitions spread over the
+  survivors (P37).
 - ELR: members that leave the ISR while it is (or thereby becomes) smaller than the minimum hold every
-  committed record, because the high watermark stands still from then on; they stay electable until they
-  come back from an unclean shutdown or the ISR reaches the minimum again.
-- The last known leader: when ISR and ELR are both empty it may lead again, being the replica most likely
-  to hold everything; `RECOVERING` marks that something may be lost. Nobody else may, unless the election
-  is unclean (`unclean.leader.election.enable`, or asked for by an operator).
+  committed record, because the high watermark does not move from then on. They stay electable until they
+  restart after an unclean shutdown or the ISR reaches the minimum again.
+- Last known leader: when ISR and ELR are both empty it may lead again, because it is the replica most likely
+  to hold everything. `RECOVERING` marks that records may be lost. No other replica may lead, unless the election
+  is unclean (`unclean.leader.election.enable`, or an operator's request).
 - A new leader is always alive (KAFKA-19522: an absent last known leader is never elected).
-- Reassignment (P33): while it goes on, the replicas are the target's and those being removed. As soon as
-  all of the target are in the ISR, whatever change brought that about, the others leave in the same
-  record. The leader stays if it is of the target, else one of the target takes over; its epoch rises
-  either way, so that nobody takes those who left for followers any more.
+- Reassignment (P33): while it is in progress, the replicas are the target's and those being removed. The change
+  that brings the last target replica into the ISR, whatever its cause, also removes the others in the same
+  record. The leader stays if it is a target replica; otherwise a target replica is elected. The leader epoch
+  rises in both cases, so that the removed replicas no longer count as followers.
 
 The minimum is min(`min.insync.replicas`, number of replicas). ELR is always on: the feature
 `eligible.leader.replicas.version` is finalized at 1 in every ottla cluster.
@@ -49,22 +50,22 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an election needs to know of the cluster around the partition."""
+    """The facts about the cluster that an election depends on."""
 
     may_lead: Callable[[int], bool]
     """Whether a replica is alive: unfenced, not shutting down, its log directory online."""
     min_isr: int
-    """`min.insync.replicas` as configured; more than the replicas counts as all of them."""
+    """`min.insync.replicas` as configured; a value above the number of replicas means all of them."""
     election: Election = Election.CLEAN
     leads: Callable[[int], int] = lambda replica: 0
-    """How many partitions a broker leads now."""
+    """The number of partitions that a broker leads now."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionAssignment:
-    """Who holds a partition, and in which directory of its broker; and, while a reassignment goes on, who
-    comes and who goes. One that came and shall go again, since another reassignment took the place of
-    the one that brought it, does both: it is neither of the target nor of the original replicas."""
+    """The replicas of a partition with their directories and, during a reassignment, the replicas being added
+    and removed. A replica can be both: one reassignment added it, and another replaced that reassignment. Such a
+    replica belongs neither to the target nor to the original replicas."""
 
     replicas: tuple[int, ...]
     directories: tuple[UUID, ...]
@@ -81,16 +82,16 @@ class PartitionAssignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas when the reassignment is complete."""
+        """The replicas after the reassignment is complete."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @property
     def original(self) -> tuple[int, ...]:
-        """The replicas when the reassignment is cancelled."""
+        """The replicas after the reassignment is cancelled."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     def moved(self, replica: int, directory: UUID) -> PartitionAssignment:
-        """This replica lies in another directory."""
+        """The assignment with this replica in another directory."""
         place = self.replicas.index(replica)
         return replace(
             self,
@@ -98,7 +99,7 @@ class PartitionAssignment:
         )
 
     def settled(self, replicas: tuple[int, ...]) -> PartitionAssignment:
-        """Only these are left, and nobody comes or goes."""
+        """The assignment with only these replicas, and no reassignment."""
         places = dict(zip(self.replicas, self.directories, strict=True))
         return PartitionAssignment(replicas, tuple(places[replica] for replica in replicas))
 
@@ -127,12 +128,12 @@ def change(
     recovery: int | None = None,
     assignment: PartitionAssignment | None = None,
 ) -> PartitionChangeRecord | None:
-    """The record that brings the partition to the requested state, or None if it is there already.
+    """The record that brings the partition to the requested state, or None if it is in that state already.
 
-    `isr` is the ISR to have (default: the present one). `lost` came back from an unclean shutdown and may
-    miss a tail: they leave ISR and ELR. `emptied` came back on another disk and have nothing: they may
-    not even be the last known leader. `recovery` is the leader recovery state that the leader reports.
-    `assignment` is who shall hold the partition, and where (default: as it is)."""
+    `isr` is the requested ISR (default: the present one). `lost` are replicas that restarted after an unclean
+    shutdown and may miss the tail of their logs: they leave ISR and ELR. `emptied` are replicas that restarted on
+    another disk without data: they cannot be the last known leader either. `recovery` is the leader recovery state
+    that the leader reports. `assignment` is the requested assignment (default: the present one)."""
     gone = {*lost, *emptied}
     members = tuple(isr if isr is not None else partition.isr)
     after = _State(
@@ -155,14 +156,14 @@ def change(
     elif partition.leader != NO_LEADER and partition.leader not in emptied:
         after.last_known = (partition.leader,)
     elif not after.elr and not after.last_known:
-        # Whoever left the ELR last may miss a tail, as a last leader may, and has all the rest.
+        # Those that left the ELR last may miss a tail, as a last leader may. They have all other records.
         after.last_known = tuple(r for r in partition.elr if r not in emptied)
     after.last_known = tuple(replica for replica in after.last_known if replica in replicas)
     return _record(topic_id, index, partition, after)
 
 
 def _complete_reassignment(rules: Rules, after: _State) -> None:
-    """All of the target hold everything, and one of them may lead: the others are needed no longer."""
+    """All target replicas are in sync and one of them may lead, so the others are removed."""
     target = after.assignment.target
     if (
         after.assignment.is_reassignment
@@ -174,7 +175,7 @@ def _complete_reassignment(rules: Rules, after: _State) -> None:
 
 
 def _outside(partition: PartitionImage, after: _State, gone: Collection[int]) -> tuple[int, ...]:
-    """Those who are or were in ISR or ELR and are not in the new ISR: the ELR, should that be too small."""
+    """The replicas that are or were in ISR or ELR and are not in the new ISR. If that is too small they are the ELR."""
     return tuple(
         replica
         for replica in after.assignment.replicas
@@ -185,7 +186,7 @@ def _outside(partition: PartitionImage, after: _State, gone: Collection[int]) ->
 
 
 def _elect(partition: PartitionImage, rules: Rules, after: _State) -> None:
-    """Set the leader, and with it ISR, ELR and recovery state where the leader is not of the ISR."""
+    """Set the leader. If it is outside the ISR, also set ISR, ELR and recovery state."""
     entitled = after.isr or after.elr
     candidates = [r for r in after.assignment.replicas if r in entitled and rules.may_lead(r)]
     if candidates:
@@ -217,7 +218,7 @@ def _leader_that_may_lack_records(rules: Rules, after: _State) -> int:
         if last in replicas and rules.may_lead(last):
             return last
     if rules.election is Election.UNCLEAN:
-        # One that has just been added may have nothing at all.
+        # A replica that is being added may have no records at all.
         likeliest_first = sorted(replicas, key=lambda replica: replica in adding)
         return next((r for r in likeliest_first if rules.may_lead(r)), NO_LEADER)
     return NO_LEADER
@@ -226,7 +227,7 @@ def _leader_that_may_lack_records(rules: Rules, after: _State) -> int:
 def _record(
     topic_id: UUID, index: int, partition: PartitionImage, after: _State
 ) -> PartitionChangeRecord | None:
-    """Only what differs, so that a leader that stays keeps its epoch, unless a replica leaves for good."""
+    """Only the fields that differ. A leader that stays thus keeps its epoch, unless a replica is removed."""
     before, assignment = PartitionAssignment.of(partition), after.assignment
     same_epoch = after.leader == partition.leader and set(before.replicas) <= set(
         assignment.replicas
@@ -257,8 +258,8 @@ def _if_new(after: tuple[T, ...], before: tuple[T, ...]) -> tuple[T, ...] | None
 def leader_changes(
     before: MetadataImage, after: MetadataImage, delta: Delta
 ) -> Iterator[LeaderElected | PartitionWentOffline]:
-    """The elections between two images, and by which right each leader was elected. A partition's first leader is not
-    elected but assigned."""
+    """The elections between two images, with the kind of each. The first leader of a partition is assigned, not
+    elected."""
     for topic_id, index in delta.changed_partitions:
         topic, former = after.topics_by_id.get(topic_id), before.topics_by_id.get(topic_id)
         if topic is None or former is None or index >= len(former.partitions):

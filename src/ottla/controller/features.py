@@ -1,7 +1,7 @@
-"""Feature levels: what the whole cluster has agreed to do (UpdateFeatures, KIP-584, KIP-1022).
+"""Feature levels, finalized for the whole cluster (UpdateFeatures, KIP-584, KIP-1022).
 
-A level is finalized only when every registered broker and controller supports it. All updates of a request
-are taken, or none.
+A level is finalized only when every registered broker and controller supports it. Either all updates of a request
+are applied, or none.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def _check(draft: Draft, name: str, level: int, upgrade_type: int) -> None:
 
 
 def _unsupported_by(draft: Draft, name: str, level: int) -> str | None:
-    """Who cannot do it, ourselves first."""
+    """The reason for which a node does not support the level; this controller is checked first."""
     if name in UNSERVED and level == 0:
-        return None  # whoever finds it switched on may switch it off
+        return None  # a feature that is switched on can always be switched off
     if name not in SUPPORTED:
         return "The controller does not support this feature."
     low, high = SUPPORTED[name]

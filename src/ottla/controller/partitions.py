@@ -1,4 +1,4 @@
-"""Partitions: ISR changes that leaders propose, elections that operators ask for, leader balance."""
+"""Partitions: ISR changes that leaders propose, elections that operators request, leader balance."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ NO_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class IsrProposal:
-    """What a leader proposes for one partition: the whole new ISR as (broker, its epoch as the leader knows it), and
-    the state of the partition that the proposal is based on."""
+    """A leader's proposal for one partition: the whole new ISR as (broker, its epoch as the leader knows it), and
+    the partition state that the proposal is based on."""
 
     topic_id: UUID
     index: int
@@ -87,8 +87,8 @@ def _state_after(partition: PartitionImage, record: PartitionChangeRecord | None
 def _proposal_error(
     draft: Draft, broker_id: int, topic: TopicImage | None, proposal: IsrProposal
 ) -> ErrorCode:
-    """Why a proposal is refused. The order matters: first whether the leader's knowledge is current, then
-    whether the proposal makes sense, last whether the new members may be in sync (KIP-841, KIP-903)."""
+    """The reason to refuse a proposal. The order of checks matters: first whether the leader's view is current,
+    then whether the proposal is valid, last whether the new members may be in sync (KIP-841, KIP-903)."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     if not 0 <= proposal.index < len(topic.partitions):
@@ -98,7 +98,7 @@ def _proposal_error(
         proposal.leader_epoch > partition.leader_epoch
         or proposal.partition_epoch > partition.partition_epoch
     ):
-        return ErrorCode.NOT_CONTROLLER  # the broker has seen a newer controller than we are
+        return ErrorCode.NOT_CONTROLLER  # the broker has seen a newer controller than this one
     if proposal.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if broker_id != partition.leader:
@@ -149,8 +149,8 @@ def _is_sensible(partition: PartitionImage, proposal: IsrProposal) -> bool:
 
 
 def _may_be_in_sync(draft: Draft, member: int, epoch: int) -> bool:
-    """Alive, and the very incarnation that the leader saw catch up: one that restarted since may have
-    lost what it had (S5)."""
+    """Whether the member is alive and still the incarnation that the leader saw catch up. One that restarted
+    since may have lost records (S5)."""
     if not draft.image.is_alive(member):
         return False
     return epoch in (NO_EPOCH, draft.image.brokers[member].epoch)
@@ -159,8 +159,7 @@ def _may_be_in_sync(draft: Draft, member: int, epoch: int) -> bool:
 def elect_leaders(
     draft: Draft, kind: ElectionType, partitions: Sequence[tuple[str, int]] | None
 ) -> dict[str, Any]:
-    """`partitions` None asks for all of them; those that need no election are then left out of the
-    answer."""
+    """`partitions` None means all partitions; the answer then leaves out those that need no election."""
     everything = partitions is None
     if partitions is None:
         partitions = [(topic.name, index) for topic, index, _ in draft.partitions()]
@@ -208,8 +207,8 @@ def _elect(draft: Draft, kind: ElectionType, name: str, index: int) -> Partition
 
 
 def balance_leaders(draft: Draft) -> bool:
-    """Give leadership back to preferred replicas that are in sync again (P37). True if there is more to do
-    than one batch takes."""
+    """Move leadership back to preferred replicas that are in sync again (P37). True if one batch could not hold
+    all moves."""
     changes = []
     for topic, index, partition in draft.partitions():
         first = partition.replicas[0]

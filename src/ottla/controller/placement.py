@@ -1,13 +1,12 @@
 """Which brokers hold a new partition, and which of them is its preferred leader.
 
-The rule (P36): brokers sorted; partition i's j-th replica goes to broker (start + i + j) mod n, and the
-first replica is the preferred one. With racks the sorted list is dealt out rack by rack, and the walk
-along it skips a rack that the partition already uses while another rack is left.
+The rule (P36): brokers are sorted by id; partition i's j-th replica goes to broker (start + i + j) mod n, and the
+first replica is the preferred one. With racks the sorted list alternates between racks, and a partition skips a
+rack that it already uses while an unused rack is left.
 
-`start` is passed in. For a cluster's first topic it is 0, which is the rule to the letter. Kafka draws it
-at random so that topics of one partition do not all begin at the first broker; the controller passes the
-number of partitions placed so far instead, which spreads such topics evenly rather than probably, and
-gives the same answer for the same history.
+`start` is a parameter. It is 0 for a cluster's first topic. Kafka draws it at random so that topics with one
+partition do not all begin at the first broker. This controller passes the number of partitions placed so far
+instead: such topics spread evenly, and the same history gives the same placement.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ class PlaceableBroker(NamedTuple):
     id: int
     rack: str | None
     alive: bool
-    """Unfenced and not shutting down: such brokers are taken first, and only they may lead."""
+    """Unfenced and not shutting down. Such brokers are chosen first, and only they may lead."""
 
 
 def place(
     brokers: Sequence[PlaceableBroker], partitions: int, factor: int, start: int = 0
 ) -> list[Replicas]:
-    """The replicas of `partitions` new partitions. INVALID_REPLICATION_FACTOR when there are too few
-    brokers; brokers that are not alive serve only where there are too few that are."""
+    """The replicas of `partitions` new partitions. INVALID_REPLICATION_FACTOR if there are too few
+    brokers. Brokers that are not alive are used only if there are too few live ones."""
     assert partitions >= 0
     _check_factor(brokers, factor)
     alive = dealt_by_rack([broker for broker in brokers if broker.alive])
@@ -45,7 +44,7 @@ def place(
 
 
 def dealt_by_rack(brokers: Sequence[PlaceableBroker]) -> list[PlaceableBroker]:
-    """Sorted by id; where racks are given, one of each rack in turn, so that neighbours differ."""
+    """Sorted by id. With racks, the list takes one broker of each rack in turn, so that neighbours differ."""
     by_rack: dict[str, list[PlaceableBroker]] = {}
     for broker in sorted(brokers):
         by_rack.setdefault(broker.rack or "", []).append(broker)
@@ -57,8 +56,8 @@ def dealt_by_rack(brokers: Sequence[PlaceableBroker]) -> list[PlaceableBroker]:
 
 
 def start_after(brokers: Sequence[PlaceableBroker], first_leader: int) -> int:
-    """The `start` that continues a topic whose partition 0 prefers `first_leader`; 0 if that broker is
-    not among those that may lead."""
+    """The `start` that continues a topic whose partition 0 prefers `first_leader`; 0 if that broker may
+    not lead."""
     alive = dealt_by_rack([broker for broker in brokers if broker.alive])
     ids = [broker.id for broker in alive]
     return ids.index(first_leader) if first_leader in ids else 0
@@ -70,8 +69,8 @@ def check_assignment(
     first_partition: int = 0,
     factor: int | None = None,
 ) -> list[Replicas]:
-    """An assignment given by hand, in order of partitions, or INVALID_REPLICA_ASSIGNMENT saying what is
-    wrong with it: gaps, doubles, unknown brokers, uneven factors, nobody alive to lead."""
+    """A manual assignment in order of partitions. INVALID_REPLICA_ASSIGNMENT for gaps, duplicates, unknown
+    brokers, differing replication factors, or a partition without a live broker."""
     known = {broker.id: broker for broker in brokers}
     checked: list[Replicas] = []
     for index in range(first_partition, first_partition + len(assignment)):
@@ -96,7 +95,7 @@ def check_assignment(
 
 
 def check_replicas(replicas: Replicas, known: Container[int]) -> None:
-    """INVALID_REPLICA_ASSIGNMENT if a partition cannot lie on these brokers."""
+    """INVALID_REPLICA_ASSIGNMENT if these brokers cannot be the replicas of a partition."""
     if not replicas:
         raise _bad_assignment("The manual partition assignment includes an empty replica list.")
     for replica in sorted(replicas):
@@ -140,7 +139,7 @@ def _rotated(brokers: list[PlaceableBroker], by: int) -> list[PlaceableBroker]:
 
 
 def _first_on_distinct_racks(walk: list[PlaceableBroker], factor: int, racks: int) -> Replicas:
-    """The first `factor` brokers along the walk, passing over racks already used until all were."""
+    """The first `factor` brokers of the walk, skipping racks already used until all racks are used."""
     if racks == 1:
         return tuple(broker.id for broker in walk[:factor])
     chosen: list[int] = []

@@ -1,6 +1,6 @@
-"""Client quotas: who may send, receive and change how much (KIP-546), kept in the metadata.
+"""Client quotas (KIP-546): limits on what clients send, receive and change, stored in the metadata.
 
-Brokers and controllers read them from the image and hold clients to them; here they are only decided.
+This module only validates and records them. Brokers and controllers read them from the image and enforce them.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class QuotaChange(NamedTuple):
 
 
 class QuotaChanges(NamedTuple):
-    """What one request wishes for one entity. An entity's name None is the default of its type."""
+    """The changes that one request makes to one entity. An entity name of None is the default of its type."""
 
     entity: tuple[tuple[str, str | None], ...]
     changes: tuple[QuotaChange, ...]
 
 
 def alter(draft: Draft, requests: Sequence[QuotaChanges]) -> dict[str, Any]:
-    """Each entity succeeds or fails by itself."""
+    """Each entity succeeds or fails independently."""
     counts = Counter(_key(request.entity) for request in requests)
     entries = []
     for request in requests:
         error, message = ErrorCode.NONE, None
         try:
             if counts[_key(request.entity)] > 1:
-                raise _invalid("An entity may be named once only.")
+                raise _invalid("An entity may be named only once.")
             draft.add(_records(draft, request))
         except KafkaError as failure:
             error, message = failure.code, failure.message or None
@@ -57,7 +57,7 @@ def alter(draft: Draft, requests: Sequence[QuotaChanges]) -> dict[str, Any]:
 def _records(draft: Draft, request: QuotaChanges) -> list[ClientQuotaRecord]:
     _check_entity(request.entity)
     if len({change.key for change in request.changes}) != len(request.changes):
-        raise _invalid("A quota may be changed once only.")
+        raise _invalid("A quota may be changed only once.")
     entity = _key(request.entity)
     current = draft.image.client_quotas.get(entity, {})
     members = tuple(QuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity)
@@ -75,7 +75,7 @@ def _records(draft: Draft, request: QuotaChanges) -> list[ClientQuotaRecord]:
 
 
 def _key(entity: Sequence[tuple[str, str | None]]) -> QuotaKey:
-    """As the image has it: in the order of the types."""
+    """The image's key: the entity in the order of its types."""
     return tuple(sorted(entity, key=lambda member: member[0]))
 
 

@@ -1,9 +1,9 @@
-"""Reassignments: other brokers take over partitions (P33).
+"""Reassignments: partitions move to other brokers (P33).
 
-A reassignment has three stages, all in the partition's own record: the new replicas are added to the old
-ones; they copy the log and join the ISR as any follower does; when all of the target are in it, the old
-ones leave. The last stage is a rule of `elections`, since any change may bring it about. Until then it can
-be replaced by another, or be cancelled, which leads back to the replicas there were before the first.
+A reassignment has three stages, all recorded in the partition itself. The new replicas are added to the old ones.
+They copy the log and join the ISR as any follower does. When the whole target is in the ISR, the old replicas
+leave. The last stage is a rule of `elections`, because any change can trigger it. Until then a reassignment can be
+replaced by another one, or be cancelled, which restores the replicas from before the first one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 
 @dataclass(frozen=True, slots=True)
-class WishedReplicas:
-    """The replicas that a partition shall have, the preferred one first; None cancels what is under way."""
+class ReassignedPartition:
+    """The requested replicas of a partition, the preferred one first; None cancels a reassignment in progress."""
 
     topic: str
     index: int
@@ -30,21 +30,21 @@ class WishedReplicas:
 
 
 def alter(
-    draft: Draft, wanted: Sequence[WishedReplicas], *, allow_factor_change: bool
+    draft: Draft, requests: Sequence[ReassignedPartition], *, allow_factor_change: bool
 ) -> dict[str, Any]:
-    """Each partition succeeds or fails by itself."""
+    """Each partition succeeds or fails independently."""
     rows: dict[str, list[dict[str, Any]]] = {}
     changes: dict[tuple[str, int], PartitionChangeRecord | None] = {}
-    for wish in wanted:
-        key = wish.topic, wish.index
-        row: dict[str, Any] = {"partition_index": wish.index, "error_code": 0}
+    for request in requests:
+        key = request.topic, request.index
+        row: dict[str, Any] = {"partition_index": request.index, "error_code": 0}
         try:
             if key in changes:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
-            changes[key] = _alter(draft, wish, allow_factor_change)
+            changes[key] = _alter(draft, request, allow_factor_change)
         except KafkaError as error:
             row |= {"error_code": error.code, "error_message": error.message or None}
-        rows.setdefault(wish.topic, []).append(row)
+        rows.setdefault(request.topic, []).append(row)
     draft.add([record for record in changes.values() if record is not None])
     draft.limit()
     return {
@@ -55,41 +55,42 @@ def alter(
 
 
 def _alter(
-    draft: Draft, wish: WishedReplicas, allow_factor_change: bool
+    draft: Draft, request: ReassignedPartition, allow_factor_change: bool
 ) -> PartitionChangeRecord | None:
-    topic = draft.image.topics.get(wish.topic)
-    if topic is None or not 0 <= wish.index < len(topic.partitions):
+    topic = draft.image.topics.get(request.topic)
+    if topic is None or not 0 <= request.index < len(topic.partitions):
         raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {wish.topic}-{wish.index}"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"No such partition as {request.topic}-{request.index}",
         )
-    if wish.replicas is None:
-        return _cancel(draft, topic, wish.index)
-    partition = topic.partitions[wish.index]
+    if request.replicas is None:
+        return _cancel(draft, topic, request.index)
+    partition = topic.partitions[request.index]
     holding = [replica for replica in partition.replicas if replica in draft.image.brokers]
     placement.check_replicas(
-        wish.replicas, {*(broker.id for broker in draft.placeable()), *holding}
+        request.replicas, {*(broker.id for broker in draft.placeable()), *holding}
     )
     if not allow_factor_change:
-        _check_factor(partition, len(wish.replicas))
-    # A clean election: whether a partition without a leader gets one is not what was asked.
-    assignment = _towards(draft, partition, wish.replicas)
-    return draft.change(topic, wish.index, election=Election.CLEAN, assignment=assignment)
+        _check_factor(partition, len(request.replicas))
+    # A clean election: the request does not ask for a leader of a leaderless partition.
+    assignment = _towards(draft, partition, request.replicas)
+    return draft.change(topic, request.index, election=Election.CLEAN, assignment=assignment)
 
 
-def _check_factor(partition: PartitionImage, wished: int) -> None:
+def _check_factor(partition: PartitionImage, new_factor: int) -> None:
     factor = len(PartitionAssignment.of(partition).target)
-    if wished != factor:
+    if new_factor != factor:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The replication factor is changed from {factor} to {wished}",
+            f"The replication factor is changed from {factor} to {new_factor}",
         )
 
 
 def _towards(
     draft: Draft, partition: PartitionImage, target: tuple[int, ...]
 ) -> PartitionAssignment:
-    """Nobody leaves yet, not even those whom a reassignment under way has brought: they may be the only
-    ones that are in sync."""
+    """No replica leaves yet, not even one that a reassignment in progress has added: it may be the only one in
+    sync."""
     present = PartitionAssignment.of(partition)
     removing = tuple(replica for replica in present.replicas if replica not in target)
     replicas = target + removing
@@ -127,7 +128,7 @@ def _cancel(draft: Draft, topic: TopicImage, index: int) -> PartitionChangeRecor
 
 
 def ongoing(draft: Draft, wanted: Sequence[tuple[str, int]] | None) -> dict[str, Any]:
-    """Those of `wanted`, or of all partitions, that are being reassigned."""
+    """The partitions of `wanted` (None: all) that are being reassigned."""
     topics: dict[str, list[dict[str, Any]]] = {}
     if wanted is None:
         wanted = [(topic.name, index) for topic, index, _ in draft.partitions()]

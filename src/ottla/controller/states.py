@@ -1,8 +1,8 @@
 """The state machines of brokers, partitions and replicas, as tables (P33).
 
-A state is read off the metadata image, never stored beside it. An edge that is not in its table cannot
-happen: `check_edges` asserts that for everything a decision changes. The documentation's diagrams are
-drawn from these tables.
+A state is derived from the metadata image and never stored separately. Only the edges in the tables may occur:
+`check_edges` asserts that for everything a decision changes. The diagrams in the documentation are generated from
+these tables.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class BrokerControlState(Enum):
 class PartitionState(Enum):
     NONEXISTENT = "not created, or deleted"
     ONLINE = "has a leader that holds every committed record"
-    OFFLINE = "nobody who may lead is alive"
+    OFFLINE = "no replica that may lead is alive"
     RECOVERING = (
-        "has a leader that may lack committed records and has not said yet that it is ready"
+        "has a leader that may lack committed records and has not reported yet that it is ready"
     )
 
 
@@ -36,7 +36,7 @@ class ReplicaState(Enum):
     IN_SYNC = "in the ISR"
     ELIGIBLE = "left a too small ISR without losing data: in the ELR"
     LAST_LEADER = "led when the partition went offline, and is neither in ISR nor ELR"
-    OUT_OF_SYNC = "catching up, or its broker is away"
+    OUT_OF_SYNC = "catching up, or its broker is fenced"
 
 
 _B, _P, _R = BrokerControlState, PartitionState, ReplicaState
@@ -49,7 +49,10 @@ BROKER_EDGES: Mapping[tuple[BrokerControlState, BrokerControlState], str] = {
         _B.FENCED,
     ): "session over, connection lost, new incarnation, or nothing to hand over",
     (_B.ACTIVE, _B.SHUTTING_DOWN): "it asks to shut down while it leads partitions",
-    (_B.SHUTTING_DOWN, _B.FENCED): "everybody knows the new leaders, or its session is over",
+    (
+        _B.SHUTTING_DOWN,
+        _B.FENCED,
+    ): "all active brokers have applied the new leaders, or its session is over",
     (_B.FENCED, _B.UNREGISTERED): "an operator unregisters it",
     (_B.ACTIVE, _B.UNREGISTERED): "an operator unregisters it",
     (_B.SHUTTING_DOWN, _B.UNREGISTERED): "an operator unregisters it",
@@ -57,12 +60,15 @@ BROKER_EDGES: Mapping[tuple[BrokerControlState, BrokerControlState], str] = {
 
 PARTITION_EDGES: Mapping[tuple[PartitionState, PartitionState], str] = {
     (_P.NONEXISTENT, _P.ONLINE): "its topic is created or enlarged",
-    (_P.ONLINE, _P.OFFLINE): "the last member of ISR and ELR that could lead is gone",
-    (_P.OFFLINE, _P.ONLINE): "a member of the ELR is back",
-    (_P.OFFLINE, _P.RECOVERING): "the last known leader is back, or the election was unclean",
+    (_P.ONLINE, _P.OFFLINE): "the last member of ISR and ELR that could lead fails",
+    (_P.OFFLINE, _P.ONLINE): "a member of the ELR is alive again",
+    (
+        _P.OFFLINE,
+        _P.RECOVERING,
+    ): "the last known leader is alive again, or the election was unclean",
     (_P.ONLINE, _P.RECOVERING): "unclean election in place of going offline",
     (_P.RECOVERING, _P.ONLINE): "its leader reports that it is ready",
-    (_P.RECOVERING, _P.OFFLINE): "its leader is gone before it was ready",
+    (_P.RECOVERING, _P.OFFLINE): "its leader fails before it is ready",
     (_P.ONLINE, _P.NONEXISTENT): "its topic is deleted",
     (_P.OFFLINE, _P.NONEXISTENT): "its topic is deleted",
     (_P.RECOVERING, _P.NONEXISTENT): "its topic is deleted",
@@ -73,14 +79,14 @@ REPLICA_EDGES: Mapping[tuple[ReplicaState, ReplicaState], str] = {
     (
         _R.UNASSIGNED,
         _R.OUT_OF_SYNC,
-    ): "the partition is created while the broker is away, or a reassignment adds it",
-    (_R.IN_SYNC, _R.OUT_OF_SYNC): "it lags or its broker is gone, and enough others stay in sync",
+    ): "the partition is created while the broker is fenced, or a reassignment adds it",
+    (_R.IN_SYNC, _R.OUT_OF_SYNC): "it lags or its broker fails, and enough others stay in sync",
     (_R.IN_SYNC, _R.ELIGIBLE): "it leaves, and the ISR is then below the minimum",
-    (_R.IN_SYNC, _R.LAST_LEADER): "it led alone and is back from an unclean shutdown",
+    (_R.IN_SYNC, _R.LAST_LEADER): "it led alone and restarts after an unclean shutdown",
     (_R.ELIGIBLE, _R.IN_SYNC): "it is elected, or has caught up",
     (_R.ELIGIBLE, _R.OUT_OF_SYNC): "unclean shutdown, or the ISR is at the minimum without it",
-    (_R.ELIGIBLE, _R.LAST_LEADER): "it led last and is back from an unclean shutdown",
-    (_R.LAST_LEADER, _R.IN_SYNC): "nobody better is left: it leads again, recovering",
+    (_R.ELIGIBLE, _R.LAST_LEADER): "it led last and restarts after an unclean shutdown",
+    (_R.LAST_LEADER, _R.IN_SYNC): "no better replica is left: it leads again, recovering",
     (_R.LAST_LEADER, _R.OUT_OF_SYNC): "another replica leads, or its disk was replaced",
     (_R.OUT_OF_SYNC, _R.IN_SYNC): "it has caught up, or was elected uncleanly",
     (_R.IN_SYNC, _R.UNASSIGNED): "a reassignment ends without it, or the topic is deleted",
@@ -130,7 +136,7 @@ def check_edges(
     brokers: Iterable[int],
     partitions: Iterable[tuple[UUID, int]],
 ) -> None:
-    """Assert that each broker and partition named moved along an edge of its table, or not at all."""
+    """Assert that each named broker and partition moved along an edge of its table, or did not move."""
     for broker in brokers:
         edge = broker_state(before.brokers.get(broker)), broker_state(after.brokers.get(broker))
         assert edge[0] is edge[1] or edge in BROKER_EDGES, f"broker {broker}: {edge}"

@@ -29,13 +29,13 @@ from ottla.wire.types import ZERO_UUID, uuid_to_text
 NAME_LENGTH_MAX = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
-# Where a setting's value comes from, in Kafka's numbers.
+# The source of a setting's value, in Kafka's numbers.
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
 
 
 Permit: TypeAlias = Callable[[int], None]
-"""Asked before a topic is changed, with the number of its partitions that come or go: whoever made the
-request has a quota of them, and THROTTLING_QUOTA_EXCEEDED refuses this topic (KIP-599)."""
+"""Called before a topic is changed, with the number of partitions to create or delete. Raises
+THROTTLING_QUOTA_EXCEEDED for this topic if the client is over its quota (KIP-599)."""
 
 
 def unlimited(partitions: int) -> None:
@@ -44,7 +44,7 @@ def unlimited(partitions: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """`partitions` and `factor` -1 mean the cluster's default; both must be -1 beside an assignment."""
+    """`partitions` and `factor` -1 mean the cluster's default; with an assignment both must be -1."""
 
     name: str
     partitions: int = -1
@@ -55,7 +55,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """`count` partitions in all; `assignments` are the replicas of the additional ones."""
+    """`count` is the new total; `assignments` are the replicas of the additional partitions."""
 
     name: str
     count: int
@@ -65,7 +65,7 @@ class MorePartitions:
 def create_topics(
     draft: Draft, requests: Sequence[NewTopic], random: Random, permit: Permit = unlimited
 ) -> dict[str, Any]:
-    """Each topic succeeds or fails by itself; those that succeed are created in one batch."""
+    """Each topic succeeds or fails independently; those that succeed are created in one batch."""
     doubled = {name for name, count in Counter(r.name for r in requests).items() if count > 1}
     rows: dict[str, dict[str, Any]] = {}
     taken = {_unified(name): name for name in draft.image.topics}
@@ -96,7 +96,7 @@ def _create(
     random: Random,
     permit: Permit,
 ) -> dict[str, Any]:
-    """`taken` are the names that exist, unified; `placed` is how many partitions there are so far."""
+    """`taken` maps unified names to existing names; `placed` is the number of existing partitions."""
     check_name(request.name)
     _check_free(draft, request.name, taken)
     configs = _configs(draft, request)
@@ -125,7 +125,7 @@ def _create(
 
 
 def check_name(name: str) -> None:
-    """INVALID_TOPIC_EXCEPTION unless the name can be a directory's name everywhere."""
+    """INVALID_TOPIC_EXCEPTION unless the name is a valid directory name on every system."""
     why = ""
     if not name:
         why = "the empty string is not allowed"
@@ -148,7 +148,7 @@ def check_name(name: str) -> None:
 
 
 def _unified(name: str) -> str:
-    """Names that differ only in dots and underscores would be one metric's name."""
+    """Names that differ only in dots and underscores would collide in metric names."""
     return name.replace(".", "_")
 
 
@@ -210,8 +210,8 @@ def _limit_partitions(count: int) -> None:
 
 
 def _new_topic_id(draft: Draft, random: Random) -> UUID:
-    """Random, never one of the reserved ids, and never one whose text begins with a dash, which command
-    lines would take for an option."""
+    """A random id, never a reserved one, and never one whose text begins with a dash, which command lines
+    would read as an option."""
     while True:
         topic_id = UUID(int=random.getrandbits(128), version=4)
         if topic_id not in draft.image.topics_by_id and not uuid_to_text(topic_id).startswith("-"):

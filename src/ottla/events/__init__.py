@@ -1,13 +1,12 @@
-"""What happens inside a node: typed events, emitted where they happen, to whoever subscribes.
+"""Typed events inside a node, emitted where they happen, for any subscriber.
 
-Each module here holds the events of one theme; an event is a frozen dataclass whose docstring says when it is emitted.
-A node has one `Events`, as part of its `Runtime`. Whoever emits pays for one look at an empty list while nobody
-subscribes:
+Each module here holds the events of one theme. An event is a frozen dataclass whose docstring says when it is emitted.
+A node has one `Events`, as part of its `Runtime`. Without subscribers, emitting costs one check of an empty list:
 
     if self._events:
         self._events.emit(Truncated(...))
 
-A subscriber is called at once, in the midst of what the node does: it must neither change the node nor raise. The
+A subscriber is called synchronously, within the node's operation: it must neither change the node nor raise. The
 simulator's coverage and checkers subscribe; metrics, the event log and the console will. Nothing in the product may
 depend on a subscriber: what one part of a node needs from another is a call, not an event.
 """
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened. Every event is a subclass."""
+    """Base class of all events."""
 
 
 Subscriber = Callable[[Event], None]
@@ -35,7 +34,7 @@ class Events:
         self._subscribers: list[Subscriber] = []
 
     def __bool__(self) -> bool:
-        """Whether anybody would hear of an event."""
+        """Whether there is any subscriber."""
         return bool(self._subscribers)
 
     def subscribe(self, subscriber: Subscriber) -> None:

@@ -1,6 +1,6 @@
-"""Events of the active controller: what it decides, as it decides it, and elections as they are committed.
+"""Events of the active controller: its decisions when it makes them, and elections when they are committed.
 
-A decision may still be lost before it is committed: `DecisionsLost` follows then.
+A decision can be lost before it is committed: then `DecisionsLost` follows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.wire.errors import ErrorCode
 
 class FenceCause(StrEnum):
     SESSION_OVER = "no heartbeat for too long, or none over a new connection in time"
-    UNREACHABLE = "nobody listens at its address"
+    UNREACHABLE = "its address refuses connections"
     ASKED = "it asked to be fenced"
     SHUT_DOWN = "its controlled shutdown is complete"
     NO_DISK = "all its log directories failed"
@@ -24,27 +24,27 @@ class FenceCause(StrEnum):
 class ElectionKind(StrEnum):
     IN_SYNC = "from the ISR"
     ELIGIBLE = "from the eligible leader replicas (KIP-966)"
-    LAST_KNOWN_LEADER = "the last known leader, which may have lost its tail"
+    LAST_KNOWN_LEADER = "the last known leader, which may lack the tail of its log"
     UNCLEAN = "another replica: committed records may be lost"
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerActivated(Event):
-    """This node is the active controller from now on: everything committed before its epoch is in its image."""
+    """This node is now the active controller. Everything committed before its epoch is in its image."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerDeactivated(Event):
-    """This node is not the active controller any more."""
+    """This node is no longer the active controller."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFenced(Event):
-    """The controller decided that a broker leads nothing and is in no ISR."""
+    """The controller decided to fence a broker: it leads nothing and is in no ISR."""
 
     broker: int
     broker_epoch: int
@@ -53,7 +53,7 @@ class BrokerFenced(Event):
 
 @dataclass(frozen=True, slots=True)
 class BrokerUnfenced(Event):
-    """The controller decided that a broker, caught up with the metadata, may lead and be in sync."""
+    """The controller decided to unfence a broker that has caught up with the metadata: it may lead and be in sync."""
 
     broker: int
     broker_epoch: int
@@ -64,7 +64,7 @@ class IsrProposalRefused(Event):
     """The controller refused the ISR that a leader proposed (AlterPartition)."""
 
     topic: str | None
-    """None: there is no such topic."""
+    """None if there is no such topic."""
     partition: int
     leader: int
     leader_epoch: int
@@ -90,7 +90,7 @@ class LeaderElected(Event):
 
 @dataclass(frozen=True, slots=True)
 class PartitionWentOffline(Event):
-    """It is committed that a partition has no leader: nobody who may lead it is alive."""
+    """A partition without a leader is committed: no replica that may lead it is alive."""
 
     topic: str
     partition: int

@@ -18,7 +18,7 @@ from ottla.wire.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class OpenWork:
-    """What a shard holds that has not ended. Fields that do not concern a kind of shard stay 0."""
+    """Unfinished work in a shard. Fields that do not apply to the kind of shard are 0."""
 
     rebalancing_groups: int = 0
     groups_with_offsets: int = 0
@@ -26,7 +26,7 @@ class OpenWork:
     """Groups with offsets of open transactions."""
     ongoing_transactions: int = 0
     prepared_transactions: int = 0
-    """Decided; their markers are not written everywhere, as far as the coordinator knows."""
+    """Decided, but not known to have a marker in every partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ShardEvent(Event):
 
 @dataclass(frozen=True, slots=True)
 class ShardLoaded(ShardEvent):
-    """A new coordinator has replayed the log of its partition and begins to answer."""
+    """A new coordinator has replayed the log of its partition and starts to answer."""
 
     open_work: OpenWork
 
@@ -50,7 +50,7 @@ class ShardUnloaded(ShardEvent):
 
     open_work: OpenWork
     lost_decisions: int
-    """Decisions whose replies were not sent, since their records were not committed yet."""
+    """Decisions whose replies were not sent, because their records were not committed yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +66,15 @@ class ShardApplied(ShardEvent):
 
     records: int
     shard: object
-    """The state after it. A subscriber may read it, and must not keep it."""
+    """The state after the records. A subscriber may read it, and must not keep it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyTimedOut(ShardEvent):
-    """The time that replies may wait for the commit of their records is over."""
+    """Replies have waited for the commit of their records for longer than allowed."""
 
     refused: int
-    """Clients that still waited and were told to retry; 0 if all records were committed in time."""
+    """Clients that still waited and got a retriable error; 0 if all records were committed in time."""
 
 
 # -- groups -----------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class ReplyTimedOut(ShardEvent):
 
 @dataclass(frozen=True, slots=True)
 class GroupRebalanced(Event):
-    """A group begins a rebalance towards `epoch` (of a classic group: the next generation)."""
+    """A group starts a rebalance towards `epoch` (of a classic group: the next generation)."""
 
     group_id: str
     epoch: int
@@ -91,7 +91,7 @@ class GroupRebalanced(Event):
 
 @dataclass(frozen=True, slots=True)
 class MemberExpired(Event):
-    """A group lost a member that did not act in time."""
+    """A group removed a member whose timeout expired."""
 
     group_id: str
     member_id: str
@@ -100,7 +100,7 @@ class MemberExpired(Event):
 
 @dataclass(frozen=True, slots=True)
 class MemberMissedRebalance(Event):
-    """A classic group goes on without a member that did not send the request its rebalance waited for."""
+    """A classic group continues without a member that did not send the request its rebalance waited for."""
 
     group_id: str
     member_id: str
@@ -110,7 +110,7 @@ class MemberMissedRebalance(Event):
 
 @dataclass(frozen=True, slots=True)
 class StaticMemberReplaced(Event):
-    """A static member came back under a new member id."""
+    """A static member rejoined under a new member id."""
 
     group_id: str
     instance_id: str
@@ -120,7 +120,7 @@ class StaticMemberReplaced(Event):
 
 @dataclass(frozen=True, slots=True)
 class OffsetsCommitted(Event):
-    """A commit of offsets was accepted. With a producer id it counts when that producer's transaction commits."""
+    """An offset commit was accepted. With a producer id it takes effect when that producer's transaction commits."""
 
     group_id: str
     member_id: str
@@ -130,7 +130,7 @@ class OffsetsCommitted(Event):
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRefused(Event):
-    """A commit of offsets was refused because of who sent it: not a member, or not of this generation."""
+    """An offset commit was refused because of its sender: not a member, or of another generation."""
 
     group_id: str
     member_id: str
@@ -141,7 +141,7 @@ class OffsetCommitRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class UnstableOffset(Event):
-    """A stable offset was asked for while an open transaction may change it."""
+    """A stable offset was requested while an open transaction may change it."""
 
     group_id: str
     partition: TopicPartition
@@ -152,7 +152,7 @@ class UnstableOffset(Event):
 
 class AbortCause(Enum):
     TIMEOUT = "the transaction was open for longer than its timeout"
-    NEW_PRODUCER = "another producer with the same transactional id began"
+    NEW_PRODUCER = "another producer with the same transactional id started"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +180,12 @@ class TransactionEnded(TransactionEvent):
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionRepeated(TransactionEvent):
-    """A producer asked once more for the end that it had asked for before."""
+    """A producer repeated its request to end a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorFencedProducer(Event):
-    """A request of a producer was refused because another one has taken over its transactional id."""
+    """A producer's request was refused because another producer has taken over its transactional id."""
 
     transactional_id: str
     error: ErrorCode

@@ -1,4 +1,4 @@
-"""Events of the metadata quorum: votes, leaders, and what becomes of a node's copy of the metadata log."""
+"""Events of the metadata quorum: votes, leaders, and changes of a node's copy of the metadata log."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class VoteReason(StrEnum):
     LEADER_KNOWN = "the voter knows a leader of this epoch"
     LEADS = "the voter leads this epoch"
     LEADER_ALIVE = "the voter still fetches from the leader"
-    GAVE_WAY = "the voter stands for election itself, and the candidate comes first"
-    COMES_FIRST = "the voter stands for election itself, and comes first"
+    GAVE_WAY = "the voter is a candidate itself, and the other one has priority"
+    COMES_FIRST = "the voter is a candidate itself, and has priority"
     NEWBORN = "the voter's disk was empty and it has not caught up yet"
 
 
@@ -40,7 +40,7 @@ class VoteGranted(Event):
 
 @dataclass(frozen=True, slots=True)
 class VoteRefused(Event):
-    """A voter refused a vote that was asked for in a valid request."""
+    """A voter refused its vote to a valid request."""
 
     epoch: int
     candidate: int
@@ -57,14 +57,14 @@ class BecameQuorumLeader(Event):
 
 @dataclass(frozen=True, slots=True)
 class LostQuorumLeadership(Event):
-    """This node led `epoch` and does not any more."""
+    """This node led `epoch` and no longer does."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumLeaderResigned(Event):
-    """This node laid down its leadership of `epoch`."""
+    """This node resigned as leader of `epoch`."""
 
     epoch: int
     cause: ResignationCause
@@ -72,7 +72,7 @@ class QuorumLeaderResigned(Event):
 
 @dataclass(frozen=True, slots=True)
 class QuorumLeaderChanged(Event):
-    """This node knows another epoch or leader than before. `leader` None: it knows none."""
+    """The epoch or leader that this node knows has changed. `leader` None: unknown."""
 
     epoch: int
     leader: int | None
@@ -80,8 +80,8 @@ class QuorumLeaderChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class TwoQuorumLeaders(Event):
-    """A node named another leader of an epoch than this one knows, and was not believed. One of the two was forged:
-    this node may be of no use to the quorum until the next epoch."""
+    """A node named another leader of an epoch than the one known here, and was ignored. One of the two messages was
+    forged: this node may be unable to take part in the quorum until the next epoch."""
 
     epoch: int
     known: int
@@ -90,7 +90,7 @@ class TwoQuorumLeaders(Event):
 
 @dataclass(frozen=True, slots=True)
 class VoterCameOfAge(Event):
-    """A newborn voter has its vote from now on."""
+    """A newborn voter may vote from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class MetadataCommitted(Event):
 
 @dataclass(frozen=True, slots=True)
 class MetadataTruncated(Event):
-    """This node cut a tail that no majority had: its log ended at `from_offset` and ends at `to_offset` now."""
+    """This node truncated records that no majority had: its log ended at `from_offset` and now ends at `to_offset`."""
 
     from_offset: int
     to_offset: int
@@ -110,14 +110,14 @@ class MetadataTruncated(Event):
 
 @dataclass(frozen=True, slots=True)
 class MetadataRefused(Event):
-    """The leader sent something that it did not write, damaged or from elsewhere. It was not taken."""
+    """The leader sent data that it did not write, damaged or from elsewhere. The data was discarded."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInstalled(Event):
-    """This node replaced its metadata log by a checkpoint that it fetched from the leader."""
+    """This node replaced its metadata log with a checkpoint that it fetched from the leader."""
 
     end_offset: int
     epoch: int
@@ -125,7 +125,7 @@ class SnapshotInstalled(Event):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotWritten(Event):
-    """This node wrote a checkpoint of its own."""
+    """This node wrote a checkpoint."""
 
     end_offset: int
     epoch: int
@@ -133,7 +133,7 @@ class SnapshotWritten(Event):
 
 @dataclass(frozen=True, slots=True)
 class DecisionsLost(Event):
-    """The active controller had appended decisions and lost its leadership before they were committed. The next
+    """The active controller lost its leadership before records that it had appended were committed. The next
     leader may still commit them."""
 
     count: int

@@ -1,4 +1,4 @@
-"""Events of replication: what happens to the replicas of a broker, and to the requests that wait for them."""
+"""Events of replication: changes of a broker's replicas, and of the requests that wait for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.wire.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged(Event):
-    """A replica has another role, another leader or a new leader epoch."""
+    """The role, the leader or the leader epoch of a replica changed."""
 
     partition: TopicPartition
     role: str
@@ -27,37 +27,37 @@ class RoleChanged(Event):
 
 class TruncationCause(Enum):
     DIVERGING = "the leader's log has other records from there on"
-    BEYOND_LEADERS_END = "the leader's log ends there, and no epoch could tell more"
+    BEYOND_LEADERS_END = "the leader's log ends there, and no epochs could be compared"
 
 
 @dataclass(frozen=True, slots=True)
 class Truncated(Event):
-    """A follower has cut records from the end of its log: an entry of the loss ledger."""
+    """A follower truncated its log: an entry of the loss ledger."""
 
     partition: TopicPartition
     cause: TruncationCause
     first_offset: int
     end_offset: int
-    """Where the log ended before."""
+    """The log end before."""
     high_watermark: int
-    """Before the cut."""
+    """The high watermark before."""
     log_end: int
-    """Where the log ends now: before `first_offset` if a batch that holds it had to go as a whole."""
+    """The log end now; below `first_offset` if the batch that holds it was removed as a whole."""
     segments_removed: int
     leader: int
     leader_epoch: int
     diverging: tuple[int, int]
-    """What the leader said: (epoch, its end there); -1 and its log's end where no epoch could tell."""
+    """The leader's answer: (epoch, its end there), or (-1, log end) if no epochs could be compared."""
 
     @property
     def below_high_watermark(self) -> bool:
-        """Whether records were cut that this replica knew to be committed."""
+        """Whether the truncated records include some that this replica knew to be committed."""
         return self.first_offset < self.high_watermark
 
 
 @dataclass(frozen=True, slots=True)
 class LogRestarted(Event):
-    """A follower's log ended before its leader's log begins: it was emptied and begins anew there."""
+    """A follower's log ended before its leader's log start: it was emptied and restarts there."""
 
     partition: TopicPartition
     leader_epoch: int
@@ -67,7 +67,7 @@ class LogRestarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class DamagedBatchRefused(Event):
-    """A follower fetched a batch that its leader's disk had damaged, and did not append it."""
+    """A follower fetched a batch that was damaged on its leader's disk, and did not append it."""
 
     partition: TopicPartition
     leader: int
@@ -78,7 +78,7 @@ class DamagedBatchRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class LeaderEpochRefused(Event):
-    """A request named a leader epoch that is over (FENCED) or not known here yet (UNKNOWN)."""
+    """A request named a leader epoch that is over (FENCED) or not yet known here (UNKNOWN)."""
 
     partition: TopicPartition
     named_epoch: int
@@ -88,8 +88,8 @@ class LeaderEpochRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class FollowerBelowEpochStart(Event):
-    """Followers hold all that a new leader knows to be committed, and not all of the epochs before it: they may not
-    join the ISR yet (KAFKA-7128)."""
+    """Followers hold everything that a new leader knows to be committed, but not all records of earlier epochs. They
+    may not join the ISR yet (KAFKA-7128)."""
 
     partition: TopicPartition
     leader_epoch: int
@@ -100,7 +100,7 @@ class FollowerBelowEpochStart(Event):
 
 @dataclass(frozen=True, slots=True)
 class EndNotAvailable(Event):
-    """A new leader did not tell the end of its partition: its high watermark has not reached its epoch's start."""
+    """A new leader refused to return the end of its partition: its high watermark is below its epoch's start."""
 
     partition: TopicPartition
     leader_epoch: int
@@ -110,7 +110,7 @@ class EndNotAvailable(Event):
 
 @dataclass(frozen=True, slots=True)
 class IsrProposed(Event):
-    """A leader asks the controller for another ISR."""
+    """A leader proposes a new ISR to the controller."""
 
     partition: TopicPartition
     leader_epoch: int
@@ -122,11 +122,11 @@ class IsrProposed(Event):
 
 @dataclass(frozen=True, slots=True)
 class IsrDecided(Event):
-    """The controller answered a leader's proposal: accepted it (NONE) or refused it."""
+    """The controller accepted (NONE) or refused a leader's proposal."""
 
     partition: TopicPartition
     isr: tuple[int, ...]
-    """As the leader knew it when the answer came."""
+    """The ISR known to the leader when the answer came."""
     proposed: tuple[int, ...]
     cause: str
     error: ErrorCode
@@ -144,7 +144,7 @@ class ProduceRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProduceNotCommitted(Event):
-    """What an acks=all produce appended was not committed by this leader: its leadership ended, or the ISR became
+    """This leader did not commit the records of an acks=all produce: its leadership ended, or the ISR became
     too small."""
 
     partition: TopicPartition
@@ -153,10 +153,10 @@ class ProduceNotCommitted(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProduceTimedOut(Event):
-    """An acks=all produce was not committed within the time that its client allows."""
+    """An acks=all produce was not committed within the client's timeout."""
 
     partitions: tuple[TopicPartition, ...]
-    """Those that had not committed it."""
+    """The partitions that had not committed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class FetchSessionEvicted(Event):
 
 @dataclass(frozen=True, slots=True)
 class RecordsDeleted(Event):
-    """A leader has deleted the records before an offset because a client asked for it."""
+    """A leader deleted the records before an offset on a client's request."""
 
     partition: TopicPartition
     before_offset: int

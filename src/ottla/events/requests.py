@@ -9,11 +9,11 @@ from ottla.events import Event
 
 @dataclass(frozen=True, slots=True)
 class QuotaExceeded(Event):
-    """A request of a client was throttled, or refused, because the client is above its quota."""
+    """A client's request was throttled, or refused, because the client is above its quota."""
 
     client_id: str
     quota: str
     """Kafka's name of the quota, for example `producer_byte_rate`."""
     rate: float
-    """What the quota allows: bytes a second, percent, or changes a second."""
+    """The allowed rate: bytes per second, percent, or changes per second."""
     throttle_s: float

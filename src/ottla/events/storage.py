@@ -17,7 +17,7 @@ class LogDirectoryFailed(Event):
     directory: str
     cause: str
     partitions: tuple[TopicPartition, ...]
-    """Whose logs went offline with it."""
+    """The partitions whose logs went offline with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class CleanShutdownRecognized(Event):
 
     directories: tuple[str, ...]
     broker_epoch: int
-    """Of the broker that shut down."""
+    """The epoch of the broker that shut down."""
 
 
 # Logs
@@ -34,17 +34,17 @@ class CleanShutdownRecognized(Event):
 
 @dataclass(frozen=True, slots=True)
 class LogSetAside(Event):
-    """A log that is corrupt or of no use was renamed and kept. The partition is rebuilt from another replica."""
+    """A corrupt or unusable log was renamed and kept. The partition is rebuilt from another replica."""
 
     partition: TopicPartition
     directory: str
     path: str
-    """Where it is now."""
+    """The log's new path."""
 
 
 @dataclass(frozen=True, slots=True)
 class TornTailCut(Event):
-    """Recovery found a damaged or incomplete batch beyond the recovery point, and cut the log there."""
+    """Recovery found a damaged or incomplete batch beyond the recovery point, and truncated the log there."""
 
     partition: TopicPartition
     directory: str
@@ -54,14 +54,14 @@ class TornTailCut(Event):
 
 @dataclass(frozen=True, slots=True)
 class SegmentsExpired(Event):
-    """Retention dropped the oldest segments of a log."""
+    """Retention deleted the oldest segments of a log."""
 
     partition: TopicPartition
     directory: str
     segments: int
     bytes: int
     log_start: int
-    """Of what is left."""
+    """The log start after that."""
     why: tuple[str, ...]
     """One or several of `retention.ms`, `retention.bytes` and `log start` (DeleteRecords)."""
 
@@ -82,7 +82,7 @@ class LogCompacted(Event):
 
 @dataclass(frozen=True, slots=True)
 class DuplicateBatchAnswered(Event):
-    """A producer sent a batch again that is in the log. It gets the offsets of the first time, nothing is written."""
+    """A producer repeated a batch that is in the log. It got the offsets of the first copy, and nothing was written."""
 
     partition: TopicPartition
     producer_id: int
@@ -93,19 +93,19 @@ class DuplicateBatchAnswered(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProducerFenced(Event):
-    """A partition refused a batch, because the log has one of the same producer id with a later epoch."""
+    """A partition refused a batch because the log has a later epoch of the same producer id."""
 
     partition: TopicPartition
     producer_id: int
     producer_epoch: int
-    """Of the batch."""
+    """The epoch of the batch."""
     current_epoch: int
-    """In the log."""
+    """The epoch in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkerRefused(Event):
-    """A partition refused the end of a transaction, because its producer epoch or coordinator epoch is outdated."""
+    """A partition refused a transaction marker because its producer epoch or coordinator epoch is outdated."""
 
     partition: TopicPartition
     producer_id: int

@@ -1,4 +1,4 @@
-"""The cluster's metadata: its records, the features they depend on, and the immutable image that they add up to.
+"""The cluster's metadata: its records, the features they depend on, and the immutable image built from them.
 
-How the nodes agree on these records is `raft`; what a controller decides to write is `controller`.
+`raft` replicates these records. `controller` decides which ones to write.
 """

@@ -1,4 +1,4 @@
-"""The features of this release: what we can do, and what a new cluster is set to (Kafka's 4.3-IV0).
+"""The features of this release: the supported levels, and those of a new cluster (Kafka's 4.3-IV0).
 
 `kraft.version` is finalized by a control record of the quorum, the others by FeatureLevel records.
 """
@@ -33,8 +33,8 @@ SUPPORTED: Mapping[str, LevelRange] = MappingProxyType(
 UNSERVED: Mapping[str, LevelRange] = MappingProxyType(
     {"share.version": LevelRange(0, 1), "streams.version": LevelRange(0, 1)}
 )
-"""Share groups and streams groups are not served, and clients are not told that they were. A cluster that
-Kafka formatted has them switched on all the same, and must not turn our nodes away for it."""
+"""Share groups and streams groups are not served and not announced to clients. A cluster that Kafka formatted has
+them switched on, and must still accept our nodes."""
 
 DEFAULT_LEVELS: Mapping[str, int] = MappingProxyType(
     {
@@ -48,7 +48,7 @@ DEFAULT_LEVELS: Mapping[str, int] = MappingProxyType(
 
 
 def supported_ranges() -> tuple[FeatureRange, ...]:
-    """As a broker or controller registers them."""
+    """The ranges that a broker or controller registers."""
     return tuple(
         FeatureRange(name=name, min_supported_version=levels.min, max_supported_version=levels.max)
         for name, levels in {**SUPPORTED, **UNSERVED}.items()

@@ -1,10 +1,10 @@
-"""The metadata image: what the committed records of `__cluster_metadata` add up to.
+"""The metadata image: the result of all committed records of `__cluster_metadata`.
 
-An image is immutable. `apply` gives the next one and a Delta saying what differs, sharing everything that
-did not change: a batch that touches one partition copies that topic's tuple and the topic map, nothing
-else. The active controller applies its own uncommitted records to an image of its own in the same way.
+An image is immutable. `apply` returns the next image and a Delta of the differences. Both images share what did
+not change: a batch that touches one partition copies only that topic's tuple and the topic map. The active
+controller applies its own uncommitted records to its own image in the same way.
 
-Records between BeginTransaction and EndTransaction count only at its end: until then they wait in
+Records between BeginTransaction and EndTransaction take effect at EndTransaction. Until then they wait in
 `pending`.
 """
 
@@ -30,7 +30,7 @@ _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class InconsistentMetadata(Exception):
-    """A record that contradicts the image it is applied to."""
+    """A record contradicts the image it is applied to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class ControllerImage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """`replicas` is AR in order of preference, `directories` where each of them lies on its broker."""
+    """`replicas` is AR in order of preference; `directories` is the log directory of each."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -98,7 +98,7 @@ class PartitionImage:
     last_known_elr: tuple[int, ...]
 
     def changed_by(self, change: r.PartitionChangeRecord) -> PartitionImage:
-        """Each change raises the partition epoch; only one that names a leader raises the leader epoch."""
+        """Each change raises the partition epoch; only a change of leader raises the leader epoch."""
         new_leader = change.leader != r.LEADER_UNCHANGED
         replicas = _or(change.replicas, self.replicas)
         return PartitionImage(
@@ -158,7 +158,7 @@ class TopicImage:
 
 @dataclass(slots=True)
 class Delta:
-    """What one `apply` changed, each thing once and in the order of first change."""
+    """What one `apply` changed: each item once, in the order of first change."""
 
     changed_partitions: list[tuple[UUID, int]] = field(default_factory=list)
     created_topics: list[UUID] = field(default_factory=list)
@@ -188,7 +188,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """`offset` and `epoch` are those of the last record applied (-1: none yet)."""
+    """`offset` and `epoch` are those of the last applied record (-1: none yet)."""
 
     offset: int = -1
     epoch: int = -1
@@ -239,16 +239,16 @@ class MetadataImage:
         return image, delta
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """The settings recorded for exactly this resource, without defaults."""
+        """The settings of exactly this resource, without defaults."""
         return self.configs.get((resource_type, name), _EMPTY)
 
     def is_alive(self, broker: int) -> bool:
-        """Registered, not fenced and not on its way out."""
+        """Registered, not fenced and not shutting down."""
         image = self.brokers.get(broker)
         return image is not None and not image.fenced and not image.in_controlled_shutdown
 
     def min_insync_replicas(self, topic: TopicImage, partition: PartitionImage) -> int:
-        """What the metadata itself says, never more than there are replicas."""
+        """The configured minimum, at most the number of replicas."""
         return min(self.configured_min_isr(topic), len(partition.replicas))
 
     def configured_min_isr(self, topic: TopicImage) -> int:
@@ -259,7 +259,7 @@ class MetadataImage:
         return 1
 
     def records(self) -> list[MetadataRecord]:
-        """The records that make this image out of nothing, in an order that depends on it alone."""
+        """The records that build this image from an empty one, in an order that depends on the image only."""
         assert self.pending is None, "a snapshot inside a transaction would lose its records"
         names = sorted(self.features, key=lambda name: (name != METADATA_VERSION, name))
         content: list[MetadataRecord] = [
@@ -304,7 +304,7 @@ class MetadataImage:
         return content
 
     def delta_from(self, old: MetadataImage) -> Delta:
-        """What differs from `old`, where this image came from a checkpoint instead of records."""
+        """The differences from `old`, for an image that was loaded from a checkpoint."""
         delta = Delta(
             created_topics=[i for i in self.topics_by_id if i not in old.topics_by_id],
             deleted_topics=[t for i, t in old.topics_by_id.items() if i not in self.topics_by_id],
@@ -325,7 +325,7 @@ class MetadataImage:
         return delta
 
     def digest(self) -> str:
-        """Equal on two nodes exactly when their images are (M6)."""
+        """Equal on two nodes if and only if their images are equal (M6)."""
         hasher = hashlib.sha256()
         for record in replace(self, pending=None).records():
             hasher.update(encode(record))
@@ -334,7 +334,7 @@ class MetadataImage:
         return hasher.hexdigest()
 
     def check(self, delta: Delta) -> None:
-        """M8 and M9 for what changed. Without ELR the last in-sync replica stays in the ISR though fenced."""
+        """Check M8 and M9 for what changed. Without ELR the last in-sync replica stays in the ISR even if fenced."""
         with_elr = self.features.get(ELR_FEATURE, 0) >= 1
         for topic_id, number in delta.changed_partitions:
             topic = self.topics_by_id.get(topic_id)
@@ -383,7 +383,7 @@ def _differing(old: Mapping[K, V], new: Mapping[K, V]) -> list[K]:
 
 
 class _Overlay(Generic[K, V]):
-    """Changes over a map that stays as it is; None marks a key that is gone."""
+    """Changes on top of a map that is not modified; None marks a removed key."""
 
     __slots__ = ("base", "changes")
 
@@ -413,7 +413,7 @@ class _Overlay(Generic[K, V]):
 
 
 class _Edit:
-    """One `apply` under way. Of a topic being changed the partitions are a list until the end."""
+    """One `apply` in progress. The partitions of a changed topic are a list until `finish`."""
 
     def __init__(self, base: MetadataImage) -> None:
         self.base = base
@@ -427,8 +427,8 @@ class _Edit:
         self.tokens = _Overlay(base.delegation_tokens)
         self.next_producer_id = base.next_producer_id
         self.producer_ids_owner = base.producer_ids_owner
-        self.ids: dict[str, UUID | None] = {}  # names given or freed here
-        self.names: dict[UUID, str] = {}  # of the topics in `partitions`
+        self.ids: dict[str, UUID | None] = {}  # names assigned or freed by this edit
+        self.names: dict[UUID, str] = {}  # names of the topics in `partitions`
         self.partitions: dict[UUID, list[PartitionImage | None]] = {}
         self.created: dict[UUID, None] = {}
         self.removed: dict[UUID, TopicImage] = {}
@@ -472,7 +472,7 @@ class _Edit:
                 self.next_producer_id = record.next_producer_id
                 self.producer_ids_owner = (record.broker_id, record.broker_epoch)
             case r.NoOpRecord() | r.ZkMigrationStateRecord():
-                pass  # they advance the offset and say nothing about the cluster
+                pass  # these advance the offset and change nothing in the cluster
             case _:
                 self._replay_security(record)
 
@@ -554,7 +554,7 @@ class _Edit:
         self.changed_partitions[record.topic_id, number] = None
 
     def _topic_removed(self, topic_id: UUID) -> None:
-        self._editable(topic_id)  # it must exist
+        self._editable(topic_id)  # raises unless the topic exists
         name = self.names.pop(topic_id)
         del self.partitions[topic_id]
         self.ids[name] = None
@@ -566,7 +566,7 @@ class _Edit:
             self.configs.remove((r.TOPIC_RESOURCE, name))
 
     def _clear_elr(self, topic_name: str) -> None:
-        """Not a partition change: no epoch moves."""
+        """This is not a partition change: no epoch rises."""
         if topic_name:
             topic_id = self._id_of(topic_name)
             if topic_id is None:

@@ -1,8 +1,8 @@
 """The records of `__cluster_metadata`: Kafka's schemas as frozen dataclasses, and their framing.
 
 A record's value is: frame version 1, api key, record version (unsigned varints), then the body. We read
-every version Kafka has written and write the one it writes at metadata.version 4.3-IV0. Names are
-Kafka's; arrays are tuples; a nullable array that is absent is None, which is not the same as empty.
+every version that Kafka has written, and write the one that Kafka writes at metadata.version 4.3-IV0. Names are
+Kafka's. Arrays are tuples. An absent nullable array is None, which differs from an empty one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ GROUP_RESOURCE = 32
 
 @message
 class MetadataRecord(Message):
-    """One metadata record. `KEY` is its api key, `VERSION` the newest version, which is the one written."""
+    """One metadata record. `KEY` is its api key; `VERSION` is the newest version, which is the one written."""
 
     KEY: ClassVar[int]
     VERSION: ClassVar[int] = 0
@@ -68,7 +68,7 @@ class MetadataRecord(Message):
 
 @message
 class Endpoint(Message):
-    """Where a broker or controller listens. `protocol` is Kafka's security protocol id (0 PLAINTEXT)."""
+    """The address of a broker or controller. `protocol` is Kafka's security protocol id (0 PLAINTEXT)."""
 
     name: str = wire(STRING)
     host: str = wire(STRING)
@@ -145,7 +145,7 @@ class PartitionRecord(MetadataRecord):
 
 @message
 class ConfigRecord(MetadataRecord):
-    """`resource_type` 2 is a topic, 4 a broker; the broker named "" is the default of all; value None deletes."""
+    """`resource_type` 2 is a topic, 4 a broker. The broker "" is the default of all brokers. Value None deletes."""
 
     KEY: ClassVar[int] = 4
 
@@ -157,7 +157,7 @@ class ConfigRecord(MetadataRecord):
 
 @message
 class PartitionChangeRecord(MetadataRecord):
-    """What changed in one partition; a field left at None (or leader at -2, state at -1) did not."""
+    """The changes of one partition. None (leader: -2, state: -1) means unchanged."""
 
     KEY: ClassVar[int] = 5
     VERSION: ClassVar[int] = 2
@@ -266,7 +266,7 @@ class ProducerIdsRecord(MetadataRecord):
 
 @message
 class BrokerRegistrationChangeRecord(MetadataRecord):
-    """`fenced`: 1 fences, -1 unfences, 0 leaves; `in_controlled_shutdown`: 1 begins it, 0 leaves."""
+    """`fenced`: 1 fences, -1 unfences, 0 means unchanged; `in_controlled_shutdown`: 1 begins it, 0 means unchanged."""
 
     KEY: ClassVar[int] = 17
     VERSION: ClassVar[int] = 3
@@ -281,7 +281,7 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
     )
 
     def written_version(self) -> int:
-        """The lowest that carries it, as Kafka does."""
+        """The lowest version that can carry the record, as in Kafka."""
         return next(version for version in range(self.VERSION + 1) if fits(self, version))
 
 
@@ -365,7 +365,7 @@ class RegisterControllerRecord(MetadataRecord):
 
 @message
 class ClearElrRecord(MetadataRecord):
-    """Empties ELR and last known ELR of one topic's partitions; the topic "" means every topic."""
+    """Clears ELR and last known ELR of one topic's partitions; the topic "" means every topic."""
 
     KEY: ClassVar[int] = 28
 

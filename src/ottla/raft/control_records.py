@@ -1,6 +1,6 @@
-"""The control records of the quorum: who leads, which voters there are, where a snapshot begins and ends.
+"""The control records of the quorum: leader changes, voters, and the start and end of a snapshot.
 
-They lie in the metadata log and in snapshots between the metadata records, in batches marked as control.
+They are in control batches between the metadata records, in the metadata log and in snapshots.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def encode_control(record: Message) -> bytes:
 
 
 def decode_control(cls: type[Control], value: bytes | None) -> Control:
-    """Newer versions add fields only as tags, so they read as version 0."""
+    """Newer versions add only tagged fields, so they can be read as version 0."""
     if value is None:
         raise MalformedRecord(f"a {cls.__name__} without a value")
     return read_message(cls, Reader(value))
@@ -108,7 +108,7 @@ def decode_control(cls: type[Control], value: bytes | None) -> Control:
 def leader_change(
     leader: int, voters: Sequence[int], granting: Sequence[int]
 ) -> tuple[ControlType, bytes]:
-    """The entry of a control batch with which an epoch begins."""
+    """The control record with which an epoch begins."""
     change = LeaderChange(
         leader_id=leader,
         voters=tuple(VoterId(voter_id=voter) for voter in voters),

@@ -1,8 +1,8 @@
-"""What `format` writes into a directory before its node starts for the first time.
+"""The files that `format` writes into a directory before its node starts for the first time.
 
-`meta.properties` says whose directory it is, `bootstrap.checkpoint` which features a new cluster has, and
-a voter of a dynamic quorum gets the first voters as the checkpoint at offset 0. meta.properties comes
-last: a directory without it was not formatted to the end and may be formatted again.
+`meta.properties` identifies the directory. `bootstrap.checkpoint` holds the features of a new cluster. A voter of a
+dynamic quorum gets the first voters as the checkpoint at offset 0. meta.properties is written last: a directory
+without it is not completely formatted and may be formatted again.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def format_directory(
     voters: VoterSet | None,
     features: Mapping[str, int] = DEFAULT_LEVELS,
 ) -> None:
-    """`voters` are the first voters of a dynamic quorum (kraft.version 1); None leaves them to the
-    setting controller.quorum.voters, or to what a node that is no voter learns from the others."""
+    """`voters` are the first voters of a dynamic quorum (kraft.version 1). With None they come from the
+    setting controller.quorum.voters, or, on a node that is not a voter, from the other nodes."""
     make_directory(disk, directory)
     bootstrap = build_snapshot(feature_records(features), epoch=0, timestamp_ms=0)
     disk.replace(f"{directory}/{BOOTSTRAP_FILE}", bootstrap)
@@ -81,7 +81,7 @@ def load_properties(disk: Disk, directory: str) -> MetaProperties:
 
 
 def load_bootstrap_records(disk: Disk, directory: str) -> list[MetadataRecord]:
-    """What the first controller writes into a new log: the features the directory was formatted with."""
+    """The records that the first controller writes into a new log: the features chosen at formatting."""
     path = f"{directory}/{BOOTSTRAP_FILE}"
     if not disk.exists(path):
         return feature_records(DEFAULT_LEVELS)
@@ -89,8 +89,8 @@ def load_bootstrap_records(disk: Disk, directory: str) -> list[MetadataRecord]:
 
 
 def check_directory(disk: Disk, directory: str) -> None:
-    """Read what the quorum will rest upon, before it writes anything: a node whose files are damaged stops
-    here and leaves them as they are. CorruptQuorumState, CorruptSnapshot or CorruptCheckpoint."""
+    """Check the quorum's files before anything is written, so that a node with damaged files stops without
+    changing them. Raises CorruptQuorumState, CorruptSnapshot or CorruptCheckpoint."""
     bootstrap = f"{directory}/{BOOTSTRAP_FILE}"
     if disk.exists(bootstrap):
         check_snapshot(disk.read(bootstrap), bootstrap)

@@ -1,8 +1,8 @@
-"""The metadata log as the quorum sees it: the log, the checkpoints under it, and the voters named in both.
+"""The metadata log for the quorum: the log, its checkpoints, and the voters recorded in both.
 
-Raft asks three things of it that a plain log does not know: whether a replica's position agrees with it
-(or where they part, or that only a checkpoint can help), what is flushed, and who the voters are at its
-end. A voter set counts as soon as it is in the log and goes when it is truncated away.
+It adds three things to a plain log: whether a replica's log position agrees with it (or where they diverge, or that
+the replica needs a checkpoint), how far it is flushed, and the voters at its end. A voter set is in effect as soon
+as it is in the log, and is dropped again if it is truncated.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC_ID as TOPIC_ID
 from ottla.wire.types import TopicPartition
 
 NEVER_WRITTEN = -1
-"""Offset of the voters that formatting left: no leader has written them into the log yet."""
+"""Offset of the voters from formatting, while no leader has written them into the log."""
 
 CHECKPOINT_EVERY = 50
-"""Offsets between two writings of the recovery point: damage below it is reported, damage above it is taken
-for a torn write and cut."""
+"""Offsets between two writes of the recovery point. Damage below it is reported; damage above it counts as a torn
+write and is truncated."""
 READ_BYTES = 1 << 20
 
 
 class Diverges(NamedTuple):
-    """The replica must cut its log: `epoch` is our largest not above its own, ending at `end_offset`."""
+    """The replica must truncate its log: `epoch` is our largest one not above its own, ending at `end_offset`."""
 
     epoch: int
     end_offset: int
@@ -54,14 +54,14 @@ Agreement: TypeAlias = Diverges | SnapshotId | None
 def metadata_log_config(
     segment_bytes: int = 1 << 30, segment_ms: int = 7 * 86_400_000
 ) -> LogConfig:
-    """Kept until a checkpoint replaces it, whatever its age and size."""
+    """Records stay until a checkpoint replaces them, whatever their age and size."""
     return LogConfig(
         segment_bytes=segment_bytes, segment_ms=segment_ms, retention_ms=-1, retention_bytes=-1
     )
 
 
-def _mend_partition_metadata(disk: Disk, path: str) -> None:
-    """A crash may have torn the file while the log was created; it says nothing that is not known."""
+def _repair_partition_metadata(disk: Disk, path: str) -> None:
+    """Rewrite the file if a crash tore it while the log was created. Its whole content is known."""
     content = checkpoints.partition_metadata_text(TOPIC_ID)
     if not disk.exists(path) or disk.read(path) != content:
         disk.replace(path, content)
@@ -95,7 +95,7 @@ class Journal:
         config: LogConfig | None = None,
         now_ms: int,
     ) -> Journal:
-        """The log in `directory`/__cluster_metadata-0, made if it is not there."""
+        """Open or create the log in `directory`/__cluster_metadata-0."""
         config = config or metadata_log_config()
         path = f"{directory}/{TOPIC}-0"
         disk.make_dirs(path)
@@ -103,7 +103,7 @@ class Journal:
         earliest = snapshots.earliest
         start = 0 if earliest is None else earliest.end_offset
         if any(name.endswith(".log") for name in disk.list_dir(path)):
-            _mend_partition_metadata(disk, f"{path}/{checkpoints.PARTITION_METADATA}")
+            _repair_partition_metadata(disk, f"{path}/{checkpoints.PARTITION_METADATA}")
             written = checkpoints.read_offsets(disk, f"{path}/{checkpoints.RECOVERY_POINTS}")
             log = Log.open(
                 LogResources(disk),
@@ -131,13 +131,13 @@ class Journal:
         if latest is not None:
             end = LogPosition(-1 if log.epochs.latest is None else log.epochs.latest, log.log_end)
             if end < (latest.epoch, latest.end_offset) and latest != BOOTSTRAP:
-                # The checkpoint was fetched and the node stopped before the log was begun anew.
+                # The node stopped after it fetched the checkpoint and before it restarted the log there.
                 log.truncate_fully(latest.end_offset)
             elif start > log.log_start:
                 log.advance_log_start(start)
         return cls(disk, log, snapshots, static_voters)
 
-    # Where it is
+    # Positions
 
     @property
     def log_start(self) -> int:
@@ -149,7 +149,7 @@ class Journal:
 
     @property
     def flushed_end(self) -> int:
-        """Everything below it would survive a power loss."""
+        """Everything below this offset would survive a power loss."""
         return self.log.recovery_point
 
     @property
@@ -158,7 +158,7 @@ class Journal:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record, also when only a checkpoint still knows it."""
+        """The epoch of the last record, taken from a checkpoint if the log does not hold that record."""
         if self.log.epochs.latest is not None:
             return self.log.epochs.latest
         latest = self.snapshots.latest
@@ -171,11 +171,11 @@ class Journal:
     # Agreement between two logs
 
     def agreement(self, offset: int, epoch: int) -> Agreement:
-        """None if a replica whose log ends at `offset`, its last record written in `epoch`, holds a prefix
-        of ours; else what it must do first."""
+        """None if a replica whose log ends at `offset`, with its last record from `epoch`, holds a prefix
+        of this log; otherwise what it must do first."""
         latest = self.snapshots.latest
         if offset == 0 and latest is not None and latest != BOOTSTRAP:
-            return latest  # quicker than the log from its beginning, if that is still there
+            return latest  # faster than copying the log from its beginning, even if that is still there
         if offset == 0 and self.log_start == 0:
             return None
         earliest = self.snapshots.earliest
@@ -194,7 +194,7 @@ class Journal:
         return Diverges(known_epoch, end_offset)
 
     def _end_of(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch` that we know of, and where it ends."""
+        """The largest known epoch not above `epoch`, and its end offset."""
         found, end_offset = self.log.epochs.end_offset_for(epoch, self.log_end)
         if found < 0:
             return self.last_epoch, self.log_end
@@ -204,7 +204,7 @@ class Journal:
         return found, end_offset
 
     def truncation_point(self, diverges: Diverges) -> int:
-        """Where our log must be cut, given what the leader answered."""
+        """Where this log must be truncated, given the leader's answer."""
         if diverges.epoch <= 0:
             return min(diverges.end_offset, self.log_end)
         found, end_offset = self._end_of(diverges.epoch)
@@ -223,14 +223,14 @@ class Journal:
     # Writing and flushing
 
     def append_as_leader(self, batch: bytearray, epoch: int, now_ms: int) -> int:
-        """The offset of its first record."""
+        """Returns the offset of the first record."""
         base = self.log.append_control(batch, epoch, now_ms).base_offset
         for appended in batches(batch):
             self._note_voters(batch, appended)
         return base
 
     def append_as_follower(self, records: memoryview, epoch: int) -> None:
-        """What the leader of this epoch has. Not all of it need be taken."""
+        """Append records of this epoch's leader, possibly only the first of them."""
         end = self.log.append_as_follower(records, epoch).last_offset
         for batch in batches(records, allow_partial=True):
             if batch.last_offset > end:
@@ -242,7 +242,7 @@ class Journal:
         return self.flushed_end < self.log_end
 
     def flush_plan(self) -> Callable[[], int]:
-        """To be run in a thread; its result goes to `flushed`."""
+        """Run it in a thread and pass its result to `flushed`."""
         return self.log.flush_plan()
 
     def flushed(self, end_offset: int) -> None:
@@ -272,8 +272,7 @@ class Journal:
         return self.log.read(offset, max_bytes=bytes_max, end_offset=end_offset)
 
     def batches_from(self, offset: int, end_offset: int) -> Iterator[tuple[bytes, Batch]]:
-        """The batches from the one that begins at `offset` up to `end_offset`, each with the bytes it
-        lies in."""
+        """The batches from the one at `offset` up to `end_offset`, each with the buffer that contains it."""
         while offset < end_offset:
             found = self.read(offset, READ_BYTES, end_offset)
             if found.range is None:
@@ -286,7 +285,7 @@ class Journal:
     # Checkpoints
 
     def install(self, download: Download) -> SnapshotContent:
-        """Begin anew at a checkpoint that was fetched whole."""
+        """Restart the log at a checkpoint that was fetched completely."""
         id = download.id
         assert id.end_offset >= self.high_watermark, f"{id} is behind what is committed here (M3)"
         content = download.finish()
@@ -298,20 +297,20 @@ class Journal:
         return content
 
     def _retire_snapshots_below_start(self) -> None:
-        """The earliest one tells in which epoch the record before our first was written, and so whose logs have
-        the same beginning. One that is older than the log would let pass a log that differs below our start."""
+        """The earliest checkpoint gives the epoch of the record before the log's start, which shows whether another
+        log has the same prefix. A checkpoint from before the start would accept a log that differs below it."""
         for id in [id for id in self.snapshots.ids if id.end_offset < self.log_start]:
             self.snapshots.retire(id)
 
     def snapshot_taken(self, id: SnapshotId, now_ms: int) -> None:
-        """A checkpoint of ours is on disk: later ones and the log after it stand on their own."""
+        """A checkpoint of this node is on disk, so the log before it can be deleted later."""
         assert id.end_offset <= self.high_watermark, f"{id} is not committed (M5)"
         self.snapshots.add(id)
         self.log.roll(now_ms)
 
     def clean(self, bytes_max: int, age_ms_max: int, now_ms: int) -> None:
-        """Drop the oldest checkpoints, and the log before the ones that remain, while all of it takes more
-        than `bytes_max` or the oldest is older than `age_ms_max` (-1: no limit). The newest stays."""
+        """Drop the oldest checkpoints, and the log before the remaining ones, while the total size exceeds
+        `bytes_max` or the oldest is older than `age_ms_max` (-1: no limit). The newest stays."""
         for path in self.log.doomed_by(now_ms):
             self._disk.remove(path)
         while len(self.snapshots.ids) > 1:

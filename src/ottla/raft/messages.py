@@ -1,6 +1,6 @@
-"""What the nodes of a quorum say to each other, without the wire around it.
+"""The messages between the nodes of a quorum, without their encoding.
 
-Cluster id and topic are checked and added by whoever owns the connection; `leader` None is Kafka's -1.
+The owner of the connection checks and adds cluster id and topic. `leader` None is Kafka's -1.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ottla.wire.errors import ErrorCode
 
 
 class LogPosition(NamedTuple):
-    """Where a log ends. Ordered as elections order logs: by the last epoch, then by length."""
+    """Where a log ends. The order is that of elections: by the last epoch, then by length."""
 
     epoch: int
     offset: int
 
 
 class SnapshotId(NamedTuple):
-    """A snapshot of everything below `end_offset`, the last of which was written in `epoch`."""
+    """A snapshot of everything below `end_offset`; the last of these records was written in `epoch`."""
 
     end_offset: int
     epoch: int
@@ -33,7 +33,7 @@ class Vote(NamedTuple):
     epoch: int
     candidate: ReplicaKey
     voter: ReplicaKey | None
-    """Whom it is meant for."""
+    """The voter that the request is meant for."""
     last: LogPosition
     pre_vote: bool
 
@@ -57,12 +57,12 @@ class EndQuorumEpoch(NamedTuple):
     epoch: int
     leader: int
     preferred: tuple[ReplicaKey, ...]
-    """Who should lead next, best first."""
+    """The preferred successors, best first."""
     endpoint: QuorumEndpoint | None
 
 
 class EpochAnswer(NamedTuple):
-    """To BeginQuorumEpoch and EndQuorumEpoch."""
+    """The answer to BeginQuorumEpoch and EndQuorumEpoch."""
 
     error: ErrorCode
     epoch: int
@@ -76,7 +76,7 @@ class Fetch(NamedTuple):
     offset: int
     last_epoch: int
     high_watermark: int
-    """What the fetcher knows (-1: nothing); a fetcher that never says has the largest number."""
+    """The fetcher's high watermark (-1: unknown); the largest number for a fetcher that never sends it."""
     wait_ms_max: int
     bytes_max: int
 
@@ -94,7 +94,7 @@ class FetchAnswer(NamedTuple):
 
 
 class Park(NamedTuple):
-    """There is nothing new: ask again when the log or the high watermark moves, answer at `until`."""
+    """Nothing new: call again when the log or the high watermark moves, and send `answer` at `until`."""
 
     until: float
     answer: FetchAnswer

@@ -1,8 +1,8 @@
-"""Checkpoint files: the metadata up to an offset as one file, in Kafka's format.
+"""Checkpoint files: the metadata up to an offset in one file, in Kafka's format.
 
-A checkpoint is a run of record batches: a control batch with the header (and, from kraft.version 1 on, the
-voters), the metadata records, a control batch with the footer. Offsets inside count from 0. A file without
-its footer was never finished and is refused. Nodes take their checkpoints independently of each other.
+A checkpoint is a sequence of record batches: a control batch with the header (and, from kraft.version 1 on, the
+voters), the metadata records, a control batch with the footer. Its offsets start at 0. A file without a
+footer is incomplete and is refused. Nodes take their checkpoints independently of each other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCH_BYTES_MAX = 8 * 1024 * 1024
 """Kafka's limit for a batch of metadata."""
 
 BOOTSTRAP = SnapshotId(0, 0)
-"""Written when a voter's directory is formatted; holds nothing but the first voters."""
+"""Written when a voter's directory is formatted; holds only the first voters."""
 
 SUFFIX = ".checkpoint"
 PART_SUFFIX = ".checkpoint.part"
@@ -34,7 +34,7 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class CorruptSnapshot(Exception):
-    """A checkpoint that is not whole, or not what was written."""
+    """A checkpoint is incomplete or damaged."""
 
 
 class SnapshotContent(NamedTuple):
@@ -53,7 +53,7 @@ def build_snapshot(
     kraft_version: int = 0,
     voters: VoterSet | None = None,
 ) -> bytes:
-    """The bytes of a checkpoint. Costs time proportional to the metadata: large ones belong in a thread."""
+    """The bytes of a checkpoint. The cost is proportional to the metadata: build large ones in a thread."""
     header: list[tuple[ControlType, bytes]] = [
         (
             ControlType.SNAPSHOT_HEADER,
@@ -93,7 +93,7 @@ def voter_controls(kraft_version: int, voters: VoterSet) -> list[tuple[ControlTy
 
 
 def _groups(values: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Runs of values that fit into one batch; a record needs little more than its value."""
+    """Groups of values that fit into one batch; a record is little larger than its value."""
     group: list[bytes] = []
     size = 0
     for value in values:
@@ -107,7 +107,7 @@ def _groups(values: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def read_snapshot(data: bytes, name: str) -> SnapshotContent:
-    """Everything in it, after checking every byte. CorruptSnapshot unless it is whole."""
+    """The whole content, after checking every byte. CorruptSnapshot unless it is complete."""
     content: list[MetadataRecord] = []
     seen: dict[int, bytes | None] = {}
     try:
@@ -132,7 +132,7 @@ def read_snapshot(data: bytes, name: str) -> SnapshotContent:
 
 
 def check_snapshot(data: bytes, name: str) -> None:
-    """Whether every byte of it is as it was written; quicker than reading it. CorruptSnapshot if not."""
+    """Check every byte, faster than `read_snapshot`. CorruptSnapshot if any is wrong."""
     last = None
     try:
         for last in batches(data):
@@ -162,7 +162,7 @@ def _content(records: list[MetadataRecord], controls: dict[int, bytes | None]) -
 
 
 class Download:
-    """A checkpoint being copied from the leader, chunk by chunk, into a file that does not count yet."""
+    """A checkpoint being copied from the leader in chunks, into a file that is not valid yet."""
 
     def __init__(self, store: SnapshotStore, id: SnapshotId) -> None:
         self.id = id
@@ -179,7 +179,7 @@ class Download:
         self._file.append(data)
 
     def finish(self) -> SnapshotContent:
-        """Check all of it, then let it count. CorruptSnapshot leaves nothing behind."""
+        """Check the file, then make it a valid checkpoint. CorruptSnapshot leaves nothing behind."""
         try:
             content = read_snapshot(self._file.read_at(0, self._file.size), str(self.id))
         except CorruptSnapshot:
@@ -220,7 +220,7 @@ class SnapshotStore:
 
     @property
     def earliest(self) -> SnapshotId | None:
-        """The one that the log's start may rest on: the bootstrap one does not count beside others."""
+        """The checkpoint that the log's start may rest on; the bootstrap one is ignored if there are others."""
         return next((id for id in self.ids if id != BOOTSTRAP), None)
 
     def path(self, id: SnapshotId) -> str:
@@ -233,7 +233,7 @@ class SnapshotStore:
         return read_snapshot(self.disk.read(self.path(id)), self.path(id))
 
     def timestamp_ms(self, id: SnapshotId) -> int:
-        """When the last record in it was appended to the log; reads no more than the header."""
+        """When the last record in it was appended to the log. Reads only the header."""
         file = self.disk.open(self.path(id))
         try:
             batch = read_batch(file.read_at(0, HEADER_BYTES), 0)
@@ -246,7 +246,7 @@ class SnapshotStore:
         return header.last_contained_log_timestamp
 
     def write(self, id: SnapshotId, data: bytes) -> None:
-        """On disk, whole, before it counts."""
+        """The file becomes a valid checkpoint only when all of it is on disk."""
         self.disk.replace(self.path(id), data, durable=True)
         self.add(id)
 
@@ -260,13 +260,13 @@ class SnapshotStore:
         self.add(id)
 
     def chunk(self, id: SnapshotId, position: int, bytes_max: int) -> bytes:
-        """Bytes for a replica that downloads it; the file stays open between its requests."""
+        """Bytes for a replica that downloads the checkpoint. The file stays open between requests."""
         if self._reading is None or self._reading[0] != id:
             self._reading = (id, self.disk.open(self.path(id)))
         return self._reading[1].read_at(position, bytes_max)
 
     def retire(self, id: SnapshotId) -> None:
-        """A replica that is downloading it keeps reading the open file."""
+        """A replica that is downloading it continues to read the open file."""
         assert id != self.latest, "the newest checkpoint stays"
         deleted = f"{self.directory}/{id}{DELETED_SUFFIX}"
         self.disk.rename(self.path(id), deleted)

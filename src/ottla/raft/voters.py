@@ -1,7 +1,7 @@
-"""Who may vote: the voters of the quorum, each known by its id and the directory its log lies in.
+"""The voters of the quorum, each identified by its id and the directory of its log.
 
-The directory id is what keeps a voter whose disk was replaced from voting under its old identity: it
-comes back with the same node id, a new directory id, and therefore as somebody else.
+The directory id keeps a voter whose disk was replaced from voting under its old identity. Such a node has the same
+node id and a new directory id, so it is a different replica.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.wire.types import ZERO_UUID
 
 
 class ReplicaKey(NamedTuple):
-    """A replica of the metadata log. `directory` None: not told (static voters, old protocol versions)."""
+    """A replica of the metadata log. `directory` None: unknown (static voters, old protocol versions)."""
 
     id: int
     directory: UUID | None
@@ -47,7 +47,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
-    """The voters in order of their ids. Empty on an observer that has not read any yet."""
+    """The voters in order of their ids. Empty on an observer that has not read any voters yet."""
 
     voters: tuple[Voter, ...] = ()
 
@@ -62,7 +62,7 @@ class VoterSet:
         return [voter.id for voter in self.voters]
 
     def others(self, node: int) -> set[int]:
-        """The ids of the voters without `node`."""
+        """The ids of the voters except `node`."""
         return {voter.id for voter in self.voters if voter.id != node}
 
     @property

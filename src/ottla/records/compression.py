@@ -1,13 +1,12 @@
-"""The five codecs of a record batch, with a bound on what unpacking may produce.
+"""The five codecs of a record batch, with a bound on the decompressed size.
 
-A batch says nothing trustworthy about its unpacked size, so no decoder here is given more room than the
-caller allows: the output lies in a buffer of ours that grows by steps up to the limit, or comes from a
-decoder that takes the limit as an argument. What would pass the limit is MESSAGE_TOO_LARGE; what is no
-valid stream is CORRUPT_MESSAGE.
+A batch says nothing trustworthy about its decompressed size, so no decoder gets more memory than the caller allows:
+either the output buffer is ours and grows in steps up to the limit, or the decoder takes the limit as an argument.
+Output above the limit is MESSAGE_TOO_LARGE; an invalid stream is CORRUPT_MESSAGE.
 
-Two formats have quirks of their own. Java clients wrap snappy in the framing of the xerial library,
-librdkafka sends it raw: both are read, the first is written. Java clients read LZ4 frames only if their
-blocks are independent of each other, so the frame around the blocks is written here.
+Two formats have peculiarities. Java clients wrap snappy in the framing of the xerial library, librdkafka sends it
+raw: both are read, the first is written. Java clients read LZ4 frames only if their blocks are independent of each
+other, so the frame around the blocks is written here.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ottla.wire.errors import ErrorCode, KafkaError
 
 
 class Codec(IntEnum):
-    """The low three bits of a batch's attributes."""
+    """The codec is the low three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -35,9 +34,9 @@ class Codec(IntEnum):
 
 
 RATIO_MAX = 1024
-"""Unpacked to packed bytes, beyond `RATIO_FREE_BYTES`. Ordinary records stay below 100."""
+"""The limit of decompressed to compressed bytes, above `RATIO_FREE_BYTES`. Ordinary records stay below 100."""
 RATIO_FREE_BYTES = 16 << 20
-"""What may be unpacked whatever the ratio: an ordinary batch of one repeated byte is no attack."""
+"""Below this size any ratio is allowed: an ordinary batch of one repeated byte is no attack."""
 
 _STEP_MIN = 64 << 10
 _GZIP_WINDOW = 31  # 15 bits of window, plus 16: a gzip header and trailer
@@ -70,8 +69,8 @@ def compress(codec: int, data: Buffer) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, *, max_bytes: int) -> bytes:
-    """All of `data` unpacked, or KafkaError: MESSAGE_TOO_LARGE past `max_bytes` or past `RATIO_MAX`,
-    CORRUPT_MESSAGE if it is no whole stream of this codec."""
+    """All of `data` decompressed, or KafkaError: MESSAGE_TOO_LARGE above `max_bytes` or above `RATIO_MAX`,
+    CORRUPT_MESSAGE if it is not a complete stream of this codec."""
     limit = min(max_bytes, max(len(data) * RATIO_MAX, RATIO_FREE_BYTES))
     match codec:
         case Codec.NONE:
@@ -90,7 +89,7 @@ def decompress(codec: int, data: Buffer, *, max_bytes: int) -> bytes:
 
 
 def _unknown(codec: int) -> KafkaError:
-    return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec {codec}")
+    return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {codec}")
 
 
 def _too_large(limit: int) -> KafkaError:
@@ -104,13 +103,13 @@ def _corrupt(codec: Codec, why: object) -> KafkaError:
 
 
 def _decompress_gzip(data: Buffer, limit: int) -> bytes:
-    """A gzip file may consist of several members, one after the other."""
+    """A gzip file may consist of several members in sequence."""
     unpacked = b""
     rest: Buffer = data
     while True:
         decoder = zlib.decompressobj(wbits=_GZIP_WINDOW)
         try:
-            # One byte more than allowed tells "too large" from "just fits"; 0 would mean no bound.
+            # One byte more than allowed separates "too large" from "just fits"; 0 would mean no bound.
             unpacked += decoder.decompress(rest, limit - len(unpacked) + 1)
         except zlib.error as error:
             raise _corrupt(Codec.GZIP, error) from error
@@ -132,7 +131,7 @@ def _compress_snappy(data: memoryview) -> bytes:
 
 
 def _decompress_snappy(data: bytes, limit: int) -> bytes:
-    """Snappy blocks announce their unpacked size, so the sum is known before anything is unpacked."""
+    """Snappy blocks state their decompressed size, so the sum is known before anything is decompressed."""
     blocks = _xerial_blocks(data) if data.startswith(_XERIAL_MAGIC) else [data]
     try:
         if sum(cramjam.snappy.decompress_raw_len(block) for block in blocks) > limit:
@@ -173,7 +172,7 @@ def _compress_lz4(data: memoryview) -> bytes:
 def _decompress_growing(
     decompress_into: Callable[[Any, bytearray], int], data: Buffer, limit: int
 ) -> bytes:
-    """LZ4 and zstd frames may leave their size out, so try with more room until it suffices. The steps
+    """LZ4 and zstd frames may omit their size, so retry with a larger buffer until it suffices. The steps
     are fourfold: all failed ones together cost less than half of the last."""
     codec = Codec.LZ4 if decompress_into is cramjam.lz4.decompress_into else Codec.ZSTD
     room = min(limit, max(_STEP_MIN, 4 * len(data)))

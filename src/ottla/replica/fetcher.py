@@ -1,7 +1,7 @@
-"""The follower's side of replication: one conversation with one leader broker about all the partitions
+"""The follower's side of replication: the fetch session with one leader broker, for all the partitions
 that it leads and we follow.
 
-Pure: `next_request` builds the next fetch, `answered` applies what came. The asyncio around it is
+This module is pure: `next_request` builds the next fetch, `answered` applies a response. The asyncio part is
 `broker.replication.fetchers`.
 """
 
@@ -48,23 +48,23 @@ class Followed:
     in_session: bool = False
     retry_at: float = 0.0
     named_in: int | None = None
-    """The request that first named it since it is followed in this epoch. An answer to an earlier one was
-    meant for an earlier epoch, even if the same broker leads again, and must change nothing (D8)."""
+    """The request that first named the partition in this epoch. An answer to an earlier request belongs to an earlier
+    epoch, even if the same broker leads again, and must change nothing (D8)."""
 
 
 @dataclass(slots=True)
 class AppliedAnswer:
-    """What applying an answer led to, for `broker.replication.fetchers` to act upon."""
+    """The consequences of an answer that `broker.replication.fetchers` must act upon."""
 
     bytes_appended: int = 0
     out_of_range: list[Partition] = field(default_factory=list)
-    """Partitions whose end lies outside the leader's log: ask it where its log starts."""
+    """Partitions whose end is outside the leader's log: ask the leader where its log starts and ends."""
     failed: list[tuple[Partition, KafkaError]] = field(default_factory=list)
     storage_failed: list[LogDirError] = field(default_factory=list)
 
 
 Rest = Callable[[Partition, int, float], float]
-"""(partition, bytes that came of it, now) -> seconds before it is fetched again."""
+"""(partition, bytes received for it, now) -> seconds to wait before it is fetched again."""
 
 
 def never_rest(partition: Partition, received: int, now: float) -> float:
@@ -72,9 +72,9 @@ def never_rest(partition: Partition, received: int, now: float) -> float:
 
 
 class FetchConversation:
-    """Offsets drive it: a partition is named in the next request when its position (offset, epochs) is
-    not what the leader was sent last. A partition in trouble leaves the session and comes back after a
-    short while, so that one bad partition never stalls the others."""
+    """A request names a partition if its position (offset, epochs) differs from the one the leader was last
+    sent. A partition with an error leaves the session and comes back after a short backoff, so that one bad
+    partition never stalls the others."""
 
     def __init__(self, config: FetcherConfig, rest: Rest = never_rest) -> None:
         self.config = config
@@ -87,7 +87,7 @@ class FetchConversation:
         self._session_epoch = INITIAL_EPOCH
         self._requests = 0
         self._answers = 0
-        """Answers come in the order of the requests."""
+        """The number of answers received. Answers come in the order of the requests."""
 
     def follow(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.partition)
@@ -99,8 +99,8 @@ class FetchConversation:
         self._changed[key] = None
 
     def log_start_moved(self, partition: Partition) -> None:
-        """Our own retention moved the log's start. The leader lets no follower join the ISR that has not
-        deleted what it has deleted itself (D10), and learns that from our fetches only."""
+        """Our own retention moved the log start. The leader lets a follower join the ISR only if it has deleted
+        what the leader has deleted (D10), and learns that only from our fetches."""
         key = (partition.topic_id, partition.partition)
         if key in self.followed and key not in self._resting:
             self._changed[key] = None
@@ -114,12 +114,12 @@ class FetchConversation:
             self._forgotten[key] = None
 
     def connected(self) -> None:
-        """A new connection: what was asked on the last one is never answered."""
+        """A new connection: requests on the previous one will never be answered."""
         self._answers = self._requests
         self.reset_session()
 
     def reset_session(self) -> None:
-        """The leader forgot the session: begin with a full request."""
+        """The leader dropped the session: start with a full request."""
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         self._forgotten.clear()
@@ -129,12 +129,12 @@ class FetchConversation:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is a position that the leader has not been sent."""
+        """Whether a position has changed since it was last sent to the leader."""
         return bool(self._changed)
 
     @property
     def is_idle(self) -> bool:
-        """Nothing to ask: every partition rests, or there is none."""
+        """Nothing to fetch: there is no partition, or every one is in backoff."""
         return len(self._resting) == len(self.followed)
 
     def next_retry_at(self) -> float | None:
@@ -151,7 +151,7 @@ class FetchConversation:
             self._changed[key] = None
 
     def next_request(self, broker_epoch: int, now: float) -> FetchRequest:
-        """Incremental once the leader gave us a session; it parks the request until there is news."""
+        """Incremental once the leader has created a session. The leader parks the request until there is new data."""
         self.wake(now)
         self._requests += 1
         partitions = []
@@ -256,7 +256,7 @@ class FetchConversation:
 
     @staticmethod
     def _is_repeated(records: Chunk | list[Chunk] | None, log_end: int) -> bool:
-        """Two requests can be under way; the second answer may hold again what the first brought."""
+        """Two requests can be in flight; the second answer may repeat records of the first."""
         if not records:
             return False
         assert isinstance(records, memoryview)

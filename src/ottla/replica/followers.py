@@ -1,4 +1,4 @@
-"""What a leader knows about each of its followers: only what their fetches say."""
+"""The leader's state of each follower, taken only from the follower's fetches."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ UNKNOWN_OFFSET = -1
 @dataclass(slots=True)
 class Follower:
     """A follower in the current leader epoch. Its end is the offset of its latest fetch (P07): a fetch
-    for an offset says that everything below it has been appended."""
+    from an offset means that everything below it has been appended."""
 
     id: int
     broker_epoch: int = -1
     log_start: int = UNKNOWN_OFFSET
     log_end: int = UNKNOWN_OFFSET
     caught_up_at: float = float("-inf")
-    """The latest moment at which it is known to have had all that the leader had (P11)."""
+    """The latest time at which it is known to have had all of the leader's records (P11)."""
     fetched_at: float = float("-inf")
     leader_end_at_fetch: int = 0
 
     def fetched(
         self, offset: int, log_start: int, broker_epoch: int, leader_end: int, now: float
     ) -> None:
-        """A fetch that reaches the leader's end proves it caught up now; one that reaches where the end
-        was at the previous fetch proves it was caught up then. So a follower that always fetches a
-        little behind a busy leader stays in sync."""
+        """A fetch from the leader's end proves that the follower is caught up now. A fetch from where the end
+        was at the previous fetch proves that it was caught up then. So a follower that is always slightly
+        behind a busy leader stays in sync."""
         if offset >= leader_end:
             proof = now
         elif offset >= self.leader_end_at_fetch:
@@ -42,8 +42,8 @@ class Follower:
         self.leader_end_at_fetch = leader_end
 
     def leader_appended(self, end_before: int, now: float) -> None:
-        """Up to this append it had everything: a fetch session does not name idle partitions, so
-        silence alone must not make an idle follower look late once a record comes."""
+        """Up to this append the follower had everything. A fetch session does not name idle partitions, so
+        an idle follower must not count as late when the first record comes."""
         if self.log_end == end_before:
             self.caught_up_at = now
 

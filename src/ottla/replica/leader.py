@@ -1,6 +1,6 @@
-"""What a replica knows and does while it leads: appends, the state of its followers, and what followers fetch.
+"""A replica as leader: appends, the state of its followers, and the answers to their fetches.
 
-By which rule the high watermark moves is in `high_watermark`, how the ISR changes in `isr`.
+`high_watermark` holds the rule by which the high watermark moves, `isr` how the ISR changes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Verified(NamedTuple):
-    """What a batch that begins a transaction shows: whether its coordinator's word still counts."""
+    """The state when the coordinator was asked about a new transaction: shows whether its answer is still valid."""
 
     epoch: int
-    """The leader's, when it asked."""
+    """The leader epoch at the time of the question."""
     guard: int
     producer_id: int
     producer_epoch: int
@@ -35,16 +35,16 @@ class Verified(NamedTuple):
 
 
 def is_transactional(records: memoryview) -> bool:
-    """Whether a batch that came from a client says that it is part of a transaction."""
+    """Whether a client's batch is marked as part of a transaction."""
     return len(records) >= HEADER_BYTES and bool(records[CRC_START + 1] & TRANSACTIONAL_BIT)
 
 
 class Leadership:
     """A replica as the leader of its partition in one leader epoch. `Partition.leadership` is the present one.
 
-    Each leader epoch has its own, so nothing that an earlier epoch knew of the followers can count in a later one
-    (D9). A leader's log is the truth: nothing here truncates it (D7). Callers take it from the partition for each
-    request and do not keep it.
+    Each leader epoch has its own object, so nothing that an earlier epoch knew of the followers can count in a later
+    one (D9). A leader never truncates its log (D7). Callers take this object from the partition for each request and
+    do not keep it.
     """
 
     __slots__ = ("epoch", "epoch_start", "followers", "isr_changes", "log", "partition")
@@ -54,9 +54,9 @@ class Leadership:
         self.log = partition.log
         self.epoch = partition.leader_epoch
         self.epoch_start = self.log.log_end
-        """Where the log ended when this epoch began: whatever an earlier leader committed is before it."""
+        """The log end when this epoch began. Everything that an earlier leader committed is below it."""
         self.log.epochs.assign(self.epoch, self.epoch_start)
-        # Nothing is known of the followers in this epoch; members of the ISR get the full lag time.
+        # Nothing is known of the followers in this epoch. Members of the ISR get the full lag time.
         self.followers = {
             id: Follower(id, caught_up_at=now if id in partition.isr else float("-inf"))
             for id in partition.replicas
@@ -65,7 +65,7 @@ class Leadership:
         self.isr_changes = IsrChanges(self)
 
     def replicas_changed(self) -> None:
-        """A decision within this epoch: replicas may have come or gone."""
+        """A decision within this epoch may have added or removed replicas."""
         partition = self.partition
         self.followers = {
             id: self.followers.get(id) or Follower(id)
@@ -74,8 +74,8 @@ class Leadership:
         }
 
     def reconsider(self, now: float) -> None:
-        """A broker was fenced or came back, or a setting changed: one that was about to join may hold
-        nothing back any more, one that could not be a member may join, the minimum may be lower."""
+        """A broker was fenced or unfenced, or a setting changed. A proposed member may no longer hold back the high
+        watermark, another replica may now join the ISR, and the minimum may be lower."""
         high_watermark.advance(self, now)
         self.isr_changes.maybe_expand(now)
 
@@ -89,7 +89,7 @@ class Leadership:
         now_ms: int,
         verified: Verified | None = None,
     ) -> Appended:
-        """A producer's batch. With acks=all the answer is due once the high watermark has reached
+        """Append a producer's batch. With acks=all the answer is due once the high watermark has reached
         `last_offset + 1`, also for a duplicate whose first copy is not committed yet. A batch that begins
         a transaction must be `verified` by its coordinator."""
         partition, log = self.partition, self.log
@@ -118,7 +118,7 @@ class Leadership:
     def append_marker(
         self, batch: bytearray, now: float, now_ms: int, *, bumps_epoch: bool
     ) -> Appended:
-        """The end of a transaction, with the rules of acks=all."""
+        """Append a transaction marker, with the rules of acks=all."""
         if self.partition.is_under_min_isr:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         end_before = self.log.log_end
@@ -129,8 +129,8 @@ class Leadership:
     def append_own(
         self, records: memoryview, leader_epoch: int, now: float, now_ms: int
     ) -> Appended:
-        """A coordinator's records, with the rules of acks=all, and only in the epoch in which they were
-        decided."""
+        """Append a coordinator's records, with the rules of acks=all, and only in the epoch in which they
+        were decided."""
         if self.epoch != leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.partition.is_under_min_isr:
@@ -154,8 +154,8 @@ class Leadership:
     # -- beginning a transaction -------------------------------------------------------------------
 
     def begin_verification(self, records: memoryview, now_ms: int) -> Verified | None:
-        """None if the batch may be appended (or refused) without asking the coordinator: it is part of a
-        transaction that is open here, or of none."""
+        """None if no question to the coordinator is needed before the batch is appended or refused: it belongs
+        to a transaction that is open here, or to none."""
         if not is_transactional(records):
             return None
         batch = read_batch(records, 0)
@@ -173,7 +173,7 @@ class Leadership:
         return Verified(self.epoch, guard, producer_id, producer_epoch, sequence)
 
     def is_verified(self, verified: Verified) -> bool:
-        """Whether a positive answer still counts: no batch or marker of the producer came between."""
+        """Whether a positive answer is still valid: no batch or marker of the producer came between."""
         return self.epoch == verified.epoch and self.log.producers.is_verified(
             verified.producer_id, verified.guard
         )
@@ -190,10 +190,11 @@ class Leadership:
         now: float,
         in_memory: InMemory | None = None,
     ) -> FetchedPartition:
-        """A follower's fetch: says how far it is, gets what comes after, or learns where it diverges.
-        NotInMemory, when its position is noted, if it would not wait for the disk (see `Log.read`).
+        """Answer a follower's fetch: record its position, and return the records from there or where its log
+        diverges. Raises NotInMemory, after recording the position, if the read must not wait for the disk (see
+        `Log.read`).
 
-        In one piece, because it runs for every fetch of every follower."""
+        One long function, because it runs for every fetch of every follower."""
         partition = self.partition
         _, _, _, named_epoch, offset, last_epoch, log_start, _, _, _ = fetch
         follower = self.followers.get(replica_id)
@@ -241,8 +242,8 @@ class Leadership:
     def nearest_replica(
         self, rack: str, offset: int, rack_of: Callable[[int], str | None]
     ) -> int | None:
-        """The in-sync follower in the consumer's rack that is furthest along and has what it asks for;
-        None where the leader itself should answer."""
+        """The in-sync follower in the consumer's rack with the largest end offset, if it has the requested
+        offset; None if the leader itself should answer."""
         partition = self.partition
         if rack_of(partition.config.node_id) == rack:
             return None
@@ -258,7 +259,7 @@ class Leadership:
 
     @property
     def low_watermark(self) -> int:
-        """The offset below which every live replica has deleted its records (DeleteRecords waits for it)."""
+        """The offset below which every live replica has deleted its records; DeleteRecords waits for it."""
         live = [
             follower.log_start
             for follower in self.followers.values()
@@ -266,7 +267,7 @@ class Leadership:
         ]
         return min([self.log.log_start, *live])
 
-    # -- what must always hold ---------------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------------
 
     def invariants(self) -> None:
         partition, log = self.partition, self.log

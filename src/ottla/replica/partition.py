@@ -1,12 +1,12 @@
-"""One replica of one partition: who it is, which role it has, and what both roles share (PROMISES A to D).
+"""One replica of one partition: its identity, its role, and what both roles share (PROMISES A to D).
 
 - `roles`: the roles and the edges between them
-- `leader`: what it does while it leads; `isr`: how the ISR changes; `high_watermark`: by which rule it moves
-- `follower`: what it does while it follows
+- `leader`: the leader's part; `isr`: how the ISR changes; `high_watermark`: the rule by which it moves
+- `follower`: the follower's part
 - `rules`: when a record is committed, and where a follower truncates
 
-A stale epoch is answered with an error code; a contradiction is an assertion. Nothing here waits: changes that others
-may wait for are reported to the `Observer`.
+A stale epoch is answered with an error code; a contradiction is an assertion. Nothing here waits. Changes that others
+wait for are reported to the `Observer`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ANY_EPOCH = -1
 
 
 class LeaderAndIsr(Protocol):
-    """What the controller decided about a partition; `metadata.image.PartitionImage` is one."""
+    """The controller's decision about a partition; `metadata.image.PartitionImage` is one."""
 
     @property
     def replicas(self) -> tuple[int, ...]: ...
@@ -80,8 +80,8 @@ class Partition:
         eligible_broker_epoch: Callable[[int], int | None],
         events: Events,
     ) -> None:
-        """`eligible_broker_epoch` gives the current epoch of a broker that may be in an ISR (registered,
-        unfenced, not shutting down), else None; one look-up is one atomic view of the metadata."""
+        """`eligible_broker_epoch` returns the current epoch of a broker that may be in an ISR (registered,
+        unfenced, not shutting down), else None. One call is one atomic view of the metadata."""
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
@@ -93,13 +93,13 @@ class Partition:
         self.events = events
         self.role = Role.OFFLINE
         self.leadership: Leadership | None = None
-        """What it knows and does as the leader, exactly while it leads."""
+        """The leader's state and operations; set exactly while this replica leads."""
         self.leader = NO_LEADER
         self.leader_epoch = -1
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
-        """As the controller decided it, and this replica knows it."""
+        """The newest ISR that this replica knows the controller to have decided."""
 
     def __repr__(self) -> str:
         return (
@@ -111,7 +111,7 @@ class Partition:
     # -- roles -------------------------------------------------------------------------------------
 
     def become_leader(self, decision: LeaderAndIsr, now: float) -> None:
-        """Lead, or take note of a newer ISR while leading."""
+        """Become the leader, or take over a newer ISR while leading."""
         assert decision.leader == self.config.node_id
         if self._is_stale(decision):
             return
@@ -129,8 +129,8 @@ class Partition:
         leadership.isr_changes.maybe_expand(now)
 
     def become_follower(self, decision: LeaderAndIsr) -> None:
-        """Follow whoever leads now, or wait while nobody does. The log is reconciled by the fetches: nothing is
-        truncated here (S1)."""
+        """Follow the present leader, or wait while there is none. Nothing is truncated here: the fetches reconcile
+        the logs (S1)."""
         assert decision.leader != self.config.node_id
         if self._is_stale(decision):
             return
@@ -145,13 +145,13 @@ class Partition:
             self._report_role()
 
     def become_offline(self) -> None:
-        """The log directory failed, or the replica is removed: everything is refused from now on."""
+        """The log directory failed, or the replica is removed: refuse everything from now on."""
         if self.role is not Role.OFFLINE:  # the directory may fail before the first decision
             self._enter(Role.OFFLINE)
         self._report_role()
 
     def _enter(self, role: Role) -> None:
-        """The one place where a role begins. A leadership ends with its role or its epoch."""
+        """The only place where the role changes. A leadership ends with its role or its epoch."""
         assert (self.role, role) in EDGES, f"{self.role} to {role}: {self}"
         self.role = role
         self.leadership = None
@@ -194,16 +194,16 @@ class Partition:
             if shrunk:
                 self.observer.partition_changed(self, News.ISR_SHRUNK)
 
-    # -- what others ask of it, whatever its role --------------------------------------------------
+    # -- operations of every role ------------------------------------------------------------------
 
     @property
     def proposal(self) -> Proposal | None:
-        """The ISR that it has proposed as leader, while the controller has not decided."""
+        """The ISR proposed by this leader that the controller has not decided about yet."""
         return None if self.leadership is None else self.leadership.isr_changes.proposal
 
     @property
     def min_isr(self) -> int:
-        """A topic cannot ask for more in-sync replicas than it has replicas."""
+        """The effective minimum: at most the number of replicas."""
         return min(self.log.config.min_insync_replicas, len(self.replicas))
 
     @property
@@ -212,14 +212,14 @@ class Partition:
         return in_sync < self.log.config.min_insync_replicas and in_sync < len(self.replicas)
 
     def flush_if_asked(self) -> None:
-        """flush.messages: who sets it wants the fsync before the record counts, and waits for it. By
-        default it never happens here (P22)."""
+        """flush.messages requires the fsync before records count as written, and callers wait for it. By
+        default no flush happens here (P22)."""
         log = self.log
         if log.log_end - log.recovery_point >= log.config.flush_messages:
             log.flush()
 
     def check_epoch(self, named_epoch: int) -> ErrorCode | None:
-        """Whether whoever names this leader epoch has heard of the same decision as we have."""
+        """The error for a request whose leader epoch is older or newer than ours."""
         if named_epoch == ANY_EPOCH or named_epoch == self.leader_epoch:
             return None
         error = (
@@ -241,8 +241,8 @@ class Partition:
         return self.leadership
 
     def latest_offset(self, read_committed: bool) -> int:
-        """The end that a consumer sees. A new leader whose HW has not reached its epoch's start may be
-        behind what another leader has shown already: it says so rather than go back (P26)."""
+        """The end that a consumer sees. While a new leader's HW is below its epoch's start it may be below the
+        end that another leader has returned. It then answers with an error rather than an older end (P26)."""
         log, leadership = self.log, self.leadership
         if leadership is not None and log.high_watermark < leadership.epoch_start:
             if self.events:
@@ -265,8 +265,8 @@ class Partition:
         from_follower: bool,
         in_memory: InMemory | None = None,
     ) -> FetchedPartition:
-        """A consumer's fetch, at the leader or, where the client knows how to ask for it, at a follower
-        near it (P03): only what is committed. NotInMemory if it would not wait for the disk (see `Log.read`)."""
+        """Answer a consumer's fetch with committed records only, as leader or, if the client supports it, as a
+        follower near it (P03). Raises NotInMemory if the read must not wait for the disk (see `Log.read`)."""
         named_epoch = fetch.current_leader_epoch
         if named_epoch != self.leader_epoch and (error := self.check_epoch(named_epoch)):
             return self.refuse_fetch(error)
@@ -278,7 +278,7 @@ class Partition:
         offset = fetch.fetch_offset
         if not log.log_start <= offset <= log.log_end:
             if self.role is Role.FOLLOWER and offset > log.log_end:
-                # The consumer is ahead of this follower, not of the log: it tries again (P26).
+                # The consumer is ahead of this follower, not of the log: it retries (P26).
                 return self.refuse_fetch(ErrorCode.OFFSET_NOT_AVAILABLE)
             return self.refuse_fetch(ErrorCode.OFFSET_OUT_OF_RANGE)
         end = log.last_stable_offset if read_committed else log.high_watermark
@@ -291,14 +291,14 @@ class Partition:
         )
 
     def diverging(self, fetch: FetchPartition) -> tuple[int, int] | None:
-        """(epoch, end) up to which our log may agree with that of whoever fetches, if it does not agree with all
-        of it (KIP-595): our largest epoch not above the one that it fetched last, and where that ends here."""
+        """None if our log agrees with the fetcher's log up to its end. Otherwise (epoch, end) up to which they may
+        agree (KIP-595): our largest epoch not above the last one it fetched, and where that ends here."""
         if fetch.last_fetched_epoch < 0:
             return None
         epoch, end = self.log.epochs.end_offset_for(fetch.last_fetched_epoch, self.log.log_end)
         if epoch == -1:
-            # Newer than any epoch here, or we know none: nothing to compare. An end beyond ours is out of
-            # range, and the follower then asks where our log starts and ends.
+            # The epoch is newer than any here, or we have none: nothing to compare. An end beyond ours is out of
+            # range, and the follower then looks up where our log starts and ends.
             return None
         if epoch < fetch.last_fetched_epoch or end < fetch.fetch_offset:
             return epoch, end
@@ -320,7 +320,7 @@ class Partition:
     def answer(
         self, records: FileRange | None, diverging: tuple[int, int] | None = None
     ) -> FetchedPartition:
-        """A fetch's answer. Without records also while they are still on their way from the disk."""
+        """A fetch's answer; also used without records while they are read from the disk."""
         log = self.log
         return fetched_partition(
             self.topic,
@@ -339,7 +339,7 @@ class Partition:
         )
 
     def redirect(self, replica_id: int) -> FetchedPartition:
-        """No records: the consumer reads on from the replica near it."""
+        """An answer without records: the consumer continues at the replica near it."""
         return self.answer(None)._replace(preferred_read_replica=replica_id)
 
     def refuse_fetch(self, error: ErrorCode) -> FetchedPartition:
@@ -354,11 +354,11 @@ class Partition:
         )
 
     def refuse_follower(self, named_epoch: int) -> FetchedPartition:
-        """A follower fetches from a replica that does not lead."""
+        """The answer to a follower that fetches from a replica that does not lead."""
         assert self.leadership is None
         return self.refuse_fetch(self.check_epoch(named_epoch) or ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    # -- what must always hold ---------------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------------
 
     def invariants(self) -> None:
         self.log.invariants()

@@ -1,9 +1,9 @@
-"""Fetch sessions (KIP-227), the leader's side: what a fetcher asked for, remembered, so that a request
+"""Fetch sessions (KIP-227), the leader's side. The leader keeps what a fetcher asked for, so that a request
 names only what changed and an answer holds only what is new.
 
-The cost of a fetch is that of what changed, not of how many partitions the session has: a session keeps
-the partitions that may have news (`hot`), and only these are looked at. A partition becomes hot when the
-request names it and when it changes; it cools when there was nothing to read at the fetcher's position.
+The cost of a fetch depends on what changed, not on the number of partitions in the session. A session keeps a
+list of the partitions that may have new data (`hot`), and a fetch checks only these. A partition becomes hot when the
+request names it and when it changes; it leaves the list when there was nothing to read at the fetcher's position.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ FINAL_EPOCH = -1
 NO_SESSION = 0
 
 EVICTABLE_AFTER_S = 120.0
-"""A session used since is not taken from its owner: fetchers that take each other's sessions in turn would
-all begin anew for ever and learn nothing (Kafka's min.incremental.fetch.session.eviction.ms)."""
+"""A session used more recently is not evicted. Fetchers that evict each other's sessions in turn would all start
+again for ever and make no progress (Kafka's min.incremental.fetch.session.eviction.ms)."""
 
 SessionKey: TypeAlias = tuple[UUID | str, int]
 
 
 def session_key(fetch: FetchPartition) -> SessionKey:
-    """By topic id where the request has one (v13 and later), else by name."""
+    """The topic id if the request has one (v13 and later), else the name."""
     topic = fetch.topic_id if fetch.topic_id is not None else fetch.topic
     assert topic is not None
     return topic, fetch.partition
 
 
 class SessionPartition:
-    """A partition of a session: the fetch that stands for it, and what the fetcher was sent last."""
+    """A partition of a session: its current fetch request, and what was last sent for it."""
 
     __slots__ = ("fetch", "replica", "sent_high_watermark", "sent_log_start")
 
     def __init__(self, fetch: FetchPartition) -> None:
         self.fetch = fetch
         self.replica: Partition | None = None
-        """What was found under its name here; to be looked up again once that is offline."""
+        """The replica found for it; to be looked up again once that is offline."""
         self.sent_high_watermark = -1
         self.sent_log_start = -1
 
@@ -59,19 +59,19 @@ class SessionPartition:
         )
 
     def sent(self, answer: FetchedPartition) -> None:
-        # A follower that diverges cuts its log and takes nothing else from the answer.
+        # A follower that diverges truncates its log and ignores the rest of the answer.
         self.sent_high_watermark = -1 if answer.diverging is not None else answer.high_watermark
         self.sent_log_start = -1 if answer.diverging is not None else answer.log_start_offset
 
     def update(self, fetch: FetchPartition) -> None:
-        """The fetcher has moved on. In a new leader epoch it may have dropped what it was sent before."""
+        """The fetcher's position has changed. In a new leader epoch it may have dropped what it was sent before."""
         if fetch.current_leader_epoch != self.fetch.current_leader_epoch:
             self.sent_high_watermark = self.sent_log_start = -1
         self.fetch = fetch
 
 
 class FetchSession:
-    """Everything one fetcher follows. A fetch without a session is a session that lives for one request."""
+    """All partitions of one fetcher. A fetch without a session is a session for one request."""
 
     __slots__ = ("epoch", "hot", "id", "is_follower", "last_used", "partitions")
 
@@ -86,7 +86,7 @@ class FetchSession:
     def update(
         self, request: FetchRequest
     ) -> tuple[list[SessionPartition], list[SessionPartition]]:
-        """Take in what the request names; returns which partitions are new and which are gone."""
+        """Apply the request's changes; returns the new and the removed partitions."""
         added: list[SessionPartition] = []
         for fetch in request.partitions:
             key = session_key(fetch)
@@ -107,9 +107,9 @@ class FetchSession:
 
 
 class SessionCache:
-    """All incremental sessions of a broker. When full, one that is unused for long makes room, or a
-    consumer's for a follower; else the newcomer fetches without a session. A fetcher whose session is gone
-    starts a new one (FETCH_SESSION_ID_NOT_FOUND)."""
+    """All incremental sessions of a broker. When it is full, a new session evicts one that is unused for long, or,
+    for a follower, a consumer's session. Otherwise the new fetcher gets no session. A fetcher whose session was
+    evicted starts a new one (FETCH_SESSION_ID_NOT_FOUND)."""
 
     def __init__(self, slots: int, new_id: Callable[[], int], events: Events) -> None:
         self._slots = slots
@@ -122,14 +122,14 @@ class SessionCache:
 
     @property
     def partitions(self) -> int:
-        """How many partitions all sessions together remember."""
+        """The number of partitions in all sessions together."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def sessions(self) -> Iterable[FetchSession]:
         return self._sessions.values()
 
     def create(self, is_follower: bool, now: float) -> tuple[FetchSession, FetchSession | None]:
-        """A new session, and the one evicted for it. Without a slot the session lives for one request."""
+        """A new session, and the session evicted for it. Without a free slot the session is for one request only."""
         evicted = None
         if len(self._sessions) >= self._slots:
             evicted = self._evictable(is_follower, now)
@@ -161,7 +161,7 @@ class SessionCache:
         return stalest if gives_way or now - stalest.last_used > EVICTABLE_AFTER_S else None
 
     def resume(self, request: FetchRequest, now: float) -> FetchSession:
-        """The session that an incremental request goes on with; its epoch must be the next one."""
+        """The session of an incremental request; the request's session epoch must be the next one."""
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

@@ -1,1 +1,1 @@
-"""Frames, headers, messages and errors of Kafka's protocol, and the one client connection."""
+"""Frames, headers, messages and errors of Kafka's protocol, and the client connection."""

@@ -1,7 +1,7 @@
-"""The one table of the APIs and versions that ottla serves, and on which listener.
+"""The table of the APIs and versions that ottla serves, and on which listener.
 
 ApiVersions answers, header layouts, dispatch and the documentation all derive from it. A row is added when
-its handler is tested; a version that is not listed is not spoken.
+its handler is tested. A version that is not listed is not supported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class ApiKey(IntEnum):
-    """Every request of Kafka 4.3 under Kafka's names, served by us or not."""
+    """Every request of Kafka 4.3 under Kafka's names, served by ottla or not."""
 
     PRODUCE = 0
     FETCH = 1
@@ -114,7 +114,7 @@ _FROM_BROKERS: Final = frozenset(
         ApiKey.ENVELOPE,
     }
 )
-"""What brokers say about all of their partitions at once."""
+"""Requests in which brokers report about all of their partitions at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,19 +128,19 @@ class Api:
     on_broker: bool
     on_controller: bool
     forwarded: bool
-    """A broker hands it to the active controller in an Envelope instead of answering itself."""
+    """A broker forwards it to the active controller in an Envelope instead of answering itself."""
 
     @property
     def advertised_min_version(self) -> int:
-        """What ApiVersions announces. Kafka announces Produce from 0 although it serves from 3,
-        because librdkafka would otherwise judge its compression codecs unsupported."""
+        """The minimum that ApiVersions announces. Kafka announces Produce from 0 although it serves from 3,
+        because librdkafka would otherwise treat its compression codecs as unsupported."""
         return 0 if self.key is ApiKey.PRODUCE else self.min_version
 
     @property
     def request_bytes_max(self) -> int:
-        """A request that is longer than anybody needs is refused. Only records are long; what is a list of
-        small things takes half a second per megabyte to read and answer, and all others wait meanwhile.
-        Two megabytes name 50,000 topics, eight are a fetch of 200,000 partitions."""
+        """The size limit of a request. Only records are long. A list of small elements takes half a second per
+        megabyte to read and answer, during which all other requests wait. Two megabytes name 50,000 topics, eight
+        are a fetch of 200,000 partitions."""
         if self.key is ApiKey.PRODUCE:
             return 2**31 - 1
         return (8 if self.key in _FROM_BROKERS else 2) * 1024 * 1024

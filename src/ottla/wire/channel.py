@@ -21,7 +21,7 @@ from ottla.wire.headers import read_response_header, request_frame
 T = TypeVar("T")
 
 OnResponse = Callable[[memoryview, int], None]
-"""Called with a frame, valid only during the call, and where the body begins in it."""
+"""Called with a frame, valid only during the call, and the position of the body in it."""
 
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 
@@ -35,13 +35,13 @@ class _Outstanding(NamedTuple):
 
 
 class Channel:
-    """A connection on which requests are sent and responses come back. `Channel.open` makes one."""
+    """A connection that sends requests and receives responses. `Channel.open` makes one."""
 
     def __init__(self, connection: Connection, client_id: str) -> None:
         self.client_id = client_id
         self.on_close: list[Callable[[str], None]] = []
         self.versions: dict[int, tuple[int, int]] = {}
-        """What the other side announced, by api key; empty before `negotiate`."""
+        """The versions that the other side announced, by api key; empty before `negotiate`."""
         self.features: dict[str, int] = {}
         """The cluster's finalized feature levels, as the other side announced them in `negotiate`."""
         self._connection = connection
@@ -52,7 +52,7 @@ class Channel:
 
     @classmethod
     async def open(cls, network: Network, host: str, port: int, client_id: str) -> Channel:
-        """OSError if nothing listens there, or it does not answer."""
+        """Raises OSError if nothing listens there, or nothing answers."""
         opened: list[Channel] = []
 
         def receive(connection: Connection) -> Channel:
@@ -93,7 +93,7 @@ class Channel:
         *,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
-        """Send a request. Its response is handled in place, by `on_response`. That is None for the one request without a
+        """Send a request. `on_response` handles its response in place. It is None only for the request without a
         response (Produce with acks=0). ConnectionError if the connection is closed already; if it is lost later,
         `on_failure` is called."""
         if self.closed:
@@ -116,8 +116,8 @@ class Channel:
         *,
         timeout_s: float,
     ) -> T:
-        """Send a request, and return what `read` made of its response. `read` gets a frame that is valid only during the
-        call. A response that comes too late is still read from the connection, and dropped. TimeoutError after
+        """Send a request, and return the result of `read` on its response. `read` gets a frame that is valid only
+        during the call. A response that comes too late is read from the connection and dropped. TimeoutError after
         `timeout_s`; ConnectionError if the connection is lost first; InvalidFrame if the response cannot be read."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -142,7 +142,7 @@ class Channel:
         version: int | None = None,
         timeout_s: float = 30,
     ) -> Any:
-        """The response as a message; errors as of `answer`."""
+        """The response as a message; errors are those of `answer`."""
         chosen = self.version_for(key) if version is None else version
 
         def read(frame: memoryview, start: int) -> Any:
@@ -152,7 +152,7 @@ class Channel:
         return await self.answer(key, chosen, body, read, timeout_s=timeout_s)
 
     async def negotiate(self, timeout_s: float = 30) -> Any:
-        """Ask for the versions that the other side speaks, and keep them. The answer is returned: it also has the
+        """Ask for the versions that the other side supports, and keep them. Returns the answer, which also has the
         features."""
         version = APIS[ApiKey.API_VERSIONS].max_version
         answer = await self._api_versions(version, timeout_s)
@@ -174,7 +174,7 @@ class Channel:
         return answer
 
     def version_for(self, key: int) -> int:
-        """The newest version that both sides speak; ours if nothing was negotiated."""
+        """The newest version that both sides support; our newest if nothing was negotiated."""
         ours = APIS[ApiKey(key)]
         if not self.versions:
             return ours.max_version
@@ -183,13 +183,13 @@ class Channel:
         if version < max(lowest, ours.min_version):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"{self._where()} does not speak {ours.name} {ours.min_version}-{ours.max_version}",
+                f"{self._where()} does not support {ours.name} {ours.min_version}-{ours.max_version}",
             )
         return version
 
     async def _api_versions(self, version: int, timeout_s: float) -> Any:
         def read(frame: memoryview, start: int) -> Any:
-            # A version that the other side does not know is answered in version 0.
+            # A version that the other side does not support is answered in version 0.
             refused = bytes(frame[start : start + 2]) == b"\x00\x23"
             return messages.read_response(
                 ApiKey.API_VERSIONS, 0 if refused else version, frame, start
@@ -216,7 +216,7 @@ class Channel:
             asked.on_response(frame, body)
         except InvalidFrame as error:
             if asked.on_failure is not None:
-                # A new exception, since the traceback of this one keeps the frame's buffer in use.
+                # A new exception, since the traceback of this one keeps a reference to the frame's buffer.
                 asked.on_failure(InvalidFrame(str(error)))
             self.abort(str(error))
 

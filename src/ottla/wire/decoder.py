@@ -1,10 +1,10 @@
-"""Reads messages of untrusted bytes into kio's entities.
+"""Decodes messages from untrusted bytes into kio's entities.
 
-kio's own native reader is fast, but a server cannot use it: it reserves memory for as many array elements as a request
-claims (a five-byte frame aborts the process), and it refuses unknown tagged fields, which KIP-482 wants skipped. So only
-its classes are used. Here every length and count must fit into the remaining bytes, null is allowed only where the schema
-allows it, and no tagged field may appear twice. The schema alone determines the nesting, so no input can make the reader
-recurse deeper.
+A server cannot use kio's own native reader, although it is fast. It reserves memory for as many array elements as a
+request claims (a five-byte frame aborts the process), and it refuses unknown tagged fields, which KIP-482 requires to
+be skipped. So only its classes are used. Here every length and count must fit into the remaining bytes, null is
+allowed only where the schema allows it, and no tagged field may appear twice. The schema alone determines the nesting,
+so no input can make the reader recurse deeper.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ottla.wire.primitives import STRING_BYTES_MAX, read_uvarint, tagged_fields
 from ottla.wire.schema import FIXED_BYTES, FORMATS, Field, Struct, array_packing
 
 Decode = Callable[[memoryview, int], tuple[Any, int]]
-"""(value, where it ends). May raise IndexError or struct.error if the bytes end too early, ValueError or OverflowError
-for impossible values."""
+"""Returns (value, end position). May raise IndexError or struct.error if the bytes end too early, ValueError or
+OverflowError for impossible values."""
 
 _Fill = Callable[[Any, memoryview, int], int]
-"""Reads some fields into an entity, and returns where they end."""
+"""Reads some fields into an entity, and returns the end position."""
 
 _INT16: Final = Packing(">h").unpack_from
 _INT32: Final = Packing(">i").unpack_from
@@ -62,7 +62,7 @@ def _is_fixed(field: Field) -> bool:
 
 
 def _setter(entity: type[Any], name: str) -> Callable[[Any, Any], None]:
-    """kio's entities are frozen once made; their slots are filled here while they are being made."""
+    """kio's entities are frozen; their slots are set here during construction."""
     descriptor = getattr(entity, name)
     return descriptor.__set__  # type: ignore[no-any-return]
 
@@ -91,7 +91,7 @@ def _to_timedelta(milliseconds: int) -> timedelta:
 def _to_datetime(milliseconds: int) -> datetime | None:
     if milliseconds < 0:
         if milliseconds != -1:
-            raise InvalidFrame(f"time {milliseconds}")
+            raise InvalidFrame(f"time {milliseconds} is out of range")
         return None
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
@@ -104,7 +104,7 @@ def _to_error_code() -> Callable[[int], Any]:
 
 
 def _fixed_fill(entity: type[Any], fields: list[Field]) -> _Fill:
-    """Neighbouring fields of fixed size are unpacked at once."""
+    """Adjacent fields of fixed size are unpacked in one call."""
     packing = Packing(">" + "".join(FORMATS[field.kind] for field in fields))
     unpack, size = packing.unpack_from, packing.size
     targets = [(_setter(entity, field.name), _conversion(field.kind)) for field in fields]
@@ -158,7 +158,7 @@ def _tags_fill(struct: Struct) -> _Fill:
 
 
 def _absent(field: Field) -> Any:
-    """The value of a field that was not sent, as kio shows it."""
+    """The value of a field that was not sent, as in kio's entities."""
     if field.kio_default is not MISSING:
         return field.kio_default
     if field.struct is not None:
@@ -263,7 +263,7 @@ def _array_decoder(field: Field, flexible: bool) -> Decode:
 
 
 def _smallest_element(field: Field, flexible: bool) -> int:
-    """The fewest bytes that one element of an array can take."""
+    """The minimum size of an array element in bytes."""
     if field.struct is not None:
         untagged = (part for part in field.struct.fields if part.tag is None)
         return sum(_smallest(part, flexible) for part in untagged) + flexible

@@ -1,8 +1,7 @@
-"""Writes messages from plain dicts, lists and numbers, straight into bytes.
+"""Encodes messages from plain dicts, lists and numbers.
 
-kio writes from entities, which must be built first, field by field. Here the same plain values serve every version, and
-a response takes less than half the time. An encoder is composed once per message version
-from its schema.
+kio encodes entities, which must be built first, field by field. Here the same plain values serve every version, and
+encoding a response takes less than half the time. An encoder is composed once per message version from its schema.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _FORMAT: Final = {kind: code for kind, code in FORMATS.items() if kind != "uuid"
 
 
 class Names:
-    """Guards against misspelt fields: a name that this version lacks is dropped if another version has
+    """Guards against misspelt field names. A name that this version lacks is dropped if another version has
     it, and refused if none has."""
 
     def __init__(self, key: int, direction: Direction, path: tuple[str, ...] = ()) -> None:
@@ -92,7 +91,7 @@ def _is_number(field: Field) -> bool:
 
 
 def _numbers_encoder(fields: list[Field]) -> Encode:
-    """Neighbouring numbers are packed at once."""
+    """Adjacent numbers are packed in one call."""
     pack_all = Packing(">" + "".join(_FORMAT[field.kind] for field in fields)).pack
     defaults = [(field.name, field.default) for field in fields]
 
@@ -114,7 +113,7 @@ def _member_encoder(field: Field, flexible: bool, names: Names) -> Encode:
 
 
 def _tags_encoder(struct: Struct, names: Names) -> Encode:
-    """A tagged field that has its default value is left out, as Kafka leaves it out."""
+    """A tagged field with its default value is omitted, as in Kafka."""
     entries: list[tuple[int, str, Any, Encode, bytearray | None]] = []
     for field in struct.fields:
         if field.tag is not None:
@@ -172,7 +171,7 @@ def _encode_uuid(out: bytearray, value: Any) -> None:
 def _sized_encoder(field: Field, flexible: bool) -> Encode:
     """Strings, bytes and records."""
     is_text, nullable = field.kind == "string", field.nullable
-    is_message = field.name == "error_message"  # may repeat text of a client
+    is_message = field.name == "error_message"  # may contain text from a client
     pack_length = _INT16 if is_text else _INT32
 
     def encode(out: bytearray, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Kafka's error codes, and the two exceptions that carry what went wrong across packages."""
+"""Kafka's error codes, and the exceptions that carry failures across packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """Every code of Kafka 4.3, under Kafka's names."""
+    """Every error code of Kafka 4.3, under Kafka's names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -148,7 +148,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> ErrorCode:
-        """A peer newer than us may send a code we do not know: as in Kafka's clients, that is an
+        """A newer peer may send a code that we do not know. As in Kafka's clients, that is an
         unknown server error, not a broken connection."""
         return cls.UNKNOWN_SERVER_ERROR
 
@@ -192,11 +192,11 @@ RETRIABLE: Final = frozenset(
 
 
 MESSAGE_LENGTH_MAX: Final = 1000
-"""Messages name what was wrong, which a stranger may have made as long as a string can be."""
+"""Messages quote invalid input, which a client may have made as long as a string can be."""
 
 
 class KafkaError(Exception):
-    """A failure that has a code of Kafka's, on its way into a response or out of one."""
+    """A failure with a Kafka error code, to be put into a response or taken from one."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         if len(message) > MESSAGE_LENGTH_MAX:
@@ -214,7 +214,7 @@ class KafkaError(Exception):
 
 
 class RecordsRefused(KafkaError):
-    """A batch that is refused for some of its records: `records` names each by its place in the batch."""
+    """A batch refused because of some of its records: `records` names each by its position in the batch."""
 
     def __init__(self, message: str, records: Sequence[tuple[int, str]]) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
@@ -222,4 +222,4 @@ class RecordsRefused(KafkaError):
 
 
 class InvalidFrame(Exception):
-    """Bytes that are no message of the protocol. The one answer is to close the connection."""
+    """Bytes that are not a valid protocol message. The connection must be closed."""

@@ -1,8 +1,8 @@
-"""Fetch, versions 4 to 18, read and written by hand.
+"""Hand-written codec of Fetch, versions 4 to 18.
 
-Followers, consumers and the metadata quorum all live on this one message, with up to thousands of partitions
-each time, so a partition costs one unpack or pack and one tuple. Records are never copied: a response is a list
-of chunks in which file ranges stay file ranges, and what is read is a view into the frame.
+Followers, consumers and the metadata quorum all use this message, with up to thousands of partitions each time. A
+partition therefore costs one unpack or pack and one tuple. Records are never copied: a response is a list of chunks in
+which file ranges stay file ranges, and records that are read are a view into the frame.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from ottla.wire.layout import (
 from ottla.wire.primitives import read_uvarint, skip_tagged_fields, tagged_fields, uvarint
 from ottla.wire.types import ZERO_UUID
 
-# The version that brought each thing.
+# The first version with each field.
 _LOG_START_FROM: Final = 5
 _SESSIONS_FROM: Final = 7
 _LEADER_EPOCH_FROM: Final = 9
@@ -98,12 +98,12 @@ _ASKED_V12: Final = Struct(">iiqiqi")  # … last fetched epoch behind fetch off
 # A partition of the response, up to the aborted transactions.
 _ANSWER_V4: Final = Struct(">ihqq")  # partition, error, high watermark, last stable offset
 _ANSWER_V5: Final = Struct(">ihqqq")  # … log start offset
-# The same when nothing was aborted, with null for the transactions and with the preferred replica.
+# The same without aborted transactions (null), and with the preferred replica.
 _PLAIN_ANSWER_V12: Final = Struct(">ihqqqBi")
 
 _SMALL_RECORDS_BYTES: Final = 1024
-"""Records in memory up to this size are joined to the bytes around them: a copy of so little is cheaper than
-an entry of its own in the system call that sends it."""
+"""Records in memory up to this size are joined to the bytes around them: a small copy is cheaper than
+another entry in the system call that sends them."""
 
 
 @whole_request
@@ -148,8 +148,8 @@ def read_request(version: int, frame: memoryview, offset: int) -> tuple[FetchReq
 def _read_asked_topics(
     version: int, frame: memoryview, position: int, into: list[FetchPartition]
 ) -> int:
-    """Flexible versions. Nearly every count here fits into one byte and nearly no tagged field is set,
-    so both are looked at in place before their general readers are called."""
+    """For flexible versions. Nearly every count here fits into one byte and nearly no tagged field is set,
+    so both are checked inline before the general readers are called."""
     unpack, size = _ASKED_V12.unpack_from, _ASKED_V12.size
     make: Any = tuple.__new__  # the NamedTuple's own constructor takes three times as long
     topics, position = read_count(frame, position, True, smallest_topic(version, True))
@@ -268,7 +268,7 @@ def _read_cluster_id(frame: memoryview, span: tuple[int, int]) -> str | None:
 
 
 def write_request(version: int, request: FetchRequest) -> bytes:
-    """Partitions of one topic must follow each other, in `partitions` and in `forgotten`."""
+    """Partitions of one topic must be adjacent, in `partitions` and in `forgotten`."""
     if version >= _REPLICA_STATE_FROM and len(request.partitions) == 1:
         one = write_one_asked(request, request.partitions[0])
         if one is not None:
@@ -302,8 +302,8 @@ def write_request(version: int, request: FetchRequest) -> bytes:
 
 
 def _by_topic(version: int, partitions: Sequence[Any]) -> list[list[Any]]:
-    """Runs of neighbours of one topic. Works for what is asked and what is answered."""
-    # A UUID compares itself in Python, its number in C.
+    """Groups of adjacent partitions of one topic, for requests and responses."""
+    # A UUID is compared in Python, its integer in C.
     key = attrgetter("topic_id.int" if version >= TOPIC_IDS_FROM else "topic")
     return [list(group) for _, group in groupby(partitions, key)]
 
@@ -364,7 +364,7 @@ def write_response(
     node_endpoints: Sequence[tuple[int, str, int, str | None]] = (),
     throttle_ms: int = 0,
 ) -> list[Chunk]:
-    """Partitions of one topic must follow each other."""
+    """Partitions of one topic must be adjacent."""
     if len(partitions) == 1 and version >= TOPIC_IDS_FROM and not node_endpoints:
         one = write_one_answer(error, session_id, partitions[0], throttle_ms)
         if one is not None:
@@ -391,7 +391,7 @@ def write_response(
 def _write_topics(
     version: int, topics: list[list[FetchedPartition]], chunks: list[Chunk], out: bytearray
 ) -> bytearray:
-    """Appends to `out`, and whenever records come, moves it to `chunks`; what is still open is returned."""
+    """Appends to `out`, and moves it to `chunks` whenever records follow. Returns the part not moved yet."""
     pack = _PLAIN_ANSWER_V12.pack
     for answers in topics:
         out += topic_bytes(version, True, answers[0].topic, answers[0].topic_id)
@@ -478,7 +478,7 @@ def _write_topics_legacy(
 
 
 def _records(records: Chunk | list[Chunk] | None) -> tuple[Sequence[Chunk], int]:
-    """(the chunks, their bytes together)."""
+    """(the chunks, their total size)."""
     if records is None:
         return (), 0
     if isinstance(records, FileRange):
@@ -493,7 +493,7 @@ def _append_records(parts: Sequence[Chunk], chunks: list[Chunk], out: bytearray)
     for part in parts:
         if isinstance(part, FileRange):
             if not part.size:
-                continue  # a chunk without bytes would make a send loop spin
+                continue  # an empty chunk would make a send loop spin
         elif len(part) <= _SMALL_RECORDS_BYTES:
             out += part
             continue

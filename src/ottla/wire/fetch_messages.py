@@ -1,4 +1,4 @@
-"""What a fetch says, whichever version it is written in."""
+"""The content of a fetch, independent of the version."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ottla.runtime.seams import Chunk
 from ottla.wire.layout import NodeEndpoint
 
 HIGH_WATERMARK_UNSUPPORTED: Final = 2**63 - 1
-"""What a replica that does not tell its high watermark is taken to have sent."""
+"""The value for a replica that does not send its high watermark."""
 
 
 class FetchPartition(NamedTuple):
-    """One partition as it is asked for."""
+    """One partition in a request."""
 
     topic: str | None
     topic_id: UUID | None
@@ -46,7 +46,7 @@ class FetchRequest:
 
 
 class FetchedPartition(NamedTuple):
-    """One partition as it is answered."""
+    """One partition in a response."""
 
     topic: str | None
     topic_id: UUID | None
@@ -59,13 +59,13 @@ class FetchedPartition(NamedTuple):
     """(producer id, first offset) of each aborted transaction."""
     preferred_read_replica: int = -1
     diverging: tuple[int, int] | None = None
-    """(epoch, end offset) from which on the asker's log is another one."""
+    """(epoch, end offset) at which the fetcher's log diverges."""
     current_leader: tuple[int, int] | None = None
     """(id, epoch)."""
     snapshot_id: tuple[int, int] | None = None
     """(end offset, epoch)."""
     records: Chunk | list[Chunk] | None = None
-    """None is written as no bytes, never as null: librdkafka takes null for a broken response."""
+    """None is written as no bytes, never as null: librdkafka treats null as a broken response."""
 
 
 def fetched_partition(
@@ -83,8 +83,8 @@ def fetched_partition(
     snapshot_id: tuple[int, int] | None,
     records: Chunk | list[Chunk] | None,
 ) -> FetchedPartition:
-    """A FetchedPartition from all its fields, in their order. For the paths that make one for every fetch: the
-    class's own constructor takes half as long again, with keywords twice as long."""
+    """A FetchedPartition from all its fields, in their order, for paths that make one for every fetch. The class's
+    own constructor takes one and a half times as long, with keywords twice as long."""
     made: FetchedPartition = _new(
         FetchedPartition,
         (

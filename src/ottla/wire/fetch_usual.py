@@ -1,9 +1,9 @@
-"""The fetch that is seen most, read and written in one piece.
+"""The most frequent shape of a fetch, read and written in one piece.
 
-Nearly every message of a busy session names one partition of one topic, forgets nothing, has no rack and no
-tagged field but the replica's in a request and none in a response. Such a one is a single unpack or pack; for any
-other shape these functions give None, and `fetch` does it field by field. Both must read and write the same:
-tests/unit/wire/test_one_partition.py holds them against each other.
+Nearly every message of a busy session names one partition of one topic, forgets none, and has no rack. Its only tagged
+field is the replica's, in a request. Such a message is a single unpack or pack. For any other shape these functions
+return None, and `fetch` handles it field by field. Both must read and write the same:
+tests/unit/wire/test_one_partition.py compares them.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def read_one_answer(frame: memoryview, offset: int) -> tuple[FetchResponse, int]
         return None
     size, position = read_uvarint(frame, position)
     if not size or position + size - 1 != end:
-        return None  # null records are no shape of ours: their size is no size plus one
+        return None  # null records have no size plus one: they are another shape
     answer = fetched_partition(
         None,
         id_from_bytes(raw_id),

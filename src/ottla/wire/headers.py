@@ -1,9 +1,9 @@
-"""The header in front of every request and response, and the size in front of both.
+"""The header of every request and response, and the size before it.
 
-Four layouts exist. Requests: v1 (key, version, correlation id, client id) and v2, which adds tagged fields;
-responses: v0 (correlation id) and v1, which adds tagged fields. Flexible versions of an API use the newer
+There are four layouts. Requests: v1 (key, version, correlation id, client id) and v2, which adds tagged fields.
+Responses: v0 (correlation id) and v1, which adds tagged fields. Flexible versions of an API use the newer
 ones, with one exception: an ApiVersions response always has header v0, because its reader does not know yet
-what the sender speaks.
+which versions the sender supports.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
     body: int
-    """Where the body begins in the frame."""
+    """The position of the body in the frame."""
 
 
 def _flexible_versions() -> dict[tuple[int, int], bool]:
@@ -42,7 +42,7 @@ def _flexible_versions() -> dict[tuple[int, int], bool]:
     }
 
 
-# Every (key, version) that is served, and whether it is flexible: one look-up on the hot path.
+# Every served (key, version), and whether it is flexible: one look-up on the hot path.
 _FLEXIBLE: Final = _flexible_versions()
 
 # Whether a response header has tagged fields. An unknown version of ApiVersions is answered in version 0,
@@ -54,8 +54,8 @@ _TAGGED: Final = {
 
 
 def read_request_header(frame: memoryview) -> RequestHeader:
-    """InvalidFrame if it is malformed, or if its key or version is not served. Only an ApiVersions request of an unknown
-    version is returned (its body must not be read): it is answered with UNSUPPORTED_VERSION (35)."""
+    """InvalidFrame if it is malformed, or if its key or version is not served. An ApiVersions request of an unknown
+    version is returned, because it is answered with UNSUPPORTED_VERSION (35); its body must not be read."""
     try:
         api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
     except StructError as error:
@@ -91,7 +91,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 def request_frame(
     api_key: int, version: int, correlation_id: int, client_id: str | None, body: bytes
 ) -> bytes:
-    """A whole request with its size in front."""
+    """A complete request, including its size."""
     flexible = _FLEXIBLE[api_key, version]
     name = b"" if client_id is None else client_id.encode()
     size = _REQUEST.size + len(name) + flexible + len(body)
@@ -106,7 +106,7 @@ def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
 
 
 def read_response_header(api_key: int, version: int, frame: memoryview) -> tuple[int, int]:
-    """(correlation id, where the body begins)."""
+    """(correlation id, position of the body)."""
     if len(frame) < _INT32.size:
         raise InvalidFrame("response header is cut short")
     correlation_id: int = _INT32.unpack_from(frame)[0]
@@ -117,8 +117,8 @@ def read_response_header(api_key: int, version: int, frame: memoryview) -> tuple
 
 
 def response_chunks(header: bytes, body: Sequence[Chunk]) -> list[Chunk]:
-    """A whole response as it is sent: size, header, body. Empty chunks are left out, since a send loop
-    must never meet one."""
+    """A complete response: size, header, body. Empty chunks are left out, because a send loop cannot handle
+    them."""
     size = len(header)
     if len(body) == 1 and isinstance(body[0], bytes):
         return [_INT32.pack(size + len(body[0])) + header + body[0]]

@@ -1,4 +1,4 @@
-"""The topics that Kafka keeps its own state in. Their names are part of the protocol: clients and tools know them."""
+"""The topics in which Kafka keeps its own state. Their names are part of the protocol: clients and tools use them."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
 INTERNAL_TOPICS: Final = frozenset(
     {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}
 )
-"""Topics that brokers mark as internal, and that only they write. (`__cluster_metadata` is not among the topics.)"""
+"""Topics that brokers mark as internal and that only brokers write. `__cluster_metadata` is not served as a topic."""

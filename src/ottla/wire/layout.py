@@ -1,8 +1,8 @@
-"""The pieces that the hand-written Produce and Fetch codecs are made of.
+"""The common parts of the hand-written Produce and Fetch codecs.
 
-Both messages list partitions under topics, both name a topic by its name up to version 12 and by its id from
+Both messages group partitions by topic, both name a topic by its name up to version 12 and by its id from
 13 on, and both end with the endpoints of new leaders. Readers raise InvalidFrame, IndexError or struct.error
-on bad bytes; `whole` turns all of them into InvalidFrame.
+on bad bytes; `whole_request` and `whole_response` turn all of them into InvalidFrame.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
 _ID: Final = Struct("16s")
 TOPIC_IDS_FROM: Final = 13
-"""Both Produce and Fetch name topics by id from this version on."""
+"""Produce and Fetch name topics by id from this version on."""
 
 NO_TAGS: Final = b"\x00"
 
@@ -41,7 +41,7 @@ class NodeEndpoint(NamedTuple):
 
 
 Parse: TypeAlias = Callable[[int, memoryview, int], tuple[T, int]]
-"""(version, frame, offset) → (value, where it ends)"""
+"""(version, frame, offset) → (value, end position)"""
 Read: TypeAlias = Callable[[int, memoryview, int], T]
 
 
@@ -51,7 +51,7 @@ def whole_request(parse: Parse[T]) -> Read[T]:
 
 
 def whole_response(parse: Parse[T]) -> Read[T]:
-    """A response fills its frame."""
+    """A response must fill its frame."""
     return _whole(parse, may_be_longer=False)
 
 
@@ -87,7 +87,7 @@ def string_bytes(text: str | None, flexible: bool) -> bytes:
 
 
 def count_bytes(count: int, flexible: bool) -> bytes:
-    """In front of an array of so many elements, or of so many bytes."""
+    """The length prefix of an array or of bytes."""
     return uvarint(count + 1) if flexible else INT32.pack(count)
 
 
@@ -118,7 +118,7 @@ def endpoints_bytes(endpoints: Sequence[tuple[int, str, int, str | None]]) -> by
 
 
 def read_count(data: memoryview, position: int, flexible: bool, smallest: int) -> tuple[int, int]:
-    """The length of an array that is never null, whose elements take `smallest` bytes or more."""
+    """The length of a non-null array whose elements take at least `smallest` bytes."""
     count: int
     if flexible:
         count, position = read_uvarint(data, position)
@@ -132,7 +132,7 @@ def read_count(data: memoryview, position: int, flexible: bool, smallest: int) -
 
 
 def read_size(data: memoryview, position: int, flexible: bool) -> tuple[int, int]:
-    """The size of nullable bytes, checked against what is there; -1 for null."""
+    """The size of nullable bytes, checked against the remaining bytes; -1 for null."""
     size: int
     if flexible:
         size, position = read_uvarint(data, position)
@@ -141,7 +141,7 @@ def read_size(data: memoryview, position: int, flexible: bool) -> tuple[int, int
         (size,) = INT32.unpack_from(data, position)
         position += 4
     if size < -1 or size > len(data) - position:
-        raise InvalidFrame(f"{size} bytes are announced, {len(data) - position} are there")
+        raise InvalidFrame(f"a field claims {size} bytes, {len(data) - position} are left")
     return size, position
 
 
@@ -180,7 +180,7 @@ def read_topic(
 
 
 def smallest_topic(version: int, flexible: bool) -> int:
-    """The fewest bytes of a topic with its array of partitions."""
+    """The minimum size of a topic with its array of partitions."""
     if version >= TOPIC_IDS_FROM:
         return 16 + 1 + 1
     return 1 + 1 + 1 if flexible else 2 + 4
@@ -198,14 +198,14 @@ def read_endpoints(data: memoryview, span: tuple[int, int]) -> tuple[NodeEndpoin
         position = skip_tagged_fields(data, position)
         endpoints.append(NodeEndpoint(node_id, host, port, rack))
     if position != end:
-        raise InvalidFrame("node endpoints have another size than their tagged field")
+        raise InvalidFrame("node endpoints do not fill their tagged field")
     return tuple(endpoints)
 
 
 def read_tagged(data: memoryview, span: tuple[int, int], packing: Struct) -> tuple[int, ...]:
-    """A tagged struct of fixed fields."""
+    """A tagged struct of fixed-size fields."""
     start, end = span
     values = packing.unpack_from(data, start)
     if skip_tagged_fields(data, start + packing.size) != end:
-        raise InvalidFrame("a tagged field has another size than its value")
+        raise InvalidFrame("a tagged field has the wrong size")
     return values

@@ -1,9 +1,9 @@
-"""Every message of Kafka's protocol, read into kio's entities and written from plain values.
+"""Every message of Kafka's protocol, decoded into kio's entities and encoded from plain values.
 
 Reading gives kio's typed entities: attributes in snake_case, arrays as tuples, durations as timedelta, error
-codes as (int) enum members, the zero uuid as None. Writing takes nested dicts under the same names, with
-durations and times as int milliseconds and error codes as ints; names are those of any version, and what the
-written version lacks is dropped. Produce and Fetch have faster codecs of their own next door.
+codes as (int) enum members, the zero uuid as None. Writing takes nested dicts with the same names, with
+durations and times as int milliseconds and error codes as ints. A name may be of any version; fields that the
+written version lacks are dropped. Produce and Fetch have faster codecs of their own in this package.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.wire.errors import InvalidFrame
 
 
 def read_request(key: int, version: int, frame: memoryview, offset: int) -> Any:
-    """The body at `offset` of `frame`. InvalidFrame if it is none."""
+    """The body at `offset` of `frame`. InvalidFrame if it is not valid."""
     return _reader(key, version, "request")(frame, offset)
 
 
@@ -27,7 +27,7 @@ def read_response(key: int, version: int, frame: memoryview, offset: int) -> Any
 
 
 def write_request(key: int, version: int, fields: Mapping[str, Any]) -> bytes:
-    """ValueError for a field that no version has."""
+    """Raises ValueError for a field that no version has."""
     return _write(_encoder(key, version, "request"), fields)
 
 
@@ -36,12 +36,12 @@ def write_response(key: int, version: int, fields: Mapping[str, Any]) -> bytes:
 
 
 def field(message: Any, name: str, default: Any) -> Any:
-    """A field that not every version has."""
+    """A field that only some versions have."""
     return getattr(message, name, default)
 
 
 def preload(key: int, version: int) -> None:
-    """Make the codec of a message before it is needed: importing and compiling one takes milliseconds."""
+    """Build the codec of a message before it is needed: importing and compiling one takes milliseconds."""
     _encoder(key, version, "request")
     _reader(key, version, "request")
     _encoder(key, version, "response")
@@ -66,7 +66,7 @@ def _reader(
 ) -> Callable[[memoryview, int], Any]:
     decode = decoder.struct_decoder(schema.message(key, version, direction))
     what = f"{direction} of api key {key} version {version}"
-    # Kafka looks at nothing behind a request's body, and librdkafka leaves three bytes there when it asks
+    # Kafka ignores bytes after a request's body, and librdkafka leaves three bytes there when it asks
     # for the metadata of all topics.
     may_be_longer = direction == "request"
 

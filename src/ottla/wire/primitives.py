@@ -1,6 +1,6 @@
-"""The encodings of Kafka's protocol that `struct` does not have, with the bounds that untrusted input needs.
+"""The encodings of Kafka's protocol that `struct` lacks, with bounds checks for untrusted input.
 
-Every reader raises InvalidFrame when what it reads is not wholly inside the buffer.
+Every reader raises InvalidFrame if the value is not completely inside the buffer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ottla.wire.errors import InvalidFrame
 
 STRING_BYTES_MAX: Final = 32767
 TAGGED_FIELDS_MAX: Final = 100
-"""No message of Kafka's has more than a dozen."""
+"""Kafka's messages have at most a dozen."""
 
 
 def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
@@ -55,7 +55,7 @@ _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
 
 
 def tagged_fields(data: memoryview, position: int) -> tuple[dict[int, tuple[int, int]], int]:
-    """({tag: (start, end) of its bytes}, next position). A tag may stand there only once."""
+    """({tag: (start, end) of its bytes}, next position). A tag may occur only once."""
     count, position = read_uvarint(data, position)
     if count > TAGGED_FIELDS_MAX:
         raise InvalidFrame(f"{count} tagged fields")
@@ -67,14 +67,14 @@ def tagged_fields(data: memoryview, position: int) -> tuple[dict[int, tuple[int,
         if end > len(data):
             raise InvalidFrame(f"tagged field {tag} is longer than the frame")
         if tag in fields:
-            raise InvalidFrame(f"tagged field {tag} stands there twice")
+            raise InvalidFrame(f"tagged field {tag} occurs twice")
         fields[tag] = (position, end)
         position = end
     return fields, position
 
 
 def skip_tagged_fields(data: memoryview, position: int) -> int:
-    """The position after tagged fields that are not known here."""
+    """The position after unknown tagged fields."""
     try:
         if data[position] == 0:
             return position + 1

@@ -1,6 +1,6 @@
-"""Produce, versions 3 to 13, read and written by hand.
+"""Hand-written codec of Produce, versions 3 to 13.
 
-The records of a request stay where they arrived: a partition's `records` is a view into the frame, writable so
+The records of a request are not copied: a partition's `records` is a view into the frame, writable so
 that the log can patch offset and epoch in place.
 """
 
@@ -38,7 +38,7 @@ from ottla.wire.layout import (
 from ottla.wire.primitives import read_uvarint, skip_tagged_fields, tagged_fields
 
 PARTITIONS_MAX: Final = 50_000
-"""More than a broker leads. Records are long, so the bytes of a request do not bound the partitions in it,
+"""More than a broker leads. Records are long, so the size of a request does not bound its number of partitions,
 and each costs some microseconds, even if there is no such partition."""
 
 _FLEXIBLE_FROM: Final = 9
@@ -84,9 +84,9 @@ class PartitionResult(NamedTuple):
     log_start_offset: int = -1
     error_message: str | None = None
     current_leader: tuple[int, int] | None = None
-    """(leader, epoch), told to a client that asked the wrong broker (from version 10 on)."""
+    """(leader, epoch), sent to a client that used the wrong broker (from version 10 on)."""
     record_errors: Sequence[tuple[int, str | None]] = ()
-    """The records for which the batch was refused: place in the batch, and why (from version 8 on)."""
+    """The records for which the batch was refused: (position in the batch, reason) (from version 8 on)."""
 
 
 @dataclass(slots=True)
@@ -131,8 +131,8 @@ def read_request(version: int, frame: memoryview, offset: int) -> tuple[ProduceR
 
 
 def _read_one_batch(frame: memoryview, offset: int) -> tuple[ProduceRequest, int] | None:
-    """What a client sends that does not wait for more: one batch, no transaction and no tagged field. None if the
-    request has any other shape."""
+    """The request of a client that does not wait for more records: one batch, no transaction and no tagged field. None
+    if the request has any other shape."""
     position = offset + _ONE_TOPIC.size
     if len(frame) < position:
         return None
@@ -152,7 +152,7 @@ def _read_one_batch(frame: memoryview, offset: int) -> tuple[ProduceRequest, int
 
 
 def write_request(version: int, request: ProduceRequest) -> bytes:
-    """Partitions of one topic must follow each other."""
+    """Partitions of one topic must be adjacent."""
     flexible = version >= _FLEXIBLE_FROM
     tags = NO_TAGS if flexible else b""
     topics = [(key, list(group)) for key, group in groupby(request.partitions, lambda p: p[:2])]
@@ -182,7 +182,7 @@ def write_response(
     node_endpoints: Sequence[tuple[int, str, int, str | None]] = (),
     throttle_ms: int = 0,
 ) -> bytes:
-    """Results of one topic must follow each other."""
+    """Results of one topic must be adjacent."""
     flexible = version >= _FLEXIBLE_FROM
     if len(results) == 1:
         topics = [(results[0][:2], list(results))]

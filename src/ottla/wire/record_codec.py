@@ -1,4 +1,4 @@
-"""A declarative codec for the records that Kafka keeps in its own topics and that kio does not have.
+"""A declarative codec for the records of Kafka's own topics that kio does not have.
 
 Three kinds of records use it: the records of `__cluster_metadata`, the control records of the quorum, and the
 coordinators' records of `__consumer_offsets` and `__transaction_state`.
@@ -8,7 +8,7 @@ are optional on the wire, their tag. Reader and writer are derived from that tab
 versions (KIP-482) have compact lengths and end with tagged fields; older versions have plain lengths and no tags.
 
 A coordinator's record has a key (type as int16, then the body) and a value (version as int16, then the body). Metadata
-records frame their bodies themselves (`metadata.records`).
+records have their own framing (`metadata.records`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ottla.wire.primitives import read_uvarint, uvarint
 T = TypeVar("T", bound="Message")
 
 RUN_MAX = 64
-"""Arrays of numbers up to this length are read and written in one call: replica lists are short, and one
+"""Arrays of numbers up to this length are read and written in one call. Replica lists are short, and one
 `struct.Struct` is cached for each length."""
 
 VERSION_MAX = (1 << 15) - 1
@@ -37,11 +37,11 @@ _INT16_BYTES = 2
 
 
 class MalformedRecord(Exception):
-    """Bytes that are not a message of the schema they claim to follow."""
+    """Bytes that are not a message of the expected schema."""
 
 
 class Reader:
-    """A position in the bytes of a message of one version. Every step checks that the bytes are there."""
+    """A position in the bytes of a message of one version. Every read is bounds-checked."""
 
     __slots__ = ("data", "flexible", "position", "version")
 
@@ -87,7 +87,7 @@ class Reader:
         return value
 
     def length(self, plain: struct.Struct) -> int:
-        """Of a string, of bytes or of an array; -1 stands for null."""
+        """The length of a string, of bytes or of an array; -1 means null."""
         if self.flexible:
             return self.uvarint() - 1
         return int(self.unpack(plain)[0])
@@ -98,7 +98,7 @@ class Reader:
 
 
 class Writer:
-    """The bytes of a message of one version, so far."""
+    """Builds the bytes of a message of one version."""
 
     __slots__ = ("data", "flexible", "version")
 
@@ -111,7 +111,7 @@ class Writer:
         self.data += uvarint(value)
 
     def length(self, plain: struct.Struct, value: int) -> None:
-        """-1 stands for null."""
+        """-1 means null."""
         if self.flexible:
             self.data += uvarint(value + 1)
         else:
@@ -124,7 +124,7 @@ class WireType(NamedTuple):
     read: Callable[[Reader], Any]
     write: Callable[[Writer, Any], None]
     layout: str = ""
-    """Of a number: its letter for `struct`, so that arrays of it are read and written in one call."""
+    """For numbers: the `struct` letter, so that arrays are read and written in one call."""
 
 
 def _number(layout: str) -> WireType:
@@ -149,7 +149,7 @@ BOOL = _number("?")
 
 
 def _null(nullable: bool, length: int) -> None:
-    """What a negative length stands for: null, if the schema allows it here."""
+    """A negative length means null, if the schema allows it here."""
     if length != -1 or not nullable:
         raise MalformedRecord("null where the schema has none")
 
@@ -193,7 +193,7 @@ NULLABLE_BYTES = _sized(_LENGTH32, bytes, bytes, nullable=True)
 
 @lru_cache(maxsize=1 << 16)
 def _uuid(raw: bytes) -> UUID:
-    """A topic's id comes with each of its partitions, and making a UUID is not cheap."""
+    """Cached, because every partition repeats its topic's id and making a UUID is slow."""
     return UUID(bytes=raw)
 
 
@@ -271,11 +271,11 @@ def message(cls: type[T]) -> type[T]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Base of everything this codec reads and writes."""
+    """Base class of everything that this codec reads and writes."""
 
 
 class _Layout(NamedTuple):
-    """The fields of one version: those in order, those by tag, those that it does not have."""
+    """The fields of one version: in order, by tag, and those that it lacks."""
 
     plain: list[tuple[str, WireType]]
     tagged: dict[int, tuple[str, WireType]]
@@ -319,7 +319,7 @@ def read_message(cls: type[T], reader: Reader) -> T:
 
 
 def _read_tagged(reader: Reader, layout: _Layout, values: dict[str, Any]) -> None:
-    """Tags stand in ascending order; those that the schema does not have are skipped."""
+    """Tags are in ascending order; unknown ones are skipped."""
     previous = -1
     for _ in range(reader.uvarint()):
         tag = reader.uvarint()
@@ -368,7 +368,7 @@ def struct_of(cls: type[Message]) -> WireType:
 
 
 def nullable_struct_of(cls: type[Message]) -> WireType:
-    """As Kafka marks it: a signed byte, -1 for null and 1 otherwise, before the message."""
+    """Kafka's encoding: a signed byte, -1 for null and 1 otherwise, before the message."""
 
     def read(reader: Reader) -> Any:
         return None if INT8.read(reader) < 0 else read_message(cls, reader)
@@ -386,14 +386,14 @@ def nullable_struct_of(cls: type[Message]) -> WireType:
 
 @message
 class CoordinatorKey(Message):
-    """What a coordinator's record is about. `TYPE` opens it on the wire; its one version is not flexible."""
+    """The key of a coordinator's record. `TYPE` comes first on the wire; the only version is not flexible."""
 
     TYPE: ClassVar[int]
 
 
 @message
 class CoordinatorValue(Message):
-    """What a coordinator's record says. `VERSION` is the one written; all up to `NEWEST` are read."""
+    """The value of a coordinator's record. `VERSION` is the one written; all up to `NEWEST` are read."""
 
     VERSION: ClassVar[int] = 0
     NEWEST: ClassVar[int] = 0

@@ -1,7 +1,7 @@
 """The fields of a message in one version, as plain descriptions taken from kio's generated classes.
 
-kio carries Kafka's schemas as annotated dataclasses. Its modules cost milliseconds each to import, so a
-message's module is loaded when that message is first read or written, and never by `import ottla.wire`.
+kio contains Kafka's schemas as annotated dataclasses. Its modules cost milliseconds each to import, so a
+message's module is imported when that message is first read or written, and never by `import ottla.wire`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FORMATS: Final[Mapping[str, str]] = {
     "float64": "d",
     "uuid": "16s",
 }
-"""The formats of `struct` for the kinds of fixed size."""
+"""The `struct` formats of the fixed-size kinds."""
 
 
 @lru_cache(maxsize=256)
@@ -63,9 +63,9 @@ class Field:
     nullable: bool
     tag: int | None
     default: Any
-    """What is written when nothing is given, as plain values; {} is a struct of defaults."""
+    """The default that is written, as plain values; {} is a struct of defaults."""
     kio_default: Any
-    """The same as kio shows it; dataclasses.MISSING where its class has none."""
+    """The default in kio's entities; dataclasses.MISSING if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Struct:
     flexible: bool
     fields: tuple[Field, ...]
     entity: type[Any]
-    """kio's class for it."""
+    """kio's class for the struct."""
 
 
 @cache
@@ -89,8 +89,8 @@ def message(key: int, version: int, direction: Direction) -> Struct:
 
 
 def _kio_module(name: str) -> types.ModuleType:
-    """Import of kio for its classes only. kio also loads hypothesis wherever that is installed, which takes
-    ten times as long and five times the memory of all the rest, so it is hidden meanwhile."""
+    """Import a kio module without hypothesis. kio loads hypothesis if it is installed, which takes
+    ten times as long and five times the memory of all the rest, so it is hidden during the import."""
     if "kio.static._phantom" in sys.modules or "hypothesis" in sys.modules:
         return importlib.import_module(name)
     sys.modules["hypothesis"] = None  # type: ignore[assignment]
@@ -102,7 +102,7 @@ def _kio_module(name: str) -> types.ModuleType:
 
 @cache
 def names_of_all_versions(key: int, direction: Direction) -> Mapping[tuple[str, ...], set[str]]:
-    """Every field name that any version has, by the path of field names that leads to its struct."""
+    """Every field name of any version, by the path of field names to its struct."""
     names: dict[tuple[str, ...], set[str]] = {}
 
     def collect(struct: Struct, path: tuple[str, ...]) -> None:
@@ -131,7 +131,7 @@ def _field(field: dataclasses.Field[Any]) -> Field:
     if array:
         inner, _ = _without_none(typing.get_args(inner)[0])
     kind = "struct" if dataclasses.is_dataclass(inner) else str(field.metadata["kafka_type"])
-    # kio shows a zero id and a time of -1 as None; on the wire both are plain values.
+    # kio represents a zero id and a time of -1 as None; on the wire both are plain values.
     none_stands_for = None if array else {"uuid": ZERO_UUID, "datetime_i64": -1}.get(kind)
     if none_stands_for is not None:
         nullable = False

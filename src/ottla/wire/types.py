@@ -1,4 +1,4 @@
-"""Small values that every package names the same way: a partition's key and Kafka's text form of ids."""
+"""Small values that all packages share: a partition's key and Kafka's text form of ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def is_valid_topic_name(name: str) -> bool:
-    """Whether a topic may be called so: its name becomes part of a directory's name."""
+    """Whether this is a valid topic name; it becomes part of a directory name."""
     return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
@@ -28,7 +28,7 @@ class TopicPartition(NamedTuple):
 
 
 def uuid_to_text(value: UUID) -> str:
-    """Kafka prints ids as URL-safe base64 without its padding: always 22 characters."""
+    """Kafka prints ids as URL-safe base64 without padding: always 22 characters."""
     return base64.urlsafe_b64encode(value.bytes)[:22].decode("ascii")
 
 

@@ -15,7 +15,7 @@ from controller_world import World
 
 from ottla.controller.configs import ConfigChange, ConfigChanges
 from ottla.controller.partitions import ElectionType
-from ottla.controller.reassignments import WishedReplicas
+from ottla.controller.reassignments import ReassignedPartition
 from ottla.metadata.image import PartitionImage
 from ottla.metadata.records import NO_LEADER, RECOVERED, RECOVERING, TOPIC_RESOURCE
 from ottla.wire.errors import ErrorCode
@@ -189,13 +189,15 @@ class Walk:
 
     def reassign(self) -> None:
         target = self.random.sample(BROKERS, self.random.randint(1, len(BROKERS)))
-        wish = WishedReplicas("t", 0, tuple(target))
+        wish = ReassignedPartition("t", 0, tuple(target))
         answer = self.world.controller.alter_reassignments([wish]).response
         assert answer["responses"][0]["partitions"][0]["error_code"] == 0
 
     def cancel(self) -> None:
         before = self.world.partition()
-        answer = self.world.controller.alter_reassignments([WishedReplicas("t", 0, None)]).response
+        answer = self.world.controller.alter_reassignments(
+            [ReassignedPartition("t", 0, None)]
+        ).response
         code = answer["responses"][0]["partitions"][0]["error_code"]
         if not before.adding and not before.removing:
             assert code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.controller.brokers import Assignment
 from ottla.controller.partitions import ElectionType
-from ottla.controller.reassignments import WishedReplicas
+from ottla.controller.reassignments import ReassignedPartition
 from ottla.metadata.image import PartitionImage
 from ottla.metadata.records import (
     DIRECTORY_LOST,
@@ -35,7 +35,7 @@ def world_with(*replicas: int, min_isr: int = 1, **settings: Any) -> World:
 def reassign(
     world: World, *replicas: int, name: str = "t", index: int = 0, allow_factor_change: bool = True
 ) -> ErrorCode:
-    wish = WishedReplicas(name, index, replicas or None)
+    wish = ReassignedPartition(name, index, replicas or None)
     decision = world.controller.alter_reassignments([wish], allow_factor_change=allow_factor_change)
     (topic,) = decision.response["responses"]
     (row,) = topic["partitions"]
@@ -300,7 +300,7 @@ def test_P33_a_wish_is_refused_with_kafkas_code(
 
 def test_P33_an_empty_list_of_replicas_is_no_assignment() -> None:
     world = world_with(1)
-    answer = world.controller.alter_reassignments([WishedReplicas("t", 0, ())]).response
+    answer = world.controller.alter_reassignments([ReassignedPartition("t", 0, ())]).response
     (row,) = answer["responses"][0]["partitions"]
     assert row["error_code"] == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
@@ -317,10 +317,10 @@ def test_P33_each_partition_of_a_request_succeeds_or_fails_by_itself_in_one_batc
     world = World(*BROKERS)
     world.topic(partitions=3, factor=1)
     wishes = [
-        WishedReplicas("t", 0, (2,)),
-        WishedReplicas("t", 0, (3,)),
-        WishedReplicas("t", 1, (9,)),
-        WishedReplicas("t", 2, (5,)),
+        ReassignedPartition("t", 0, (2,)),
+        ReassignedPartition("t", 0, (3,)),
+        ReassignedPartition("t", 1, (9,)),
+        ReassignedPartition("t", 2, (5,)),
     ]
     decision = world.controller.alter_reassignments(wishes)
     (topic,) = decision.response["responses"]
@@ -358,7 +358,7 @@ def test_P35_a_new_controller_completes_what_another_began() -> None:
 
 def test_P33_the_last_record_of_a_reassignment_says_only_what_changes() -> None:
     world = world_with(1, 2)
-    wish = WishedReplicas("t", 0, (1, 3))
+    wish = ReassignedPartition("t", 0, (1, 3))
     (record,) = world.controller.alter_reassignments([wish]).records
     assert record == PartitionChangeRecord(
         partition_id=0,

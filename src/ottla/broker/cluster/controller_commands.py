@@ -1,7 +1,7 @@
-"""The controller's APIs: how a request's message becomes a command, and how a refusal is worded.
+"""The controller's APIs: how a request becomes a command, and how an error becomes a response.
 
-Each API is a row: `decide` runs the command on the controller, `refuse` gives the answer when the request
-as a whole failed (above all NOT_CONTROLLER), in the shape that this API has for it.
+Each API is a row. `decide` runs the command on the controller. `refuse` gives the response, in the shape of this
+API, when the request as a whole failed (most often with NOT_CONTROLLER).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.controller.draft import ControllerResult
 from ottla.controller.features import FeatureUpdate, UpgradeType
 from ottla.controller.partitions import NO_EPOCH, ElectionType, IsrProposal
 from ottla.controller.quotas import QuotaChange, QuotaChanges
-from ottla.controller.reassignments import WishedReplicas
+from ottla.controller.reassignments import ReassignedPartition
 from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited
 from ottla.metadata.records import Endpoint, FeatureRange
 from ottla.wire.apis import ApiKey
@@ -30,12 +30,12 @@ Fields = dict[str, Any]
 
 class ControllerApi(NamedTuple):
     decide: Callable[..., ControllerResult]
-    """(controller, message, now), and `permit` where `strict_from` says so. A KafkaError fails the request
-    as a whole."""
+    """Called with (controller, message, now), and `permit` if `strict_from` is set. A KafkaError fails the
+    request as a whole."""
     refuse: Callable[[Any, KafkaError], Fields]
     strict_from: int | None = None
-    """Partitions come or go, which clients may have a quota for; those of this version on are refused when
-    they are above it, older ones are delayed (KIP-599)."""
+    """Set if the API creates or deletes partitions, for which clients can have a quota. Over the quota, requests of
+    this version and later are refused, and older ones are delayed (KIP-599)."""
 
 
 # Brokers
@@ -181,7 +181,7 @@ def _refuse_election(message: Any, error: KafkaError) -> Fields:
 def _alter_reassignments(controller: Controller, message: Any, now: float) -> ControllerResult:
     """AlterPartitionReassignments 0-1. Version 0 always allows another replication factor."""
     wanted = [
-        WishedReplicas(
+        ReassignedPartition(
             topic.name,
             partition.partition_index,
             None if partition.replicas is None else tuple(partition.replicas),

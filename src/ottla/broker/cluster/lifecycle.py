@@ -1,14 +1,14 @@
-"""A broker's life with the controller: registering, heartbeats, stopping in good order.
+"""A broker's lifecycle with the controller: registration, heartbeats, controlled shutdown.
 
     STARTING -> RECOVERY -> RUNNING -> PENDING_CONTROLLED_SHUTDOWN -> SHUTTING_DOWN
 
-STARTING ends when the broker has applied the metadata up to its own registration, RECOVERY when its logs
-are ready and the controller has unfenced it. Heartbeats go over a connection of their own that stays open: answers to other
-requests never delay them, and its closing is what tells the controller that this process is gone.
+STARTING ends when the broker has applied the metadata up to its own registration. RECOVERY ends when its logs are
+ready and the controller has unfenced it. Heartbeats use a connection of their own that stays open: answers to other
+requests never delay them, and when it closes the controller knows that this process is gone.
 
-A heartbeat is sent every `broker.heartbeat.interval.ms`; at once after a lost connection, to a new
-controller, after a disk failed, while the broker waits to be unfenced or to stop, and while another broker
-is stopping, because that one waits until the controller knows that all others have seen it go.
+A heartbeat is sent every `broker.heartbeat.interval.ms`. It is sent at once after a lost connection, to a new
+controller, after a disk failure, while the broker waits to be unfenced or to stop, and while another broker stops:
+that broker waits until the controller knows that all others have applied its shutdown.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = ["BrokerLifecycle", "BrokerState", "RegistrationRefused"]
 logger = logging.getLogger(__name__)
 
 WAITING_INTERVAL_S = 0.05
-"""Between heartbeats while their outcome is awaited, if no news from the metadata comes first."""
+"""Interval of heartbeats while their outcome is awaited, unless the metadata changes first."""
 HEARTBEATS_MISSED = 2
-"""After so many intervals without an answer a broker no longer takes for granted what it leads."""
+"""After this many intervals without an answer the broker's leaderships are in doubt."""
 REGISTER_RETRY_S = 0.05
 SILENCE_MAX_S = 2.0
-"""A stopping broker that gets no answer from any controller for so long stops without its permission."""
+"""A stopping broker that gets no answer from any controller for this long stops without permission."""
 
 
 class BrokerState(Enum):
@@ -54,11 +54,11 @@ class BrokerState(Enum):
 
 
 class RegistrationRefused(Exception):
-    """The cluster does not take this broker, and trying again would not help."""
+    """The cluster refuses this broker, and a retry would not help."""
 
 
 class Directories(Protocol):
-    """What a registration and a heartbeat take from the log manager."""
+    """The part of the log manager that registrations and heartbeats need."""
 
     @property
     def previous_broker_epoch(self) -> int: ...
@@ -74,7 +74,7 @@ class Directories(Protocol):
 
 
 class MetadataSource(LeaderInfo, Protocol):
-    """What a broker's lifecycle needs of the quorum."""
+    """The part of the quorum that a broker's lifecycle needs."""
 
     on_image: list[Callable[[MetadataImage, Delta], None]]
 
@@ -95,8 +95,8 @@ class BrokerLifecycle:
         to_controller: ControllerChannel,
         endpoints: Mapping[str, ListenerAddress],
     ) -> None:
-        """`endpoints` are the addresses to announce, by the names of their listeners; those of a
-        controller are left out."""
+        """`endpoints` are the addresses to register, by listener name; controller listeners are left
+        out."""
         self.state = BrokerState.NOT_RUNNING
         self.broker_epoch = -1
         self.ready = asyncio.Event()
@@ -104,7 +104,7 @@ class BrokerLifecycle:
         self.caught_up = asyncio.Event()
         """Set once the metadata is applied up to our registration."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Fails with RegistrationRefused when the cluster does not take this broker."""
+        """Fails with RegistrationRefused when the cluster refuses this broker."""
         self._settings = settings
         self._clock = runtime.clock
         self._quorum = quorum
@@ -119,11 +119,11 @@ class BrokerLifecycle:
         self._may_stop = asyncio.Event()
         self._last_answer_at = 0.0
         self._was_unfenced_at = -inf
-        """When we sent the last heartbeat that the controller answered so."""
+        """When the last heartbeat was sent that the controller answered with "unfenced"."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """`caught_up` and `ready` say how far it is, `failed` that it will not be."""
+        """Progress shows in `caught_up` and `ready`, failure in `failed`."""
         self.state = BrokerState.STARTING
         self._quorum.on_image.append(self._image_changed)
         self._quorum.on_leader.append(self._leader_changed)
@@ -133,13 +133,13 @@ class BrokerLifecycle:
         self._task.add_done_callback(self._ended)
 
     def logs_are_ready(self) -> None:
-        """From now on this broker may be unfenced."""
+        """Allow this broker to be unfenced."""
         self._logs_ready = True
         self.heartbeat_soon()
 
     async def controlled_shutdown(self) -> bool:
-        """Hand leaderships over and leave. Whether the controller agreed. If that takes too long the broker stops
-        without, and the controller fences it."""
+        """Hand over leaderships and leave. Returns whether the controller agreed. After the time limit the broker
+        stops without its agreement, and the controller fences it."""
         living = self._task is not None and not self._task.done() and self.broker_epoch >= 0
         if living and self._settings.controlled_shutdown_enable:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
@@ -150,7 +150,7 @@ class BrokerLifecycle:
         return self._may_stop.is_set()
 
     async def stop(self) -> None:
-        """Without asking. The controller sees the connection close."""
+        """Stop without asking. The controller notices when the connection closes."""
         self.state = BrokerState.SHUTTING_DOWN
         self.ready.clear()
         if self._task is not None:
@@ -163,10 +163,10 @@ class BrokerLifecycle:
         await self._heartbeats.stop()
 
     def heartbeat_soon(self) -> None:
-        """Send the next heartbeat now: there is news in it, or in the answer."""
+        """Send the next heartbeat now: it, or its answer, carries a change."""
         self._wake.set()
 
-    # What makes a heartbeat due at once
+    # Events that make a heartbeat due at once
 
     def _image_changed(self, image: MetadataImage, delta: Delta) -> None:
         stopping = any(
@@ -184,8 +184,8 @@ class BrokerLifecycle:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the controller has been silent for longer than it ever is: it may have given what we lead to
-        others."""
+        """Whether the controller has not answered for longer than usual. It may have elected other leaders for the
+        partitions that this broker leads."""
         silence_s = self._clock.monotonic() - self._was_unfenced_at
         return silence_s > HEARTBEATS_MISSED * self._settings.broker_heartbeat_interval_ms / 1000
 
@@ -207,7 +207,7 @@ class BrokerLifecycle:
 
     @property
     def _has_a_disk(self) -> bool:
-        """Without any left it stays fenced, until it is started with disks that work."""
+        """A broker without a working disk stays fenced until it restarts with working disks."""
         offline = self._logs.offline_directories
         return any(path not in offline for path in self._logs.directory_ids)
 
@@ -230,7 +230,7 @@ class BrokerLifecycle:
                 return
             if error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 raise RegistrationRefused(f"the controller refused this broker: {error.name}")
-            # The controller has not noticed yet that our former process is gone.
+            # The controller has not noticed yet that the previous process is gone.
             await asyncio.sleep(REGISTER_RETRY_S)
 
     def _registration(self) -> dict[str, Any]:
@@ -293,9 +293,7 @@ class BrokerLifecycle:
 
     def _answered(self, error: ErrorCode, answer: Any, *, asked_to_stop: bool) -> None:
         if error is ErrorCode.STALE_BROKER_EPOCH:
-            logger.info(
-                "unknown to the controller, registering again broker_epoch=%d", self.broker_epoch
-            )
+            logger.info("stale broker epoch, registering again broker_epoch=%d", self.broker_epoch)
             self.broker_epoch = -1
             self.ready.clear()
             if not asked_to_stop:
@@ -331,8 +329,8 @@ class BrokerLifecycle:
             now = self._clock.monotonic()
             if now >= end or now - self._last_answer_at > SILENCE_MAX_S:
                 logger.warning(
-                    "stopping without the controller's permission broker_epoch=%d: its leaders move when "
-                    "the controller fences it",
+                    "stopping without the controller's permission, leaders move when it fences this broker "
+                    "broker_epoch=%d",
                     self.broker_epoch,
                 )
                 return
@@ -343,4 +341,4 @@ class BrokerLifecycle:
             logger.error("broker lifecycle ended error=%s", error)
             if not self.failed.done():
                 self.failed.set_exception(error)
-                self.failed.exception()  # logged above; it need not be awaited
+                self.failed.exception()  # logged above, so asyncio need not report it

@@ -1,4 +1,4 @@
-"""The cluster as clients see it, from the newest metadata image (Kafka's MetadataCache)."""
+"""The clients' view of the cluster, from the newest metadata image (Kafka's MetadataCache)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class BrokerAddress(NamedTuple):
 
 
 class ClusterView:
-    """Looks up the newest image. A client that is connected to one listener gets the brokers' addresses of that
-    listener."""
+    """Look-ups in the newest image. Clients get the broker addresses of the listener that they are connected
+    to."""
 
     def __init__(self, linger_s: float) -> None:
-        """`linger_s`: for how long a fenced broker is still listed. A client that lost its leader must move its
-        partitions before it forgets the broker: librdkafka, if it learns both from one response, may stall for a
-        second. Kafka, too, lists a dead broker until its session ends."""
+        """`linger_s`: how long a fenced broker stays listed. A client that lost its leader must move its
+        partitions before it drops the broker: librdkafka may stall for a second if one response shows both.
+        Kafka, too, lists a dead broker until its session ends."""
         self.image = MetadataImage()
         self._linger_s = linger_s
         self._lingering: dict[int, asyncio.TimerHandle] = {}
         self.generation = 0
-        """Rises with each change that a client could see."""
+        """Rises with each change that clients can see."""
         self._waiting: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = {}
 
     def update(self, image: MetadataImage, changed: bool) -> None:
@@ -47,12 +47,12 @@ class ClusterView:
             was = before.brokers.get(id)
             if broker.fenced and was is not None and not was.fenced:
                 self._lingering[id] = asyncio.get_running_loop().call_later(
-                    self._linger_s, self._linger_no_more, id
+                    self._linger_s, self._end_linger, id
                 )
             elif not broker.fenced and (timer := self._lingering.pop(id, None)) is not None:
                 timer.cancel()
 
-    def _linger_no_more(self, id: int) -> None:
+    def _end_linger(self, id: int) -> None:
         del self._lingering[id]
         self.generation += 1
 
@@ -61,7 +61,7 @@ class ClusterView:
             timer.cancel()
 
     async def wait_for(self, condition: Callable[[MetadataImage], bool]) -> None:
-        """Until the image is such. Limits are the caller's."""
+        """Wait until the condition holds for the image. The caller sets the time limit."""
         if condition(self.image):
             return
         future = asyncio.get_running_loop().create_future()
@@ -91,7 +91,7 @@ class ClusterView:
         return known.partitions[number]
 
     def brokers(self, listener: str) -> list[BrokerAddress]:
-        """Every broker that serves, or did a moment ago, sorted by id."""
+        """Every broker that is unfenced, or was a moment ago, sorted by id."""
         return [
             address
             for broker in sorted(self.image.brokers.values(), key=lambda broker: broker.id)
@@ -104,7 +104,7 @@ class ClusterView:
         return tuple(address for address in self.brokers(listener) if address.id in wanted)
 
     def address(self, id: int, listener: str) -> BrokerAddress | None:
-        """Where a broker is, fenced or not."""
+        """The address of a broker, fenced or not."""
         broker = self.image.brokers.get(id)
         return None if broker is None else address_of(broker, listener)
 

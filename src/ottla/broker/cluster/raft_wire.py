@@ -1,8 +1,8 @@
-"""The quorum's conversation as Kafka's requests and responses.
+"""The quorum's messages as Kafka requests and responses.
 
-What concerns the connection rather than raft is settled here: the cluster id (104 when it is another one)
-and that the request is about the one partition there is (42 when it is not). Both are errors of the whole
-response, raised as KafkaError.
+This module makes the checks that do not concern raft: the cluster id (error 104 if it differs), and that the
+request names the metadata partition (error 42 if not). Both are errors of the whole response, raised as
+KafkaError.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _check_cluster(ours: str, theirs: str | None) -> None:
 
 
 def _partition(topics: Sequence[Any], name_of: Callable[[Any], str], index: str) -> Any:
-    """The one partition that a message of the quorum is about."""
+    """The metadata partition, the only one that a quorum message may name."""
     if (
         len(topics) == 1
         and name_of(topics[0]) == CLUSTER_METADATA_TOPIC
@@ -113,7 +113,7 @@ def _listeners(endpoint: QuorumEndpoint | None) -> list[Fields]:
     return [] if endpoint is None else [endpoint._asdict()]
 
 
-# Requests that arrive
+# Received requests
 
 
 def read_vote(message: Any, cluster_id: str) -> Vote:
@@ -206,7 +206,7 @@ def _known(directory: UUID | None) -> UUID | None:
     return None if directory == ZERO_UUID else directory
 
 
-# Answers that leave
+# Sent answers
 
 
 def vote_fields(answer: VoteAnswer) -> Fields:
@@ -281,7 +281,7 @@ def fetch_error_chunks(version: int, error: ErrorCode) -> list[Chunk]:
     return fetch_codec.write_response(version, int(error), 0, [])
 
 
-# Requests that leave
+# Sent requests
 
 
 def request_body(request: QuorumRequest, version: int, cluster_id: str) -> bytes:
@@ -383,11 +383,11 @@ def _fetch_body(request: Fetch, version: int, cluster_id: str) -> bytes:
     )
 
 
-# Answers that arrive
+# Received answers
 
 
 class RefusedAnswer(NamedTuple):
-    """The whole request was refused: there is no answer for raft in it."""
+    """The whole request was refused: the response holds no answer for raft."""
 
     error: int
 
@@ -395,7 +395,7 @@ class RefusedAnswer(NamedTuple):
 def read_answer(
     request: QuorumRequest, version: int, frame: memoryview, offset: int
 ) -> QuorumAnswer | RefusedAnswer:
-    """Records and snapshot data in it are views into `frame`."""
+    """Records and snapshot data in the answer are views into `frame`."""
     if isinstance(request, Fetch):
         return _read_fetch_answer(version, frame, offset)
     message = messages.read_response(API_OF[type(request)], version, frame, offset)
@@ -406,7 +406,7 @@ def read_answer(
             return _read_snapshot_answer(message)
         partition = _partition(message.topics, _by_topic_name, "partition_index")
     except KafkaError as error:
-        raise InvalidFrame(f"a response about something else: {error}") from error
+        raise InvalidFrame(f"the response names another partition: {error}") from error
     code = _error_code(partition.error_code)
     epoch, leader = int(partition.leader_epoch), int(partition.leader_id)
     endpoint = _endpoint_of(leader, messages.field(message, "node_endpoints", ()))
@@ -416,7 +416,7 @@ def read_answer(
 
 
 def _error_code(code: int) -> ErrorCode:
-    """Codes of a newer Kafka mean no more to us than that something is wrong."""
+    """Unknown codes of a newer Kafka become UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode(int(code))
     except ValueError:
@@ -443,7 +443,7 @@ def _read_fetch_answer(version: int, frame: memoryview, offset: int) -> FetchAns
     if response.error:
         return RefusedAnswer(response.error)
     if len(response.partitions) != 1 or response.partitions[0].topic_id != TOPIC_ID:
-        raise InvalidFrame("a fetch response about something else")
+        raise InvalidFrame("the fetch response names another partition")
     partition = response.partitions[0]
     leader, epoch = partition.current_leader or (-1, -1)
     endpoint = None

@@ -1,7 +1,7 @@
-"""Records that only the disk has are brought into memory by threads; the fetch that wants them is parked meanwhile.
+"""Threads read records that are not in the page cache; the fetch that needs them is parked meanwhile.
 
-A read that waits for the disk would block the event loop: one consumer of yesterday's records would hold up every
-acknowledgement, for seconds where the disk is slow.
+A blocking read would stop the event loop: one consumer of old records would delay every acknowledgement, by seconds
+on a slow disk.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ottla.runtime import FileRange
 logger = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 2
-"""A disk that is read in more places at once is no faster, and the threads are those in which logs are flushed: even
-where a machine has one processor there are five, and a quorum must not wait for its turn behind consumers."""
+"""More concurrent reads do not make a disk faster. Logs are flushed in the same threads, of which there are five even
+on a machine with one processor, and the quorum's flushes must not queue behind consumers."""
 PER_OWNER_MAX = 8
-"""Each has a file open, whoever may have asked for it, and others wait behind it."""
+"""Each read holds a file open, and the reads of other owners queue behind it."""
 
 Key: TypeAlias = tuple[str, int, int]
 
@@ -28,17 +28,17 @@ Key: TypeAlias = tuple[str, int, int]
 class Waiter(Protocol):
     @property
     def is_wanted(self) -> bool:
-        """Whether its records are still waited for."""
+        """Whether the records are still needed."""
 
     def brought(self) -> None:
-        """It is in memory now, if it could be read."""
+        """The read has ended; the range is in memory unless the read failed."""
 
     def supersede(self) -> None:
-        """Another waiter of the same owner takes its place."""
+        """Another waiter of the same owner replaces this one."""
 
 
 class ColdRead:
-    """A range on its way, and all who want it: the last of each owner."""
+    """A range being read, and its waiters: the latest of each owner."""
 
     __slots__ = ("first_owner", "key", "range", "waiters")
 
@@ -54,7 +54,7 @@ class ColdRead:
 
 
 class ColdReads:
-    """A broker's: few at a time, the others in the order in which they came."""
+    """A broker's cold reads: a few at a time, the others in order of arrival."""
 
     def __init__(self) -> None:
         self._reads: dict[Key, ColdRead] = {}
@@ -63,7 +63,7 @@ class ColdReads:
         self._of_owner: Counter[object] = Counter()
 
     def bring(self, wanted: FileRange, waiter: Waiter, owner: object) -> bool:
-        """`waiter.brought` is called on a later turn of the loop. False if its owner already waits for too much."""
+        """`waiter.brought` is called on a later turn of the loop. False if the owner has too many reads waiting."""
         key = (wanted.file.path, wanted.position, wanted.size)
         read = self._reads.get(key)
         if read is None:
@@ -91,7 +91,7 @@ class ColdReads:
                     None, wanted.file.bring, wanted.position, wanted.size
                 )
             except RuntimeError:
-                # The system gives us no thread: then the loop has to wait for the disk.
+                # The system can start no thread, so the event loop must wait for the disk.
                 loop.call_soon(self._report, read)
                 continue
             self._under_way += 1
@@ -100,8 +100,8 @@ class ColdReads:
     def _done(self, read: ColdRead, reading: asyncio.Future[None]) -> None:
         self._under_way -= 1
         if not reading.cancelled() and (problem := reading.exception()) is not None:
-            # Whoever waited reads it again, and takes the directory offline if that fails too.
-            logger.warning("read ahead of a fetch failed: %s", problem)
+            # The waiters read the range again, and take the directory offline if that fails too.
+            logger.warning("read ahead of a fetch failed error=%s", problem)
         self._begin()
         self._report(read)
 

@@ -1,11 +1,11 @@
-"""AssignReplicasToDirs: this broker reports to the controller on which disk each replica lies.
+"""AssignReplicasToDirs: this broker reports the log directory of each replica to the controller.
 
-It knows that by itself only of brokers with one log directory. It must know it to move just the right leaders
-away when a disk fails, and it must hear of replicas whose data is gone or damaged (their directory is then
-LOST) before this broker is unfenced, because nothing else would keep it from electing one of them.
+The controller knows the directory without a report only for brokers with one log directory. It needs to know it to
+move exactly the affected leaders when a disk fails. Replicas whose data is gone or damaged (directory LOST) must be
+reported before this broker is unfenced: nothing else keeps the controller from electing one of them.
 
-What is to be reported follows from the metadata and from what lies here, so it is worked out anew with every
-change of either: nothing has to be remembered across a restart.
+The reports follow from the metadata and the local logs. They are computed again with every change of either, so no
+state has to survive a restart.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DirectoryAssignments(ReplicaListener):
         timeout_s: float,
     ) -> None:
         self.losses_reported = asyncio.Event()
-        """Set while the controller knows of every replica here that lost its data."""
+        """Set while the controller knows every replica on this broker that lost its data."""
         self.losses_reported.set()
         self._node_id = node_id
         self._replicas = replicas
@@ -74,7 +74,7 @@ class DirectoryAssignments(ReplicaListener):
 
     async def _send_all(self) -> None:
         try:
-            # One turn of the loop later, everything that this turn places is here.
+            # One turn of the loop later, all replicas placed in this turn are collected.
             await asyncio.sleep(0)
             while self._waiting:
                 under_way = dict(islice(self._waiting.items(), ASSIGNMENTS_PER_REQUEST_MAX))
@@ -87,17 +87,17 @@ class DirectoryAssignments(ReplicaListener):
             self._sender = None
 
     async def _send(self, places: Places) -> bool:
-        """Whether the controller answered."""
+        """Returns whether the controller answered."""
         try:
             answer = await self._controller.request(
                 ApiKey.ASSIGN_REPLICAS_TO_DIRS, self._request(places), timeout_s=self._timeout_s
             )
         except (OSError, TimeoutError, KafkaError) as error:
-            logger.info("AssignReplicasToDirs was not answered, it is sent again: %s", error)
+            logger.info("AssignReplicasToDirs was not answered, will retry error=%s", error)
             return False
         if int(answer.error_code) != ErrorCode.NONE:
             logger.info(
-                "AssignReplicasToDirs failed, it is sent again error=%s",
+                "AssignReplicasToDirs failed, will retry error=%s",
                 ErrorCode(int(answer.error_code)).name,
             )
             return False
@@ -105,7 +105,7 @@ class DirectoryAssignments(ReplicaListener):
             for topic in directory.topics:
                 for result in topic.partitions:
                     if int(result.error_code) != ErrorCode.NONE:
-                        # Deleted or moved away meanwhile: there is nothing to report any more.
+                        # The partition was deleted or moved meanwhile: there is nothing left to report.
                         logger.info(
                             "directory was not assigned topic_id=%s partition=%d error=%s",
                             topic.topic_id,

@@ -1,8 +1,8 @@
-"""Following: one connection to each broker that leads partitions of ours, one fetch after the other.
+"""Follower replication: one connection to each broker that leads partitions of ours, one fetch after the other.
 
-There is no loop that sleeps: an answer is applied where it arrives and the next fetch leaves at once; the
-leader parks it until there is news. A second fetch overtakes a parked one when a new partition is to be
-followed, so that a failover does not wait out a long poll.
+No loop sleeps here. An answer is applied when it arrives and the next fetch is sent at once; the leader parks it
+until there is new data. When a partition gets a new leader, a second fetch overtakes the parked one, so that a
+failover does not wait for the end of a long poll.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 logger = logging.getLogger(__name__)
 
 CALLS_MAX = 177
-"""Budget, counted by test_counted_work: what a follower may call for one answer with news of one partition, from
-the answer's bytes to those of its next fetch."""
+"""Budget, checked by test_counted_work: the calls that a follower may make for one answer with records of one
+partition, from the answer's bytes to those of its next fetch."""
 
 FETCH_VERSION = 18
 LIST_OFFSETS_VERSION = 9
 LATEST = -1
-"""To a replica: the end of the leader's log, not the high watermark."""
+"""In a replica's ListOffsets: the end of the leader's log, not the high watermark."""
 EARLIEST = -2
-METADATA_IS_ON_ITS_WAY = frozenset(
+METADATA_LAG_ERRORS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -48,13 +48,13 @@ METADATA_IS_ON_ITS_WAY = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""To the leader, or to us: one knows of a decision that the other does not know yet. Ordinary after each of them."""
+"""Either side has not seen the newest metadata yet. Usual after each change of a leader."""
 UNDER_WAY_MAX = 2
-"""The fetch that is parked at the leader, and one that overtakes it."""
+"""One fetch parked at the leader, and one that overtakes it."""
 
 
 class Replication(ReplicaListener):
-    """Keeps each follower here in the conversation with its leader."""
+    """Assigns each follower on this broker to the fetcher of its leader."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Replication(ReplicaListener):
 
 
 class LeaderFetcher:
-    """The conversation with one leader, on the wire."""
+    """The connection to one leader: sends the requests of a `FetchConversation` and passes on the answers."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class LeaderFetcher:
         self._turn: asyncio.Handle | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._line: DeadlineQueue | None = None
-        """Where it waits for an answer, as long as one is due."""
+        """The queue in which it waits for its deadline while an answer is due."""
         self._is_stopped = False
 
     def follow(self, partition: Partition) -> None:
@@ -196,7 +196,7 @@ class LeaderFetcher:
             self._channel.abort()
 
     def _soon(self) -> None:
-        """Many partitions change leader in one turn: gather them into one request."""
+        """Many partitions change leader in one turn of the loop: put them into one request."""
         if self._turn is None and not self._is_stopped:
             self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
 
@@ -219,7 +219,7 @@ class LeaderFetcher:
         self._set_alarm()
 
     def _set_alarm(self) -> None:
-        """Wake when the first resting partition may be tried again."""
+        """Wake up when the first partition's backoff ends."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -241,7 +241,9 @@ class LeaderFetcher:
                             self._timeout_s,
                         )
                     except (OSError, TimeoutError) as error:
-                        logger.debug("no connection to leader broker=%d: %s", self._leader, error)
+                        logger.debug(
+                            "cannot connect to leader broker=%d error=%s", self._leader, error
+                        )
                     else:
                         self._connected(channel)
                         return
@@ -262,7 +264,7 @@ class LeaderFetcher:
         self._channel = None
         self._expect_no_answer()
         if not self._is_stopped:
-            logger.info("connection to leader lost broker=%d: %s", self._leader, reason)
+            logger.info("connection to leader lost broker=%d reason=%s", self._leader, reason)
             self._alarm_reconnect()
 
     def _alarm_reconnect(self) -> None:
@@ -304,7 +306,7 @@ class LeaderFetcher:
             )
         except (InvalidFrame, KafkaError) as error:
             logger.warning(
-                "fetch from leader failed broker=%d, its connection is closed: %s",
+                "fetch from leader failed, closing the connection broker=%d error=%s",
                 self._leader,
                 error,
             )
@@ -312,8 +314,8 @@ class LeaderFetcher:
             return
         for partition, failure in outcome.failed:
             logger.log(
-                logging.DEBUG if failure.code in METADATA_IS_ON_ITS_WAY else logging.WARNING,
-                "fetch of partition failed partition=%s-%d broker=%d, it is tried again: %s",
+                logging.DEBUG if failure.code in METADATA_LAG_ERRORS else logging.WARNING,
+                "fetch of partition failed, will retry partition=%s-%d broker=%d error=%s",
                 *partition.key,
                 self._leader,
                 failure,
@@ -327,7 +329,7 @@ class LeaderFetcher:
             self._expect_no_answer()
 
     def _look_up_bounds(self, partition: Partition) -> None:
-        """What we want next is no longer, or not yet, in the leader's log: ask where that starts and ends."""
+        """Our fetch offset is outside the leader's log: ask where that starts and ends."""
         task = asyncio.get_running_loop().create_task(self._restart_within_bounds(partition))
         self._lookups[task] = None
         task.add_done_callback(lambda done: self._lookups.pop(done, None))
@@ -338,19 +340,19 @@ class LeaderFetcher:
             return
         epoch, position = partition.leader_epoch, follower.next_fetch_position(partition)
         try:
-            # In two requests: one that names a partition twice is refused.
+            # Two requests, because one that names a partition twice is refused.
             log_end = await self._list_offset(channel, partition, epoch, LATEST)
             log_start = await self._list_offset(channel, partition, epoch, EARLIEST)
         except (OSError, TimeoutError, InvalidFrame, KafkaError) as error:
             logger.info(
-                "bounds of the leader's log are unknown partition=%s-%d broker=%d: %s",
+                "cannot look up bounds of the leader's log partition=%s-%d broker=%d error=%s",
                 *partition.key,
                 self._leader,
                 error,
             )
             return
-        # If a fetch has moved us meanwhile, what we have may come from the leader and be above the end that
-        # it had when we asked: it counts on us to keep that.
+        # If a fetch has moved our end meanwhile, our log may hold records above the end that the leader reported.
+        # The leader counts them as replicated, so they must not be truncated.
         now_at = partition.leader_epoch, follower.next_fetch_position(partition)
         if now_at == (epoch, position):
             with self._replicas.directories_guarded():

@@ -1,7 +1,7 @@
-"""What a broker does by the clock: shrink ISRs, checkpoint, flush, apply retention, compact.
+"""A broker's periodic tasks: shrink ISRs, checkpoint, flush, apply retention, compact.
 
-fsync, the writing of checkpoint files and the removal of old ones leave the event loop for a thread. What such a
-thread works on was captured before, so the loop may go on appending meanwhile.
+fsync, writing checkpoint files and deleting old files run in a thread. Its input is captured before, so the event
+loop can continue to append.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ottla.runtime import Clock
 logger = logging.getLogger(__name__)
 
 CALLS_PER_PARTITION_AND_S_MAX = 2.2
-"""Budget, counted by test_counted_work: what a node may call each second for a partition in which nothing happens."""
+"""Budget, checked by test_counted_work: the calls that a node may make each second for an idle partition."""
 FLUSH_CHECK_S = 1.0
-"""How often a log that its settings want flushed is looked for (flush.ms, finished segments)."""
+"""How often to look for logs that must be flushed (flush.ms, finished segments)."""
 
 
 CHECKPOINT_S_MIN = 0.05
 
 CLEAN_CHECK_S = 0.01
-"""With log.cleaner.backoff.ms=0: looking at all logs must leave time for everything else."""
+"""The interval if log.cleaner.backoff.ms=0: scanning all logs must not take all the time."""
 
 
 class Housekeeping(ReplicaListener):
@@ -60,8 +60,8 @@ class Housekeeping(ReplicaListener):
                 )
 
     def _checkpoint_interval_s(self) -> float:
-        """High watermarks, recovery points and log starts are written together: as often as any of them
-        is wanted."""
+        """High watermarks, recovery points and log starts are written together, at the shortest of their
+        intervals."""
         settings = self._settings
         wanted_ms = min(
             settings.replica_high_watermark_checkpoint_interval_ms,
@@ -71,7 +71,7 @@ class Housekeeping(ReplicaListener):
         return max(wanted_ms / 1000, CHECKPOINT_S_MIN)
 
     async def stop(self) -> None:
-        """Whatever a thread is writing is written to its end first: the logs are closed next."""
+        """Wait for writes in threads to finish, because the logs are closed next."""
         self._new.clear()
         tasks = [*self._tasks, *([self._identifying] if self._identifying is not None else [])]
         for task in tasks:
@@ -88,9 +88,7 @@ class Housekeeping(ReplicaListener):
                 try:
                     await work()
                 except Exception:
-                    logger.exception(
-                        "periodic task failed, it is tried again later task=%s", work.__name__
-                    )
+                    logger.exception("periodic task failed, will retry task=%s", work.__name__)
 
         self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
 
@@ -125,8 +123,8 @@ class Housekeeping(ReplicaListener):
                 unsettled.pop(log, None)
 
     def log_created(self, log: Log) -> None:
-        """At once, not when flushes are looked for next: a log of which a power loss leaves no name, or only
-        half of its topic's id, is lost with all that is in it. In a thread, since a topic may have many."""
+        """Make the log's directory entry and topic id durable at once, not at the next flush check. A power loss
+        that leaves either of them incomplete would lose the whole log. In a thread, since a topic may have many."""
         self._new.append(log)
         if self._identifying is None or self._identifying.done():
             self._identifying = asyncio.get_running_loop().create_task(self._identify_new())
@@ -145,7 +143,7 @@ class Housekeeping(ReplicaListener):
                 log.identity_flushed()
 
     async def _flush(self, log: Log) -> None:
-        # fsync is never tried again: what it did not write may be gone from the page cache too.
+        # A failed fsync is never retried: the unwritten pages may be gone from the page cache too.
         with self._replicas.directories_guarded():
             log.flushed(await self._in_thread(log.flush_plan()))
 

@@ -1,8 +1,8 @@
-"""Compaction by the clock: log.cleaner.threads rounds at a time, each in small steps in a thread.
+"""Periodic compaction: log.cleaner.threads rounds at a time, each in small steps in a thread.
 
-Between two steps the round is back on the event loop. There it ends if something has happened to the log that
-makes it void (a truncation, retention, the deletion of the topic, a failed disk), there finished segments are put
-in place, and there it waits if it is faster than log.cleaner.io.max.bytes.per.second.
+Between two steps a round returns to the event loop. There it stops if the log has changed so that the round is
+void (a truncation, retention, deletion of the topic, a failed disk), puts finished segments in place, and waits if
+it is faster than log.cleaner.io.max.bytes.per.second.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Cleaning:
         self._busy: dict[Log, None] = {}
 
     async def clean_all_dirty(self) -> None:
-        """Until no log is dirty enough."""
+        """Compact until no log is dirty enough."""
         logs = self._replicas.logs
         while True:
             found = logs.next_compaction(self._clock.wall_ms(), self._keys_max, self._busy)
@@ -62,7 +62,7 @@ class Cleaning:
                     continue
                 log.uncleanable = str(error)
                 logger.warning(
-                    "log is not compacted any more, until the next start path=%s: %s",
+                    "log is not compacted any more, until the next start path=%s error=%s",
                     log.path,
                     error,
                 )
@@ -82,7 +82,7 @@ class Cleaning:
                 step = await self._in_thread(partial(next, steps, None))
             except OSError as error:
                 if _is_void(log, compaction):
-                    return  # its files went away under it
+                    return  # the log's files were removed meanwhile
                 raise LogDirError(log.directory, error) from error
             if _is_void(log, compaction):
                 if not log.gone and log.failed is None:

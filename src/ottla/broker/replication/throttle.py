@@ -1,8 +1,8 @@
-"""How fast replicas that are behind may be copied, so that a reassignment leaves room for clients (KIP-73).
+"""The rate limit for replicas that catch up, so that a reassignment leaves bandwidth for clients (KIP-73).
 
-A topic names its throttled replicas as partition:broker pairs, on the side of their leader and on that of the
-follower; a broker has a rate for each side. Replicas in sync are never held back: records that producers wait
-for always pass.
+A topic lists its throttled replicas as partition:broker pairs, one list for the leader's side and one for the
+follower's. A broker has one rate for each side. In-sync replicas are never throttled, so records that producers
+wait for are never delayed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class ReplicationThrottle:
         self._follower_rate = LONG_MAX
 
     def set_rates(self, leader: int, follower: int) -> None:
-        """Bytes a second; the largest number means no limit."""
+        """Bytes per second; the largest number means no limit."""
         self._leader_rate, self._follower_rate = max(leader, 1), max(follower, 1)
         self.limits_leaders = self._leader_rate != LONG_MAX
 
-    # -- where we lead
+    # -- as leader
 
     def holds_back(self, partition: Partition, replica: int, now: float) -> bool:
-        """Whether this follower gets nothing of the partition now."""
+        """Whether this follower gets no records of the partition now."""
         return self._counts(partition, replica) and self._sent.delay(self._leader_rate, now) > 0.0
 
     def sent(self, partition: Partition, replica: int, size: int, now: float) -> None:
@@ -47,10 +47,10 @@ class ReplicationThrottle:
             partition.log.config.leader_throttled_replicas, partition
         )
 
-    # -- where we follow
+    # -- as follower
 
     def rest(self, partition: Partition, received: int, now: float) -> float:
-        """Seconds before the partition is fetched again, after so many bytes of it came."""
+        """Seconds to wait before the next fetch of the partition, after receiving this many bytes."""
         if (
             self._follower_rate == LONG_MAX
             or self._node_id in partition.isr

@@ -1,4 +1,4 @@
-"""The simulated machine: an event loop with virtual time, network, disks and processes, all decided by a seed.
+"""The simulated machine: an event loop with virtual time, network, disks and processes, all driven by a seed.
 
-It knows nothing of Kafka.
+This package does not depend on Kafka.
 """

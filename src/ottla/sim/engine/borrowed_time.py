@@ -1,8 +1,8 @@
-"""Virtual time and seeded randomness for code that takes them from the standard library.
+"""Virtual time and seeded randomness for code that uses the standard library's.
 
-Our code gets a clock and a generator. aiokafka and others call `time.monotonic`, `random.shuffle` and `uuid4`. Inside
-`borrowed_time(world)` these functions use the simulation. Import such code inside too: a name that was imported before
-with `from time import …` can no longer be replaced.
+Our own code gets a clock and a generator as parameters. aiokafka and others call `time.monotonic`, `random.shuffle` and
+`uuid4`. Inside `borrowed_time(world)` these functions use the simulation. Import such code inside too: a name imported
+before with `from time import …` cannot be replaced.
 """
 
 from __future__ import annotations

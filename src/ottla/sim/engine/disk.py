@@ -1,9 +1,9 @@
-"""A simulated disk that can lose what was not flushed: the `Disk` seam, with page cache and platter apart.
+"""A simulated disk that can lose unflushed data: the `Disk` seam with separate page cache and platter.
 
-Programs see the cache. After a power loss there is the content of the platter, and any part of the unflushed writes that a
-real file system might have written: none, all, the first few, half of one, or a longer file full of zeros. A change of
-names (create, rename, remove) can be lost like content, until its directory is flushed. Nothing is assumed beyond what
-POSIX promises.
+Programs see the cache. After a power loss they see the platter, plus any part of the unflushed writes that a real file
+system might have written: none, all, the first few, half of one, or a longer file full of zeros. A change of
+names (create, rename, remove) can be lost like content, until its directory is flushed. Only what POSIX promises is
+assumed.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ CHANGES = (
     "make_dir",
     "flush_dir",
 )
-"""The changes before which a process may die."""
+"""The changes before which a process can be made to die."""
 DEFAULT_CAPACITY_BYTES = 1 << 40
 
 
 @dataclass(slots=True)
 class Write:
-    """Content not yet on the platter. `data` None: the file was truncated or extended to `position`."""
+    """Content that is not on the platter yet. `data` None: the file was truncated or extended to `position`."""
 
     position: int
     data: bytes | None
@@ -59,7 +59,7 @@ class Write:
 
 
 class Inode:
-    """A file's content, apart from its names."""
+    """A file's content, independent of its names."""
 
     __slots__ = ("cache", "locked", "pending", "platter", "wrong")
 
@@ -69,7 +69,7 @@ class Inode:
         self.pending: list[Write] = []
         self.locked = False
         self.wrong: dict[int, int] = {}
-        """Position → the bits in which the byte there silently differs from what was written."""
+        """Position → the bits in which the byte silently differs from what was written."""
 
     @property
     def as_meant(self) -> bytearray:
@@ -122,7 +122,7 @@ class Death:
     """The planned death of the process that uses a disk, before one of its changes."""
 
     change: str | None
-    """Only changes of this kind count. None: all."""
+    """Only changes of this kind count. None: every change."""
     countdown: int
     dies: Callable[[str], None]
     """Called with the change."""
@@ -142,7 +142,7 @@ class Death:
 
 
 class SimFile:
-    """An open file. Its content stays readable after its last name is gone."""
+    """An open file. Its content stays readable after its last name is removed."""
 
     __slots__ = ("_disk", "_inode", "_locked", "_open", "_path")
 
@@ -187,7 +187,7 @@ class SimFile:
             error = errno.ENOSPC
             self._disk.on_full()
         if error is not None or dies:
-            # A write that fails, or whose process dies, may be done in part.
+            # A write that fails, or whose process dies, may be partly done.
             room = len(data) if growth <= 0 else min(len(data), self._disk.free_bytes)
             data = data[: self._disk.random.randint(0, max(0, min(room, len(data) - 1)))]
         if data:
@@ -225,7 +225,7 @@ class SimFile:
         inode = self._inode
         error = self._disk.drawn_fault("flush", self._path)
         if error is not None:
-            # As Linux does: the pages count as clean now, and the next flush does not write them either.
+            # As on Linux: the pages are now marked clean, so the next flush does not write them either.
             inode.pending = [write for write in inode.pending if write.data is None]
             self._disk.has_lost_pages = True
             raise OSError(error, os.strerror(error), self._path)
@@ -261,10 +261,10 @@ class SimDisk:
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
         self.cold_rate = 0.0
-        """How often `in_memory` says that bytes, or a part of them, are not in memory."""
+        """How often `in_memory` reports that some of the bytes are not in memory."""
         self.cold_chance = random.Random(0)
         self.has_lost_pages = False
-        """A flush failed. What it did not write can be read until a power loss, and is never written."""
+        """A flush failed. The data it did not write can be read until a power loss, and is never written."""
         self.on_full: Callable[[], None] = lambda: None
         self._note = note
         self._root = Directory()
@@ -277,9 +277,9 @@ class SimDisk:
     def free_bytes(self) -> int:
         return max(0, self.capacity_bytes - self.used_bytes)
 
-    def note(self, word: str, *values: int | str) -> None:
+    def note(self, label: str, *values: int | str) -> None:
         if self._note is not None:
-            self._note(word, *values)
+            self._note(label, *values)
 
     def bytes_in_memory(self, size: int) -> int:
         if not self.cold_rate or self.cold_chance.random() >= self.cold_rate:
@@ -422,17 +422,17 @@ class SimDisk:
         times: int | None = None,
         strikes: Callable[[], None] = lambda: None,
     ) -> None:
-        """Let `operation` fail on paths that begin with `prefix`, until `mend`.
+        """Make `operation` fail on paths that begin with `prefix`, until `mend`.
 
-        "misdirect" fails without an error: the bytes go to an earlier place in the same file. `strikes` is called when
-        the fault happens.
+        "misdirect" fails without an error: the bytes go to an earlier position in the same file. `strikes` is called
+        when the fault happens.
         """
         assert operation in NAMED_OPERATIONS, operation
         self._faults.append(Fault(operation, prefix, error, rate, times, strikes))
 
     def die_before(self, change: str | None, countdown: int, dies: Callable[[str], None]) -> None:
-        """Let the process die before the `countdown`th change from now on, of this kind or of any. After that its operations
-        have no effect, until the next process starts."""
+        """Make the process die before the `countdown`th change from now on, of this kind or of any. After that its
+        operations have no effect, until the next process starts."""
         assert change is None or change in CHANGES, change
         assert countdown > 0
         self._death = Death(change, countdown, dies)
@@ -453,12 +453,12 @@ class SimDisk:
             raise Died(change)
 
     def mend(self) -> None:
-        """Remove all faults, and make room."""
+        """Remove all faults, and free the disk space."""
         self._faults.clear()
         self.capacity_bytes = DEFAULT_CAPACITY_BYTES
 
     def fill(self, free_bytes: int = 0, on_full: Callable[[], None] = lambda: None) -> None:
-        """Leave so much room. `on_full` is called when it is not enough."""
+        """Leave this much free space. `on_full` is called when a write does not fit."""
         self.capacity_bytes = self.used_bytes + free_bytes
         self.on_full = on_full
 
@@ -476,8 +476,8 @@ class SimDisk:
         return where
 
     def peek(self, path: str) -> bytearray:
-        """The content for checkers. No fault happens here. Where the disk silently changed bytes, this has the bytes that
-        were written, because no replica may have others."""
+        """The content for checkers, without any fault. Where the disk silently changed bytes, this returns the bytes
+        that were written, because no replica may have others."""
         return self._inode(path).as_meant
 
     def has_flushed(self, path: str, begin: int, end: int) -> bool:
@@ -508,7 +508,7 @@ class SimDisk:
         return any(inode.wrong for inode in self._inodes())
 
     def write(self, path: str, inode: Inode, write: Write) -> None:
-        """Do the write. A misdirected one leaves zeros, and goes to another place."""
+        """Do the write. A misdirected one leaves zeros, and goes to another position."""
         assert write.data is not None
         writes = [write]
         if self._faults and self.drawn_fault("misdirect", path) is not None:
@@ -527,7 +527,7 @@ class SimDisk:
             inode.wrong = {at: a ^ b for at, (a, b) in enumerate(both) if a != b}
 
     def forget_process(self) -> None:
-        """The process died, the machine did not: its locks are released, everything else stays."""
+        """The process died but the machine did not: its locks are released, everything else stays."""
         for inode in self._locked:
             inode.locked = False
         self._locked.clear()
@@ -660,7 +660,7 @@ class SimDisk:
 
 
 def _lose_content(inode: Inode, chance: random.Random) -> None:
-    """Decide which unflushed writes reached the platter. In a file that is wrong already, all did."""
+    """Choose which unflushed writes reached the platter. In a file that is wrong already, all did."""
     survivors = bytearray(inode.platter)
     if inode.pending:
         fate = (

@@ -1,9 +1,9 @@
-"""An asyncio event loop whose time, scheduling and network are decided by a seed.
+"""An asyncio event loop whose time, scheduling and network are driven by a seed.
 
-Nothing here reaches the operating system. What `AbstractEventLoop` declares and this class does not implement raises.
-Time jumps to the next event. Every callback takes a microsecond of virtual time, so that code that waits for "a little
-later" gets there. Timers and arrivals that are due at one instant come in a drawn order. `call_soon` keeps its order, as
-asyncio promises.
+Nothing here uses the operating system. Methods of `AbstractEventLoop` that this class does not implement raise.
+Time jumps to the next event. Every callback takes a microsecond of virtual time, so that code that polls for a later
+time makes progress. Timers and arrivals that are due at the same instant run in a random order. `call_soon` keeps its
+order, as asyncio promises.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Ts = TypeVarTuple("Ts")
 
 NS = 1_000_000_000
 START_NS = 1_000 * NS
-"""Not zero, so that 0 for "never" differs from "at the start"."""
+"""Not zero, so that 0 meaning "never" differs from "at the start"."""
 CALLBACK_NS = 1_000
 BUSY_CALLBACKS_MAX = 2_000_000
-"""So many callbacks without one idle instant are a livelock."""
+"""This many callbacks without an idle instant are a livelock."""
 COLLECT_EVERY_EVENTS = 200_000
-"""The collector runs finalisers. It runs at fixed events only, so that every run is the same."""
+"""The garbage collector runs finalisers. It runs only at fixed events, so that every run is the same."""
 
 
 class Deadlock(Exception):
@@ -48,7 +48,7 @@ class Deadlock(Exception):
 
 
 class Livelock(Exception):
-    """Callbacks schedule callbacks without end, and the loop is never idle."""
+    """Callbacks schedule callbacks endlessly, and the loop is never idle."""
 
 
 class SimHandle(asyncio.Handle):
@@ -57,7 +57,7 @@ class SimHandle(asyncio.Handle):
 
 
 class QuietHandle(SimHandle):
-    """What the system does for a process: no code of a node runs, so nothing has to be checked after it."""
+    """Work of the operating system for a process. No code of a node runs, so no check is needed after it."""
 
     __slots__ = ()
 
@@ -106,7 +106,7 @@ class SimTask(asyncio.Task[T]):
 
 
 class Unhandled(NamedTuple):
-    """What reached the loop's exception handler."""
+    """A call of the loop's exception handler."""
 
     host: str
     message: str
@@ -128,7 +128,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._schedule_random = self.random_for("schedule")
         self._executor_random = self.random_for("executor")
         self.executor_delays_s: dict[str, tuple[float, float]] = {}
-        """Host → shortest and longest time that work in a thread takes there: a slow disk."""
+        """Host → shortest and longest time of work in a thread, which simulates a slow disk."""
         self._exception_handler: Callable[[Any, dict[str, Any]], object] | None = None
         self._async_generators: dict[int, weakref.ref[AsyncGenerator[Any, Any]]] = {}
         self._stopping = False
@@ -137,13 +137,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._burying = False
         self._in_machinery = False
         self.after_event: Callable[[SimProcess], None] | None = None
-        """Called with the process after each of its callbacks: checkers of invariants use it."""
+        """Called with the process after each of its callbacks; invariant checkers use it."""
         self.network = TcpNetwork(self)
 
     # Seeds and numbers
 
     def random_for(self, concern: str) -> random.Random:
-        """A generator for each concern: a new draw in one does not change the others."""
+        """One generator per concern: another draw for one concern does not change the others."""
         return random.Random(f"{self.seed}/{concern}")
 
     def next_number(self) -> int:
@@ -208,7 +208,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def at_ns(self, when_ns: int, function: Callable[..., None], *args: Any) -> None:
-        """Schedule an event of the machine, which does not depend on any process."""
+        """Schedule an event of the machine, independent of any process."""
         self._push(when_ns, MachineEvent(function, args))
 
     def after_s(self, delay: float, function: Callable[..., None], *args: Any) -> None:
@@ -219,7 +219,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         heapq.heappush(self._heap, (when_ns, order, next(self._numbers), item))
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers would fill the heap: remove them when they are more than half of it."""
+        """Cancelled timers would fill the heap. Remove them when they are more than half of it."""
         self._cancelled_timers += 1
         if self._cancelled_timers > 100 and self._cancelled_timers * 2 > len(self._heap):
             self._heap = [
@@ -235,7 +235,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> None:
         """Call code of a process from the machine: at once, when the process is resumed, or never if it is dead.
 
-        "At once" is only possible from an event of the machine, never within another callback of a node.
+        "At once" is possible only from an event of the machine, never within another callback of a node.
         """
         if self._in_machinery and (process is None or process.running):
             self._in_machinery = False
@@ -270,7 +270,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return task.result()
 
     def run_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Run until `condition` holds, or so much virtual time has passed. Returns whether it held."""
+        """Run until `condition` holds or the virtual time is over. Returns whether the condition held."""
         return self._run(condition, self._now_ns + int(timeout_s * NS))
 
     def stop(self) -> None:
@@ -296,7 +296,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return True
 
     def _advance(self, deadline_ns: int | None) -> bool:
-        """Nothing is ready: jump to the next event. False if there is none before the deadline."""
+        """Nothing is ready: jump to the next event. False if none is due before the deadline."""
         self._busy = 0
         if not self._heap or (deadline_ns is not None and self._heap[0][0] > deadline_ns):
             return False
@@ -409,9 +409,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     def run_in_executor(
         self, executor: Any, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Do the work inline at a drawn instant, and set the result at a later one.
+        """Do the work inline at a random instant, and set the result at a later one.
 
-        So a node can die before the work took effect, and also between its effect and its result.
+        So a node can die before the work took effect, and between its effect and its result.
         """
         process = current_process.get()
         host = process.host if process else ""
@@ -427,9 +427,9 @@ class SimLoop(asyncio.AbstractEventLoop):
                 result, problem = None, raised
             self.trace("thread", host, type(problem).__name__ if problem else "done")
             delay = self._executor_random.uniform(0, (longest - shortest) / 2)
-            self.call_later(delay, tell, result, problem)
+            self.call_later(delay, deliver, result, problem)
 
-        def tell(result: Any, problem: Exception | None) -> None:
+        def deliver(result: Any, problem: Exception | None) -> None:
             if future.cancelled():
                 return
             if problem is not None:
@@ -511,7 +511,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise RuntimeError("Event loop is closed")
 
     def close(self) -> None:
-        """End the simulation. Tasks that still wait are ended here, and not later by the collector."""
+        """End the simulation. Waiting tasks are ended here, not later by the garbage collector."""
         if self._closed:
             return
         if self.is_running():
@@ -552,7 +552,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """Disable the garbage collector. Use it around a whole run too: each time it is enabled again, it scans everything."""
+    """Disable the garbage collector. Use it around a whole run: enabling it again scans everything."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -567,7 +567,7 @@ async def _finish(generator: AsyncGenerator[Any, Any]) -> None:
 
 
 def _end(task: SimTask[Any]) -> None:
-    """Unwind a task that will never run again. What it does while it unwinds has no effect."""
+    """Unwind a task that will never run again. Its actions while it unwinds have no effect."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
     try:

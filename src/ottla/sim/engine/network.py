@@ -1,8 +1,8 @@
-"""The `Network` seam on simulated TCP: the same promises as `runtime.sockets`, checked a little harder.
+"""The `Network` seam on simulated TCP: the same promises as `runtime.sockets`, with one additional check.
 
-The rules of a connection are those of `runtime.framed_connection`, as on real sockets. A frame's bytes are overwritten
-when its receiver has returned. Code that keeps a view of them breaks the seam's contract, and so reads nonsense at once,
-in every run.
+`runtime.framed_connection` holds the rules of a connection, as on real sockets. A frame's bytes are overwritten
+when its receiver has returned. Code that keeps a view of them breaks the seam's contract, and reads nonsense in every
+run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SimConnection(FramedConnection):
         )
         self._tcp = tcp
         self._rest = bytearray()
-        """Bytes that came and are not delivered."""
+        """Bytes received and not yet delivered."""
         tcp.user = self
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ class SimConnection(FramedConnection):
     # Receiving
 
     def _update_reading(self) -> None:
-        """Nothing to do: simulated TCP calls `readable` in any case, which looks at `_is_held_back`."""
+        """Nothing to do: simulated TCP always calls `readable`, which checks `_is_held_back`."""
 
     def _resume(self) -> None:
         self.readable()
@@ -84,7 +84,7 @@ class SimConnection(FramedConnection):
     # Sending
 
     def writable(self) -> None:
-        """The peer has read on: there is room again."""
+        """The peer has read data: the window has room again."""
         self._flush()
 
     def _flush(self) -> None:
@@ -117,7 +117,7 @@ class SimConnection(FramedConnection):
         self._tcp.close()
 
     def _report(self, what: str, problem: Exception) -> None:
-        """The simulation counts it as a bug of the node."""
+        """The simulation reports it as a bug of the node."""
         self._loop.call_exception_handler({"message": f"{self!r}: {what}", "exception": problem})
 
 

@@ -1,4 +1,4 @@
-"""Functions of the product, replaced for a while: mutations use this to break the product."""
+"""Temporary replacement of product functions, with which mutations break the product."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def patched(patches: Iterable[Patch]) -> Iterator[None]:
     originals: list[Patch] = []
     try:
         for owner, name, replacement in patches:
-            # A name that the product no longer has is an error here: the patch is out of date.
+            # The product must have the name. Otherwise the patch is out of date.
             originals.append(Patch(owner, name, vars(owner)[name]))
             setattr(owner, name, replacement)
         yield

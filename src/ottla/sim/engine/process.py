@@ -1,7 +1,7 @@
 """The process that a callback belongs to.
 
-All nodes of a simulation share one event loop. A context variable keeps them apart: everything that a node starts
-inherits its `SimProcess`. So the loop can drop, or hold back, exactly the callbacks of that node.
+All nodes of a simulation share one event loop. A context variable separates them: everything that a node starts
+inherits its `SimProcess`. So the loop can drop, or defer, exactly the callbacks of that node.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Died(BaseException):
-    """Ends the code of a process that died within a callback. It is no `Exception`, so that the code cannot catch it."""
+    """Ends the code of a process that died within a callback. Not an `Exception`, so that the code cannot catch it."""
 
 
 class SimProcess:
@@ -44,7 +44,7 @@ class SimProcess:
         self.dead_tasks: list[asyncio.Task[object]] = []
         """Tasks of the dead process. They stay referenced, because collecting one would run its `finally`."""
         self.funeral: Callable[[], None] | None = None
-        """The process died within a callback: called when that callback has unwound."""
+        """Set if the process died within a callback; called when that callback has unwound."""
         self.sockets: dict[int, TcpSocket] = {}
         self.listeners: dict[int, TcpListener] = {}
 
@@ -58,4 +58,4 @@ class SimProcess:
 
 
 current_process: ContextVar[SimProcess | None] = ContextVar("current_process", default=None)
-"""None outside every node, in the script that drives the simulation."""
+"""None outside every node, for example in the script that drives the simulation."""

@@ -1,8 +1,8 @@
 """TCP between simulated hosts: streams that are delayed, cut, stalled and reset, but never reordered.
 
-This is the part of the kernel. It outlives the processes that use it: the host closes the sockets of a killed process, and
-a host without power sends nothing. There is no model of lost packets, because TCP repairs them: a program sees only delay.
-In a partition a program sees a stream that stalls, until the partition heals or the system gives up the connection.
+This is the operating system's part. It outlives the processes that use it: the host closes the sockets of a killed
+process, and a host without power sends nothing. Lost packets are not modelled, because TCP repairs them: a program sees
+only delay. In a partition a program sees a stream that stalls, until the partition heals or the connection times out.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from ottla.sim.engine.loop import SimLoop
 
 WINDOW_BYTES = 256 * 1024
-"""How much one side may send before the other reads it."""
+"""How much one side may send before the other side reads."""
 SEGMENT_BYTES_MAX = 64 * 1024
 EPHEMERAL_PORT = 40_000
 SYN_RETRY_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-"""As Linux: a connect without an answer fails after 127 seconds."""
+"""As on Linux: a connect without an answer fails after 127 seconds."""
 
 
 @dataclass
 class NetworkConditions:
-    """How the network behaves. It may be changed at any time."""
+    """The behaviour of the network. It may be changed at any time."""
 
     latency_s: float = 0.0002
     jitter_s: float = 0.0003
@@ -45,11 +45,11 @@ class NetworkConditions:
     """Share of segments that are late by up to `spike_s`, as after a lost packet."""
     spike_s: float = 0.3
     cut_rate: float = 0.1
-    """Share of writes that arrive in pieces."""
+    """Share of writes that arrive in several segments."""
     reset_rate: float = 0.0
     """Share of segments that reset the connection."""
     refuse_rate: float = 0.0
-    """Share of connects that are refused although a process listens."""
+    """Share of connects that are refused although the port is open."""
     give_up_s: float = 900.0
     """How long the system tries to send data before it fails a connection."""
     slow_links: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class NetworkConditions:
 
 
 Way: TypeAlias = tuple[str, str]
-"""From one host to another, by their names."""
+"""A direction: from one host to another, by their names."""
 
 
 class SegmentKind(Enum):
@@ -67,7 +67,7 @@ class SegmentKind(Enum):
 
 
 class SocketUser(Protocol):
-    """The program that uses a socket. It is called in its own context."""
+    """The program that uses a socket. Its methods are called in its own context."""
 
     def readable(self) -> None: ...
 
@@ -115,7 +115,7 @@ class TcpSocket:
         self.inbox: deque[bytes] = deque()
         self.inbox_bytes = 0
         self.ended = False
-        """The other side has sent its last byte, and we have it."""
+        """The other side's end of stream has arrived."""
         self.error: OSError | None = None
         self.gone = False
         """Closed by its program, failed, or lost with its host."""
@@ -125,26 +125,26 @@ class TcpSocket:
         self._unread_by_peer = 0
         self._wants_room = False
         self._stalled = 0
-        """Arrivals that were due while the way was blocked."""
+        """Arrivals that were due while the direction was blocked."""
         self._stall_number = 0
         self._withheld_acknowledgement = 0
         if process is not None:
             process.sockets[self.number] = self
 
-    # Calls of the program
+    # Called by the program
 
     @property
     def room(self) -> int:
         return WINDOW_BYTES - self._unread_by_peer
 
     def write(self, data: bytes) -> int:
-        """Take as much as the window allows. Returns the number of bytes."""
+        """Accept as much as the window allows. Returns the number of bytes."""
         assert not self.gone and not self._end_sent
         taken = min(len(data), self.room)
         self._unread_by_peer += taken
         for piece in self._network.cut(data[:taken]):
             if self.gone:
-                break  # reset by the network half-way
+                break  # reset by the network in between
             self._transmit(SegmentKind.DATA, piece)
         return taken
 
@@ -170,7 +170,7 @@ class TcpSocket:
             self._transmit(SegmentKind.END, b"")
 
     def close(self) -> None:
-        """As the system does it: an orderly end, or a reset if something is unread."""
+        """As the operating system does it: an orderly end, or a reset if data is unread."""
         if self.gone:
             return
         self._network.loop.trace("close", self.number)
@@ -184,7 +184,7 @@ class TcpSocket:
     # Events of the network
 
     def vanish(self) -> None:
-        """The host lost its power: the other side gets nothing."""
+        """The host lost its power: the other side receives nothing."""
         self._leave()
         self._in_flight.clear()
         self._stalled = 0
@@ -227,7 +227,7 @@ class TcpSocket:
         network.loop.at_ns(self._last_arrival_ns, self._arrive)
 
     def _arrive(self) -> None:
-        """The oldest segment in flight reaches the other side, unless the way is blocked."""
+        """The oldest segment in flight reaches the other side, unless the direction is blocked."""
         if not self._in_flight:
             return  # lost with a reset
         network = self._network
@@ -238,7 +238,7 @@ class TcpSocket:
         receiver = self.other
         network.loop.trace(kind.value, self.number, len(data), zlib.crc32(data))
         if receiver.gone:
-            # Its program is dead or has closed it: its system answers with a reset.
+            # The program is dead or has closed the socket: the operating system answers with a reset.
             if kind is SegmentKind.DATA and not self.gone:
                 network.loop.after_s(
                     network.delay_ns(receiver.host, self.host) / 1e9, self._refused
@@ -274,7 +274,7 @@ class TcpSocket:
             self.fail(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
 
     def try_again(self) -> None:
-        """The way may be free again: send what stalled, in order."""
+        """The direction may be free again: send what stalled, in order."""
         network = self._network
         if self._withheld_acknowledgement and not network.is_blocked(self.host, self.other.host):
             withheld, self._withheld_acknowledgement = self._withheld_acknowledgement, 0
@@ -290,7 +290,7 @@ class TcpSocket:
             network.stalled[self.number] = self
 
     def _acknowledge(self, count: int) -> None:
-        """Let the other side send as much more. Its program is called only if it waits for room."""
+        """Let the other side send this much more. Its program is called only if it waits for room."""
         network, sender = self._network, self.other
         if network.is_blocked(self.host, sender.host):
             self._withheld_acknowledgement += count
@@ -345,12 +345,12 @@ class TcpNetwork:
         self._random = loop.random_for("network")
         self._hosts: dict[str, Host] = {}
         self._blocked: Counter[Way] = Counter()
-        """How many faults block each way."""
+        """The number of faults that block each direction."""
 
     # Hosts
 
     def host(self, name: str) -> Host:
-        """The host of that name, added if it is new."""
+        """The host of that name, created if it is new."""
         found = self._hosts.get(name)
         if found is None:
             count = len(self._hosts) + 1
@@ -371,7 +371,7 @@ class TcpNetwork:
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", place)]
 
     def here(self) -> Host:
-        """The host on which the running code runs."""
+        """The host of the code that is running."""
         process = current_process.get()
         if process is None:
             raise RuntimeError("only a node has a network: run this with host.run(...)")
@@ -386,7 +386,7 @@ class TcpNetwork:
         self.loop.trace("block", source, target)
 
     def unblock(self, ways: Iterable[Way]) -> None:
-        """Remove one block from each way. A way is free when no block is left."""
+        """Remove one block from each direction. A direction is free when no block is left."""
         for way in ways:
             if self._blocked[way] > 1:
                 self._blocked[way] -= 1
@@ -396,7 +396,8 @@ class TcpNetwork:
         self.release_stalled()
 
     def partition(self, *groups: Iterable[str]) -> list[Way]:
-        """Hosts of different groups cannot reach each other. A host in no group reaches all. Returns the blocked ways.
+        """Hosts of different groups cannot reach each other. A host in no group reaches all. Returns the blocked
+        directions.
 
         Halves: `partition(["a", "b"], ["c", "d"])`. A bridge: `partition(["a"], ["c"])` leaves b between.
         """
@@ -418,7 +419,7 @@ class TcpNetwork:
         self.partition([name], [other for other in self._hosts if other != name])
 
     def heal(self) -> None:
-        """Every way is free again. What stalled arrives late."""
+        """Free every direction. What stalled arrives late."""
         self._blocked.clear()
         self.loop.trace("heal")
         self.release_stalled()
@@ -500,7 +501,7 @@ class TcpNetwork:
 
 
 class ConnectAttempt:
-    """A handshake: sends a SYN, repeats it while there is no answer, and gives up in the end."""
+    """A handshake: sends a SYN, repeats it while there is no answer, and finally gives up."""
 
     def __init__(
         self,
@@ -554,15 +555,15 @@ class ConnectAttempt:
             self._socket.close()
 
     def _succeed(self, ours: TcpSocket) -> None:
-        self._tell(lambda: self._answer.set_result(ours))
+        self._complete(lambda: self._answer.set_result(ours))
 
     def _fail(self, error: OSError) -> None:
-        self._tell(lambda: self._answer.set_exception(error))
+        self._complete(lambda: self._answer.set_exception(error))
 
-    def _tell(self, tell: Callable[[], None]) -> None:
+    def _complete(self, set_answer: Callable[[], None]) -> None:
         if not self._answer.done():
             self._network.loop.run_as(
-                self._process, self._context, lambda: None if self._answer.done() else tell()
+                self._process, self._context, lambda: None if self._answer.done() else set_answer()
             )
 
 

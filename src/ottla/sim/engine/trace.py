@@ -1,8 +1,8 @@
-"""What happened in a simulation, as a hash and, on request, as lines.
+"""The events of a simulation, as a hash and, on request, as lines.
 
-Two runs of one seed must agree in every line. A line holds virtual time, a word and plain values. It never holds a `repr`
-with an address, which differs between processes. Other lines say what the events mean: the state of a replica, a decision
-of the controller, an action of the nemesis. These are not part of the hash.
+Two runs of one seed must agree in every line. A line holds virtual time, a label and plain values. It never holds a
+`repr` with an address, which differs between processes. Other lines explain the events: the state of a replica, a
+decision of the controller, an action of the nemesis. These are not part of the hash.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ class Trace:
         self._hash = hashlib.blake2b(digest_size=16)
         self._ended = False
         self._entries: list[tuple[int, str, tuple[int | str, ...]]] = []
-        """Not yet hashed: many at once cost much less."""
+        """Entries not yet hashed: hashing many at once is much cheaper."""
         self.lines: list[str] | None = [] if keep_lines else None
 
     def end(self) -> None:
-        """Ignore what follows: it is not part of the run."""
+        """Ignore later events: they are not part of the run."""
         self._ended = True
 
-    def __call__(self, word: str, *values: int | str) -> None:
+    def __call__(self, label: str, *values: int | str) -> None:
         if self._ended:
             return
         now = self._now_ns()
-        self._entries.append((now, word, values))
+        self._entries.append((now, label, values))
         if len(self._entries) >= HASHED_AT_ONCE:
             self._hash_entries()
         if self.lines is not None:
-            self._keep(" ".join((word, *map(str, values))))
+            self._keep(" ".join((label, *map(str, values))))
 
     def quote(self, who: str, what: str) -> None:
-        """An event that is part of the hash, with a line like those of `tell`."""
+        """An event that is part of the hash, written as a line like those of `tell`."""
         if not self._ended:
             self._entries.append((self._now_ns(), who, (what,)))
             self.tell(f"{who}: {what}")

@@ -27,7 +27,7 @@ class SimTransport(asyncio.Transport):
         self._paused = False
         self._writing_paused = False
         self._ending = False
-        self._heard_end = False
+        self._eof_received = False
         self._closing = False
         self._lost = False
         self._high = HIGH_WATER_BYTES
@@ -67,8 +67,8 @@ class SimTransport(asyncio.Transport):
             data = tcp.read()
             if data:
                 self._feed(data)
-            if tcp.ended and tcp.error is None and self.is_reading() and not self._heard_end:
-                self._heard_end = True
+            if tcp.ended and tcp.error is None and self.is_reading() and not self._eof_received:
+                self._eof_received = True
                 if not self._call(self._protocol.eof_received):  # type: ignore[attr-defined]
                     self.close()
         if tcp.error is not None:

@@ -6,8 +6,8 @@
         world.network.isolate("b1")
         assert world.run_until(lambda: ..., timeout_s=30)
 
-A host's code starts with `run` and dies with `kill`. Its disk stays. Code outside every host (the script) sees everything
-and is not part of the cluster.
+A host's code starts with `run` and dies with `kill`. Its disk survives. Code outside every host (the script) sees
+everything and is not part of the cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ottla.sim.engine.tcp import TcpNetwork
 T = TypeVar("T")
 
 WALL_START_MS = 1_767_225_600_000
-"""2026-01-01: timestamps look real."""
+"""2026-01-01, so that timestamps look real."""
 
 
 class SimClock:
@@ -48,7 +48,7 @@ class SimClock:
 
 
 class SimHost:
-    """One machine. Its process starts and dies, its disk stays."""
+    """One machine. Processes start and die, the disk survives."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
@@ -58,7 +58,7 @@ class SimHost:
         self.address = self._host.address
         self.disk = SimDisk(
             world.loop.random_for(f"disk of {name}"),
-            lambda word, *values: world.loop.trace(word, name, *values),
+            lambda label, *values: world.loop.trace(label, name, *values),
         )
         self.disk.cold_chance = world.loop.random_for(f"memory of {name}")
         self.clock = SimClock(world.loop)
@@ -70,7 +70,7 @@ class SimHost:
         )
         self.process: SimProcess | None = None
         self.started: list[asyncio.Task[Any]] = []
-        """What `run` started in the present process."""
+        """The tasks that `run` started in the present process."""
 
     def __repr__(self) -> str:
         return f"<host {self.name}: {self.process or 'nothing running'}>"
@@ -94,7 +94,7 @@ class SimHost:
         return task
 
     def complete(self, work: Coroutine[Any, Any, T], timeout_s: float = 60.0) -> T:
-        """Run `work` on this host to its end, while the rest of the world runs too. Returns its result."""
+        """Run `work` on this host to its end, while the other hosts run too. Returns its result."""
         task = self.run(work)
         self.started.remove(task)  # its failure is raised here
         if not self._world.run_until(task.done, timeout_s):
@@ -130,11 +130,11 @@ class SimHost:
         is_power_loss: Callable[[], bool],
         funeral: Callable[[str, bool], None],
     ) -> None:
-        """Let the process die before the `countdown`th change of its disk from now on.
+        """Make the process die before the `countdown`th change of its disk from now on.
 
-        `is_power_loss` is called then, and says whether its machine loses its power too. The process's code ends there.
-        After that `funeral` is called, with the change that was not done and whether it was a power loss. It must call
-        `kill`.
+        `is_power_loss` is called then, and returns whether the machine loses its power too. The process's code ends
+        there. After that `funeral` is called, with the change that was not done and whether it was a power loss. It
+        must call `kill`.
         """
 
         def dies(change: str) -> None:
@@ -149,7 +149,7 @@ class SimHost:
         self.disk.die_before(change, countdown, dies)
 
     def pause(self) -> None:
-        """Stop the process where it is, like SIGSTOP or a long garbage collection. Its system goes on."""
+        """Stop the process where it is, like SIGSTOP or a long garbage collection. The operating system continues."""
         assert self.process is not None
         self._loop.trace("pause", self.name)
         self.process.paused = True
@@ -160,7 +160,7 @@ class SimHost:
         self._loop.resume(self.process)
 
     def slow_disk(self, shortest_s: float, longest_s: float) -> None:
-        """How long work in threads (fsync, recovery) takes here."""
+        """Set how long work in threads (fsync, recovery) takes on this host."""
         assert 0 <= shortest_s <= longest_s
         self._loop.executor_delays_s[self.name] = (shortest_s, longest_s)
 
@@ -185,7 +185,7 @@ class World:
         self.seed = seed
         self.loop = SimLoop(seed, keep_trace=keep_trace)  # type: ignore[abstract]
         self.random = self.loop.random_for("workload")
-        """For the script: what it does, to which host, and when."""
+        """The script's generator: what it does, to which host, and when."""
         self._hosts: dict[str, SimHost] = {}
         self._dead: list[SimProcess] = []
 
@@ -198,7 +198,7 @@ class World:
         return list(self._hosts.values())
 
     def node(self, name: str) -> SimHost:
-        """The host of that name. The first call makes it."""
+        """The host of that name, created by the first call."""
         found = self._hosts.get(name)
         if found is None:
             found = self._hosts[name] = SimHost(self, name)

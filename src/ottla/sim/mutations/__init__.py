@@ -1,8 +1,8 @@
-"""Mutations: known bugs that are put back for the length of a run. The simulator must find each of them.
+"""Mutations: known bugs that are put back into the product for one run. The simulator must find each of them.
 
-A simulator that finds nothing proves something only if it would find a bug. Each mutation brings back one bug, above all
-those that Kafka had and fixed, by replacing a function of the product during a run. The product has no trace of it.
-`python -m ottla.sim.mutate` runs seeds against each mutation until a checker reports it.
+A simulator that finds nothing proves something only if it would find a bug. Each mutation brings back one bug, above
+all those that Kafka had and fixed, by replacing a function of the product during a run. The product itself does not
+contain mutations. `python -m ottla.sim.mutate` runs seeds against each mutation until a checker reports it.
 
 How to add a mutation:
 
@@ -12,13 +12,13 @@ How to add a mutation:
 
        @mutation("KAFKA-13194")
        def retention_deletes_above_the_high_watermark() -> list[Patch]:
-           '''Old segments are deleted though not everything in them is committed.'''
+           '''Retention deletes segments that hold uncommitted records.'''
            original = Log._expired
            ...
            return [Patch(Log, "_expired", expired)]
 
    `likely` names a profile or a kind of fault: seeds that have it are tried first.
-2. Run `python -m ottla.sim.mutate --only NAME`: it says which seed found it, and by which rule.
+2. Run `python -m ottla.sim.mutate --only NAME`: it prints which seed found it, and by which rule.
 3. If the first ten seeds find it within three virtual seconds, add it to `QUICK` in `tests/sim/test_mutations.py`.
 """
 

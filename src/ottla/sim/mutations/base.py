@@ -1,4 +1,4 @@
-"""What a mutation is, and how it is registered. How to add one: see the package."""
+"""The `Mutation` class and its registration. How to add one: see the package."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ottla.sim.engine.patches import Patch, patched
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A known bug, put back into the product for the length of one simulated run."""
+    """A known bug, put back into the product for one simulated run."""
 
     name: str
     bug: str
-    """Its issue in Kafka's tracker, or "own"."""
+    """The issue in Kafka's tracker, or "own"."""
     breaks: str
     """What it breaks, in a sentence."""
     patches: Callable[[], list[Patch]]
     likely: str
-    """The profile, or the kind of fault, of the runs that are tried first; empty for any."""
+    """The profile, or the kind of fault, of the seeds to try first; empty for any."""
 
     def applied(self) -> AbstractContextManager[None]:
         return patched(self.patches())

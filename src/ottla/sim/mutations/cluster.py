@@ -1,4 +1,4 @@
-"""Bugs of the controller, and of a broker's life with it."""
+"""Bugs of the controller, and of a broker's lifecycle."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ottla.sim.run.profiles import AMBUSH
 
 @mutation("S4 (KIP-966)")
 def unclean_broker_stays_eligible() -> list[Patch]:
-    """A broker that is back from a crash keeps its place among the eligible leaders, as if it had stopped
-    cleanly: it may lack a tail and be elected."""
+    """A broker that restarts after an unclean shutdown stays in the ELR, as after a clean one: it may lack the tail
+    of its log and be elected."""
     original = brokers._leave_previous_life
 
     def leave_previous_life(
@@ -37,8 +37,8 @@ def unclean_broker_stays_eligible() -> list[Patch]:
 
 @mutation("S5 (KIP-903)", likely=AMBUSH)
 def broker_epochs_are_not_checked() -> list[Patch]:
-    """AlterPartition takes a member that has restarted, and perhaps lost a tail, since the leader saw it
-    catch up."""
+    """AlterPartition accepts a member that has restarted, and perhaps lost the tail of its log, since the leader saw
+    it catch up."""
 
     def may_be_in_sync(draft: Draft, member: int, epoch: int) -> bool:
         return draft.image.is_alive(member)
@@ -48,7 +48,7 @@ def broker_epochs_are_not_checked() -> list[Patch]:
 
 @mutation("KAFKA-19522")
 def elects_an_absent_last_known_leader() -> list[Patch]:
-    """The last known leader is elected before it is back."""
+    """The last known leader is elected before it is alive again."""
     original = elections._leader_that_may_lack_records
 
     def leader_that_may_lack_records(rules: Rules, after: Any) -> int:
@@ -59,7 +59,7 @@ def elects_an_absent_last_known_leader() -> list[Patch]:
 
 @mutation("own")
 def unclean_election_without_leave() -> list[Patch]:
-    """Anybody alive is elected when nobody who may lead is, though unclean elections are off."""
+    """Any live replica is elected when no eligible one is alive, though unclean elections are off."""
 
     def unclean_election_allowed(self: Draft, topic: str) -> bool:
         return True
@@ -69,21 +69,21 @@ def unclean_election_without_leave() -> list[Patch]:
 
 @mutation("own")
 def eligible_leaders_outlive_their_claim() -> list[Patch]:
-    """The ELR is kept after the ISR has reached the minimum: its members miss what is committed since."""
+    """The ELR is kept after the ISR has reached the minimum: its members lack records committed since."""
     original = elections.change
 
     def change(
-        topic_id: Any, index: int, partition: PartitionImage, rules: Rules, **wishes: Any
+        topic_id: Any, index: int, partition: PartitionImage, rules: Rules, **options: Any
     ) -> PartitionChangeRecord | None:
         rules = replace(rules, min_isr=len(partition.replicas))
-        return original(topic_id, index, partition, rules, **wishes)
+        return original(topic_id, index, partition, rules, **options)
 
     return [Patch(draft, "change", change)]
 
 
 @mutation("own")
 def fenced_broker_stays_in_sync() -> list[Patch]:
-    """Fencing a broker leaves its partitions as they are."""
+    """Fencing a broker does not change its partitions."""
 
     def fence(draft: Draft, broker_ids: Sequence[int], cause: FenceCause) -> None:
         fenced = [draft.image.brokers[broker_id] for broker_id in broker_ids]
@@ -94,8 +94,8 @@ def fenced_broker_stays_in_sync() -> list[Patch]:
 
 @mutation("own")
 def serves_before_it_has_caught_up() -> list[Patch]:
-    """A restarted broker takes its roles from the metadata it happens to have, not from that of its own
-    registration: it leads in the past."""
+    """A restarted broker takes its roles from old metadata, before it has caught up with its own registration: it
+    leads in an epoch that is over."""
     original = BrokerLifecycle._register
 
     async def register(self: BrokerLifecycle) -> None:
@@ -107,15 +107,17 @@ def serves_before_it_has_caught_up() -> list[Patch]:
 
 @mutation("own")
 def forgets_who_may_lead() -> list[Patch]:
-    """With the last member of the ISR the controller forgets the eligible leaders and the last known one: nobody
-    who has everything is ever elected again."""
+    """When the last member leaves the ISR the controller drops the ELR and the last known leader: no replica that has
+    all records is ever elected again."""
     outside, original = elections._outside, elections.change
 
-    def nobody_outside(partition: PartitionImage, after: Any, gone: Any) -> tuple[int, ...]:
+    def none_outside_an_empty_isr(
+        partition: PartitionImage, after: Any, gone: Any
+    ) -> tuple[int, ...]:
         return outside(partition, after, gone) if after.isr else ()
 
-    def change(*which: Any, **wishes: Any) -> PartitionChangeRecord | None:
-        record = original(*which, **wishes)
+    def change(*which: Any, **options: Any) -> PartitionChangeRecord | None:
+        record = original(*which, **options)
         return record and replace(record, last_known_elr=())
 
-    return [Patch(elections, "_outside", nobody_outside), Patch(draft, "change", change)]
+    return [Patch(elections, "_outside", none_outside_an_empty_isr), Patch(draft, "change", change)]

@@ -1,4 +1,4 @@
-"""Bugs of groups and transactions, at their coordinators and in the partitions."""
+"""Bugs of groups and transactions, in their coordinators and in the partitions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from ottla.wire.types import TopicPartition
 
 @mutation("own", likely=GROUPS)
 def coordinator_answers_at_append() -> list[Patch]:
-    """A coordinator answers when its records are in its own log: a failover loses what was acknowledged."""
+    """A coordinator answers before its records are committed: a failover loses acknowledged decisions."""
     original = DeferredReplies.complete_up_to
 
     def complete(self: DeferredReplies, high_watermark: float) -> None:
@@ -52,8 +52,8 @@ def coordinator_answers_at_append() -> list[Patch]:
 
 @mutation("KAFKA-20634", likely=GROUPS)
 def coordinator_loads_up_to_its_high_watermark() -> list[Patch]:
-    """A new coordinator leaves out what it does not know to be committed, though its predecessor has
-    acknowledged it."""
+    """A new coordinator does not load records above its high watermark, though its predecessor has acknowledged
+    them."""
 
     async def load(self: LiveShard) -> None:
         log = self.partition.log
@@ -74,8 +74,8 @@ def coordinator_loads_up_to_its_high_watermark() -> list[Patch]:
 
 @mutation("own", likely=GROUPS)
 def coordinator_does_not_resign() -> list[Patch]:
-    """A broker that was deposed goes on with the groups and transactions that it had, and answers from
-    what it remembers."""
+    """A broker that no longer leads a coordinator's partition continues to serve its groups and transactions from
+    memory."""
     original = Coordination.role_changed
 
     def role_changed(self: Coordination, partition: Partition) -> None:
@@ -113,7 +113,7 @@ def decisions_are_forgotten_in_a_failover() -> list[Patch]:
 
 @mutation("own", likely=GROUPS)
 def markers_are_sent_once() -> list[Patch]:
-    """A marker whose partition did not take it at once is taken for written."""
+    """A marker that a partition did not accept at once counts as written."""
     original = MarkerSender._later
 
     def later(
@@ -127,7 +127,7 @@ def markers_are_sent_once() -> list[Patch]:
 
 @mutation("own", likely=GROUPS)
 def heirs_get_the_same_epoch() -> list[Patch]:
-    """InitProducerId does not raise the epoch: the former producer of that id is not fenced."""
+    """InitProducerId does not raise the epoch: the previous producer with that id is not fenced."""
     original = TransactionShard._bumped
 
     def bumped(
@@ -142,7 +142,7 @@ def heirs_get_the_same_epoch() -> list[Patch]:
 
 @mutation("S6 (KIP-890)", likely=GROUPS)
 def ends_are_not_held_against_the_epoch() -> list[Patch]:
-    """EndTxn ends whatever transaction of that id is open, also that of an heir, or the next one."""
+    """EndTxn ends any open transaction of that id, also a newer producer's, or the next one."""
     original = TransactionShard._end
 
     def end(self: TransactionShard, command: EndTransaction, token: Token, now_ms: int) -> Effects:
@@ -158,8 +158,8 @@ def ends_are_not_held_against_the_epoch() -> list[Patch]:
 
 @mutation("own", likely=GROUPS)
 def timeouts_do_not_fence() -> list[Patch]:
-    """A transaction that is aborted because it was open for too long leaves its producer the epoch: it goes
-    on, and half of its work is committed."""
+    """A transaction that is aborted by its timeout does not raise the producer's epoch: the producer continues, and
+    half of its work is committed."""
     original = TransactionShard._fence_and_abort
 
     def fence_and_abort(
@@ -181,7 +181,7 @@ def timeouts_do_not_fence() -> list[Patch]:
 
 @mutation("own", likely=GROUPS)
 def last_stable_offset_is_the_high_watermark() -> list[Patch]:
-    """Readers of what is committed are shown transactions that are not decided."""
+    """read_committed consumers get records of open transactions."""
 
     def last_stable_offset(self: Log) -> int:
         return self.high_watermark
@@ -191,7 +191,7 @@ def last_stable_offset_is_the_high_watermark() -> list[Patch]:
 
 @mutation("own", likely=GROUPS)
 def aborted_transactions_are_left_out() -> list[Patch]:
-    """Of the aborted transactions in a range, readers are told of all but the first."""
+    """The answer to a fetch leaves out the first aborted transaction in its range."""
     original = Log.aborted_transactions
 
     def aborted_transactions(self: Log, start: int, end: int) -> list[AbortedTransaction]:
@@ -205,7 +205,7 @@ def aborted_transactions_are_left_out() -> list[Patch]:
 
 @mutation("own", likely=GROUPS)
 def generations_are_not_checked() -> list[Patch]:
-    """Whoever once was a member may commit offsets."""
+    """A former member of a group may commit offsets."""
 
     def classic(self: ClassicGroup, *who: Any) -> None:
         return None
@@ -221,8 +221,8 @@ def generations_are_not_checked() -> list[Patch]:
 
 @mutation("KIP-447", likely=GROUPS)
 def offsets_of_open_transactions_are_shown() -> list[Patch]:
-    """Whoever asks for stable offsets is told the last committed one, though a transaction is about to
-    change it: two members process the same records."""
+    """A request for stable offsets gets the last committed one, though an open transaction may change it: two members
+    process the same records."""
     original = OffsetMetadataManager._fetch_one
 
     def fetch_one(
@@ -235,7 +235,7 @@ def offsets_of_open_transactions_are_shown() -> list[Patch]:
 
 @mutation("own", likely=GROUPS)
 def offsets_of_a_transaction_count_at_once() -> list[Patch]:
-    """Offsets that a transaction commits are visible before its marker, and also if it is aborted."""
+    """The offsets of a transaction are visible before its marker, and also if it is aborted."""
     original = GroupOffsets.replay
 
     def replay(
@@ -252,7 +252,7 @@ def offsets_of_a_transaction_count_at_once() -> list[Patch]:
 
 @mutation("own", likely=GROUPS)
 def aborted_offsets_are_kept() -> list[Patch]:
-    """Whatever a transaction's end says, the offsets that it brought count."""
+    """The offsets of a transaction take effect even if it is aborted."""
     original = GroupShard.replay_marker
 
     def replay_marker(self: GroupShard, producer: ProducerStamp, committed: bool) -> None:
@@ -263,8 +263,8 @@ def aborted_offsets_are_kept() -> list[Patch]:
 
 @mutation("KIP-447", likely=GROUPS)
 def transactions_commit_for_any_generation() -> list[Patch]:
-    """A member whose partitions are others' by now commits offsets in its transaction: what it processed
-    is processed again."""
+    """A member whose partitions were reassigned commits offsets in its transaction: the new owner processes the same
+    records again."""
     classic_check, consumer_check = ClassicGroup.check_commit, ConsumerGroup.check_commit
 
     def classic(
@@ -289,7 +289,7 @@ def transactions_commit_for_any_generation() -> list[Patch]:
 
 @mutation("own", likely=GROUPS)
 def partitions_are_given_before_they_are_given_up() -> list[Patch]:
-    """KIP-848: a member gets its new partitions while their former owners still have them."""
+    """KIP-848: a member gets its new partitions while their previous owners still have them."""
 
     def reconciled(
         owners: Mapping[tuple[UUID, int], str], member: ConsumerMember, *rest: Any
@@ -301,7 +301,7 @@ def partitions_are_given_before_they_are_given_up() -> list[Patch]:
 
 @mutation("own", likely=GROUPS)
 def groups_do_not_hear_of_markers() -> list[Patch]:
-    """The end of a transaction reaches the log of its group's offsets, and not the coordinator there."""
+    """A transaction marker reaches the log of its group's offsets, but not the group coordinator."""
 
     def marker_appended(
         self: Coordination, partition: Partition, producer: ProducerStamp, committed: bool

@@ -1,4 +1,4 @@
-"""Bugs of what must be on a disk, and when: only a death between two changes shows them, or a power loss."""
+"""Bugs of durability: only a crash between two changes, or a power loss, shows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.sim.mutations.base import mutation
 
 @mutation("own", likely="die_midway")
 def quorum_state_is_removed_before_it_is_replaced() -> list[Patch]:
-    """A voter that dies in between has forgotten its epoch, and whom it voted for."""
+    """A voter that dies between the two steps loses its epoch and its vote."""
     write = QuorumStateFile.write
 
     def remove_and_write(self: QuorumStateFile, state: ElectionState, **format: Any) -> None:
@@ -27,9 +27,9 @@ def quorum_state_is_removed_before_it_is_replaced() -> list[Patch]:
 
 @mutation("own", likely="outage")
 def flush_messages_is_not_waited_for() -> list[Patch]:
-    """Records count before they are flushed, though flush.messages says 1: they go when the power of all goes."""
+    """Records count as written before they are flushed, despite flush.messages=1: they are lost in an outage of all."""
 
     def flush_if_asked(self: Partition) -> None:
-        """The flush by time is to do it."""
+        """Left to the periodic flush."""
 
     return [Patch(Partition, "flush_if_asked", flush_if_asked)]

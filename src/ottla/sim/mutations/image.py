@@ -1,4 +1,4 @@
-"""Bugs of the image that every node makes of the metadata log: all nodes agree on it, and all are wrong."""
+"""Bugs of the metadata image: all nodes agree on it, and all are wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.sim.mutations.base import mutation
 
 @mutation("own")
 def image_keeps_the_last_known_leader() -> list[Patch]:
-    """A change that names no last known leader any more leaves the one that was there."""
+    """A change that clears the last known leader leaves the old one in the image."""
     original = PartitionImage.changed_by
 
     def changed_by(self: PartitionImage, change: PartitionChangeRecord) -> PartitionImage:
@@ -23,7 +23,7 @@ def image_keeps_the_last_known_leader() -> list[Patch]:
 
 @mutation("own")
 def image_misses_that_a_broker_leaves() -> list[Patch]:
-    """A broker that has said that it is about to stop still counts as one that may lead."""
+    """A broker in controlled shutdown still counts as one that may lead."""
     original = _Edit._broker_changed
 
     def broker_changed(self: _Edit, record: BrokerRegistrationChangeRecord) -> None:
@@ -34,7 +34,7 @@ def image_misses_that_a_broker_leaves() -> list[Patch]:
 
 @mutation("own")
 def image_misses_that_a_leader_may_lack_records() -> list[Patch]:
-    """A leader that was elected with what it had counts as one that has everything."""
+    """A leader that was elected with possibly missing records does not count as recovering."""
     original = PartitionImage.changed_by
 
     def changed_by(self: PartitionImage, change: PartitionChangeRecord) -> PartitionImage:

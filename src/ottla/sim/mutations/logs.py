@@ -1,4 +1,4 @@
-"""Bugs of a log: what it keeps, flushes, recovers and remembers of its producers."""
+"""Bugs of a log: retention, flushing, recovery and producer state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ottla.wire.types import TopicPartition
 
 @mutation("KAFKA-13194")
 def retention_deletes_above_the_high_watermark() -> list[Patch]:
-    """Old segments are dropped though not everything in them is committed."""
+    """Retention deletes segments that hold uncommitted records."""
     original = retention.expired_segments
 
     def expired_segments(log: Log, now_ms: int) -> list[ExpiredSegment]:
@@ -42,7 +42,7 @@ def retention_deletes_above_the_high_watermark() -> list[Patch]:
 
 @mutation("own")
 def epochs_survive_truncation() -> list[Patch]:
-    """What was cut from the log stays in the leader-epoch cache."""
+    """Truncated epochs stay in the leader-epoch cache."""
 
     def truncate_from_end(self: LeaderEpochCache, offset: int) -> None:
         return None
@@ -52,7 +52,7 @@ def epochs_survive_truncation() -> list[Patch]:
 
 @mutation("own", likely=TABLE)
 def compaction_takes_the_newest_too() -> list[Patch]:
-    """Of some keys not even the newest record stays."""
+    """Compaction removes the newest record of some keys too."""
     original = OffsetMap.is_newest
 
     def is_newest(self: OffsetMap, offset: int, key: bytes | None) -> bool:
@@ -68,7 +68,7 @@ def compaction_takes_the_newest_too() -> list[Patch]:
 
 @mutation("own")
 def accepts_a_sequence_twice() -> list[Patch]:
-    """A retry of a batch that is in the log already is written again."""
+    """A retry of a batch that is in the log is appended again."""
     original = ProducerStateManager.check
 
     def check(self: ProducerStateManager, batch: Batch) -> BatchMetadata | None:
@@ -80,7 +80,7 @@ def accepts_a_sequence_twice() -> list[Patch]:
 
 @mutation("own")
 def followers_do_not_learn_of_producers() -> list[Patch]:
-    """Producer state is kept only by the leader that took the batch: the next one takes a retry for new."""
+    """Only the leader that appended the batch keeps producer state: the next leader accepts a retry as new."""
 
     def note_producer(self: Log, records: memoryview, batch: Batch, segment: Segment) -> None:
         return None
@@ -90,8 +90,7 @@ def followers_do_not_learn_of_producers() -> list[Patch]:
 
 @mutation("own", likely=TUG)
 def producer_state_survives_truncation() -> list[Patch]:
-    """A batch that was cut is still taken for written: its retry is answered with an offset where it is
-    not."""
+    """A truncated batch still counts as written: its retry is answered with an offset that does not hold it."""
 
     def truncate_to(self: ProducerStateManager, log_end: int) -> bool:
         return True
@@ -104,7 +103,7 @@ def producer_state_survives_truncation() -> list[Patch]:
 
 @mutation("own")
 def recovery_keeps_a_torn_batch() -> list[Patch]:
-    """After a power loss lengths are checked, and CRCs are not."""
+    """Recovery after a power loss checks lengths, but not CRCs."""
     original = recovery._checked
 
     def checked(file: File, end: int) -> Iterator[Batch]:
@@ -124,8 +123,8 @@ def recovery_keeps_a_torn_batch() -> list[Patch]:
 
 @mutation("own")
 def clean_stop_does_not_flush() -> list[Patch]:
-    """The marker of a clean stop is written though the logs were not flushed: a power loss after it goes
-    unnoticed."""
+    """The marker of a clean shutdown is written without flushing the logs: a power loss after it is not
+    detected."""
     original = Log.close
 
     def close(self: Log, *, clean: bool) -> None:
@@ -136,7 +135,7 @@ def clean_stop_does_not_flush() -> list[Patch]:
 
 @mutation("own")
 def checkpoints_are_written_in_place() -> list[Patch]:
-    """Checkpoint files are overwritten, not replaced as a whole."""
+    """Checkpoint files are overwritten, not replaced atomically."""
     original = checkpoints.write_offsets
 
     def write_offsets(
@@ -158,8 +157,8 @@ def checkpoints_are_written_in_place() -> list[Patch]:
 
 @mutation("own")
 def truncates_below_its_durable_recovery_point() -> list[Patch]:
-    """The recovery point on disk is not lowered before the files are cut: after a crash what was cut looks
-    lost."""
+    """The recovery point on disk is not lowered before the files are truncated: after a crash the truncated records
+    look lost."""
 
     def lower_recovery_point(log: Log, offset: int) -> None:
         log.recovery_point = min(log.recovery_point, offset)
@@ -169,7 +168,7 @@ def truncates_below_its_durable_recovery_point() -> list[Patch]:
 
 @mutation("own (fsyncgate)", likely="disk_fault")
 def tries_a_failed_flush_again() -> list[Patch]:
-    """fsync failed and is called once more; it succeeds, because the pages count as clean by then."""
+    """A failed fsync is retried; it succeeds, because the pages are marked clean by then."""
     original = Log.flush_plan
 
     def flush_plan(self: Log) -> Callable[[], int]:
@@ -189,7 +188,7 @@ def tries_a_failed_flush_again() -> list[Patch]:
 
 @mutation("own")
 def begins_with_its_last_segments_after_a_crash() -> list[Patch]:
-    """A log that was not closed begins with its last segment but one: whatever came before is given up."""
+    """A log that was not closed starts with its last two segments: everything before is dropped."""
     original = recovery.load
 
     def load(resources: LogResources, path: str, *rest: Any, log_start: int, **known: Any) -> Any:
@@ -204,7 +203,7 @@ def begins_with_its_last_segments_after_a_crash() -> list[Patch]:
 
 @mutation("own", likely="delete_records")
 def deletes_all_records_when_asked_for_some() -> list[Patch]:
-    """DeleteRecords deletes up to the high watermark, whatever offset it names."""
+    """DeleteRecords deletes up to the high watermark, ignoring the requested offset."""
     original = OffsetHandlers._begin_deleting
 
     def begin_deleting(

@@ -22,8 +22,8 @@ from ottla.sim.mutations.base import mutation
 
 @mutation("KAFKA-12460")
 def raft_truncates_below_its_high_watermark() -> list[Patch]:
-    """A voter cuts its log where the diverging epoch begins instead of where it ends, and nothing keeps it
-    from dropping what is committed."""
+    """A voter truncates its log where the diverging epoch begins instead of where it ends, and no check protects
+    committed records."""
     truncation_point, truncate_to = Journal.truncation_point, Journal.truncate_to
 
     def too_low(self: Journal, diverges: Diverges) -> int:
@@ -40,7 +40,7 @@ def raft_truncates_below_its_high_watermark() -> list[Patch]:
 
 @mutation("own")
 def vote_is_not_durable() -> list[Patch]:
-    """Epoch and vote are answered before they would survive a power loss."""
+    """Epoch and vote are sent before they would survive a power loss."""
 
     def write(
         self: QuorumStateFile, state: ElectionState, *, kraft_version: int, voters: Sequence[int]
@@ -53,7 +53,7 @@ def vote_is_not_durable() -> list[Patch]:
 
 @mutation("own")
 def votes_twice_in_an_epoch() -> list[Patch]:
-    """A voter forgets that its vote in this epoch is given."""
+    """A voter does not check whether it has already voted in this epoch."""
     original = election.decide_vote
 
     def decide_vote(request: Vote, voter: QuorumState) -> VoteDecision:
@@ -67,7 +67,7 @@ def votes_twice_in_an_epoch() -> list[Patch]:
 
 @mutation("own")
 def votes_for_a_shorter_log() -> list[Patch]:
-    """A candidate's log is not compared with the voter's: it may lack what is committed."""
+    """A voter does not compare the candidate's log with its own: the candidate may lack committed records."""
     original = election.decide_vote
 
     def decide_vote(request: Vote, voter: QuorumState) -> VoteDecision:
@@ -78,8 +78,8 @@ def votes_for_a_shorter_log() -> list[Patch]:
 
 @mutation("own (Raft §5.4.2)")
 def commits_records_of_earlier_epochs() -> list[Patch]:
-    """The high watermark passes records of an earlier epoch once they are on a majority, before one of the
-    leader's own is."""
+    """The high watermark passes records of an earlier epoch once a majority has them, before a record of the leader's
+    own epoch is committed."""
 
     def update_high_watermark(self: LeaderState) -> None:
         advance_high_watermark(self._journal, self._outputs, self.end_on_majority())
@@ -89,7 +89,7 @@ def commits_records_of_earlier_epochs() -> list[Patch]:
 
 @mutation("own")
 def fetches_before_it_has_flushed() -> list[Patch]:
-    """A voter's next fetch, by which the leader counts it, leaves before the last records are on disk."""
+    """A voter's next fetch, which acknowledges its last records to the leader, is sent before they are on disk."""
 
     def may_fetch(self: MetadataFetcher) -> bool:
         quorum = self._quorum
@@ -104,8 +104,8 @@ def fetches_before_it_has_flushed() -> list[Patch]:
 
 @mutation("own")
 def metadata_counts_as_flushed_too_soon() -> list[Patch]:
-    """What was appended to the metadata log while a flush was under way counts as flushed by it: the recovery point
-    runs ahead, and with it what the node tells its leader, or commits."""
+    """Records appended to the metadata log during a flush count as flushed by it: the recovery point is too high, and
+    so is what the node acknowledges to its leader, or commits."""
     original = Journal.flushed
 
     def flushed(self: Journal, end_offset: int) -> None:
@@ -117,7 +117,7 @@ def metadata_counts_as_flushed_too_soon() -> list[Patch]:
 @mutation("own")
 def controller_is_active_at_once() -> list[Patch]:
     """A new controller decides before a record of its own epoch is committed, on metadata that may be
-    old."""
+    outdated."""
 
     def begin_leadership(self: RaftDriver) -> None:
         if self._raft.leader_state is not None and self._active_epoch is None:

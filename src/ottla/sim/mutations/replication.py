@@ -27,7 +27,7 @@ from ottla.wire.fetch_messages import FetchedPartition, FetchPartition
 
 @mutation("S1 (KIP-101)")
 def truncates_to_its_high_watermark() -> list[Patch]:
-    """A new follower cuts its log to its own high watermark, which may lag behind what is committed."""
+    """A new follower truncates its log to its own high watermark, which may lag behind the committed end."""
     original = Partition.become_follower
 
     def become_follower(self: Partition, decision: LeaderAndIsr) -> None:
@@ -41,7 +41,7 @@ def truncates_to_its_high_watermark() -> list[Patch]:
 
 @mutation("S2 (KIP-101)")
 def compares_only_lengths() -> list[Patch]:
-    """A follower whose log is no longer than the leader's is taken to agree with it, whatever the epochs."""
+    """A follower whose log is not longer than the leader's counts as consistent with it, whatever the epochs."""
     original = Partition.diverging
 
     def diverging(self: Partition, fetch: FetchPartition) -> tuple[int, int] | None:
@@ -52,8 +52,8 @@ def compares_only_lengths() -> list[Patch]:
 
 @mutation("S3 (KIP-279)", likely=TUG)
 def answers_with_the_next_epochs_start() -> list[Patch]:
-    """The leader answers where the next larger epoch begins, not which epoch it knows: a follower whose
-    epoch the leader never had keeps records of it."""
+    """The leader answers where the next larger epoch begins, not which epoch it has: a follower keeps records of
+    an epoch that the leader never had."""
 
     def diverging(self: Partition, fetch: FetchPartition) -> tuple[int, int] | None:
         if fetch.last_fetched_epoch < 0:
@@ -69,8 +69,8 @@ def answers_with_the_next_epochs_start() -> list[Patch]:
 
 @mutation("KAFKA-14704")
 def moves_its_high_watermark_before_it_truncates() -> list[Patch]:
-    """A diverging answer's high watermark is taken over first: records count as committed that are about
-    to be cut."""
+    """The high watermark of a diverging answer is applied before the truncation: records that are about to be
+    truncated count as committed."""
     original = follower.follow
 
     def follow(partition: Partition, answer: FetchedPartition, leader_epoch: int) -> int:
@@ -88,8 +88,8 @@ def moves_its_high_watermark_before_it_truncates() -> list[Patch]:
 
 @mutation("KAFKA-7415")
 def leader_does_not_note_its_epoch() -> list[Patch]:
-    """A new leader notes where its epoch begins only with its first record: until then it cannot tell its
-    followers that they are of an older one."""
+    """A new leader records the start of its epoch only with its first record: until then followers cannot find out
+    that they diverge."""
     original = Partition.become_leader
 
     def become_leader(self: Partition, decision: LeaderAndIsr, now: float) -> None:
@@ -102,7 +102,7 @@ def leader_does_not_note_its_epoch() -> list[Patch]:
 
 @mutation("own")
 def epochs_are_not_compared() -> list[Patch]:
-    """Requests that name another leader epoch are served all the same."""
+    """Requests with another leader epoch are served."""
 
     def check_epoch(self: Partition, named_epoch: int) -> ErrorCode | None:
         return None
@@ -115,7 +115,7 @@ def epochs_are_not_compared() -> list[Patch]:
 
 @mutation("KAFKA-7128")
 def joins_the_isr_below_the_epochs_start() -> list[Patch]:
-    """A follower joins with all below the high watermark, which a new leader's own may still lag behind."""
+    """A follower joins the ISR at the high watermark, which on a new leader may lag behind the committed end."""
     original = IsrChanges.maybe_expand
 
     def maybe_expand(self: IsrChanges, now: float, fetching: Follower | None = None) -> None:
@@ -131,8 +131,8 @@ def joins_the_isr_below_the_epochs_start() -> list[Patch]:
 
 @mutation("KAFKA-15221", likely=AMBUSH)
 def proposes_a_newer_life_than_it_saw() -> list[Patch]:
-    """The progress that a broker showed before its restart is proposed with the epoch it has since: two
-    reads where one must do."""
+    """A broker's progress from before its restart is proposed with its epoch from after: two reads of the broker epoch
+    instead of one."""
     original = IsrChanges.maybe_expand
 
     def maybe_expand(self: IsrChanges, now: float, fetching: Follower | None = None) -> None:
@@ -153,7 +153,7 @@ def _commit(partition: Partition, waited_for: list[int]) -> None:
 
 @mutation("own")
 def commits_below_min_insync_replicas() -> list[Patch]:
-    """The high watermark moves on though the ISR is smaller than the minimum."""
+    """The high watermark advances while the ISR is smaller than the minimum."""
 
     def advance(leadership: Leadership, now: float) -> None:
         members = leadership.isr_changes.maximal_isr
@@ -171,7 +171,7 @@ def commits_below_min_insync_replicas() -> list[Patch]:
 
 @mutation("own")
 def does_not_wait_for_pending_members() -> list[Patch]:
-    """Replicas proposed for the ISR are not counted until the controller's answer is back."""
+    """Replicas proposed for the ISR do not count for the high watermark before the controller's answer."""
 
     def advance(leadership: Leadership, now: float) -> None:
         partition, followers = leadership.partition, leadership.followers.values()
@@ -183,7 +183,7 @@ def does_not_wait_for_pending_members() -> list[Patch]:
 
 @mutation("own")
 def shrinks_before_the_controller_agrees() -> list[Patch]:
-    """A member proposed to leave the ISR is no longer waited for, though the controller may still elect
+    """The high watermark ignores a member proposed to leave the ISR, though the controller may still elect
     it."""
 
     def maximal_isr(self: IsrChanges) -> tuple[int, ...]:
@@ -199,7 +199,7 @@ def shrinks_before_the_controller_agrees() -> list[Patch]:
 
 @mutation("own")
 def answers_acks_all_at_append() -> list[Patch]:
-    """acks=all is answered when the leader has the records."""
+    """acks=all is answered as soon as the leader has the records."""
 
     def wait_for(self: ParkedProduce, partition: Partition, offset: int) -> None:
         pass
@@ -212,8 +212,8 @@ def answers_acks_all_at_append() -> list[Patch]:
 
 @mutation("own")
 def answers_a_produce_of_an_earlier_leadership() -> list[Patch]:
-    """A parked produce outlives its leadership, and is answered when the high watermark passes its offset:
-    somebody else's records may be there."""
+    """A parked produce survives the end of its leadership, and is answered when the high watermark passes its offset:
+    other records may be there."""
     original = Purgatory.complete_awaiting
 
     def complete_awaiting(self: Purgatory, partition: Partition, news: int) -> None:
@@ -224,7 +224,7 @@ def answers_a_produce_of_an_earlier_leadership() -> list[Patch]:
 
 @mutation("own")
 def shows_uncommitted_records() -> list[Patch]:
-    """Consumers read up to the log's end."""
+    """Consumers read up to the log end."""
     original = Partition.read
 
     def read(
@@ -237,8 +237,8 @@ def shows_uncommitted_records() -> list[Patch]:
 
 @mutation("own (P26)")
 def new_leader_tells_an_old_end() -> list[Patch]:
-    """A new leader tells its high watermark as the end though it may lag behind what its predecessor
-    told."""
+    """A new leader returns its high watermark as the end, though it may be below the end that its predecessor
+    returned."""
 
     def latest_offset(self: Partition, read_committed: bool) -> int:
         return self.log.last_stable_offset if read_committed else self.log.high_watermark
@@ -248,7 +248,7 @@ def new_leader_tells_an_old_end() -> list[Patch]:
 
 @mutation("own", likely=MANY_PARTITIONS)
 def session_forgets_news_between_requests() -> list[Patch]:
-    """A fetch session notes a partition's news only while a request is parked."""
+    """A fetch session registers a partition's changes only while a request is parked."""
     original = SessionWatch.partition_changed
 
     def partition_changed(self: SessionWatch, partition: Partition, news: int) -> Sleeper | None:
@@ -261,7 +261,7 @@ def session_forgets_news_between_requests() -> list[Patch]:
 
 @mutation("own")
 def refuses_producers_after_a_change_of_leader() -> list[Patch]:
-    """Only the first leader of a partition ever accepts what must be committed."""
+    """Only the first leader of a partition accepts acks=all produces."""
     original = Leadership.append
 
     def append(self: Leadership, records: memoryview, acks: int, *rest: Any, **more: Any) -> Any:
@@ -274,7 +274,7 @@ def refuses_producers_after_a_change_of_leader() -> list[Patch]:
 
 @mutation("own")
 def followers_show_uncommitted_records() -> list[Patch]:
-    """A follower near a consumer shows it all that it has, above its high watermark too."""
+    """A follower serves consumers records above its high watermark."""
     original = Partition.serve_consumer
 
     def serve_consumer(self: Partition, *what: Any, **more: Any) -> FetchedPartition:
