@@ -6,6 +6,7 @@ The plan of the house is in `tests/support/house.py`. A new arrow there is a dec
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
@@ -55,6 +56,7 @@ BANNED_MODULES = {
     "time",
     "uvloop",
 }
+LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 BANNED_CALLS_IN_CORES = {"open", "print", "input", "id"}
 
 # Outside the seams, the command line and Spark's processes nobody reads a clock or draws a number by himself.
@@ -311,3 +313,30 @@ def test_no_two_public_classes_have_one_name() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(place(module, node.lineno))
     report([f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1])
+
+
+def test_log_lines_have_as_many_values_as_places() -> None:
+    """logging reports a mismatch to stderr at run time, and the line that an operator needs is lost."""
+    faults = []
+    for module, (_, tree) in modules().items():
+        for node in ast.walk(tree):
+            if not (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in LOG_METHODS
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "logger"
+            ):
+                continue
+            values = node.args[1:] if node.func.attr == "log" else node.args
+            text = values[0] if values else None
+            if not (isinstance(text, ast.Constant) and isinstance(text.value, str)):
+                continue
+            # Only keys of partitions are spread: a topic and a number.
+            given = sum(2 if isinstance(value, ast.Starred) else 1 for value in values[1:])
+            places = len(re.findall(r"%(?!%)[-+ #0-9.]*[a-zA-Z]", text.value.replace("%%", "")))
+            if places != len(values) - 1:
+                faults.append(
+                    f"{place(module, node.lineno)}: {places} places, {len(values) - 1} values"
+                )
+    report(faults)
