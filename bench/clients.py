@@ -46,7 +46,7 @@ def result(client: subprocess.Popen[bytes]) -> dict[str, Any]:
     printed, said = client.communicate(timeout=600)
     _running.remove(client)
     if client.returncode:
-        raise RuntimeError(f"a client failed: {client.args}\n{said.decode()}")
+        raise RuntimeError(f"a client failed: {client.args!r}\n{said.decode()}")
     told: dict[str, Any] = json.loads(printed)
     return told
 
@@ -189,7 +189,7 @@ def end_to_end(bootstrap: str, topic: str, rate: float, seconds: float) -> dict[
         if message is not None:
             if message.error():
                 raise KafkaException(message.error())
-            latencies.append(time.monotonic() - float(message.value()))
+            latencies.append(time.monotonic() - float(message.value() or b""))
         if now > began + seconds + PATIENCE_S:
             raise RuntimeError(f"{len(latencies)} of {count} records arrived")
     return percentiles(latencies)
@@ -222,7 +222,7 @@ def consume(
         for message in consumer.consume(10_000, timeout=0.05):
             if message.error():
                 raise KafkaException(message.error())
-            received += len(message.value())
+            received += len(message.value() or b"")
             records += 1
         if time.monotonic() > began + PATIENCE_S:
             raise RuntimeError(f"{received} of {total} bytes arrived")
@@ -238,7 +238,12 @@ def percentiles(latencies: list[float]) -> dict[str, float]:
     return {"p50_ms": at(0.5), "p99_ms": at(0.99), "p999_ms": at(0.999)}
 
 
-WORK = {"produce": produce, "paced": paced, "end_to_end": end_to_end, "consume": consume}
+WORK: dict[str, Callable[..., dict[str, Any]]] = {
+    "produce": produce,
+    "paced": paced,
+    "end_to_end": end_to_end,
+    "consume": consume,
+}
 
 if __name__ == "__main__":
     print(json.dumps(WORK[sys.argv[1]](**json.loads(sys.argv[2]))))

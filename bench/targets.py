@@ -14,6 +14,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -110,11 +111,11 @@ class Target(ABC):
     def wait_ready(self) -> None:
         """Until a client that asks any of them is told of all that run."""
         for id in self.pids:
-            wait_until(
-                lambda id=id: brokers_seen_by(self.cluster.nodes[id].address) == set(self.pids),
-                READY_TIMEOUT_S,
-                f"{self.name}: node {id} sees all brokers",
-            )
+            what = f"{self.name}: node {id} sees all brokers"
+            wait_until(partial(self._sees_all_brokers, id), READY_TIMEOUT_S, what)
+
+    def _sees_all_brokers(self, id: int) -> bool:
+        return brokers_seen_by(self.cluster.nodes[id].address) == set(self.pids)
 
     def create_topic(self, name: str, partitions: int, config: dict[str, str] | None = None) -> str:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
@@ -198,9 +199,9 @@ class Ottla(Target):
 
     def start_all(self) -> None:
         """By the command that users type, import and all."""
-        up = [Path(sys.executable).with_name("ottla"), "up", "--detach"]
-        directory = self.cluster.directory
-        subprocess.run([*up, "--dir", directory], check=True, stdout=subprocess.DEVNULL)
+        ottla, directory = Path(sys.executable).with_name("ottla"), self.cluster.directory
+        up = [str(ottla), "up", "--detach", "--dir", str(directory)]
+        subprocess.run(up, check=True, stdout=subprocess.DEVNULL)
         self.cluster = LocalCluster.load(directory)
 
     def start(self, id: int) -> None:

@@ -38,7 +38,7 @@ def test_P17_rows_come_back_as_they_were_sent(
 def test_large_batches_pass(cluster: ProcessCluster, new_topic: NewTopic, codec: str) -> None:
     topic, sent = new_topic(), rows(40, 200_000)
     config = {"batch.size": 1_000_000, "linger.ms": 50}
-    CLIENT.produce(cluster.bootstrap, topic, sent, codec=codec, **config)
+    CLIENT.produce(cluster.bootstrap, topic, sent, codec=codec, config=config)
     assert CLIENT.consume(cluster.bootstrap, topic, 40) == sent
 
 
@@ -47,7 +47,7 @@ def test_P21_an_idempotent_producer_keeps_the_order_of_many_batches(
 ) -> None:
     topic, sent = new_topic(), rows(10_000)
     offsets = CLIENT.produce(
-        cluster.bootstrap, topic, sent, idempotent=True, **{"batch.num.messages": 50}
+        cluster.bootstrap, topic, sent, idempotent=True, config={"batch.num.messages": 50}
     )
     assert offsets == list(range(10_000))
     assert CLIENT.consume(cluster.bootstrap, topic, 10_000) == sent
@@ -80,7 +80,7 @@ def test_offsets_are_found_by_time_and_at_both_ends(
     cluster: ProcessCluster, new_topic: NewTopic
 ) -> None:
     topic, sent = new_topic(), rows(100)
-    CLIENT.produce(cluster.bootstrap, topic, sent, **{"batch.num.messages": 10})
+    CLIENT.produce(cluster.bootstrap, topic, sent, config={"batch.num.messages": 10})
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "unused"})
     try:
         assert consumer.get_watermark_offsets(TopicPartition(topic, 0), 10) == (0, 100)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 
 from ottla.wire import fetch
 from ottla.wire.apis import ApiKey
+from ottla.wire.fetch_messages import FetchPartition, FetchRequest, FetchResponse
 from ottla.wire.headers import read_response_header, request_frame
 from support.cluster import HOST, ProcessCluster, receive
 from support.wire import FETCH_VERSION, values, write
@@ -19,7 +21,7 @@ def test_records_that_a_consumer_dropped_are_sent_again_though_it_names_nothing(
     write(cluster, topic, "x")
     with socket.create_connection((HOST, cluster.nodes[cluster.leader(topic)].port), 5) as leader:
 
-        def answer(request: fetch.FetchRequest) -> fetch.FetchResponse:
+        def answer(request: FetchRequest) -> FetchResponse:
             body = fetch.write_request(FETCH_VERSION, request)
             leader.sendall(request_frame(ApiKey.FETCH, FETCH_VERSION, 1, "test", body))
             size = int.from_bytes(receive(leader, 4), "big")
@@ -27,7 +29,7 @@ def test_records_that_a_consumer_dropped_are_sent_again_though_it_names_nothing(
             _, start = read_response_header(ApiKey.FETCH, FETCH_VERSION, frame)
             return fetch.read_response(FETCH_VERSION, frame, start)
 
-        asked = fetch.FetchPartition(
+        asked = FetchPartition(
             topic=topic,
             topic_id=None,
             partition=0,
@@ -37,11 +39,9 @@ def test_records_that_a_consumer_dropped_are_sent_again_though_it_names_nothing(
             log_start_offset=-1,
             max_bytes=1 << 20,
         )
-        limits = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1 << 20}
-        first = answer(fetch.FetchRequest(**limits, session_epoch=0, partitions=[asked]))
+        request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1 << 20)
+        first = answer(replace(request, session_epoch=0, partitions=[asked]))
         assert [values(each) for each in first.partitions] == [["x"]]
         for epoch in (1, 2):
-            again = fetch.FetchRequest(
-                **limits, session_id=first.session_id, session_epoch=epoch, partitions=[]
-            )
+            again = replace(request, session_id=first.session_id, session_epoch=epoch)
             assert [values(each) for each in answer(again).partitions] == [["x"]]

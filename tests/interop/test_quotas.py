@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
-from support.cluster import ProcessCluster, wait_until
+from support.cluster import NodeProcess, ProcessCluster, wait_until
 
 NewTopic = Callable[..., str]
 
@@ -26,10 +26,16 @@ def set_quota(cluster: ProcessCluster, client_id: str, **rates: float | None) ->
     assert entry.error_code == ErrorCode.NONE, entry.error_message
     wished = {key: value for key, value in rates.items() if value is not None}
     for node in cluster.nodes.values():
-        wait_until(lambda node=node: quotas_of(cluster, node, client_id) == wished, 10, "known")
+        wait_for_quotas(cluster, node, client_id, wished)
 
 
-def quotas_of(cluster: ProcessCluster, node: Any, client_id: str) -> dict[str, float]:
+def wait_for_quotas(
+    cluster: ProcessCluster, node: NodeProcess, client_id: str, wished: dict[str, float]
+) -> None:
+    wait_until(lambda: quotas_of(cluster, node, client_id) == wished, 10, "known")
+
+
+def quotas_of(cluster: ProcessCluster, node: NodeProcess, client_id: str) -> dict[str, float]:
     component = {"entity_type": "client-id", "match_type": 0, "match": client_id}
     fields = {"components": [component], "strict": True}
     answer = cluster.ask(node, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, fields)

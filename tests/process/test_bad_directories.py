@@ -65,7 +65,7 @@ def content(directory: Path) -> dict[str, bytes | None]:
 
 def run(node: NodeProcess, **options: object) -> subprocess.CompletedProcess[str]:
     command = [str(OTTLA), "node", "--config", str(node.config)]
-    return subprocess.run(  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(  # type: ignore[call-overload]
         command, capture_output=True, text=True, check=False, timeout=60, **options
     )
 

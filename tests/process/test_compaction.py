@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from ottla.wire.apis import ApiKey
 from support.cluster import ProcessCluster, wait_until
+from support.messages import key_of, place_of, value_of
 
 SETTINGS = {
     "log.cleaner.backoff.ms": "200",
@@ -62,7 +63,7 @@ def read_all(cluster: ProcessCluster, topic: str) -> list[tuple[int, str, str]]:
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found = []
+    found: list[tuple[int, str, str]] = []
     while True:
         message = consumer.poll(30)
         assert message is not None, f"{topic} does not end"
@@ -71,7 +72,8 @@ def read_all(cluster: ProcessCluster, topic: str) -> list[tuple[int, str, str]]:
             assert error.code() == KafkaError._PARTITION_EOF, error
             consumer.close()
             return found
-        found.append((message.offset(), message.key().decode(), message.value().decode()))
+        offset = place_of(message)[1]
+        found.append((offset, key_of(message).decode(), value_of(message).decode()))
 
 
 def log_bytes(cluster: ProcessCluster, topic: str) -> list[int]:
@@ -189,10 +191,10 @@ def test_C3_transactions_go_on_from_a_compacted_state_topic(cluster: ProcessClus
 def test_a_record_without_a_key_is_refused_and_named(cluster: ProcessCluster) -> None:
     topic = cluster.create_topic("keyed", config=COMPACT)
     out = producer(cluster)
-    told: list[KafkaError] = []
+    told: list[KafkaError | None] = []
     out.produce(topic, value="no key", on_delivery=lambda error, _: told.append(error))
     out.flush(30)
-    assert [error.code() for error in told] == [KafkaError.INVALID_RECORD]
+    assert [error and error.code() for error in told] == [KafkaError.INVALID_RECORD]
 
 
 @pytest.mark.parametrize("client_id", ["anybody", "__admin_client"])

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from support.cluster import ProcessCluster, byte_identical, wait_until
+from support.messages import value_of
 
 SMALL = 2 << 20
 VALUE = bytes(10_000)
@@ -39,14 +40,16 @@ def file_size_limit(cluster: ProcessCluster, node_id: int) -> Iterator[Callable[
 
     def limit() -> None:
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-        resource.prlimit(cluster.nodes[node_id].pid, resource.RLIMIT_FSIZE, (SMALL, hard))
+        pid = cluster.nodes[node_id].pid
+        assert pid is not None
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (SMALL, hard))
 
     yield limit
 
 
-def _may_mount(tmp: Path = Path("/tmp")) -> bool:
+def _may_mount() -> bool:
     """In a name space of its own, so that nothing is left of the attempt."""
-    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", str(tmp)]
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/tmp"]
     try:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
     except FileNotFoundError:
@@ -113,7 +116,7 @@ def consume(cluster: ProcessCluster, topic: str, partition: int, count: int) -> 
             assert messages, f"{len(values)} of {count} came"
             for message in messages:
                 assert message.error() is None, message.error()
-                values.append(message.value()[:12])
+                values.append(value_of(message)[:12])
     finally:
         consumer.close()
     return values

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -51,6 +52,10 @@ def topic_as_seen_by(cluster: ProcessCluster, node: NodeProcess, topic: str) -> 
 
 def is_known(cluster: ProcessCluster, node: NodeProcess, topic: str) -> bool:
     return topic_as_seen_by(cluster, node, topic).error_code == 0
+
+
+def has_three_partitions(cluster: ProcessCluster, topic: str) -> bool:
+    return sorted(cluster.partitions(topic)) == [0, 1, 2]
 
 
 def leaders(cluster: ProcessCluster, topic: str) -> list[int]:
@@ -192,23 +197,19 @@ def test_P35_a_controller_killed_while_topics_are_made_leaves_nothing_half_made(
 
     for name in acknowledged:
         for node in cluster.up:
-            wait_until(
-                lambda name=name, node=node: is_known(cluster, node, name), 10, f"{name} at {node}"
-            )
+            wait_until(partial(is_known, cluster, node, name), 10, f"{name} at {node}")
     for topic in wanted:
         try:
             cluster.admin.create_topics([topic])[topic.topic].result(20)
         except KafkaException as error:
             assert error.args[0].name() == "TOPIC_ALREADY_EXISTS"
     for name in names:
-        wait_until(
-            lambda name=name: sorted(cluster.partitions(name)) == [0, 1, 2], 10, f"{name} is whole"
-        )
+        wait_until(partial(has_three_partitions, cluster, name), 10, f"{name} is whole")
         assert all(len(each.replicas) == 3 for each in cluster.partitions(name).values())
 
     survivor = cluster.up[0].id
     decided = [batch for _, batch in metadata_batches(cluster, survivor)]
-    made = Counter()
+    made: Counter[str] = Counter()
     for batch in decided:
         for record in batch:
             if isinstance(record, TopicRecord) and record.name in names:

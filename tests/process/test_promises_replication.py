@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -20,6 +21,7 @@ from ottla.cli.checkpoints import read as read_checkpoints
 from ottla.records.batch import batches
 from ottla.wire.errors import ErrorCode
 from support.cluster import ProcessCluster, byte_identical, paused, wait_until
+from support.messages import value_of
 from support.wire import (
     Offsets,
     Writer,
@@ -91,6 +93,14 @@ def wait_values(cluster: ProcessCluster, topic: str, *expected: str) -> None:
     )
 
 
+def wait_leaderless(cluster: ProcessCluster, topic: str) -> None:
+    wait_until(lambda: cluster.partitions(topic)[0].leader < 0, 20, "nobody leads")
+
+
+def wait_content(file: Path, text: str, what: str) -> None:
+    wait_until(lambda: file.read_text() == text, 10, what)
+
+
 def wait_checkpoint(
     cluster: ProcessCluster, broker: int, topic: str, column: str, offset: int
 ) -> None:
@@ -146,8 +156,8 @@ def test_P06_P14_an_out_of_sync_replica_is_told_and_holds_the_high_watermark_bac
     acknowledged(cluster, topic, "c")
     (partition,) = cluster.ottla("replicas", topic)["partitions"]
     assert (sorted(partition["isr"]), partition["osr"]) == ([4, 5], [6])
-    told = {row["broker"]: (row["leo"], row["hw"]) for row in partition["replicas"]}
-    assert told == {4: (3, 3), 5: (3, 2), 6: (None, None)}
+    known = {row["broker"]: (row["leo"], row["hw"]) for row in partition["replicas"]}
+    assert known == {4: (3, 3), 5: (3, 2), 6: (None, None)}
     cluster.start(6)
     cluster.wait_whole(topic)
 
@@ -265,7 +275,7 @@ def test_P26_a_new_leader_behind_the_old_high_watermark_never_says_out_of_range(
             error = message.error()
             assert error is None or error.retriable() or error.code() < 0, error
             if error is None:
-                seen.append(message.value().decode())
+                seen.append(value_of(message).decode())
         assert seen == list(expected)[: len(seen)]
         return len(seen) == len(expected)
 
@@ -326,11 +336,7 @@ def test_P23_P24_P28_each_leader_has_an_epoch_and_every_replica_knows_where_it_b
     assert stamped == [0, 0, 1, 2]
     for broker in (4, 5, 6):
         file = cluster.nodes[broker].data / f"{topic}-0" / "leader-epoch-checkpoint"
-        wait_until(
-            lambda file=file: file.read_text().split("\n") == ["0", "3", "0 0", "1 2", "2 3", ""],
-            10,
-            f"epochs of replica {broker} on disk",
-        )
+        wait_content(file, "0\n3\n0 0\n1 2\n2 3\n", f"epochs of replica {broker} on disk")
 
 
 def test_P29_S1_a_leader_that_dies_before_telling_its_high_watermark_loses_nothing(
@@ -443,7 +449,7 @@ def outcomes(cluster: ProcessCluster) -> dict[str, Outcome]:
         wait_checkpoint(cluster, 4, name, "hw", committed)
     cluster.kill(4)
     for name, outcome in found.items():
-        wait_until(lambda name=name: cluster.partitions(name)[0].leader < 0, 20, "nobody leads")
+        wait_leaderless(cluster, name)
         outcome.lost_leader_at = time.monotonic()
     cluster.start(5)
     wait_leader(cluster, "available", 5)
@@ -495,9 +501,9 @@ def test_P31_durability_before_availability_and_the_reverse_are_measured(
     )
     for name, outcome in outcomes.items():
         minimum, unclean = outcome.config.values()
-        written, tried = len(outcome.acknowledged), len(outcome.said)
+        taken, tried = len(outcome.acknowledged), len(outcome.said)
         print(
-            f"{name:10} {minimum:>8} {unclean:>8} {written:>8} {tried - written:>8} "
+            f"{name:10} {minimum:>8} {unclean:>8} {taken:>8} {tried - taken:>8} "
             f"{len(outcome.lost):>5}  {outcome.seconds_without_leader:.1f} s"
         )
     written = {name: len(outcome.acknowledged) for name, outcome in outcomes.items()}

@@ -6,7 +6,7 @@ Controllers on nodes 1 to 3, broker 4 beside them.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
@@ -31,7 +31,9 @@ def whole(cluster: ProcessCluster) -> Iterator[None]:
     cluster.mend()
 
 
-def reassign(cluster: ProcessCluster, topic: str, wishes: dict[int, list[int] | None]) -> list[int]:
+def reassign(
+    cluster: ProcessCluster, topic: str, wishes: Mapping[int, list[int] | None]
+) -> list[int]:
     """By any broker, in one request: the error code of each partition."""
     rows = [{"partition_index": i, "replicas": replicas} for i, replicas in wishes.items()]
     fields = {"topics": [{"name": topic, "partitions": rows}], "timeout": 10_000}

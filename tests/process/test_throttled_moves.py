@@ -53,8 +53,8 @@ def test_P39_a_throttled_move_keeps_to_its_rate_and_holds_up_no_producer(
     side: str,
 ) -> None:
     topic = new_topic(assignment=[[1, 2]])
-    unpacked = {"batch.num.messages": 1}
-    Confluent().produce(cluster.bootstrap, topic, rows(50, 100_000), **unpacked)
+    one_by_one = {"batch.num.messages": 1}
+    Confluent().produce(cluster.bootstrap, topic, rows(50, 100_000), config=one_by_one)
     alter(cluster, TOPIC, topic, **{f"{side}_replication_throttled_replicas": "*"})
     limited(side)
     began = time.monotonic()
@@ -71,8 +71,8 @@ def test_P39_a_move_goes_on_at_once_when_its_throttle_is_removed(
     cluster: ProcessCluster, new_topic: Callable[..., str], limited: Callable[[str], None]
 ) -> None:
     topic = new_topic(assignment=[[1, 2]])
-    unpacked = {"batch.num.messages": 1}
-    Confluent().produce(cluster.bootstrap, topic, rows(200, 100_000), **unpacked)
+    one_by_one = {"batch.num.messages": 1}
+    Confluent().produce(cluster.bootstrap, topic, rows(200, 100_000), config=one_by_one)
     alter(cluster, TOPIC, topic, leader_replication_throttled_replicas="0:1")
     limited("leader")
     began = time.monotonic()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
 
 import pytest
 
@@ -14,7 +13,6 @@ from support.transactions import ConfluentTransactions, read
 from support.txn_wire import Producer
 
 NewCluster = Callable[..., ProcessCluster]
-NUMBERS = count()
 
 
 @pytest.fixture

@@ -97,5 +97,5 @@ def test_seeds_are_appended_as_they_end(tmp_path: Path) -> None:
         ran = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
     assert [json.loads(line)["seed"] for line in results.read_text().splitlines()] == [1, 2, 3]
-    ran = subprocess.run([*command, "--summary", str(document)], check=False)
-    assert ran.returncode == 0 and "**3 seeds: 3 PASSED.**" in document.read_text()
+    summed = subprocess.run([*command, "--summary", str(document)], check=False)
+    assert summed.returncode == 0 and "**3 seeds: 3 PASSED.**" in document.read_text()

@@ -182,8 +182,13 @@ def test_a_run_without_faults_is_replayed_by_the_words_that_are_printed() -> Non
     assert sim._numbers(shlex.split(command)[-1]) == frozenset()
     with pytest.MonkeyPatch.context() as patch:
         given: list[object] = []
+
+        def ran(*arguments: object) -> int:
+            given.extend(arguments)
+            return 0
+
         patch.setattr(sim, "_fix_hashes", lambda: None)
-        patch.setattr(sim, "_one", lambda *arguments: given.extend(arguments) or 0)
+        patch.setattr(sim, "_one", ran)
         patch.setattr(logging, "disable", lambda: None)
         result = CliRunner().invoke(app, shlex.split(command)[1:])
     assert result.exit_code == 0, result.output

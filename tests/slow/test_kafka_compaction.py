@@ -14,6 +14,7 @@ from ottla.records.batch import batches
 from support.cluster import ProcessCluster, wait_until
 from support.kafka_dump import dump_batches
 from support.kafka_server import kafka_instead
+from support.messages import key_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Kafka
 
@@ -99,7 +100,7 @@ def consume(cluster: ProcessCluster) -> tuple[int, dict[bytes, bytes | None]]:
             consumer.close()
             return count, table
         count += 1
-        table[message.key()] = message.value()
+        table[key_of(message)] = message.value()
     raise AssertionError("the partition does not end")
 
 

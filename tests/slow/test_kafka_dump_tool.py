@@ -30,7 +30,6 @@ CONFIG = LogConfig(
     file_delete_delay_ms=0,
 )
 START_MS = 1_700_000_000_000
-SEGMENT_SUFFIXES = (".log", ".index", ".timeindex")
 
 
 @dataclass
@@ -151,13 +150,13 @@ def replaced(record: Record, *, offset: int) -> Record:
     return record._replace(offset=offset)
 
 
-def new_writer(directory: Path, config: LogConfig = CONFIG) -> Writer:
+def new_writer(directory: Path) -> Writer:
     log = Log.create(
         LogResources(RealDisk()),
         str(directory),
         "t",
         0,
-        config,
+        CONFIG,
         topic_id=UUID(int=77),
         now_ms=START_MS,
     )
@@ -171,7 +170,7 @@ def write_history(writer: Writer) -> None:
         for _ in range(4):
             writer.append(12, codec=codec, epoch=0)
     sequence = 0
-    for codec in (0, 4, 2, 0, 3, 1, 0, 0):
+    for codec in map(Codec, (0, 4, 2, 0, 3, 1, 0, 0)):
         producer = (1000, 0, sequence)
         base = writer.append(6, codec=codec, epoch=2, producer=producer)
         sequence += 6

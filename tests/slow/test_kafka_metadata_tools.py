@@ -18,6 +18,7 @@ from ottla.metadata.features import (
     supported_ranges,
 )
 from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import MetadataRecord
 from ottla.raft import control_records
 from ottla.raft.format import (
     feature_records,
@@ -140,7 +141,7 @@ def broker_change(n: int, **fields: Any) -> r.BrokerRegistrationChangeRecord:
     return r.BrokerRegistrationChangeRecord(broker_id=n, broker_epoch=20 + n, **fields)
 
 
-CREDENTIALS: list[list[r.Record]] = [
+CREDENTIALS: list[list[MetadataRecord]] = [
     [quota("alice", 1_000_000.5), quota(None, 7.0), quota("bob", 1.0)],
     [quota("bob", 0.0, remove=True)],
     [scram("alice"), scram("bob")],
@@ -149,7 +150,7 @@ CREDENTIALS: list[list[r.Record]] = [
     [token("one"), token("two"), r.RemoveDelegationTokenRecord(token_id="two")],
 ]
 
-HISTORY: list[list[r.Record]] = [
+HISTORY: list[list[MetadataRecord]] = [
     [
         r.BeginTransactionRecord(name="Bootstrap records"),
         *feature_records(DEFAULT_LEVELS),
@@ -202,7 +203,7 @@ HISTORY: list[list[r.Record]] = [
 ]
 """What a cluster may go through, batch by batch."""
 
-LEGACY: list[list[r.Record]] = [
+LEGACY: list[list[MetadataRecord]] = [
     [r.FenceBrokerRecord(id=1, epoch=21), r.UnfenceBrokerRecord(id=1, epoch=21)],
     [broker_change(2, log_dirs=(DIRECTORIES[2], UUID(int=90))), r.NoOpRecord()],
     [r.ZkMigrationStateRecord(zk_migration_state=4)],
@@ -217,7 +218,7 @@ LEADER = control_records.LeaderChange(
 
 
 def write_log(
-    directory: Path, history: list[list[r.Record]], segment_bytes: int = 1500
+    directory: Path, history: list[list[MetadataRecord]], segment_bytes: int = 1500
 ) -> tuple[Journal, MetadataImage]:
     """The history in a metadata log, led in two epochs, and the image of it."""
     config = metadata_log_config(segment_bytes=segment_bytes)
@@ -294,7 +295,7 @@ def names_squeezed(value: Any) -> Any:
     return value
 
 
-def check_decoded(dumped: list[DumpedRecord], written: list[r.Record]) -> None:
+def check_decoded(dumped: list[DumpedRecord], written: list[MetadataRecord]) -> None:
     assert len(dumped) == len(written)
     for found, record in zip(dumped, written, strict=True):
         version = record.written_version()
@@ -460,7 +461,7 @@ def test_we_take_a_directory_formatted_by_kafka_for_our_own(tmp_path: Path) -> N
     run_tool(STORAGE, "format", "--config", properties, "--cluster-id", CLUSTER_ID, "--standalone")
     found = load_properties(RealDisk(), str(directory))
     assert (found.cluster_id, found.node_id) == (CLUSTER_ID, 1)
-    assert found.directory_id.version == 4
+    assert found.directory_id is not None and found.directory_id.version == 4
     assert load_bootstrap_records(RealDisk(), str(directory)) == feature_records(kafkas_levels())
     content = SnapshotStore(RealDisk(), f"{directory}/__cluster_metadata-0").load(BOOTSTRAP)
     assert content.kraft_version == 1
@@ -475,6 +476,7 @@ def test_formatting_writes_the_files_that_kafkas_formatting_writes(tmp_path: Pat
     run_tool(STORAGE, "format", "--config", properties, "--cluster-id", CLUSTER_ID, "--standalone")
     voters = SnapshotStore(RealDisk(), f"{theirs}/__cluster_metadata-0").load(BOOTSTRAP).voters
     directory_id = load_properties(RealDisk(), str(theirs)).directory_id
+    assert directory_id is not None
     format_directory(
         RealDisk(),
         str(ours),

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, Message, Producer
 from support.cluster import NodeProcess, ProcessCluster, byte_identical
 from support.kafka_dump import DumpedBatch, dump, dump_batches, dump_rows
 from support.kafka_jars import STORAGE, metadata_tree, run_tool
+from support.messages import place_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Kafka
 
@@ -49,7 +50,7 @@ class Ledger:
             def delivered(error: Any, message: Message, sent: Sent = sent) -> None:
                 if error is not None:
                     raise KafkaException(error)
-                self.acknowledged[message.partition(), message.offset()] = sent
+                self.acknowledged[place_of(message)] = sent
 
             producer.produce(
                 self._topic,

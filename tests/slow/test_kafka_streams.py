@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 
 from support.cluster import ProcessCluster, wait_until
 from support.kafka_jars import STREAMS, java_command
+from support.messages import key_of, value_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first run installs the jars
 
@@ -102,10 +103,11 @@ def all_counts(bootstrap: str, topic: str) -> dict[str, list[int]]:
         while ends < PARTITIONS:
             message = consumer.poll(30)
             assert message is not None, "no end of the partitions"
-            if message.error() is None:
-                found.setdefault(message.key().decode(), []).append(int(message.value()))
+            error = message.error()
+            if error is None:
+                found.setdefault(key_of(message).decode(), []).append(int(value_of(message)))
             else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                assert error.code() == KafkaError._PARTITION_EOF, error
                 ends += 1
     finally:
         consumer.close()

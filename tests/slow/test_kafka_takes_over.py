@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from support.cluster import ProcessCluster
 from support.kafka_server import kafka_instead
+from support.messages import place_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first one installs Kafka
 
@@ -54,7 +55,7 @@ def consume(cluster: ProcessCluster, expected: int) -> Content:
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
     content: Content = {partition: [] for partition in range(PARTITIONS)}
     deadline = time.monotonic() + 60
-    ended: set[int] = set()
+    ended: set[int | None] = set()
     try:
         while len(ended) < PARTITIONS and time.monotonic() < deadline:
             message = consumer.poll(1)
@@ -63,8 +64,8 @@ def consume(cluster: ProcessCluster, expected: int) -> Content:
             if message.error() is not None:
                 ended.add(message.partition())
                 continue
-            record = (message.offset(), message.key() or b"", message.value() or b"")
-            content[message.partition()].append(record)
+            partition, offset = place_of(message)
+            content[partition].append((offset, message.key() or b"", message.value() or b""))
     finally:
         consumer.close()
     assert sum(map(len, content.values())) == expected

@@ -79,6 +79,10 @@ def test_a_stream_goes_on_from_its_checkpoint(
         assert values(cluster, target) == list(range(start + 300))
 
 
+def wait_for_more_than(cluster: ProcessCluster, topic: str, count: int) -> None:
+    wait_until(lambda: len(values(cluster, topic)) > count, 60, "the stream runs", every=1)
+
+
 def test_a_stream_loses_nothing_while_brokers_are_killed(
     connector: SparkConnector, tmp_path: Path
 ) -> None:
@@ -95,12 +99,7 @@ def test_a_stream_loses_nothing_while_brokers_are_killed(
             producer.produce(source, str(number), partition=number % PARTITIONS)
             if number % 1000 == 500:
                 assert producer.flush(60) == 0
-                wait_until(
-                    lambda least=number // 2: len(values(cluster, target)) > least,
-                    60,
-                    "the stream runs",
-                    every=1,
-                )
+                wait_for_more_than(cluster, target, number // 2)
                 victim = cluster.leader(target, number % PARTITIONS)
                 cluster.kill(victim)
                 cluster.start(victim)

@@ -69,7 +69,7 @@ def write_all(cluster: ProcessCluster) -> None:
 def write_plain(cluster: ProcessCluster, topic: str, **settings: Any) -> None:
     """Nulls, empty values, tombstones, headers of many kinds; some records are older than the one before."""
     writer = producer(cluster, **settings)
-    headers = (
+    headers: tuple[list[tuple[str, str | bytes | None]] | None, ...] = (
         None,
         [("a", b"1"), ("b", None), ("a", b"")],
         [("Größe 尺寸", "größer".encode())],

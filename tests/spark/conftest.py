@@ -9,13 +9,11 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-# Tests are over before the optimising compiler would pay.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+from support.spark_jvm import QUICK, quiet
 
 
 @pytest.fixture(scope="session")
@@ -45,17 +43,3 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     )
     yield session
     session.stop()
-
-
-def quiet(directory: Path) -> Path:
-    file = directory / "log4j2.properties"
-    file.write_text(
-        "rootLogger.level = error\n"
-        "rootLogger.appenderRef.stderr.ref = stderr\n"
-        "appender.console.type = Console\n"
-        "appender.console.name = stderr\n"
-        "appender.console.target = SYSTEM_ERR\n"
-        "appender.console.layout.type = PatternLayout\n"
-        "appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex\n"
-    )
-    return file

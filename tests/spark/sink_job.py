@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from conftest import QUICK, quiet
+from support.spark_jvm import QUICK, quiet
 
 
 def main(bootstrap: str, topic: str, directory: Path, options: dict[str, str]) -> None:

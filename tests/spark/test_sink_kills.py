@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -99,9 +100,8 @@ class Job:
             process.stdin.flush()
             if after_s is not None:
                 time.sleep(after_s)
-                for victim in map(int, victims):
-                    _kill(victim)
-            timer = threading.Timer(JOB_S_MAX, lambda: [_kill(int(each)) for each in driver])
+                _kill(victims)
+            timer = threading.Timer(JOB_S_MAX, _kill, [driver])
             timer.start()
             code = process.wait()
             timer.cancel()
@@ -125,11 +125,10 @@ class Job:
         assert self.output() == wanted
 
 
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # it has come to its end before
+def _kill(pids: list[str]) -> None:
+    for pid in map(int, pids):
+        with suppress(ProcessLookupError):  # it has come to its end before
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture

@@ -10,13 +10,16 @@ import json
 import random
 import subprocess
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import aiokafka
 import confluent_kafka
 import kafka
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+from support.messages import headers_of
+
+CODECS: tuple[str, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 TIMEOUT_S = 30
 FIRST_MS = int(time.time() * 1000) - 60_000
 """Timestamp of the first of the `rows`; each later one is a millisecond younger. Recent, because records
@@ -80,7 +83,7 @@ class Confluent:
         acks: str = "all",
         codec: str = "none",
         idempotent: bool = False,
-        **config: Any,
+        config: Mapping[str, Any] | None = None,
     ) -> list[int] | None:
         producer = confluent_kafka.Producer(
             {
@@ -90,7 +93,7 @@ class Confluent:
                 "enable.idempotence": idempotent,
                 "message.timeout.ms": TIMEOUT_S * 1000,
                 "queue.buffering.max.messages": 1_000_000,
-                **config,
+                **(config or {}),
             }
         )
         offsets: dict[int, int] = {}
@@ -120,7 +123,7 @@ class Confluent:
         assert not errors, errors[:3]
         return None if acks == "0" else [offsets[i] for i in range(len(rows))]
 
-    def consume(self, bootstrap: str, topic: str, count: int, **config: Any) -> list[Row]:
+    def consume(self, bootstrap: str, topic: str, count: int) -> list[Row]:
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -128,7 +131,6 @@ class Confluent:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "check.crcs": True,
-                **config,
             }
         )
         rows: list[Row] = []
@@ -144,7 +146,7 @@ class Confluent:
                         Row(
                             message.key(),
                             message.value(),
-                            tuple(message.headers() or ()),
+                            headers_of(message),
                             message.timestamp()[1],
                         )
                     )
@@ -281,7 +283,7 @@ class Kcat:
     """Text only: keys and values without tabs and newlines. Sets no timestamps and gives every row the
     headers of the first one."""
 
-    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+    codecs = CODECS
 
     def produce(
         self,

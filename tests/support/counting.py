@@ -14,7 +14,6 @@ from ottla.sim.engine.process import current_process
 
 PRODUCT = f"{ottla.__path__[0]}/"
 SIMULATOR = f"{PRODUCT}sim/"
-SYSTEM_CALLS = ("recv_into", "sendmsg", "sendfile", "pwritev", "pwrite", "pread", "getpid")
 
 
 class Calls:

@@ -283,7 +283,7 @@ class TransactionalProducer:
         ended = await self._crowd.ask(self._coordinator, ApiKey.END_TXN, 5, fields)
         assert int(ended.error_code) == 0, ended
 
-    async def _write(self, topic: str, partition: int, batch: bytes) -> ErrorCode:
+    async def _write(self, topic: str, partition: int, batch: bytearray) -> ErrorCode:
         data = produce.PartitionData(topic, None, partition, memoryview(bytearray(batch)))
         body = produce.write_request(12, produce.ProduceRequest(self.id, -1, 30_000, [data]))
 

@@ -19,6 +19,7 @@ import confluent_kafka
 import kafka
 
 from support.cluster import wait_until
+from support.messages import place_of, value_of
 
 
 class GroupMember(Protocol):
@@ -58,7 +59,7 @@ class ConfluentMember:
         message = self.consumer.poll(0.05)
         while message is not None:
             if message.error() is None:
-                self.read.append((message.partition(), message.value()))
+                self.read.append((place_of(message)[0], value_of(message)))
             message = self.consumer.poll(0)
 
     def assigned(self) -> set[int]:
@@ -141,7 +142,12 @@ class KafkaPythonMember:
 
     def commit(self) -> None:
         done: Queue[None] = Queue()
-        self._work.put(lambda: (self.consumer.commit(), done.put(None))[1])
+
+        def commit() -> None:
+            self.consumer.commit()
+            done.put(None)
+
+        self._work.put(commit)
         done.get(timeout=30)
 
     def close(self) -> None:
@@ -224,13 +230,13 @@ def settle(
     return time.monotonic() - began
 
 
-def read_until(members: Sequence[GroupMember], count: int, timeout: float = 30) -> None:
+def read_until(members: Sequence[GroupMember], count: int) -> None:
     def enough() -> bool:
         for member in members:
             member.poll()
         return sum(len(member.read) for member in members) >= count
 
-    wait_until(enough, timeout, f"{count} records", every=0)
+    wait_until(enough, 30, f"{count} records", every=0)
 
 
 def produce(bootstrap: str, topic: str, count: int, partitions: int, start: int = 0) -> None:

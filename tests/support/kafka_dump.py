@@ -125,7 +125,7 @@ def _number(text: str) -> int:
 def _record(line: str) -> DumpedRecord:
     found = _RECORD.fullmatch(line)
     assert found is not None, f"a record that cannot be taken apart: {line}"
-    fields = dict(_FIELD.findall(found["fields"]))
+    fields: dict[str, str] = dict(_FIELD.findall(found["fields"]))
     content = json.loads(found["content"]) if found["content"] else None
     if found["marker"]:
         content = {"coordinatorEpoch": int(found["coordinator"])}

@@ -23,6 +23,7 @@ from confluent_kafka import (
 )
 
 from support.cluster import ClusterNotReady, wait_until
+from support.messages import place_of, value_of
 
 PATIENT: dict[str, Any] = {
     "acks": "all",
@@ -142,11 +143,11 @@ class LedgerProducer:
 
         wait_until(reached, timeout, f"{goal} values acknowledged", every=0.01)
 
-    def longest_silence(self, since: float, until: float | None = None) -> float:
+    def longest_silence(self, since: float) -> float:
         """Seconds between two acknowledgements, at most, of those after `since` (monotonic) and the last
         one before it."""
         before = [t for t in self.ack_times if t < since][-1:]
-        times = [t for t in self.ack_times if t >= since and (until is None or t <= until)]
+        times = [t for t in self.ack_times if t >= since]
         return max((b - a for a, b in pairwise(before + times)), default=0.0)
 
     def _run(self) -> None:
@@ -183,7 +184,9 @@ class LedgerProducer:
                 self.failed[number] = str(error)
                 return
             self.ack_times.append(time.monotonic())
-            self.acknowledged[number] = (message.partition(), message.offset())
+            partition = message.partition()
+            assert partition is not None, message
+            self.acknowledged[number] = (partition, message.offset())
 
         return delivered
 
@@ -203,7 +206,7 @@ class LedgerProducer:
 
 
 def consume_all(
-    bootstrap: str, topic: str, ends: dict[int, int], timeout: float = 60, **config: Any
+    bootstrap: str, topic: str, ends: dict[int, int], timeout: float
 ) -> dict[int, list[tuple[int, bytes]]]:
     """(offset, value) of every record, per partition, from the beginning to the end that each partition
     has once it is at least `ends`; what is missing after `timeout` is left out."""
@@ -215,7 +218,6 @@ def consume_all(
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 100,
             "log_level": 0,
-            **config,
         }
     )
     read: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in ends}
@@ -225,18 +227,19 @@ def consume_all(
         consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in sorted(ends)])
         while open_partitions and time.monotonic() < deadline:
             for message in consumer.consume(1000, 0.1):
-                partition = message.partition()
                 error = message.error()
                 if error is None:
-                    read[partition].append((message.offset(), message.value()))
+                    partition, offset = place_of(message)
+                    read[partition].append((offset, value_of(message)))
                 elif error.code() == KafkaError._PARTITION_EOF:
+                    partition, offset = place_of(message)
                     # Its offset is the one that would come next.
-                    if message.offset() >= ends[partition]:
+                    if offset >= ends[partition]:
                         open_partitions.discard(partition)
                     else:
                         open_partitions.add(partition)
                 elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
-                    raise AssertionError(f"consuming {topic}-{partition}: {error}")
+                    raise AssertionError(f"consuming {topic}-{message.partition()}: {error}")
     finally:
         consumer.close()
     return read

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from ottla.events import Event, Events
@@ -18,12 +19,13 @@ from ottla.log.resources import LogResources
 from ottla.records.batch import batches
 from ottla.records.record import Record, build, records
 from ottla.replica import follower as following
-from ottla.replica.isr import IsrChanges
+from ottla.replica.isr import IsrChanges, Proposal
 from ottla.replica.leader import Leadership
 from ottla.replica.observer import News
 from ottla.replica.partition import Partition, ReplicaConfig
 from ottla.replica.roles import Role
 from ottla.runtime.files import RealDisk
+from ottla.runtime.seams import FileRange
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition
 
 TOPIC_ID = UUID(int=42)
@@ -124,7 +126,7 @@ class World:
 
     # -- the controller
 
-    def decide(self, *, to: tuple[int, ...] | None = None, **changes: object) -> None:
+    def decide(self, *, to: tuple[int, ...] | None = None, **changes: Any) -> None:
         """Commit a decision; a new leader gets a new epoch. It reaches the brokers in `to` (all)."""
         old = self.decision
         new = replace(old, partition_epoch=old.partition_epoch + 1, **changes)
@@ -141,9 +143,13 @@ class World:
                 self.replicas[id].become_follower(self.decision)
             self.replicas[id].invariants()
 
-    def accept_proposal(self, leader: int) -> None:
+    def proposal(self, leader: int) -> Proposal:
         proposal = self[leader].proposal
         assert proposal is not None, "there is no proposal"
+        return proposal
+
+    def accept_proposal(self, leader: int) -> None:
+        proposal = self.proposal(leader)
         assert proposal.partition_epoch == self.decision.partition_epoch
         self.decide(isr=tuple(id for id, _ in proposal.isr))
 
@@ -186,6 +192,7 @@ class World:
             return self[leader].refuse_follower(fetch.current_leader_epoch)
         answer = leadership.serve_follower(fetch, follower, epoch, 1 << 20, True, self.now)
         if answer.records is not None:
+            assert isinstance(answer.records, FileRange)
             answer = answer._replace(records=memoryview(bytearray(answer.records.read())))
         return answer
 

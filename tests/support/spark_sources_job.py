@@ -7,6 +7,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ def text(value: bytes | None) -> str | None:
     return None if value is None else bytes(value).decode()
 
 
-TASKS = {
+TASKS: dict[str, Callable[..., Any]] = {
     task.__name__: task
     for task in (write, read, table, measure, measure_write, copy, watch, arrival, stop)
 }

@@ -11,6 +11,8 @@ import confluent_kafka
 import kafka
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
 
+from support.messages import value_of
+
 TIMEOUT_S = 30
 
 
@@ -174,12 +176,13 @@ def read(bootstrap: str, topic: str, partition: int = 0, *, committed: bool = Tr
         while True:
             message = consumer.poll(TIMEOUT_S)
             assert message is not None, "no end of the partition"
-            if message.error() is None:
-                values.append(message.value().decode())
-            elif message.error().code() == KafkaError._PARTITION_EOF:
+            error = message.error()
+            if error is None:
+                values.append(value_of(message).decode())
+            elif error.code() == KafkaError._PARTITION_EOF:
                 return values
             else:
-                raise confluent_kafka.KafkaException(message.error())
+                raise confluent_kafka.KafkaException(error)
     finally:
         consumer.close()
 

@@ -15,6 +15,7 @@ from ottla.records.record import Record, build, records
 from ottla.wire import fetch, produce
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest
 from ottla.wire.headers import read_response_header, request_frame
 from support.cluster import HOST, ClusterNotReady, ProcessCluster, receive, wait_until
 
@@ -109,9 +110,9 @@ def read(
     partition: int = 0,
     last_fetched_epoch: int = -1,
     rack: str = "",
-) -> fetch.FetchedPartition:
+) -> FetchedPartition:
     """What this broker answers to a consumer at once, be it leader or follower."""
-    asked = fetch.FetchPartition(
+    asked = FetchPartition(
         topic=topic,
         topic_id=None,
         partition=partition,
@@ -121,7 +122,7 @@ def read(
         log_start_offset=-1,
         max_bytes=1 << 20,
     )
-    request = fetch.FetchRequest(
+    request = FetchRequest(
         max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, rack_id=rack, partitions=[asked]
     )
     frame, body = cluster.exchange(
@@ -134,7 +135,7 @@ def read(
     return answer
 
 
-def values(answer: fetch.FetchedPartition) -> list[str]:
+def values(answer: FetchedPartition) -> list[str]:
     """The values in an answer that was expected to be none of an error."""
     assert answer.error == 0, ErrorCode(answer.error).name
     if not answer.records:

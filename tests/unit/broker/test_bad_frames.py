@@ -242,7 +242,7 @@ def test_a_client_software_name_that_is_none_is_an_invalid_request(
         {"client_software_name": "client", "client_software_version": name},
     ):
         answer = node.ask(BROKER, ApiKey.API_VERSIONS, 3, fields)
-        assert answer.error_code == ErrorCode.INVALID_REQUEST == 42
+        assert ErrorCode.INVALID_REQUEST == answer.error_code == 42
 
 
 # -- requests that can be read and are wrong -------------------------------------------------------------------
@@ -252,9 +252,9 @@ def _topic(name: str = "fresh", **fields: Any) -> dict[str, Any]:
     return {"name": name, "num_partitions": 1, "replication_factor": 1, **fields}
 
 
-def _assigned(*replicas: list[int], first: int = 0, name: str = "fresh") -> dict[str, Any]:
+def _assigned(*replicas: list[int], first: int = 0) -> dict[str, Any]:
     rows = [{"partition_index": first + i, "broker_ids": ids} for i, ids in enumerate(replicas)]
-    return _topic(name, num_partitions=-1, replication_factor=-1, assignments=rows)
+    return _topic("fresh", num_partitions=-1, replication_factor=-1, assignments=rows)
 
 
 def _create(*topics: dict[str, Any]) -> tuple[ApiKey, int, dict[str, Any]]:
@@ -473,7 +473,7 @@ def test_names_that_differ_in_dots_and_underscores_collide(node: FuzzedNode) -> 
     assert _last_error(node.ask(BROKER, *_create(_topic("a.b_c")))) == E.NONE
     for name in ("a_b_c", "a.b.c", "a_b.c"):
         for asked in (_create(_topic(name)), _metadata(name)):
-            assert _last_error(node.ask(BROKER, *asked)) == E.INVALID_TOPIC_EXCEPTION == 17
+            assert E.INVALID_TOPIC_EXCEPTION == _last_error(node.ask(BROKER, *asked)) == 17
     answer = node.ask(BROKER, *_create(_topic("d.e"), _topic("d_e")))
     assert [int(t.error_code) for t in answer.topics] == [E.NONE, E.INVALID_TOPIC_EXCEPTION]
     # Other names may hold both characters.

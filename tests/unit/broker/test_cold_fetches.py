@@ -13,7 +13,7 @@ from one_node import create
 from ottla.broker.replication.cold_reads import AT_ONCE_MAX, PER_OWNER_MAX, ColdReads
 from ottla.records.batch import batches
 from ottla.records.record import Record, build
-from ottla.replica.sessions import INITIAL_EPOCH
+from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from ottla.runtime import FileRange
 from ottla.sim.cluster.nodes import BROKER_PORT, SimCluster
 from ottla.sim.engine.disk import SimFile
@@ -79,7 +79,8 @@ class Rig:
         wait_ms: int,
         channel: Channel | None = None,
         min_bytes: int = 1,
-        **session: int,
+        session_id: int = 0,
+        session_epoch: int = FINAL_EPOCH,
     ) -> tuple[list[int], float, FetchResponse]:
         """The offsets of the batches that came, and after how many seconds."""
         loop = asyncio.get_running_loop()
@@ -99,7 +100,8 @@ class Rig:
             min_bytes=min_bytes,
             max_bytes=50 << 20,
             partitions=[asked],
-            **session,
+            session_id=session_id,
+            session_epoch=session_epoch,
         )
         began = loop.time()
         (channel or self.channel).call(
@@ -177,8 +179,7 @@ def test_a_session_gets_what_came_after_its_request_had_been_answered_without_it
         offsets, _, first = await rig.fetch(3, 300, session_epoch=INITIAL_EPOCH)
         assert offsets == [] and first.session_id
         await asyncio.sleep(DISK_S)
-        session = {"session_id": first.session_id, "session_epoch": 1}
-        offsets, took_s, _ = await rig.fetch(3, 300, **session)
+        offsets, took_s, _ = await rig.fetch(3, 300, session_id=first.session_id, session_epoch=1)
         assert offsets == [3] and took_s < 0.1
 
     rig.host.complete(twice())
@@ -188,8 +189,9 @@ def test_who_goes_elsewhere_meanwhile_gets_what_is_there(rig: Rig, reads: list[s
     async def seeks() -> None:
         offsets, _, first = await rig.fetch(3, 300, session_epoch=INITIAL_EPOCH)
         assert offsets == []
-        session = {"session_id": first.session_id, "session_epoch": 1}
-        offsets, took_s, _ = await rig.fetch(7, 30_000, **session)
+        offsets, took_s, _ = await rig.fetch(
+            7, 30_000, session_id=first.session_id, session_epoch=1
+        )
         assert offsets == [7] and took_s >= DISK_S
 
     rig.host.complete(seeks())
@@ -224,13 +226,13 @@ def test_a_session_is_served_though_the_connection_that_asked_has_gone_meanwhile
 
     async def change_horses() -> None:
         _, _, first = await rig.fetch(BATCHES - 1, 300, session_epoch=INITIAL_EPOCH)
-        session = {"session_id": first.session_id}
-        asking = asyncio.ensure_future(rig.fetch(3, 30_000, other, session_epoch=1, **session))
+        id = first.session_id
+        asking = asyncio.ensure_future(rig.fetch(3, 30_000, other, session_id=id, session_epoch=1))
         await asyncio.sleep(DISK_S / 2)
         other.abort()
         asking.cancel()
         await asyncio.sleep(DISK_S)
-        offsets, took_s, _ = await rig.fetch(3, 30_000, session_epoch=2, **session)
+        offsets, took_s, _ = await rig.fetch(3, 30_000, session_id=id, session_epoch=2)
         assert offsets == [3] and took_s < 2 * DISK_S
 
     rig.host.complete(change_horses())

@@ -105,7 +105,7 @@ def test_what_is_appended_in_one_turn_is_flushed_once_and_committed_in_order() -
                 flushes.append(journal.log_end)
                 return plan_of()
 
-            journal.flush_plan = counted  # type: ignore[method-assign]
+            journal.flush_plan = counted
             appended = [leader.running.append([topic(f"t{i}")]) for i in range(20)]
             return [await done for _, done in appended]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -74,7 +75,7 @@ def test_heartbeats_of_an_older_epoch_or_of_an_unknown_broker_are_refused() -> N
 
 def test_registrations_are_checked_as_kafka_does() -> None:
     world = World(1)
-    cases = {
+    cases: dict[ErrorCode, dict[str, Any]] = {
         ErrorCode.INCONSISTENT_CLUSTER_ID: {"cluster_id": "another"},
         ErrorCode.DUPLICATE_BROKER_REGISTRATION: {"broker_id": 1},
         ErrorCode.UNSUPPORTED_VERSION: {"features": RANGES[:1]},

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
+from typing import TypeVar
 
 from ottla.controller.states import (
     BROKER_EDGES,
@@ -16,6 +17,8 @@ from ottla.controller.states import (
     ReplicaState,
 )
 from ottla.replica.roles import EDGES, Role
+
+State = TypeVar("State", bound=Enum)
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "STATES.md"
@@ -35,14 +38,14 @@ ROLES = """What the broker that holds a replica makes of the controller's decisi
 
 def drawn(
     title: str,
-    states: type[Enum],
-    edges: Mapping[tuple[Enum, Enum], str],
-    outside: Enum,
+    states: type[State],
+    edges: Mapping[tuple[State, State], str],
+    outside: State,
     text: str | None = None,
 ) -> str:
     """One machine: a diagram, and what each state means. `outside` is where it begins and ends."""
 
-    def name(state: Enum) -> str:
+    def name(state: State) -> str:
         return "[*]" if state is outside else state.name
 
     lines = [f"## {title}", "", *([] if text is None else [text]), "```mermaid", "stateDiagram-v2"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from group_world import GroupWorld, protocols, subscription
@@ -75,14 +76,14 @@ def test_the_protocol_is_one_that_all_have_and_most_prefer() -> None:
 )
 def test_a_join_that_makes_no_sense_is_refused(fields: dict[str, object], error: int) -> None:
     for version in range(10):
-        assert GroupWorld().join(version=version, **fields).error == error  # type: ignore[arg-type]
+        assert GroupWorld().join(version=version, **fields).error == error
 
 
 def test_a_member_without_a_common_protocol_is_refused() -> None:
     world = GroupWorld()
     world.stable()
     for offer in ({"protocols": protocols("other")}, {"protocol_type": "connect"}):
-        assert world.join(**offer).error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # type: ignore[arg-type]
+        assert world.join(**offer).error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_a_full_group_takes_nobody_else() -> None:
@@ -155,7 +156,7 @@ def test_a_commit_is_a_sign_of_life() -> None:
     for offset in range(5):
         world.sleep(8)
         fields = {"member_id": member, "generation_id_or_member_epoch": 1}
-        assert world.commit("g", offset, **fields) == 0  # type: ignore[arg-type]
+        assert world.commit("g", offset, **fields) == 0
     assert world.heartbeat("g", member, 1) == 0
 
 
@@ -305,7 +306,7 @@ def test_its_former_self_is_fenced_everywhere() -> None:
     assert world.join(member=other, group_instance_id="two").error == fenced
     assert world.sync("g", other, 1, group_instance_id="two").error == fenced
     identity = {"member_id": other, "generation_id_or_member_epoch": 1, "group_instance_id": "two"}
-    assert world.commit("g", 1, **identity) == fenced  # type: ignore[arg-type]
+    assert world.commit("g", 1, **identity) == fenced
     reply = world.ask(
         ApiKey.LEAVE_GROUP,
         5,
@@ -457,10 +458,8 @@ def test_groups_are_listed_by_state_and_type() -> None:
     assert len(listed(world, types_filter=["Classic"])) == 2
 
 
-def listed(world: GroupWorld, version: int = 5, **filters: list[str]) -> tuple[object, ...]:
-    reply = world.ask(ApiKey.LIST_GROUPS, version, **filters).reply
-    groups: tuple[object, ...] = reply.groups
-    return groups
+def listed(world: GroupWorld, **filters: list[str]) -> tuple[Any, ...]:
+    return world.ask(ApiKey.LIST_GROUPS, 5, **filters).reply.groups
 
 
 def test_only_an_empty_group_can_be_deleted_and_its_offsets_go_with_it() -> None:

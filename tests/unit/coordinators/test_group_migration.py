@@ -86,11 +86,11 @@ class OldMember:
         assignments = []
         if reply.leader == self.id:
             ids = sorted(each.member_id for each in reply.members)
-            owners = {
-                number: each.member_id
-                for each in reply.members
-                for number in read_subscription(bytes(each.metadata)).owned.get("t", ())
-            }
+            owners: dict[int, str] = {}
+            for each in reply.members:
+                subscription = read_subscription(bytes(each.metadata))
+                assert subscription is not None, each
+                owners |= dict.fromkeys(subscription.owned.get("t", ()), each.member_id)
             shares: dict[str, set[int]] = {id: set() for id in ids}
             for number in range(self.world.topics.partitions("t")):
                 id = ids[number % len(ids)]

@@ -99,8 +99,8 @@ def test_while_a_group_has_members_only_they_commit() -> None:
 def test_a_generation_of_a_group_that_is_not_there() -> None:
     world = GroupWorld()
     fields = {"member_id": "m", "generation_id_or_member_epoch": 1}
-    assert world.commit("g", 1, version=8, **fields) == ErrorCode.ILLEGAL_GENERATION  # type: ignore[arg-type]
-    assert world.commit("g", 1, version=9, **fields) == ErrorCode.GROUP_ID_NOT_FOUND  # type: ignore[arg-type]
+    assert world.commit("g", 1, version=8, **fields) == ErrorCode.ILLEGAL_GENERATION
+    assert world.commit("g", 1, version=9, **fields) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 # -- transactions -----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -170,8 +171,7 @@ def test_a_classic_member_of_a_consumer_group_is_marked_as_kafka_does() -> None:
     classic = ClassicMemberMetadata(
         session_timeout_ms=6, supported_protocols=(SupportedProtocol(name="r", metadata=b"S"),)
     )
-    fields = {name: getattr(value, name) for name in value.__slots__}
-    mixed = ConsumerGroupMemberMetadataValue(**{**fields, "classic_member_metadata": classic})
+    mixed = replace(value, classic_member_metadata=classic)
     raw = write_value(mixed)
     assert raw == bytes.fromhex(value_hex[:-2] + "01 00 0c 01 00000006 02 0272 0253 00 00")
     assert read_value(ConsumerGroupMemberMetadataValue, raw) == mixed

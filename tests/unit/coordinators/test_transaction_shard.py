@@ -110,24 +110,24 @@ def test_a_record_that_cannot_be_read_takes_no_other_id_away():
 def test_a_transaction_begins_is_decided_and_completed(v: int, commit: bool):
     world = Coordinator()
     producer = world.init()
-    assert world.state is TransactionState.EMPTY
+    assert world.state() is TransactionState.EMPTY
     assert world.add(producer, A, v=v) is ErrorCode.NONE
     assert world.add(producer, B, v=v) is ErrorCode.NONE
-    assert world.state is TransactionState.ONGOING and world.transaction.partitions == {A, B}
+    assert world.state() is TransactionState.ONGOING and world.transaction.partitions == {A, B}
     answer = world.end(producer, commit, v=v)
     epoch = producer[1] + (1 if v == 2 else 0)
     assert answer == {"error": 0, "producer_id": producer[0], "producer_epoch": epoch}
-    assert world.state is (
+    assert world.state() is (
         TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
     )
     (markers,) = world.markers
     assert markers == SendMarkers(ID, producer[0], epoch, commit, frozenset({A, B}), v)
     world.write_markers()
-    assert world.state is (
+    assert world.state() is (
         TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
     )
     assert world.add((producer[0], epoch), A, v=v) is ErrorCode.NONE
-    assert world.state is TransactionState.ONGOING and world.transaction.partitions == {A}
+    assert world.state() is TransactionState.ONGOING and world.transaction.partitions == {A}
 
 
 def test_partitions_that_are_in_already_need_no_record():
@@ -149,9 +149,9 @@ def test_what_a_failover_leaves_is_sent_again_and_completed(v: int):
     world.fail_over()
     assert world.markers == sent
     world.write_markers()
-    assert world.state is TransactionState.COMPLETE_COMMIT
+    assert world.state() is TransactionState.COMPLETE_COMMIT
     world.fail_over()
-    assert not world.markers and world.state is TransactionState.COMPLETE_COMMIT
+    assert not world.markers and world.state() is TransactionState.COMPLETE_COMMIT
 
 
 def test_a_decision_that_is_not_written_did_not_happen():
@@ -160,7 +160,7 @@ def test_a_decision_that_is_not_written_did_not_happen():
     world.add(producer, A)
     world.writable = False
     assert world.end(producer, True)["error"] is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert world.state is TransactionState.ONGOING and not world.markers
+    assert world.state() is TransactionState.ONGOING and not world.markers
     world.writable = True
     assert world.end(producer, True)["error"] is ErrorCode.NONE
 
@@ -173,7 +173,7 @@ def test_markers_are_reported_once_and_late_reports_are_harmless():
     world.write_markers()
     world.add((producer[0], bumped), A)
     late = world.ask(MarkersWritten(ID, producer[0], bumped))
-    assert late["error"] is ErrorCode.NONE and world.state is TransactionState.ONGOING
+    assert late["error"] is ErrorCode.NONE and world.state() is TransactionState.ONGOING
 
 
 # -- InitProducerId ---------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_a_new_producer_aborts_what_the_last_left_open(v: int):
     old = world.init()
     world.add(old, A, v=v)
     token = world.begin(InitProducerId(ID, 30_000))
-    assert token not in world.replies and world.state is TransactionState.PREPARE_ABORT
+    assert token not in world.replies and world.state() is TransactionState.PREPARE_ABORT
     (markers,) = world.markers
     assert not markers.commit and markers.producer_epoch > old[1]
     for request in (world.add(old, B, v=v), world.end(old, True, v=v)["error"]):
@@ -214,7 +214,7 @@ def test_a_zombie_that_takes_its_fencing_for_an_error_does_not_end_its_heirs_wor
     heir = world.init()
     world.add(heir, A)
     assert world.ask(InitProducerId(ID, 30_000, zombie))["error"] is ErrorCode.PRODUCER_FENCED
-    assert world.state is TransactionState.ONGOING and world.transaction.producer_epoch == heir[1]
+    assert world.state() is TransactionState.ONGOING and world.transaction.producer_epoch == heir[1]
 
 
 def test_a_new_producer_is_sent_away_if_the_markers_take_long():
@@ -243,7 +243,7 @@ def test_a_producer_goes_on_after_an_error_with_the_next_epoch_and_may_ask_twice
     assert world.init(expected=producer) == bumped  # the answer was lost
     world.add(bumped, A)
     late = world.ask(InitProducerId(ID, 30_000, producer))
-    assert late["error"] is ErrorCode.PRODUCER_FENCED and world.state is TransactionState.ONGOING
+    assert late["error"] is ErrorCode.PRODUCER_FENCED and world.state() is TransactionState.ONGOING
     world.end(bumped, True, v=0)
     world.write_markers()
     assert world.init(expected=bumped) == (bumped[0], bumped[1] + 1)
@@ -305,25 +305,25 @@ def test_the_next_transaction_waits_for_the_markers_of_the_last(v: int):
     world.write_markers()
     world.wait(0)
     assert world.replies[token]["error"] is world.replies[late]["error"] is ErrorCode.NONE
-    assert world.state is TransactionState.ONGOING and world.transaction.partitions == {B}
+    assert world.state() is TransactionState.ONGOING and world.transaction.partitions == {B}
 
 
 def test_the_next_transaction_is_sent_away_if_the_markers_take_long():
     world = Coordinator()
-    producer = world.init()
+    id, epoch = producer = world.init()
     world.add(producer, A, v=0)
     world.end(producer, True, v=0)
-    token = world.begin(AddPartitions(ID, *producer, frozenset({B})))
+    token = world.begin(AddPartitions(ID, id, epoch, frozenset({B})))
     world.wait(PATIENCE_S)
     assert world.replies[token]["error"] is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def test_a_leader_may_ask_whether_its_partition_takes_part():
     world = Coordinator()
-    producer = world.init()
+    id, epoch = producer = world.init()
 
     def verify(*partitions: TopicPartition):
-        return world.ask(AddPartitions(ID, *producer, frozenset(partitions), verify_only=True))
+        return world.ask(AddPartitions(ID, id, epoch, frozenset(partitions), verify_only=True))
 
     assert verify(A)["missing"] == {A}
     world.add(producer, A, v=0)
@@ -367,19 +367,19 @@ def test_an_old_producers_end_that_is_repeated_gets_the_same_answer():
 def test_S6_an_end_held_up_on_its_way_does_not_end_the_next_transaction():
     """KIP-890: the client repeated it on another connection, and has gone on since."""
     world = Coordinator()
-    producer = world.init()
+    id, epoch = producer = world.init()
     world.add(producer, A)
-    held = EndTransaction(ID, *producer, commit=True, client_version=2)
-    second = (producer[0], world.end(producer, True)["producer_epoch"])
+    held = EndTransaction(ID, id, epoch, commit=True, client_version=2)
+    second = (id, world.end(producer, True)["producer_epoch"])
     world.write_markers()
     world.add(second, B)
     for commit in (True, False):
         answer = world.ask(replace(held, commit=commit))
         assert answer["error"] in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-    assert world.state is TransactionState.ONGOING and world.transaction.partitions == {B}
+    assert world.state() is TransactionState.ONGOING and world.transaction.partitions == {B}
     world.fail_over()
     assert world.ask(held)["error"] is ErrorCode.PRODUCER_FENCED
-    assert world.state is TransactionState.ONGOING
+    assert world.state() is TransactionState.ONGOING
 
 
 def test_there_is_nothing_to_commit_in_an_empty_transaction():
@@ -398,7 +398,7 @@ def test_an_empty_transaction_may_be_aborted_where_that_brings_an_epoch():
         producer = (producer[0], producer[1] + 1)
         assert (answer["producer_id"], answer["producer_epoch"]) == producer
         world.write_markers()
-        assert world.state is TransactionState.COMPLETE_ABORT
+        assert world.state() is TransactionState.COMPLETE_ABORT
     assert world.end(producer, True)["error"] is ErrorCode.INVALID_TXN_STATE
 
 
@@ -447,7 +447,7 @@ def test_a_producer_fenced_in_its_last_epoch_is_not_given_the_coordinators(marke
     new = world.init()
     assert new[0] != last[0] and new[1] == 0
     assert world.end(last, False)["error"] is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert world.state is TransactionState.EMPTY
+    assert world.state() is TransactionState.EMPTY
 
 
 def test_no_request_with_the_coordinators_own_epoch_is_served():
@@ -460,7 +460,7 @@ def test_no_request_with_the_coordinators_own_epoch_is_served():
     assert world.add(beyond, A) is ErrorCode.PRODUCER_FENCED
     for commit in (False, True):
         assert world.end(beyond, commit)["error"] is ErrorCode.PRODUCER_FENCED
-    assert world.state is TransactionState.COMPLETE_ABORT
+    assert world.state() is TransactionState.COMPLETE_ABORT
 
 
 def test_a_transaction_left_open_in_the_coordinators_own_epoch_ends_with_a_marker_of_that_epoch():
@@ -472,7 +472,7 @@ def test_a_transaction_left_open_in_the_coordinators_own_epoch_ends_with_a_marke
     world.wait(60)
     assert [(m.producer_epoch, m.transaction_version) for m in world.markers] == [(EPOCH_MAX, 1)]
     world.write_markers()
-    assert world.state is TransactionState.COMPLETE_ABORT
+    assert world.state() is TransactionState.COMPLETE_ABORT
 
 
 def test_strangers_end_nothing():
@@ -498,17 +498,17 @@ def test_a_transaction_open_beyond_its_timeout_is_aborted_and_its_producer_fence
     producer = world.init()
     world.add(producer, A, v=v)
     world.wait(30)
-    assert world.state is TransactionState.ONGOING
+    assert world.state() is TransactionState.ONGOING
     world.wait(10)
     assert (
-        world.state is TransactionState.PREPARE_ABORT
+        world.state() is TransactionState.PREPARE_ABORT
         and world.markers[0].producer_epoch > producer[1]
     )
     for _ in range(2):
         assert world.end(producer, True, v=v)["error"] is ErrorCode.PRODUCER_FENCED
         assert world.add(producer, B, v=v) is ErrorCode.PRODUCER_FENCED
         world.write_markers()
-    assert world.state is TransactionState.COMPLETE_ABORT
+    assert world.state() is TransactionState.COMPLETE_ABORT
 
 
 def test_the_timeout_counts_from_the_transactions_begin_across_failovers():
@@ -517,7 +517,7 @@ def test_the_timeout_counts_from_the_transactions_begin_across_failovers():
     world.wait(25)
     world.fail_over()
     world.wait(10)
-    assert world.state is TransactionState.PREPARE_ABORT
+    assert world.state() is TransactionState.PREPARE_ABORT
 
 
 def test_a_transaction_that_begins_in_the_future_is_aborted():
@@ -528,7 +528,7 @@ def test_a_transaction_that_begins_in_the_future_is_aborted():
     world.clock_error_ms = 0
     world.fail_over()
     world.wait(20)
-    assert world.state is TransactionState.PREPARE_ABORT
+    assert world.state() is TransactionState.PREPARE_ABORT
 
 
 def test_a_clock_that_is_a_little_ahead_does_no_harm():
@@ -538,9 +538,9 @@ def test_a_clock_that_is_a_little_ahead_does_no_harm():
     world.clock_error_ms = 0
     world.fail_over()
     world.wait(20)
-    assert world.state is TransactionState.ONGOING
+    assert world.state() is TransactionState.ONGOING
     world.wait(30)
-    assert world.state is TransactionState.PREPARE_ABORT
+    assert world.state() is TransactionState.PREPARE_ABORT
 
 
 def test_ids_without_a_transaction_expire_and_others_do_not():
@@ -550,7 +550,7 @@ def test_ids_without_a_transaction_expire_and_others_do_not():
     assert idle["error"] is ErrorCode.NONE
     world.wait(1200)
     assert "idle" not in world.shard.transactions
-    assert world.state is TransactionState.PREPARE_ABORT  # its markers are still on their way
+    assert world.state() is TransactionState.PREPARE_ABORT  # its markers are still on their way
     world.fail_over()
     assert list(world.shard.transactions) == [ID]
     world.write_markers()
@@ -642,8 +642,8 @@ def test_C3_one_outcome_whatever_is_repeated_lost_or_late(steps, v):
             outcome = decided.setdefault((sent.producer_id, sent.producer_epoch), sent.commit)
             if v == 2:
                 assert outcome is sent.commit
-            elif world.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT):
-                assert sent.commit is (world.state is TransactionState.PREPARE_COMMIT)
+            elif world.state() in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT):
+                assert sent.commit is (world.state() is TransactionState.PREPARE_COMMIT)
         after = world.shard.transactions.get(ID)
         if before is not None and after is not None:
             assert (after.producer_id, after.producer_epoch) >= (

@@ -39,7 +39,7 @@ class Coordinator:
     def __init__(self, *, transaction_version: int = 2) -> None:
         self.log: list[CoordinatorRecord] = []
         self.markers: list[SendMarkers] = []
-        self.replies: dict[int, dict[str, Any]] = {}
+        self.replies: dict[object, dict[str, Any]] = {}
         self.now = 0.0
         self.version = transaction_version
         self.writable = True
@@ -114,8 +114,8 @@ class Coordinator:
     def transaction(self) -> TransactionMetadata:
         return self.shard.transactions[ID]
 
-    @property
     def state(self) -> TransactionState:
+        """Not a property: mypy would take it for unchanged after a call that changes it."""
         return self.transaction.state
 
     # -- what a producer does

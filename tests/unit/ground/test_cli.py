@@ -159,11 +159,15 @@ def test_words_in_a_settings_file_are_not_taken_for_a_setting(tmp_path: Path) ->
 def test_a_cluster_says_how_many_controllers_it_lacks(tmp_path: Path) -> None:
     cluster = LocalCluster.create(tmp_path / "c", 5, 0)
     assert cluster.lack_of_controllers == "0 of 3 controllers run, 2 are needed"
-    mine = {"pid": os.getpid(), "started": started_at(os.getpid()) or ""}
-    cluster.nodes[1] = replace(cluster.nodes[1], **mine)
-    cluster.nodes[4] = replace(cluster.nodes[4], **mine)  # a broker only
+    pid = os.getpid()
+
+    def run(id: int) -> None:
+        cluster.nodes[id] = replace(cluster.nodes[id], pid=pid, started=started_at(pid) or "")
+
+    run(1)
+    run(4)  # a broker only
     assert cluster.lack_of_controllers == "1 of 3 controllers runs, 2 are needed"
-    cluster.nodes[2] = replace(cluster.nodes[2], **mine)
+    run(2)
     assert cluster.lack_of_controllers == ""
 
 

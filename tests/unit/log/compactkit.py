@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from logkit import SMALL, content
 
@@ -12,12 +13,13 @@ from ottla.log.log import Log
 from ottla.log.segment import OpenFiles
 from ottla.records.batch import batches, check_crc
 from ottla.records.record import ControlType, Record, build, control_batch, records
+from ottla.runtime.seams import Disk
 
 COMPACT = replace(SMALL, cleanup_policy=("compact",), segment_bytes=600, delete_retention_ms=1000)
 """Small segments, and everything is dirty enough."""
 
 
-def write(log: Log, *pairs: tuple[str, str | None], now_ms: int = 1000, **fields) -> int:
+def write(log: Log, *pairs: tuple[str, str | None], now_ms: int = 1000, **fields: Any) -> int:
     """One batch of keys with values (None: a tombstone); its base offset."""
     found = [
         Record(i, now_ms + i, key.encode(), None if value is None else value.encode())
@@ -38,7 +40,7 @@ def end_transaction(log: Log, producer_id: int, *, committed: bool, now_ms: int 
     return log.append_marker(batch, 0, now_ms, bumps_epoch=False).base_offset
 
 
-def transactional(log: Log, producer_id: int, sequence: int, *pairs) -> int:
+def transactional(log: Log, producer_id: int, sequence: int, *pairs: tuple[str, str | None]) -> int:
     return write(
         log,
         *pairs,
@@ -57,14 +59,14 @@ def commit(log: Log, *, roll: bool = True) -> None:
     log.set_high_watermark(log.log_end)
 
 
-def begin(disk, log: Log, now_ms: int = 5000, keys_max: int = 1000) -> Compaction | None:
+def begin(disk: Disk, log: Log, now_ms: int = 5000, keys_max: int = 1000) -> Compaction | None:
     dirt = cleaner.log_to_clean(log, now_ms)
     if not dirt.dirty_bytes:
         return None
     return Compaction(disk, OpenFiles(disk), cleaner.round_of(log, dirt, now_ms), keys_max)
 
 
-def clean(disk, log: Log, now_ms: int = 5000, keys_max: int = 1000) -> Compaction | None:
+def clean(disk: Disk, log: Log, now_ms: int = 5000, keys_max: int = 1000) -> Compaction | None:
     """One round, if anything is dirty."""
     compaction = begin(disk, log, now_ms, keys_max)
     if compaction is None:
@@ -80,7 +82,7 @@ def clean(disk, log: Log, now_ms: int = 5000, keys_max: int = 1000) -> Compactio
 def records_in(log: Log) -> list[Record]:
     """All records that are not markers, each batch checked."""
     data = content(log)
-    found = []
+    found: list[Record] = []
     for batch in batches(data):
         check_crc(data, batch)
         if not batch.is_control:
@@ -88,18 +90,23 @@ def records_in(log: Log) -> list[Record]:
     return found
 
 
+def key_of(record: Record) -> str:
+    assert record.key is not None, record
+    return record.key.decode()
+
+
 def pairs_in(log: Log) -> list[tuple[int, str, str | None]]:
     return [
         (
             record.offset,
-            record.key.decode(),
+            key_of(record),
             None if record.value is None else record.value.decode(),
         )
         for record in records_in(log)
     ]
 
 
-def names_in(disk, log: Log) -> list[str]:
+def names_in(disk: Disk, log: Log) -> list[str]:
     return [name for name in disk.list_dir(log.path) if not name.endswith(".deleted")]
 
 
@@ -118,7 +125,7 @@ def view(log: Log) -> dict[str, str]:
             continue
         for record in records(data, batch):
             if record.value is None:
-                table.pop(record.key.decode(), None)
+                table.pop(key_of(record), None)
             else:
-                table[record.key.decode()] = record.value.decode()
+                table[key_of(record)] = record.value.decode()
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from ottla.log.config import LogConfig
@@ -11,6 +12,7 @@ from ottla.log.log import Log
 from ottla.log.resources import LogResources
 from ottla.records.batch import Batch, batches
 from ottla.records.record import Record, build
+from ottla.runtime.seams import Disk
 from ottla.sim.engine.disk import SimDisk
 
 DIRECTORY = "/data"
@@ -28,24 +30,21 @@ def sim_disk(seed: int = 0) -> SimDisk:
     return disk
 
 
-def new_log(disk, config: LogConfig = SMALL, *, directory: str = DIRECTORY, now_ms: int = 0) -> Log:
-    return Log.create(
-        LogResources(disk), directory, "t", 0, config, topic_id=TOPIC_ID, now_ms=now_ms
-    )
+def new_log(disk: Disk, config: LogConfig = SMALL, *, directory: str = DIRECTORY) -> Log:
+    return Log.create(LogResources(disk), directory, "t", 0, config, topic_id=TOPIC_ID, now_ms=0)
 
 
 def reopen(
-    disk,
+    disk: Disk,
     *,
     recovery_point: int = 0,
     clean: bool = False,
     config: LogConfig = SMALL,
-    directory: str = DIRECTORY,
     log_start: int = 0,
 ) -> Log:
     log = Log.open(
         LogResources(disk),
-        directory,
+        DIRECTORY,
         "t",
         0,
         config,
@@ -92,5 +91,5 @@ def offsets_in(log: Log, start: int | None = None, end: int | None = None) -> li
     return [(batch.base_offset, batch.last_offset) for batch in batches_in(log, start, end)]
 
 
-def producers_of(log: Log) -> dict[int, tuple[object, ...]]:
+def producers_of(log: Log) -> dict[int, tuple[Any, ...]]:
     return {key: producer.state() for key, producer in sorted(log.producers.producers.items())}

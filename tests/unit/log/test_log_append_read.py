@@ -493,5 +493,6 @@ def test_few_files_stay_open_however_many_segments_are_read(tmp_path):
     ]
     assert sum(segment.file is not None for segment in log.segments) <= 3
     for offset, found in enumerate(ranges):  # what is being sent stays readable
+        assert found is not None
         assert read_batch(found.read(), 0).base_offset == offset - offset % 2
     append(log, 2)

@@ -45,7 +45,7 @@ def test_a_batch_that_unpacks_to_too_much_is_too_large_where_it_must_be_opened(
     log = new_log(sim_disk(), config)
     with pytest.raises(KafkaError) as refused:
         log.append_as_leader(bomb(codec, bytes(2 << 20), 1), 0, 1000)
-    assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE == 10
+    assert ErrorCode.MESSAGE_TOO_LARGE == refused.value.code == 10
     assert log.log_end == 0
 
 

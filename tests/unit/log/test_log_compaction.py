@@ -177,11 +177,16 @@ def test_the_dirtiest_log_is_next_and_one_that_is_clean_enough_is_not(disk):
                 write(log, ("k", "v" * 30))
             commit(log)
         logs.append(log)
-    assert cleaner.dirtiest(logs, 5000)[0] is logs[0]
-    assert cleaner.dirtiest(logs[1:], 5000)[0] is logs[2]
-    assert cleaner.dirtiest(logs[1:2], 5000) is None
+
+    def dirtiest(logs: list[Log]) -> Log | None:
+        found = cleaner.dirtiest(logs, 5000)
+        return None if found is None else found[0]
+
+    assert dirtiest(logs) is logs[0]
+    assert dirtiest(logs[1:]) is logs[2]
+    assert dirtiest(logs[1:2]) is None
     logs[2].uncleanable = "rot"
-    assert cleaner.dirtiest(logs[1:], 5000) is None
+    assert dirtiest(logs[1:]) is None
 
 
 def test_a_tombstone_stays_for_its_time_from_the_first_round_that_sees_it(disk, log):

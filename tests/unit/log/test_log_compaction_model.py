@@ -30,6 +30,7 @@ PAIRS = st.lists(
     st.tuples(st.sampled_from(KEYS), st.sampled_from(("value", None))), min_size=1, max_size=4
 )
 IDEMPOTENT, FIRST, SECOND = 5, 7, 8
+Pairs = list[tuple[str, str | None]]
 
 
 def last_sequences(log: Log) -> dict[int, list[tuple[int, int, int]]]:
@@ -50,21 +51,25 @@ class CompactionMachine(RuleBasedStateMachine):
         self.open: dict[int, dict[str, str | None]] = {}
         """By producer: what its open transaction has written."""
         self.sequences = dict.fromkeys((IDEMPOTENT, FIRST, SECOND), 0)
+        self.gone: set[int] = set()
+        """Offsets whose transaction was aborted."""
+        self.known: dict[int, int] = {}
+        """The producer of each offset that was ever in the log."""
         self.count = 0
         self.now_ms = 10_000
 
-    def _numbered(self, pairs) -> list[tuple[str, str | None]]:
-        found = []
+    def _numbered(self, pairs: Pairs) -> Pairs:
+        found: Pairs = []
         for key, value in pairs:
             self.count += 1
             found.append((key, None if value is None else f"{value} {self.count}"))
         return found
 
-    def _note(self, base: int, pairs) -> None:
+    def _note(self, base: int, pairs: Pairs) -> None:
         for number, pair in enumerate(pairs):
             self.written[base + number] = pair
 
-    def _apply(self, pairs) -> None:
+    def _apply(self, pairs: Pairs) -> None:
         for key, value in pairs:
             if value is None:
                 self.table.pop(key, None)
@@ -72,13 +77,13 @@ class CompactionMachine(RuleBasedStateMachine):
                 self.table[key] = value
 
     @rule(pairs=PAIRS, codec=st.sampled_from((0, 0, 3, 4)))
-    def append(self, pairs, codec: int) -> None:
+    def append(self, pairs: Pairs, codec: int) -> None:
         pairs = self._numbered(pairs)
         self._note(write(self.log, *pairs, codec=codec), pairs)
         self._apply(pairs)
 
     @rule(pairs=PAIRS)
-    def append_idempotent(self, pairs) -> None:
+    def append_idempotent(self, pairs: Pairs) -> None:
         pairs = self._numbered(pairs)
         fields = {
             "producer_id": IDEMPOTENT,
@@ -99,7 +104,7 @@ class CompactionMachine(RuleBasedStateMachine):
         assert self.log.log_end == max(self.log.log_end, base + len(pairs))
 
     @rule(pairs=PAIRS, producer=st.sampled_from((FIRST, SECOND)))
-    def append_in_transaction(self, pairs, producer: int) -> None:
+    def append_in_transaction(self, pairs: Pairs, producer: int) -> None:
         pairs = self._numbered(pairs)
         self._note(transactional(self.log, producer, self.sequences[producer], *pairs), pairs)
         self.sequences[producer] += len(pairs)
@@ -118,7 +123,6 @@ class CompactionMachine(RuleBasedStateMachine):
     def _recount(self) -> None:
         """The table from all that was ever written, with what is aborted left out."""
         aborted = self.log.aborted_transactions(0, self.log.log_end)
-        self.gone = getattr(self, "gone", set())
         for row in aborted:
             for offset, producer in self._producers_of_offsets().items():
                 if producer == row.producer_id and row.first_offset <= offset <= row.last_offset:
@@ -129,7 +133,6 @@ class CompactionMachine(RuleBasedStateMachine):
                 self._apply([self.written[offset]])
 
     def _producers_of_offsets(self) -> dict[int, int]:
-        self.known = getattr(self, "known", {})
         for batch in batches_in(self.log):
             for offset in range(batch.base_offset, batch.next_offset):
                 self.known[offset] = batch.producer_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -211,7 +212,7 @@ def test_the_state_after_a_cut_or_a_crash_is_that_of_a_log_that_never_had_the_re
     chance = random.Random(seed)
     disk = sim_disk(seed)
     log = new_log(disk, SMALL)
-    snapshots = {0: ({}, None)}
+    snapshots: dict[int, tuple[dict[int, tuple[Any, ...]], int | None]] = {0: ({}, None)}
     sequences = dict.fromkeys(range(4), 0)
     open_transactions = set()
     for _ in range(chance.randrange(5, 60)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from raft_world import ROOT, Host, World, directory_of
 
@@ -41,7 +43,7 @@ def leader_of(world: World) -> Host:
     return leader
 
 
-def fetch(leader: Host, **changes: int) -> Fetch:
+def fetch(leader: Host, **changes: Any) -> Fetch:
     raft = leader.running
     request = Fetch(
         replica=ReplicaKey(9, directory_of(9)),

@@ -264,6 +264,7 @@ def test_one_rotten_batch_rests_its_own_partition_only(
     conversation.next_request(102, 0.0)
     world.produce(1, "a")
     rotten = world.ask(2, 1)
+    assert isinstance(rotten.records, memoryview)
     rotten.records[16] ^= 0xFF  # the magic byte
     outcome = conversation.answered(response(rotten), 10.0)
     assert [error.code for _, error in outcome.failed] == [ErrorCode.CORRUPT_MESSAGE]

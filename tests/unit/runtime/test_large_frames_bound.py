@@ -107,8 +107,9 @@ def test_what_strangers_begin_takes_nothing_from_connections_that_we_opened(
             writer.write(prefix + bytes(FRAME_BYTES))
 
         async with await asyncio.start_server(leader, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
             connection = await network.connect(
-                *server.sockets[0].getsockname(), lambda _: ours, frame_bytes_max=100 << 20
+                host, port, lambda _: ours, frame_bytes_max=100 << 20
             )
             await until(lambda: ours.frames == [FRAME_BYTES])
             connection.abort()

@@ -68,6 +68,10 @@ async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
         await asyncio.sleep(0.001)
 
 
+async def until_frames(peer: Peer, count: int) -> None:
+    await until(lambda: len(peer.frames) == count)
+
+
 Play = Callable[[Callable[[Server], Awaitable[None]]], None]
 
 
@@ -106,9 +110,9 @@ def test_frames_split_at_every_byte_arrive_whole(play: Play) -> None:
             peer = server.peers[-1]
             client.send(stream[:split])
             whole = sum(end <= split for end in (4, 9, 18, 62))
-            await until(lambda peer=peer, whole=whole: len(peer.frames) == whole)  # type: ignore[misc]
+            await until_frames(peer, whole)
             client.send(stream[split:])
-            await until(lambda peer=peer: len(peer.frames) == len(bodies))  # type: ignore[misc]
+            await until_frames(peer, len(bodies))
             assert peer.frames == bodies
             client.close()
         client = await server.raw_client()
@@ -228,14 +232,14 @@ def test_without_descriptors_accepting_pauses_and_goes_on_later(
     async def scenario(server: Server) -> None:
         loop = asyncio.get_running_loop()
         accept_calls = 0
-        accept = server.listener._acceptable  # type: ignore[attr-defined]
+        accept = server.listener._acceptable
 
         def counted(door: socket.socket) -> None:
             nonlocal accept_calls
             accept_calls += 1
             accept(door)
 
-        server.listener._acceptable = counted  # type: ignore[attr-defined]
+        monkeypatch.setattr(server.listener, "_acceptable", counted)
         client = socket.socket()
         client.setblocking(False)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -244,7 +248,7 @@ def test_without_descriptors_accepting_pauses_and_goes_on_later(
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(fillers) + 1, hard))
         try:
             await loop.sock_connect(client, server.listener.address)
-            await until(lambda: server.listener._resume is not None)  # type: ignore[attr-defined]
+            await until(lambda: server.listener._resume is not None)
             await asyncio.sleep(0.1)
             assert server.peers == []
             assert accept_calls < 10

@@ -44,8 +44,8 @@ class Clock:
         return self.now
 
 
-def of_batches(count: int, size: int = 100) -> LogCopy:
-    copy = LogCopy()
+def of_batches(count: int) -> LogCopy:
+    copy, size = LogCopy(), 100
     for base in range(count):
         copy.add(SeenBatch(base, base + 1, 0, b"%d" % base, 0, base * size, size))
     return copy

@@ -73,7 +73,7 @@ def test_timeouts_groups_and_context_variables_behave(loop: SimLoop) -> None:
         lock, queue = asyncio.Lock(), asyncio.Queue[int](1)
         async with lock:
             await queue.put(1)
-        assert await asyncio.gather(queue.get(), child(3)) == [1, 3]
+        assert list(await asyncio.gather(queue.get(), child(3))) == [1, 3]
 
     loop.run_until_complete(main())
 

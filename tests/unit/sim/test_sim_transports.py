@@ -61,7 +61,7 @@ def stream_server(
 ) -> Callable[[], asyncio.StreamReaderProtocol]:
     def factory() -> asyncio.StreamReaderProtocol:
         reader = asyncio.StreamReader()
-        return asyncio.StreamReaderProtocol(reader, handle)  # type: ignore[arg-type]
+        return asyncio.StreamReaderProtocol(reader, handle)
 
     return factory
 

@@ -111,15 +111,16 @@ def test_the_checksum_does_not_depend_on_the_order_but_on_everything_else(encode
     one, _ = encoded(encoder, columns, [0, 1, 2])
     other, _ = encoded(encoder, columns, [2, 0, 1])
     assert one.checksum == other.checksum
+    others: list[list[Row]] = [
+        [(b"k", b"w", []), *found[1:]],
+        [(b"kv", b"", []), *found[1:]],
+        [(None, b"v", []), *found[1:]],
+        [*found[:2], (b"", b"", [("h", b"")])],
+        [*found[:2], (b"", b"", [])],
+    ]
     sums = {
         encoded(encoder, columns_of(batch_of(changed), "t"), [0, 1, 2])[0].checksum
-        for changed in (
-            [(b"k", b"w", []), *found[1:]],
-            [(b"kv", b"", []), *found[1:]],
-            [(None, b"v", []), *found[1:]],
-            [*found[:2], (b"", b"", [("h", b"")])],
-            [*found[:2], (b"", b"", [])],
-        )
+        for changed in others
     }
     assert len(sums) == 5
     assert one.checksum not in sums

@@ -23,19 +23,25 @@ from ottla.spark.options import (
 )
 
 
-def read_options(streaming: bool = False, **given: str) -> ReadOptions:
+def named(given: dict[str, str]) -> dict[str, str]:
     """Dots in names are written as two underscores."""
-    named = {name.replace("__", "."): value for name, value in given.items()}
-    return ReadOptions.of(Options({"subscribe": "t", **named}), streaming=streaming)
+    return {name.replace("__", "."): value for name, value in given.items()}
+
+
+def read_options(**given: str) -> ReadOptions:
+    return ReadOptions.of(Options({"subscribe": "t", **named(given)}), streaming=False)
+
+
+def stream_options(**given: str) -> ReadOptions:
+    return ReadOptions.of(Options({"subscribe": "t", **named(given)}), streaming=True)
 
 
 def connection(**given: str) -> ConnectionOptions:
-    named = {name.replace("__", "."): value for name, value in given.items()}
-    return ConnectionOptions.of(Options({"kafka.bootstrap.servers": "a:9092", **named}))
+    return ConnectionOptions.of(Options({"kafka.bootstrap.servers": "a:9092", **named(given)}))
 
 
 def test_defaults_are_those_of_sparks_connector() -> None:
-    batch, stream = read_options(), read_options(streaming=True)
+    batch, stream = read_options(), stream_options()
     assert (batch.starting, batch.ending) == (Edge(EARLIEST), Edge(LATEST))
     assert stream.starting == Edge(LATEST)
     assert batch.fail_on_data_loss
@@ -81,9 +87,9 @@ def test_defaults_are_those_of_sparks_connector() -> None:
     ],
 )
 def test_each_option_is_followed(name: str, value: str, field: str, expected: object) -> None:
-    assert getattr(read_options(streaming=True, **{name: value}), field) == expected
+    assert getattr(stream_options(**{name: value}), field) == expected
     upper = {name.upper(): value}
-    assert getattr(read_options(streaming=True, **upper), field) == expected
+    assert getattr(stream_options(**upper), field) == expected
 
 
 def test_what_to_read_is_assigned_subscribed_or_matched() -> None:
@@ -224,7 +230,7 @@ def test_something_must_be_subscribed_to_rightly(given: dict[str, str]) -> None:
 def test_a_stream_has_no_end(name: str) -> None:
     value = "5" if name == "endingTimestamp" else '{"t": {"0": 5}}'
     with pytest.raises(OptionError, match="a stream has no end"):
-        read_options(streaming=True, **{name: value})
+        stream_options(**{name: value})
 
 
 def test_options_of_the_cluster() -> None:

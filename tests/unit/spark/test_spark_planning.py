@@ -81,7 +81,7 @@ def options(streaming: bool = False, **given: str) -> ReadOptions:
 
 
 def batch(logs: dict[Place, Log], **given: str) -> list[tuple[int, int, int]]:
-    ranges = Planner(TableCluster(logs), options(**given)).batch_ranges()
+    ranges = Planner(TableCluster(logs), options(False, **given)).batch_ranges()
     return [(each.partition, each.start, each.end) for each in ranges]
 
 

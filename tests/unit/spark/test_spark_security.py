@@ -7,7 +7,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -85,7 +85,7 @@ class Broker(threading.Thread):
     """Answers one connection, each frame by the next of `answers`."""
 
     def __init__(
-        self, answers: list[Callable[[bytes], bytes]], context: ssl.SSLContext | None = None
+        self, answers: Sequence[Callable[[bytes], bytes]], context: ssl.SSLContext | None = None
     ) -> None:
         super().__init__(daemon=True)
         self._listening = socket.create_server(("127.0.0.1", 0))

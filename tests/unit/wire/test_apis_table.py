@@ -28,7 +28,7 @@ def test_versions_and_flexibility_are_those_of_the_schemas(api: Api) -> None:
     assert api.max_version == max(versions) - (api.key in NEWEST_NOT_ANNOUNCED)
     for version in range(api.min_version, api.max_version + 1):
         for direction in ("request", "response"):
-            struct = schema.message(api.key, version, direction)  # type: ignore[arg-type]
+            struct = schema.message(api.key, version, direction)
             assert struct.flexible == api.flexible(version), (version, direction)
 
 

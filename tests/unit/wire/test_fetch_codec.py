@@ -20,6 +20,7 @@ from ottla.runtime.seams import Chunk, FileRange
 from ottla.wire import fetch, messages
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.fetch_messages import (
+    HIGH_WATERMARK_UNSUPPORTED,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -34,7 +35,7 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 INT8 = st.integers(-128, 127)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
-NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=140)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=140)
 IDS = st.uuids().filter(lambda value: value.int != 0)
 ERRORS = st.integers(-1, 133)
 ENDPOINTS = st.lists(
@@ -66,6 +67,7 @@ def framed(body: bytes) -> memoryview:
 
 @st.composite
 def topics(draw: st.DrawFn, version: int) -> list[tuple[str | None, UUID | None, int]]:
+    keys: list[tuple[str | None, UUID | None]]
     if version >= 13:
         keys = [(None, key) for key in draw(st.lists(IDS, max_size=3, unique=True))]
     else:
@@ -99,7 +101,7 @@ def requests(draw: st.DrawFn, version: int) -> FetchRequest:
                 draw(INT64),
                 draw(INT32),
                 draw(st.none() | IDS),
-                draw(INT64 | st.just(fetch.HIGH_WATERMARK_UNSUPPORTED)),
+                draw(INT64 | st.just(HIGH_WATERMARK_UNSUPPORTED)),
             )
             for where in draw(topics(version))
         ],
@@ -112,7 +114,7 @@ def requests(draw: st.DrawFn, version: int) -> FetchRequest:
 
 def as_sent(version: int, request: FetchRequest) -> FetchRequest:
     """What a version carries of a request."""
-    unsupported = fetch.HIGH_WATERMARK_UNSUPPORTED
+    unsupported = HIGH_WATERMARK_UNSUPPORTED
     return replace(
         request,
         replica_epoch=request.replica_epoch if version >= 15 else -1,
@@ -159,7 +161,7 @@ def request_of_kio(entity: Any) -> FetchRequest:
                 field(asked, "log_start_offset", -1),
                 asked.partition_max_bytes,
                 field(asked, "replica_directory_id", None),
-                field(asked, "high_watermark", fetch.HIGH_WATERMARK_UNSUPPORTED),
+                field(asked, "high_watermark", HIGH_WATERMARK_UNSUPPORTED),
             )
             for topic in entity.topics
             for asked in topic.partitions
@@ -206,7 +208,9 @@ def joined(chunks: list[Chunk]) -> bytes:
 
 
 ANY_BYTES = st.binary(max_size=40) | st.binary(min_size=1025, max_size=1100)
-ANY_CHUNK = ANY_BYTES | ANY_BYTES.map(memoryview) | ANY_BYTES.map(range_of)
+ANY_CHUNK: st.SearchStrategy[Chunk] = st.one_of(
+    ANY_BYTES, ANY_BYTES.map(lambda data: memoryview(data)), ANY_BYTES.map(range_of)
+)
 ANY_RECORDS = st.none() | ANY_CHUNK | st.lists(ANY_CHUNK, max_size=3)
 
 
@@ -303,15 +307,15 @@ def test_a_response_is_the_same_to_kio_and_is_read_back(version: int, data: st.D
 @pytest.mark.parametrize("version", [11, 17])
 def test_file_ranges_and_large_buffers_are_passed_on_as_they_are(version: int) -> None:
     ranged, large, small = range_of(b"r" * 5000), memoryview(b"l" * 5000), b"s" * 10
-    named = (None, UUID(int=9)) if version >= 13 else ("t", None)
+    name, id = (None, UUID(int=9)) if version >= 13 else ("t", None)
     chunks = fetch.write_response(
         version,
         0,
         0,
         [
-            FetchedPartition(*named, 0, 0, records=ranged),
-            FetchedPartition(*named, 1, 0, records=[large, ranged]),
-            FetchedPartition(*named, 2, 0, records=small),
+            FetchedPartition(name, id, 0, 0, records=ranged),
+            FetchedPartition(name, id, 1, 0, records=[large, ranged]),
+            FetchedPartition(name, id, 2, 0, records=small),
         ],
     )
     assert [chunk for chunk in chunks if isinstance(chunk, FileRange)] == [ranged, ranged]
@@ -360,17 +364,17 @@ def test_a_hurt_message_is_read_or_refused_as_the_adaptor_does(
     version: int, data: st.DataObject
 ) -> None:
     """The hand codec and the adaptor take and refuse the same bytes."""
-    named = (None, UUID(int=5)) if version >= 13 else ("t", None)
-    key = named[1] or named[0] or ""
+    name, id = (None, UUID(int=5)) if version >= 13 else ("t", None)
+    key = id or name or ""
     request = FetchRequest(
         replica_id=3,
         replica_epoch=4,
         cluster_id="c",
         rack_id="r",
-        partitions=[FetchPartition(*named, 1, 2, 3, 4, 5, 6, UUID(int=8), 7)] * 2,
+        partitions=[FetchPartition(name, id, 1, 2, 3, 4, 5, 6, UUID(int=8), 7)] * 2,
         forgotten=[(key, 1), (key, 2)],
     )
-    answer = FetchedPartition(*named, 1, 0, 2, 3, 4, [(5, 6)], 7, (8, 9), (1, 2), (3, 4), b"abc")
+    answer = FetchedPartition(name, id, 1, 0, 2, 3, 4, [(5, 6)], 7, (8, 9), (1, 2), (3, 4), b"abc")
     response = fetch.write_response(
         version, 0, 5, [answer, answer], (NodeEndpoint(1, "h", 2, None),)
     )

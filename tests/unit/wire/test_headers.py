@@ -14,9 +14,11 @@ from kio.schema.request_header.v2.header import RequestHeader as KioRequestV2
 from kio.schema.response_header.v0.header import ResponseHeader as KioResponseV0
 from kio.schema.response_header.v1.header import ResponseHeader as KioResponseV1
 from kio.serial import entity_writer
+from kio.static.primitive import i16, i32
+from kio.static.protocol import Entity
 
 from ottla.runtime.seams import FileRange
-from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.apis import APIS, Api, ApiKey
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.headers import (
     RequestHeader,
@@ -32,28 +34,28 @@ SERVED = [
     for api in APIS.values()
     for version in range(api.min_version, api.max_version + 1)
 ]
-CLIENT_IDS = st.none() | st.text(alphabet=st.characters(exclude_categories=("Cs",)), max_size=40)
+CLIENT_IDS = st.none() | st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40)
 CORRELATION_IDS = st.integers(-(2**31), 2**31 - 1)
 
 
-def kio_bytes(entity: object) -> bytes:
+def kio_bytes(entity: Entity) -> bytes:
     out = io.BytesIO()
-    entity_writer(type(entity))(out, entity)  # type: ignore[type-var]
+    entity_writer(type(entity))(out, entity)
     return out.getvalue()
 
 
 @given(st.sampled_from(SERVED), CORRELATION_IDS, CLIENT_IDS, st.binary(max_size=20))
 def test_a_request_frame_is_what_kio_writes_and_is_read_back(
-    served: tuple, correlation_id: int, client_id: str | None, body: bytes
+    served: tuple[Api, int], correlation_id: int, client_id: str | None, body: bytes
 ) -> None:
     api, version = served
     frame = request_frame(api.key, version, correlation_id, client_id, body)
     kio_header = KioRequestV2 if api.flexible(version) else KioRequestV1
     head = kio_bytes(
         kio_header(
-            request_api_key=int(api.key),
-            request_api_version=version,
-            correlation_id=correlation_id,
+            request_api_key=i16(api.key),
+            request_api_version=i16(version),
+            correlation_id=i32(correlation_id),
             client_id=client_id,
         )
     )
@@ -64,13 +66,13 @@ def test_a_request_frame_is_what_kio_writes_and_is_read_back(
 
 @given(st.sampled_from(SERVED), CORRELATION_IDS)
 def test_a_response_header_is_what_kio_writes_and_is_read_back(
-    served: tuple, correlation_id: int
+    served: tuple[Api, int], correlation_id: int
 ) -> None:
     api, version = served
     tagged = api.flexible(version) and api.key != ApiKey.API_VERSIONS
     kio_header = KioResponseV1 if tagged else KioResponseV0
     header = response_header(api.key, version, correlation_id)
-    assert header == kio_bytes(kio_header(correlation_id=correlation_id))
+    assert header == kio_bytes(kio_header(correlation_id=i32(correlation_id)))
     frame = memoryview(header + b"body")
     assert read_response_header(api.key, version, frame) == (correlation_id, len(header))
 
@@ -86,7 +88,7 @@ def test_arbitrary_bytes_are_a_header_or_an_invalid_frame(data: bytes) -> None:
 
 @given(st.sampled_from(SERVED), st.binary(max_size=20))
 def test_arbitrary_bytes_behind_key_and_version_are_a_header_or_an_invalid_frame(
-    served: tuple, data: bytes
+    served: tuple[Api, int], data: bytes
 ) -> None:
     api, version = served
     prefix = int(api.key).to_bytes(2, "big") + version.to_bytes(2, "big")

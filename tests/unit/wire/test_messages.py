@@ -127,7 +127,7 @@ def test_every_message_of_every_version_is_read_back_as_written_and_kio_writes_t
 ) -> None:
     rng = random.Random(seed)
     for key, version, direction in EVERY_MESSAGE:
-        struct = schema.message(key, version, direction)  # type: ignore[arg-type]
+        struct = schema.message(key, version, direction)
         fields = random_fields(rng, struct)
         body = write(direction, key, version, fields)
         entity = read(direction, key, version, body)
@@ -161,7 +161,7 @@ def test_arbitrary_bytes_are_a_message_or_an_invalid_frame(
 def test_a_message_with_any_byte_changed_or_cut_is_a_message_or_an_invalid_frame(seed: int) -> None:
     rng = random.Random(seed)
     for key, version, direction in EVERY_MESSAGE:
-        struct = schema.message(key, version, direction)  # type: ignore[arg-type]
+        struct = schema.message(key, version, direction)
         body = write(direction, key, version, random_fields(rng, struct))
         for _ in range(20):
             hurt = bytearray(body)

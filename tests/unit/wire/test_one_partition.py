@@ -4,6 +4,7 @@ be what the general way makes of it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,7 @@ import pytest
 from ottla.runtime import FileRange
 from ottla.wire import fetch, produce
 from ottla.wire.errors import InvalidFrame
-from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest
+from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
 
 TOPIC = UUID(int=77)
@@ -120,7 +121,7 @@ def both_make_the_same_of_damage(
 
     for each in damaged(frame):
         view = memoryview(each)
-        expected = in_general(monkeypatch, module, name, lambda view=view: made_of(view))
+        expected = in_general(monkeypatch, module, name, partial(made_of, view))
         assert made_of(view) == expected, each.hex()
 
 
@@ -156,7 +157,7 @@ def test_an_answer_about_one_partition(
     def write() -> bytes:
         return HEAD + joined(fetch.write_response(version, 0, 1234567, answers, (), 17))
 
-    def read(frame: memoryview) -> fetch.FetchResponse:
+    def read(frame: memoryview) -> FetchResponse:
         return fetch.read_response(version, frame, len(HEAD))
 
     frame = write()

@@ -25,7 +25,7 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
-NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=140)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=140)
 IDS = st.uuids().filter(lambda value: value.int != 0)
 RECORDS = st.none() | st.binary(max_size=300)
 ERRORS = st.integers(-1, 133)
@@ -59,6 +59,7 @@ def framed(body: bytes) -> memoryview:
 @st.composite
 def topics(draw: st.DrawFn, version: int) -> list[tuple[str | None, UUID | None, int]]:
     """Partitions grouped by topics, whose neighbours differ."""
+    keys: list[tuple[str | None, UUID | None]]
     if version >= 13:
         keys = [(None, key) for key in draw(st.lists(IDS, max_size=3, unique=True))]
     else:
@@ -194,9 +195,9 @@ def test_a_hurt_message_is_read_or_refused_as_the_adaptor_does(
     version: int, data: st.DataObject
 ) -> None:
     """The hand codec and the adaptor take and refuse the same bytes."""
-    named = (None, UUID(int=5)) if version >= 13 else ("t", None)
-    request = ProduceRequest("x", -1, 5, [PartitionData(*named, 1, memoryview(b"abc"))] * 2)
-    results = [PartitionResult(*named, 1, 0, 5, -1, 0, "no", (1, 2))] * 2
+    name, id = (None, UUID(int=5)) if version >= 13 else ("t", None)
+    request = ProduceRequest("x", -1, 5, [PartitionData(name, id, 1, memoryview(b"abc"))] * 2)
+    results = [PartitionResult(name, id, 1, 0, 5, -1, 0, "no", (1, 2))] * 2
     endpoints = (NodeEndpoint(1, "h", 2, None),)
     for read, direction, body in (
         (produce.read_request, "request", produce.write_request(version, request)),
