@@ -345,7 +345,7 @@ def test_coverage_that_is_required_and_missing_is_an_exit_code_of_its_own(
     monkeypatch.setattr(seeds, "outcomes", lambda runs, jobs: (outcome(1) for _ in runs))
     assert sim._many(range(1, 2), None, 1, require_coverage=True) == sim.NOT_COVERED == 40
     told = capsys.readouterr().out
-    assert "never happened: " in told and "0 no leader" in told
+    assert "never happened in these seeds: " in told and "0 no leader" in told
     monkeypatch.setattr(seeds, "missing", lambda *_: [])
     assert sim._many(range(1, 2), None, 1, require_coverage=True) == Verdict.PASSED
     monkeypatch.undo()

@@ -333,7 +333,7 @@ def _print_coverage(tally: Tally) -> None:
     for word, times in tally.rare_states():
         print(f"{times:>8} {word}")
     if tally.never_happened:
-        print(f"never happened: {', '.join(tally.never_happened)}")
+        print(f"never happened in these seeds: {', '.join(tally.never_happened)}")
 
 
 def _summarize(results: Path, document: Path) -> None:

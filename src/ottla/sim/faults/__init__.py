@@ -11,17 +11,19 @@ How to add a fault, say `stutter`, a process that stands still again and again:
            if node is None:
                return False
            self._announce(f"lets node {node.id} stutter")
-           for number in range(5):
+           for number in range(5):  # `_later` takes the least and the most seconds: exactly so many here
                self._later(number, number, partial(self._pause, node, 0.1, 0.3))
            return True
 
    What the base class offers (pick a node, kill, cut power, start again later, slow a line) is in `context`. Before you
-   harm a disk or cut power, ask `self._may_harm(node)`. If your fault changes something that outlives it, undo it in
-   `Nemesis.end`, too.
-2. Add a row to `registry.FAULTS`: its name, the method, what it does, how it ends, in which runs it occurs.
+   harm a disk or cut power, ask `self._may_harm(node)`. What is scheduled with `_later` does not happen once everything
+   is healed, so undo in `Nemesis.end`, too, whatever outlives your fault. What draws outside of `_later`, say in a callback
+   of a disk, needs a generator of its own: `random.Random(self._random.getrandbits(64))`.
+2. Add a row to `registry.FAULTS`: its name, the method, what it does, how it ends, in which runs it occurs; and
+   `takes_effect_later` if the method only prepares it. Then the fault calls `self._count(NAME)` when it takes effect.
 3. Run `pytest tests/unit/sim/test_faults.py -k stutter`: a short run with this fault only, in which it must strike and the
-   cluster must come to rest. No test has to be written for that; write one if the fault does more than it says in its
-   row. Then run `ottla sim --seeds 0..200 --with-fault stutter --jobs 2`: longer runs, together with other faults.
+   cluster must come to rest. It does not show that the fault ends. If the fault changes something that lasts, write a
+   test that it is undone at the end, and see that test fail. Then run `ottla sim --seeds 0..200 --with-fault stutter --jobs 2`: longer runs, together with other faults.
 
 If only a special schedule makes the fault interesting, give it `Rate.PROFILE` and write a profile (`run.profiles`).
 """

@@ -31,10 +31,10 @@ class FaultPlan:
     def draw(chance: random.Random) -> FaultPlan:
         """Most kinds are left out of a run, so that the others, and their combinations, occur often and without
         disturbance."""
-        short = kinds(Rate.MOST_RUNS)
-        count = chance.choice((2, 3, 4, 6, 8, len(short)))
+        sampled = kinds(Rate.SAMPLED)
+        count = chance.choice((2, 3, 4, 6, 8, len(sampled)))
         weights = dict.fromkeys(FAULTS, 0)
-        weights |= {kind: chance.choice((1, 1, 2, 4)) for kind in chance.sample(short, count)}
+        weights |= {kind: chance.choice((1, 1, 2, 4)) for kind in chance.sample(sampled, count)}
         plan = FaultPlan(
             every_s=chance.choice((0.3, 1.0, 2.0, 5.0)),
             weights=weights,
@@ -47,7 +47,7 @@ class FaultPlan:
                 refuse_rate=chance.choice((0.0, 0.0, 0.02)),
             ),
         )
-        weights |= {kind: chance.choice((0, 0, 1, 2)) for kind in kinds(Rate.SOME_RUNS)}
+        weights |= {kind: chance.choice((0, 0, 1, 2)) for kind in kinds(Rate.HALF_OF_RUNS)}
         return plan
 
     def leave_out(self, *kinds: str) -> None:

@@ -1,7 +1,7 @@
 """Every kind of fault: its name, what it does, how it ends, in which runs it occurs.
 
-The order is part of a seed: plans are drawn from it. Add a new fault at the end of its group. A new fault of
-`Rate.MOST_RUNS` or `Rate.SOME_RUNS` changes what every seed draws, so the hashes of all seeds change with it; that is
+The order is part of a seed: plans are drawn from it. Add a new fault after the last one of its theme. A new fault of
+`Rate.SAMPLED` or `Rate.HALF_OF_RUNS` changes what every seed draws, so the hashes of all seeds change with it; that is
 expected. A fault of `Rate.PROFILE` changes no other seed.
 """
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class Rate(Enum):
     """How often a run has faults of a kind. How often they strike then is drawn with the run (`FaultPlan`)."""
 
-    MOST_RUNS = auto()
+    SAMPLED = auto()
     """A run draws two or more of these kinds, with a weight of 1 to 4 each."""
-    SOME_RUNS = auto()
+    HALF_OF_RUNS = auto()
     """Troubles the whole cluster for a while: each run has it with probability 1/2, with a weight of 1 or 2."""
     PROFILE = auto()
     """Only in runs whose profile favours it (`run.profiles`)."""
@@ -39,7 +39,7 @@ class FaultKind:
     does: str
     undone: str
     """When and how it ends. Whatever is left of it ends with `Nemesis.end`."""
-    rate: Rate = Rate.MOST_RUNS
+    rate: Rate = Rate.SAMPLED
     takes_effect_later: bool = False
     """`strike` only prepares it, or sends a request: the fault counts itself (`_count`) when it has taken effect."""
 
@@ -93,7 +93,9 @@ FAULTS: Mapping[str, FaultKind] = {
         "ends after 1 to 15 s",
     ),
     "slow_disk": FaultKind(
-        DiskFaults.slow_disk, "one disk takes up to 2 s for each operation", "ends after 1 to 10 s"
+        DiskFaults.slow_disk,
+        "each job that one node gives to a thread (flushes, recovery, cold reads) takes 0.01 to 2 s",
+        "ends after 1 to 10 s",
     ),
     "disk_fault": FaultKind(
         DiskFaults.disk_fault,
@@ -174,43 +176,43 @@ FAULTS: Mapping[str, FaultKind] = {
         MachineFaults.power_off,
         "controlled shutdown of one node, and then its machine loses power",
         "the node is started again within 15 s",
-        Rate.SOME_RUNS,
+        Rate.HALF_OF_RUNS,
     ),
     "relapse": FaultKind(
         MachineFaults.relapse,
         "one machine loses its power 3 to 6 times, each time when it is just back",
         "the node is started again within 3 s of the last",
-        Rate.SOME_RUNS,
+        Rate.HALF_OF_RUNS,
     ),
     "blackout": FaultKind(
         MachineFaults.blackout,
         "kill -9 of all nodes at once",
         "each node is started again within 15 s",
-        Rate.SOME_RUNS,
+        Rate.HALF_OF_RUNS,
     ),
     "outage": FaultKind(
         MachineFaults.outage,
         "two machines, or all, lose their power at once",
         "each node is started again within 15 s",
-        Rate.SOME_RUNS,
+        Rate.HALF_OF_RUNS,
     ),
     "seesaw": FaultKind(
         MachineFaults.seesaw,
         "two nodes are up in turn: each starts when the other is killed, 2 to 5 times",
         "both are started again within 2 s of the last",
-        Rate.SOME_RUNS,
+        Rate.HALF_OF_RUNS,
     ),
     "hop": FaultKind(
         LineFaults.hop,
         "each leader of one partition is cut off from the other nodes, 2 to 5 times in a row",
         "each cut is healed after 0.5 to 5 s",
-        Rate.SOME_RUNS,
+        Rate.HALF_OF_RUNS,
     ),
     "swing": FaultKind(
         Administration.swing,
         "the leadership of one partition moves among its in-sync replicas, 2 to 8 times",
         "a line that was slowed for it is mended after 1 to 10 s",
-        Rate.SOME_RUNS,
+        Rate.HALF_OF_RUNS,
     ),
     "ambush": FaultKind(
         MachineFaults.ambush,

@@ -54,7 +54,7 @@ def _ambush(options: RunOptions, chance: random.Random) -> None:
     options.rounds_per_s = chance.choice((2.0, 6.0))
     options.faults.every_s = 1.5
     # Few other faults: the machine has to be in sync again soon.
-    options.faults.weights = {chance.choice(kinds(Rate.MOST_RUNS)): 1}
+    options.faults.weights = {chance.choice(kinds(Rate.SAMPLED)): 1}
     options.faults.favour("ambush")
 
 
