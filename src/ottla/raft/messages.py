@@ -34,7 +34,7 @@ class Vote(NamedTuple):
     candidate: ReplicaKey
     voter: ReplicaKey | None
     """Whom it is meant for."""
-    last: LogPosition
+    last_position: LogPosition
     pre_vote: bool
 
 
