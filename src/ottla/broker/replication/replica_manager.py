@@ -280,7 +280,7 @@ class ReplicaManager:
 
     # -- by the clock ------------------------------------------------------------------------------
 
-    def shrink_isrs(self) -> None:
+    def review_isrs(self) -> None:
         now = self.clock.monotonic()
         for partition in list(self.partitions.values()):
             if partition.leadership is not None:
