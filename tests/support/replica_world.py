@@ -122,7 +122,7 @@ class World:
     def follow(self, id: int, answer: FetchedPartition, leader_epoch: int | None = None) -> int:
         replica = self.replicas[id]
         epoch = replica.leader_epoch if leader_epoch is None else leader_epoch
-        return following.follow(replica, answer, epoch)
+        return following.apply_fetch_answer(replica, answer, epoch)
 
     # -- the controller
 

@@ -41,7 +41,7 @@ class ReplicaState(Enum):
 
 _B, _P, _R = BrokerControlState, PartitionState, ReplicaState
 
-BROKER_EDGES: Mapping[tuple[BrokerControlState, BrokerControlState], str] = {
+BROKER_TRANSITIONS: Mapping[tuple[BrokerControlState, BrokerControlState], str] = {
     (_B.UNREGISTERED, _B.FENCED): "it registers",
     (_B.FENCED, _B.ACTIVE): "it has caught up with the metadata and asks to be unfenced",
     (
@@ -58,7 +58,7 @@ BROKER_EDGES: Mapping[tuple[BrokerControlState, BrokerControlState], str] = {
     (_B.SHUTTING_DOWN, _B.UNREGISTERED): "an operator unregisters it",
 }
 
-PARTITION_EDGES: Mapping[tuple[PartitionState, PartitionState], str] = {
+PARTITION_TRANSITIONS: Mapping[tuple[PartitionState, PartitionState], str] = {
     (_P.NONEXISTENT, _P.ONLINE): "its topic is created or enlarged",
     (_P.ONLINE, _P.OFFLINE): "the last member of ISR and ELR that could lead fails",
     (_P.OFFLINE, _P.ONLINE): "a member of the ELR is alive again",
@@ -74,7 +74,7 @@ PARTITION_EDGES: Mapping[tuple[PartitionState, PartitionState], str] = {
     (_P.RECOVERING, _P.NONEXISTENT): "its topic is deleted",
 }
 
-REPLICA_EDGES: Mapping[tuple[ReplicaState, ReplicaState], str] = {
+REPLICA_TRANSITIONS: Mapping[tuple[ReplicaState, ReplicaState], str] = {
     (_R.UNASSIGNED, _R.IN_SYNC): "the partition is created",
     (
         _R.UNASSIGNED,
@@ -139,16 +139,18 @@ def check_edges(
     """Assert that each named broker and partition moved along an edge of its table, or did not move."""
     for broker in brokers:
         edge = broker_state(before.brokers.get(broker)), broker_state(after.brokers.get(broker))
-        assert edge[0] is edge[1] or edge in BROKER_EDGES, f"broker {broker}: {edge}"
+        assert edge[0] is edge[1] or edge in BROKER_TRANSITIONS, f"broker {broker}: {edge}"
     for topic_id, index in partitions:
         old, new = _partition(before, topic_id, index), _partition(after, topic_id, index)
         states = partition_state(old), partition_state(new)
-        assert states[0] is states[1] or states in PARTITION_EDGES, f"{topic_id}-{index}: {states}"
+        assert states[0] is states[1] or states in PARTITION_TRANSITIONS, (
+            f"{topic_id}-{index}: {states}"
+        )
         assert old is None or new is None or old.leader_epoch <= new.leader_epoch
         assigned = [*(old.replicas if old else ()), *(new.replicas if new else ())]
         for replica in dict.fromkeys(assigned):
             move = replica_state(old, replica), replica_state(new, replica)
-            assert move[0] is move[1] or move in REPLICA_EDGES, (
+            assert move[0] is move[1] or move in REPLICA_TRANSITIONS, (
                 f"{topic_id}-{index} on {replica}: {move}"
             )
 

@@ -17,9 +17,11 @@ class VoteReason(StrEnum):
     VOTED_FOR_ANOTHER = "the voter has voted for another candidate in this epoch"
     LEADER_KNOWN = "the voter knows a leader of this epoch"
     LEADS = "the voter leads this epoch"
-    LEADER_ALIVE = "the voter still fetches from the leader"
-    GAVE_WAY = "the voter is a candidate itself, and the other one has priority"
-    COMES_FIRST = "the voter is a candidate itself, and has priority"
+    LEADER_ALIVE = "the voter has no reason to believe that its leader is gone"
+    GAVE_WAY = "the voter stands itself, with a worse log, or with an equal log and a larger id"
+    COMES_FIRST = (
+        "the voter stands itself, with a better log, or with an equal log and a smaller id"
+    )
     NEWBORN = "the voter's disk was empty and it has not caught up yet"
 
 

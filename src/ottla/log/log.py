@@ -633,7 +633,7 @@ class Log:
             self.high_watermark = offset
 
     def set_high_watermark(self, offset: int) -> None:
-        """For a change of role or a restart, where it may fall."""
+        """For a restart: the checkpointed high watermark, kept within the log."""
         self.high_watermark = max(self.log_start, min(offset, self.log_end))
         self.assert_marks_in_order()
 

@@ -1,8 +1,8 @@
 """Truncation: dropping the end of a log, or all of it.
 
-A follower truncates where its log parts from its leader's. A crash in the midst must leave a shorter log and no log with
-a hole, and recovery must not take what was truncated for lost. Hence the order: first the recovery point and the high
-watermark fall on disk, then segments are dropped from the newest on, then the last file is shortened.
+A follower truncates where its log diverges from its leader's. After a crash in the middle the log may be shorter, but it
+must have no hole, and recovery must not report the truncated records as damage. So the order is: lower the recovery
+point and the high watermark on disk, drop segments from the newest on, then shorten the last file.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ def lower_recovery_point(log: Log, offset: int) -> None:
 
 
 def _lower_high_watermark(log: Log, offset: int) -> None:
-    """On disk. In memory it falls with the end of the log."""
+    """Lower the checkpointed high watermark, before the log is shortened. The one in memory is lowered by the caller, with
+    the log end."""
     if offset < log.high_watermark and log.before_high_watermark_falls is not None:
         log.before_high_watermark_falls(log, offset)

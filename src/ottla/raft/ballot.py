@@ -12,7 +12,7 @@ class Ballot:
     granted: set[int]
     rejected: set[int] = field(default_factory=set)
     unreachable: set[int] = field(default_factory=set)
-    """A pre-vote ends when it cannot be won without them. For votes they are asked again meanwhile."""
+    """Counted as refusals, until they answer."""
     is_lost: bool = False
 
     @property

@@ -1,12 +1,11 @@
 """Elections: by which rule a voter grants its vote (`decide_vote`), and how a candidate gathers votes.
 
-A candidate first asks for pre-votes (KIP-996), which change nothing, and begins a new epoch only if a majority would
-vote for it.
+A voter that wants to lead first asks for pre-votes (KIP-996). It begins a new epoch only if a majority granted them.
+A pre-vote uses up no vote and begins no epoch.
 
-Beyond Kafka: a voter whose connection to the leader closes begins its pre-vote at once. A voter that has asked
-everybody, and learned from a majority that they know no leader, does not wait for its election timeout either. A voter
-that still fetches from the leader refuses pre-votes, so standing early costs nothing. Of two voters that stand at the
-same moment one gives way.
+Beyond Kafka, a voter stands for election early in two cases: when its connection to the leader closes, and when it has
+asked every voter and a majority knows no leader. This is safe, because a voter that has no reason to believe that its
+leader is gone refuses pre-votes. Of two voters that stand at the same moment, one grants the other its pre-vote.
 """
 
 from __future__ import annotations
@@ -27,20 +26,26 @@ class VoteDecision(NamedTuple):
 
 
 def decide_vote(request: Vote, voter: QuorumState) -> VoteDecision:
-    """Whether a voter grants its vote, or its pre-vote, to the candidate in a valid request of the voter's epoch.
+    """Whether a voter grants its vote, or its pre-vote, to the candidate of a request.
+
+    The request is valid (`QuorumElection._vote_error`), and the voter is in the epoch of the request:
+    `QuorumElection._vote` has moved the voter there if that epoch is higher.
 
     A vote: one for each epoch (M1), to the first candidate that asks, if the voter knows no leader of the epoch and the
     candidate's log has everything that the voter's log has. So every elected leader has everything that is
-    committed (M3). The vote is given again to the same candidate if it repeats its request.
+    committed (M3). If a candidate repeats its request, it gets the same vote again.
 
-    A pre-vote binds nobody. It is granted under the same condition on the logs (KIP-996), unless the voter leads, or
-    still fetches from the leader, or stands itself and comes before the candidate.
+    A pre-vote binds nobody. It is granted under the same condition on the logs (KIP-996), unless the voter
+
+    - leads,
+    - follows, and has no reason to believe that its leader is gone (`QuorumState.leader_is_gone`),
+    - or stands itself with a better log, or with an equal log and a smaller id.
 
     A newborn voter grants neither (see `newborn`).
     """
     if voter.newborn is not None:
         return VoteDecision(False, VoteReason.NEWBORN)
-    state, log_end = voter.state, voter.journal.end
+    state, own_position = voter.state, voter.journal.end_position
     if not request.pre_vote:
         if state.voted is not None:
             if state.voted == request.candidate:
@@ -53,11 +58,12 @@ def decide_vote(request: Vote, voter: QuorumState) -> VoteDecision:
     elif voter.role is RaftRole.FOLLOWER and not voter.leader_is_gone:
         return VoteDecision(False, VoteReason.LEADER_ALIVE)
     elif voter.role in (RaftRole.PROSPECTIVE, RaftRole.CANDIDATE):
-        # Of two that stand at the same moment one gives way, or they would split the votes.
-        if (request.last, -request.candidate.id) > (log_end, -voter.id):
+        # Two that stand at the same moment would split the votes. So the one with the worse log, or the larger id,
+        # grants the other its pre-vote. It goes on asking for pre-votes itself.
+        if (request.last_position, -request.candidate.id) > (own_position, -voter.id):
             return VoteDecision(True, VoteReason.GAVE_WAY)
         return VoteDecision(False, VoteReason.COMES_FIRST)
-    if request.last >= log_end:
+    if request.last_position >= own_position:
         return VoteDecision(True, VoteReason.UP_TO_DATE)
     return VoteDecision(False, VoteReason.BEHIND)
 
@@ -78,9 +84,16 @@ class QuorumElection:
         return VoteAnswer(error, quorum.epoch, quorum.leader, granted, quorum.leader_endpoint())
 
     def _vote_error(self, request: Vote) -> ErrorCode:
+        """Why a request is refused before any vote is decided. NONE: it is possible (a candidate's last record is of an
+        epoch before the one that it stands for), its epoch is neither older than ours nor absurdly high, and it is
+        meant for this voter."""
         epoch = self._quorum.epoch
         last_possible = request.epoch if request.pre_vote else request.epoch - 1
-        if request.candidate.id < 0 or min(request.last) < 0 or request.last.epoch > last_possible:
+        if (
+            request.candidate.id < 0
+            or min(request.last_position) < 0
+            or request.last_position.epoch > last_possible
+        ):
             return ErrorCode.INVALID_REQUEST
         if request.epoch < epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
@@ -91,6 +104,7 @@ class QuorumElection:
         return ErrorCode.NONE
 
     def _vote(self, request: Vote, now: float) -> bool:
+        """Decide about a valid request. A higher epoch counts whether or not the vote is granted, for pre-votes too."""
         quorum, candidate = self._quorum, request.candidate
         if request.epoch > quorum.epoch:
             quorum.become_unattached(request.epoch, now)
@@ -112,7 +126,7 @@ class QuorumElection:
     def answered(self, peer: int, answer: VoteAnswer, now: float) -> None:
         ballot = self._quorum.ballot
         if ballot is None:
-            return  # a newborn only wanted to know the epoch
+            return  # a newborn voter asked only to learn the epoch
         is_granted = answer.error is ErrorCode.NONE and answer.granted
         ballot.unreachable.discard(peer)
         (ballot.granted if is_granted else ballot.rejected).add(peer)
@@ -142,7 +156,7 @@ class QuorumElection:
                 quorum.timer.election_lost(now)
 
     def end_pre_vote(self, now: float) -> None:
-        """The pre-vote is lost, and nothing was disturbed: back to the leader we had, or to looking for one."""
+        """The pre-vote is lost. No epoch was begun, so we return to the leader that we had, or look for one."""
         quorum = self._quorum
         leader = quorum.state.leader
         if leader is not None and leader != quorum.id:

@@ -1,6 +1,6 @@
 """When a node that does not lead stops waiting: for its leader, for votes, or for another candidate.
 
-Every time but the fetch timeout is drawn at random, so that voters get out of each other's way.
+Every time but the fetch timeout is drawn at random, so that two voters rarely stand at the same moment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ElectionTimer:
         self._retries = 0
 
     def early(self, now: float) -> None:
-        """There is nobody to wait for. After a lost election the others get their turn first."""
+        """No leader is left to wait for. After a lost election the wait is longer, so that another voter can win first."""
         jitter = self._timing.early_jitter_max * self._random.random()
         wait = jitter if self._retries == 0 else self._backoff()
         self.deadline = min(self.deadline, now + wait)
@@ -44,14 +44,14 @@ class ElectionTimer:
         self.deadline = min(self.deadline, now + self._backoff())
 
     def _backoff(self) -> float:
-        """Grows with every lost election, so that voters with slow links get out of each other's way."""
+        """Grows with every lost election, so that voters with slow links stop standing at the same moment."""
         limit = min(
             self._timing.election_backoff_max, BACKOFF_BASE_S * 2.0 ** min(self._retries, 10)
         )
         return limit * self._random.random()
 
     def let_candidate_try(self, now: float) -> None:
-        """Another has our pre-vote, or our vote for the second time."""
+        """We granted a pre-vote, or repeated a vote: wait a little so that the candidate can win."""
         grace = BACKOFF_BASE_S * (1 + self._random.random())
         self.deadline = max(self.deadline, now + grace)
 

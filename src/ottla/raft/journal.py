@@ -165,7 +165,7 @@ class Journal:
         return 0 if latest is None else latest.epoch
 
     @property
-    def end(self) -> LogPosition:
+    def end_position(self) -> LogPosition:
         return LogPosition(self.last_epoch, self.log_end)
 
     # Agreement between two logs

@@ -34,7 +34,7 @@ class Vote(NamedTuple):
     candidate: ReplicaKey
     voter: ReplicaKey | None
     """The voter that the request is meant for."""
-    last: LogPosition
+    last_position: LogPosition
     pre_vote: bool
 
 

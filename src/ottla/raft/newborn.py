@@ -1,15 +1,18 @@
-"""Beyond Kafka: a static voter on an empty disk is *newborn*, and has no vote until it knows what it may have forgotten.
+"""Beyond Kafka: a static voter on an empty disk is *newborn*. It has no vote until it has learned what it may have lost.
 
-Static voters have no directory ids, so that no node can tell a new voter from one whose disk was replaced. The latter,
-voting at once, could together with one that was away make a majority that has nothing of what its former self and a
-third had committed.
+Static voters have no directory ids, so no node can tell a new voter from a voter whose disk was replaced. If a voter
+with a replaced disk voted at once, committed records could be lost. Example: voters 1 and 2 have committed a record
+that voter 3 lacks, and the disk of voter 1 is replaced. Then voters 1 and 3 are a majority without the record.
 
-So a newborn first asks so many others for their epochs that one of any majority is among them: with a leader whose
-epoch is older it would commit what its former self knew to be overruled. Then it follows, and neither votes nor stands
-until it has everything up to the high watermark that an established leader named.
+So a newborn voter takes two steps. First it asks the others for their epochs, until at least one member of every
+majority has answered. It must not follow the leader of an older epoch, because both together could commit records that
+contradict what the voter had acknowledged before its disk was replaced (seed 641 in docs/SIMULATOR-RESULTS.md).
 
-If all other voters are in epoch 0, nothing was ever committed, and the newborn has its vote at once. A new cluster's
-first election thus needs all its voters, every later one a majority.
+Then it follows a leader. It neither votes nor stands until it has everything below the high watermark that an
+established leader named.
+
+If all other voters are in epoch 0, nothing was ever committed, and the newborn voter has its vote at once. So the first
+election of a new cluster needs all voters, and every later election needs a majority.
 """
 
 from __future__ import annotations
@@ -37,24 +40,25 @@ class NewbornVoter:
         self._journal = journal
         self._node = node
         self._heard: set[int] = set()
-        """Voters whose epoch is known. Ours is not older than any of them."""
+        """Voters that have said their epoch. Our epoch is not older than any of theirs."""
         self._caught_up_at: int | None = None
         """With everything below this offset, the voter has all that it may have forgotten."""
 
     @property
     def knows_the_epoch(self) -> bool:
-        """Of any majority that its former self was in, at least one has answered."""
+        """Every majority has a member that has answered. So our epoch is not older than that of any leader that this voter
+        followed before its disk was replaced."""
         voters = self._journal.voters
         return len(self._heard) > len(voters.ids) - voters.majority
 
     def to_ask(self, epoch: int) -> set[int]:
-        """Whose epoch it still has to ask for."""
+        """The voters whose epoch it still has to ask for."""
         if epoch > 0 and self.knows_the_epoch:
             return set()
         return self._journal.voters.others(self._node) - self._heard
 
     def heard(self, peer: int, epoch: int) -> bool:
-        """`peer` answered, and our epoch is now at least its epoch. Whether all voters are known to be new."""
+        """`peer` answered, and our epoch is now at least its epoch. Returns whether all voters are known to be new."""
         others = self._journal.voters.others(self._node)
         if peer not in others:
             return False
@@ -62,8 +66,9 @@ class NewbornVoter:
         return epoch == 0 and others <= self._heard
 
     def has_caught_up(self, flushed_end: int, high_watermark: int) -> bool:
-        """An established leader named its high watermark (-1: one that is not established). The first one counts: what
-        the former self had acknowledged was below it, and a quorum that commits all the time must not outrun us."""
+        """A leader named its high watermark (-1: the leader is not established). The first one of an established leader
+        counts, because what this voter acknowledged before its disk was replaced is below it. A later one would count
+        too, but a quorum that commits all the time might never let us reach it."""
         if self._caught_up_at is None and high_watermark >= 0:
             self._caught_up_at = high_watermark
         return self._caught_up_at is not None and flushed_end >= self._caught_up_at

@@ -3,8 +3,8 @@
 Only the `become_*` methods change the role, along `TRANSITIONS`. Epoch, leader and vote are on disk before they are in
 memory, and so before any answer that follows from them leaves the node (M1, M2).
 
-What each role keeps account of is here too, because it ends with the role: the ballot of a candidate, the
-`LeaderState` of a leader, who does not know yet that a leader resigned.
+What a role needs is here too, because it ends with the role: the ballot of a candidate, the `LeaderState` of a leader,
+and the voters that do not know yet of a resignation.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from ottla.raft.voters import QuorumEndpoint, ReplicaKey
 from ottla.wire.errors import ErrorCode
 
 EPOCH_JUMP_MAX = 1_000_000
-"""A request from an epoch further ahead than this is refused: epochs end at 2^31, and one stray frame must
-not use them all up. A node that was away for so long learns the epoch from those that it asks itself."""
+"""A request whose epoch is further ahead than this is refused, because epochs end at 2^31 and one stray frame must not
+use them all up. A node that was away for so long learns the epoch from the answers to its own requests."""
 
 
 class QuorumState:
@@ -68,7 +68,7 @@ class QuorumState:
         self.unacknowledged: set[int] = set()
         """Voters that do not know yet of our resignation."""
         self.on_enter: Callable[[bool, float], None] = lambda is_another_leader, now: None
-        """Called when a role begins: whether the epoch or the leader is another than before."""
+        """Called when a role begins, with whether the epoch or the leader has changed."""
         # Kafka numbers servers whose ids are not known yet downwards from -2.
         self._addresses = {-2 - i: where for i, where in enumerate(bootstrap)}
         self.bootstrap = list(self._addresses)
@@ -106,8 +106,8 @@ class QuorumState:
         return self.journal.voters.others(self.id)
 
     def is_meant(self, voter: ReplicaKey | None) -> bool:
-        """Whether a request for `voter` is for us. If voters have directory ids, one without is for nobody:
-        it could mean the node whose disk was replaced."""
+        """Whether a request for `voter` is for us. If voters have directory ids, a request without one is for nobody,
+        because it could mean a voter whose disk was replaced."""
         if voter is None or voter.id < 0:
             return self.journal.kraft_version == 0
         if voter.directory is None:
@@ -135,7 +135,7 @@ class QuorumState:
             # The file was lost and the log was not.
             self.become_unattached(self.journal.last_epoch, now)
         if self.state.leader == self.id:
-            # What we led with may have lost its unflushed tail: never again in this epoch.
+            # Our log may have lost its unflushed tail, so we must not lead this epoch again.
             self.role = RaftRole.RESIGNED
             self.unacknowledged = self.other_voters()
             self.timer.wait_for_election(now)
@@ -144,7 +144,7 @@ class QuorumState:
 
     def _enter(self, role: RaftRole, state: ElectionState, now: float) -> None:
         """The one place where a role begins. The state is on disk before anything else changes."""
-        assert role in TRANSITIONS[self.role], f"{self.role} to {role}"
+        assert (self.role, role) in TRANSITIONS, f"{self.role} to {role}"
         old = self.state
         assert state.is_newborn == old.is_newborn
         assert state.epoch >= old.epoch, f"{old} to {state} (M2)"
@@ -220,7 +220,7 @@ class QuorumState:
         self.leader_state.write_first_records(sorted(ballot.granted))
 
     def become_resigned(self, cause: ResignationCause, now: float) -> None:
-        """Lay leadership down. The others learn who should succeed, the best first."""
+        """Stop leading. The other voters are sent a list of successors, the best first."""
         leader_state = self.leader_state
         assert leader_state is not None
         self._enter(RaftRole.RESIGNED, self.state, now)
@@ -244,7 +244,7 @@ class QuorumState:
         if leader == self.id and (
             epoch != self.epoch or self.role not in (RaftRole.LEADER, RaftRole.RESIGNED)
         ):
-            leader = None  # an earlier life of this node, whose disk was replaced since
+            leader = None  # this node led the epoch before its disk was replaced
         if epoch < self.epoch:
             return
         if leader is not None and endpoint is not None:

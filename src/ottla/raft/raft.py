@@ -248,7 +248,7 @@ class Raft:
                 return EndQuorumEpoch(self.epoch, self.id, self.quorum.successors, self._endpoint)
             case _:  # of a newborn's question only the epoch in the answer counts
                 pre_vote = self.role is not RaftRole.CANDIDATE
-                return Vote(self.epoch, self.key, key, self.journal.end, pre_vote)
+                return Vote(self.epoch, self.key, key, self.journal.end_position, pre_vote)
 
     def answered(self, send: Send, answer: QuorumAnswer, now: float) -> None:
         quorum = self.quorum

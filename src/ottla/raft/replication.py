@@ -62,7 +62,7 @@ class LeaderState:
     ) -> None:
         self.epoch = epoch
         self.start_offset = journal.log_end
-        """Of the first record of this epoch. The high watermark moves only past it."""
+        """The offset of the first record of this epoch. The high watermark does not move until it can pass this record."""
         # As if every voter had fetched just now: each has the whole timeout for its first fetch.
         self.voters = {
             voter.id: ReplicaProgress(voter.key, last_fetch=now)
@@ -84,8 +84,8 @@ class LeaderState:
     # Writing
 
     def write_first_records(self, granting: Sequence[int]) -> None:
-        """The first record of an epoch names its leader. A new quorum's first leader adds the voters, and so does
-        one that listens elsewhere than they say."""
+        """The first record of an epoch names its leader. The voters follow if they are not in the log yet, or if the
+        leader listens at another address than they say."""
         journal = self._journal
         voters = journal.voters
         entries = [leader_change(self._key.id, voters.ids, granting)]
@@ -100,7 +100,7 @@ class LeaderState:
         journal.append_as_leader(control_batch(entries, timestamp=now_ms), self.epoch, now_ms)
 
     def append(self, values: Sequence[bytes]) -> tuple[int, int]:
-        """Write metadata records as one atomic batch. Their first offset, and the log's end after them."""
+        """Write metadata records as one atomic batch. Returns their first offset, and the log's end after them."""
         if sum(len(value) + RECORD_OVERHEAD_MAX for value in values) > BATCH_BYTES_MAX:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -115,11 +115,12 @@ class LeaderState:
 
     @property
     def is_established(self) -> bool:
-        """A record of its own epoch is committed."""
+        """Whether a record of this epoch is committed."""
         return self._journal.high_watermark > self.start_offset
 
     def update_high_watermark(self) -> None:
-        """Committed is what a majority of the voters has flushed, once that includes a record of this epoch (M4)."""
+        """Raise the high watermark to what a majority of the voters has flushed, once that includes a record of this
+        epoch (M4)."""
         end = self.end_on_majority()
         if end > self.start_offset:
             advance_high_watermark(self._journal, self._outputs, end)
@@ -152,10 +153,10 @@ class LeaderState:
         """A replica fetched. If its log agrees with ours, it has flushed everything below `offset`."""
         log_end = self._journal.log_end
         replica = self.voters.get(key.id)
-        # A node whose disk was replaced is not the voter of that id any more.
+        # A node whose disk was replaced has another directory id, so it is not this voter any more.
         is_voter = replica is not None and replica.key.directory in (None, key.directory)
         if replica is None or not is_voter:
-            # Taken out and put back: the first is always the one whose last fetch is the oldest.
+            # Taken out and put back, so that the first observer is always the one whose last fetch is the oldest.
             replica = self.observers.pop(key, None) or ReplicaProgress(key)
             self._forget_observers(now)
             self.observers[key] = replica
@@ -182,8 +183,8 @@ class LeaderState:
     # Serving
 
     def serve_fetch(self, request: Fetch, now: float) -> FetchAnswer | Park:
-        """Answered at once if there are records or a higher watermark, or if the replica must first cut its log or
-        fetch a checkpoint."""
+        """A fetch is answered at once if there are records or a higher high watermark, or if the replica must first
+        truncate its log or fetch a snapshot. Otherwise it is parked."""
         journal = self._journal
         agreement: Agreement = journal.agreement(request.offset, request.last_epoch)
         self._fetched(request.replica, request.offset if agreement is None else None, now)
@@ -207,7 +208,7 @@ class LeaderState:
         return Park(now + request.wait_ms_max / 1000, answer)
 
     def serve_snapshot(self, request: FetchSnapshot, now: float) -> FetchSnapshotAnswer:
-        """The next piece of a checkpoint. The one from formatting is not handed out: its content is in the log."""
+        """The next piece of a snapshot. The snapshot from formatting is not served, because its content is in the log."""
         self._fetched(request.replica, None, now)
         snapshots, id = self._journal.snapshots, request.snapshot_id
         answer = FetchSnapshotAnswer(

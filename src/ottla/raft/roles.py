@@ -1,46 +1,47 @@
-"""The roles of a node in its quorum, the ways between them, and the times that govern them."""
+"""The roles of a node in its quorum, the transitions between them (drawn in docs/STATES.md), and the timeouts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple
 
 
 class RaftRole(StrEnum):
     UNATTACHED = "Unattached"
-    """Knows its epoch and no leader in it. Looks for one, and stands for election if none turns up."""
+    """Knows its epoch and no leader of it. Looks for one, and stands for election if it finds none."""
     PROSPECTIVE = "Prospective"
-    """Asks whether it could win before it disturbs anybody with a new epoch (pre-vote, KIP-996)."""
+    """Asks for pre-votes, that is, whether it would win an election (KIP-996)."""
     CANDIDATE = "Candidate"
-    """Has begun an epoch, voted for itself and asks for the others' votes."""
+    """Has begun an epoch, has voted for itself, and asks the other voters for their votes."""
     FOLLOWER = "Follower"
     """Fetches from the leader of its epoch."""
     LEADER = "Leader"
     """Was elected by a majority. Only the leader of an epoch appends in it."""
     RESIGNED = "Resigned"
-    """Led this epoch and does not any more: it gave up, or restarted and may have lost its tail."""
+    """Led this epoch and does not any more, because it gave up, or because it restarted and may have lost its tail."""
 
 
-TRANSITIONS: Mapping[RaftRole, frozenset[RaftRole]] = MappingProxyType(
-    {
-        RaftRole.UNATTACHED: frozenset(
-            {RaftRole.UNATTACHED, RaftRole.PROSPECTIVE, RaftRole.FOLLOWER}
-        ),
-        RaftRole.PROSPECTIVE: frozenset(
-            {RaftRole.UNATTACHED, RaftRole.CANDIDATE, RaftRole.FOLLOWER}
-        ),
-        RaftRole.CANDIDATE: frozenset(
-            {RaftRole.UNATTACHED, RaftRole.PROSPECTIVE, RaftRole.FOLLOWER, RaftRole.LEADER}
-        ),
-        RaftRole.FOLLOWER: frozenset(
-            {RaftRole.UNATTACHED, RaftRole.PROSPECTIVE, RaftRole.FOLLOWER}
-        ),
-        RaftRole.LEADER: frozenset({RaftRole.UNATTACHED, RaftRole.FOLLOWER, RaftRole.RESIGNED}),
-        RaftRole.RESIGNED: frozenset({RaftRole.UNATTACHED, RaftRole.FOLLOWER}),
-    }
-)
+TRANSITIONS: Mapping[tuple[RaftRole, RaftRole], str] = {
+    (RaftRole.UNATTACHED, RaftRole.UNATTACHED): "it votes, or learns of a higher epoch",
+    (RaftRole.UNATTACHED, RaftRole.PROSPECTIVE): "it has waited long enough for a leader",
+    (RaftRole.UNATTACHED, RaftRole.FOLLOWER): "it learns who leads",
+    (RaftRole.PROSPECTIVE, RaftRole.UNATTACHED): "it lost, voted, or learns of a higher epoch",
+    (RaftRole.PROSPECTIVE, RaftRole.CANDIDATE): "a majority granted its pre-vote",
+    (RaftRole.PROSPECTIVE, RaftRole.FOLLOWER): "it learns who leads, or lost and had a leader",
+    (RaftRole.CANDIDATE, RaftRole.UNATTACHED): "it learns of a higher epoch without a leader",
+    (RaftRole.CANDIDATE, RaftRole.PROSPECTIVE): "the election had no winner in time",
+    (RaftRole.CANDIDATE, RaftRole.FOLLOWER): "another voter was elected",
+    (RaftRole.CANDIDATE, RaftRole.LEADER): "a majority voted for it",
+    (RaftRole.FOLLOWER, RaftRole.UNATTACHED): "it learns of a higher epoch without a leader",
+    (RaftRole.FOLLOWER, RaftRole.PROSPECTIVE): "its leader is gone or does not answer in time",
+    (RaftRole.FOLLOWER, RaftRole.FOLLOWER): "it learns of a later leader, or its leader is back",
+    (RaftRole.LEADER, RaftRole.UNATTACHED): "it learns of a higher epoch without a leader",
+    (RaftRole.LEADER, RaftRole.FOLLOWER): "it learns of the leader of a higher epoch",
+    (RaftRole.LEADER, RaftRole.RESIGNED): "it stops, or no majority has fetched for too long",
+    (RaftRole.RESIGNED, RaftRole.UNATTACHED): "it begins a new epoch, or learns of one",
+    (RaftRole.RESIGNED, RaftRole.FOLLOWER): "it learns of the leader of a higher epoch",
+}
 
 
 class Timing(NamedTuple):

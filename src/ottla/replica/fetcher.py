@@ -48,8 +48,8 @@ class Followed:
     in_session: bool = False
     retry_at: float = 0.0
     named_in: int | None = None
-    """The request that first named the partition in this epoch. An answer to an earlier request belongs to an earlier
-    epoch, even if the same broker leads again, and must change nothing (D8)."""
+    """The number of the first request that named it in this leader epoch. An answer to an earlier request belongs to an
+    earlier leader epoch, even if the same broker leads again, and must change nothing (D8)."""
 
 
 @dataclass(slots=True)
@@ -238,7 +238,7 @@ class FetchConversation:
             if self._is_repeated(answer.records, end):
                 self._changed[key] = None
                 return
-            received = follower.follow(partition, answer, followed.leader_epoch)
+            received = follower.apply_fetch_answer(partition, answer, followed.leader_epoch)
         except KafkaError as error:
             outcome.failed.append((partition, error))
             self._rest(key, followed, now)

@@ -1,4 +1,4 @@
-"""What a replica does while it follows: fetch from where its log ends, apply what came, truncate what diverges.
+"""What a replica does while it follows: fetch from its log end, apply the answers, truncate what diverges.
 
 A follower has no state of its own beside its log. Which partitions are fetched, and when, is in `fetcher`.
 """
@@ -30,12 +30,12 @@ def next_fetch_position(partition: Partition) -> tuple[int, int]:
     return partition.log.log_end, -1 if latest is None else latest
 
 
-def follow(partition: Partition, answer: FetchedPartition, leader_epoch: int) -> int:
-    """Apply the leader's answer to a fetch made in `leader_epoch`; returns how many bytes were appended.
+def apply_fetch_answer(partition: Partition, answer: FetchedPartition, leader_epoch: int) -> int:
+    """Apply the leader's answer to a fetch made in `leader_epoch`. Returns how many bytes were appended.
 
-    An answer to a fetch of another epoch changes nothing (D8). Where the logs diverge, the log is truncated and the
-    high watermark of the answer is left alone: it may count records that are about to go (KAFKA-14704). Else the
-    leader's high watermark is taken over, as far as our log reaches."""
+    An answer to a fetch of another epoch changes nothing (D8). If the logs diverge, our log is truncated. The high
+    watermark of that answer does not count, because it may cover records that we are about to drop (KAFKA-14704).
+    Otherwise our high watermark rises to the leader's, as far as our log reaches."""
     if partition.role is not Role.FOLLOWER or leader_epoch != partition.leader_epoch:
         return 0
     log = partition.log
@@ -72,8 +72,10 @@ def follow(partition: Partition, answer: FetchedPartition, leader_epoch: int) ->
 
 
 def _truncate(partition: Partition, diverging: tuple[int, int], leader_log_start: int) -> None:
-    """Also below our log's start: none of what is left here is the leader's then, and it may have more than we
-    kept. So we begin anew where its log begins: who is in the ISR has all that the leader has."""
+    """Truncate where our log stops agreeing with the leader's. If that is below our log start, we drop everything:
+    nothing that we still have agrees with the leader's log. We then begin again at the leader's log start, or at the
+    point of agreement if that is lower, because the leader may have records there that we had deleted, and a member of
+    the ISR must have all records of the leader."""
     log = partition.log
     target = partition.config.truncation_rule(log.epochs, log.log_end, diverging)
     if target < log.log_start:
@@ -86,9 +88,12 @@ def _truncate(partition: Partition, diverging: tuple[int, int], leader_log_start
 
 
 def restart_within(partition: Partition, leader_log_start: int, leader_log_end: int) -> None:
-    """Our end lies outside of the leader's log. Above it, we cut what the leader does not have: an emptied log
-    knows no epoch, so no answer to a fetch tells it where it diverges. Where nothing is left to build on, below
-    the leader's start too, we begin again where its log begins."""
+    """Our log end lies outside of the leader's log, and the leader answered OFFSET_OUT_OF_RANGE.
+
+    - Our end is above the leader's end: we truncate to the leader's end. A fetch answer did not tell us to, because an
+      emptied log knows no epoch that could diverge. If our log starts at or above the leader's end, nothing is left,
+      and we begin again at the leader's log start.
+    - Our end is below the leader's start: we begin again at the leader's log start."""
     if partition.role is not Role.FOLLOWER:
         return
     log = partition.log
@@ -113,8 +118,7 @@ def _cut(
     *,
     keeps_some: bool,
 ) -> None:
-    """Drop the records from `target` on, or all of them, and put on record what was dropped (D7): such records are
-    lost unless the leader has them elsewhere in its log."""
+    """Drop the records from `target` on, or all of them, and report what was dropped (D7)."""
     assert partition.role is Role.FOLLOWER, f"only followers truncate (D7): {partition}"
     log = partition.log
     end, high_watermark = log.log_end, log.high_watermark

@@ -1,14 +1,21 @@
-"""By which rule the high watermark moves.
+"""By which rule the high watermark (HW) of a leader moves (D9).
 
-On the leader: `advance`, below, and nothing else. On a follower: `follower.follow` takes over the leader's, as far
-as its own log reaches. The minimum itself is the commit rule in `rules`, which a lab may exchange.
+These move the HW of a partition, and nothing else does:
+
+- `advance`, below, on the leader;
+- `follower.apply_fetch_answer` on a follower, to the leader's HW as far as the follower's log reaches;
+- `Log.advance_log_start`: what is deleted was committed, so the HW is never below the log start;
+- truncation (`Log.truncate_to`, `Log.truncate_fully`), on a follower: the HW is never above the log end;
+- a restart: `LogManager` reads the HW from its checkpoint and keeps it within the log (P08).
+
+Which ends count is decided in `advance`. What follows from them is the commit rule in `rules`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.replica.followers import UNKNOWN_OFFSET, Follower
+from ottla.replica.follower_progress import UNKNOWN_OFFSET, FollowerProgress
 from ottla.replica.observer import News
 
 if TYPE_CHECKING:
@@ -16,27 +23,32 @@ if TYPE_CHECKING:
 
 
 def advance(leadership: Leadership, now: float) -> None:
-    """Raise the leader's high watermark to what is committed (P07, D9): the smallest log end over
+    """Raise the leader's high watermark to what is committed (P07, D9). That is the smallest log end of
 
     - the leader itself,
-    - the ISR,
+    - the members of the ISR,
     - while a proposal is under way, the replicas that it would add (P13): `IsrChanges.maximal_isr`,
-    - the replicas outside of the ISR that are about to join it. This is Kafka's rule: else a busy leader that is
-      alone in its ISR could never be caught up with.
+    - the replicas outside of the ISR that were caught up within replica.lag.time.max.ms and may join it. This is
+      Kafka's rule. Otherwise the HW of a leader that is alone in its ISR moves with every append, and no follower
+      could reach it.
 
-    Only fetches of this leader epoch count: a follower that has not fetched in it has the end UNKNOWN_OFFSET, and
-    holds everything back while it is in the ISR. Below min.insync.replicas nothing is committed (P19). Within a
-    leader epoch the high watermark never goes back (D4)."""
+    A log end is known from fetches to this leadership. A fetch that names another leader epoch is refused. Like Kafka,
+    we accept one that names no epoch (ANY_EPOCH). A follower that has not fetched yet has the end UNKNOWN_OFFSET, and
+    the HW does not move while it is in the ISR.
+
+    Nothing is committed while the ISR is smaller than min(min.insync.replicas, number of replicas) (P19). Within a
+    leader epoch the HW never goes back (D4)."""
     partition = leadership.partition
     assert partition.leadership is leadership, "an earlier leadership commits nothing (D9)"
     if partition.is_under_min_isr:
         return
     changes = leadership.isr_changes
+    # `maximal_isr` alone would do. The condition spares a call in each append and fetch.
     members = partition.isr if changes.proposal is None else changes.maximal_isr
     waited_for = [
         follower.log_end
         for follower in leadership.followers.values()
-        if follower.id in members or is_about_to_join(leadership, follower, now)
+        if follower.id in members or was_caught_up_lately(leadership, follower, now)
     ]
     log = leadership.log
     committed = partition.config.commit_rule(log.log_end, waited_for)
@@ -46,8 +58,9 @@ def advance(leadership: Leadership, now: float) -> None:
         partition.observer.partition_changed(partition, News.HIGH_WATERMARK)
 
 
-def is_about_to_join(leadership: Leadership, follower: Follower, now: float) -> bool:
-    """Whether a replica outside of the ISR has caught up lately, and may be a member."""
+def was_caught_up_lately(leadership: Leadership, follower: FollowerProgress, now: float) -> bool:
+    """Whether a follower was caught up within replica.lag.time.max.ms, and its broker may be in an ISR. The high
+    watermark waits for such a follower also outside of the ISR (Kafka's shouldWaitForReplicaToJoinIsr)."""
     partition = leadership.partition
     return (
         follower.log_end != UNKNOWN_OFFSET

@@ -1,7 +1,7 @@
 """How the set of in-sync replicas changes: the leader proposes, the controller decides (P11 to P13).
 
-The ISR that counts is `Partition.isr`, and only a decision of the controller changes it. Here is when a leader
-proposes another one, and which replicas may be in the ISR while its proposal is under way.
+The ISR that counts is `Partition.isr`, and only a decision of the controller changes it. This module holds when a
+leader proposes another ISR, and which replicas may be in the ISR while its proposal is under way.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.events.replication import FollowerBelowEpochStart, IsrProposed
 from ottla.replica import high_watermark
-from ottla.replica.followers import Follower
+from ottla.replica.follower_progress import FollowerProgress
 
 if TYPE_CHECKING:
     from ottla.replica.leader import Leadership
@@ -19,8 +19,8 @@ UNKNOWN_BROKER_EPOCH = -1
 
 
 class Proposal(NamedTuple):
-    """An ISR that the leader asks the controller for. It counts only once the controller committed it;
-    until then the larger of the old and new sets holds the high watermark back (P13)."""
+    """An ISR that the leader asks the controller for. It counts once the controller has committed it. Until then the high
+    watermark waits for the members of both sets, the old and the proposed one (P13)."""
 
     leader_epoch: int
     partition_epoch: int
@@ -41,23 +41,23 @@ class IsrChanges:
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """Every replica that is in the ISR or may be, whichever way the proposal under way ends (Kafka's maximal
-        ISR)."""
+        """The ISR and the replicas that the proposal under way would add (Kafka's maximal ISR). Whatever the controller
+        decides, every member of the ISR is in this set."""
         isr = self._leadership.partition.isr
         if self.proposal is None:
             return isr
         return (*isr, *(id for id, _ in self.proposal.isr if id not in isr))
 
-    def maybe_expand(self, now: float, fetching: Follower | None = None) -> None:
-        """Propose the followers that may join (D10): those that
+    def maybe_expand(self, now: float, fetching: FollowerProgress | None = None) -> None:
+        """Propose the followers that may join (D10). Such a follower
 
-        - hold everything committed, and everything before this epoch's start (KAFKA-7128): the high watermark of
-          a new leader may still lag behind what an earlier leader committed;
-        - have deleted what we have deleted. Nobody can tell any more whether they had the same records there, and
-          as leaders they would show them again;
-        - fetch just now, or were caught up all the time: an idle follower sends no news, and may have been refused
-          before;
-        - are alive, in the incarnation that fetched (KIP-903)."""
+        - has a log that reaches the high watermark, and the start of this epoch (KAFKA-7128), because the high watermark
+          of a new leader may still lag behind what an earlier leader committed;
+        - has a log start that is not below ours. Below our log start nobody can compare the records any more, and this
+          follower would show them again if it became the leader;
+        - is `fetching` just now, or counts as caught up. The latter matters for an idle follower: it sends no fetch that
+          names the partition, and an earlier proposal may have been refused;
+        - belongs to a broker that may be in an ISR, in the incarnation that fetched (KIP-903)."""
         leadership = self._leadership
         partition, log = leadership.partition, leadership.log
         if log.high_watermark < leadership.epoch_start and partition.events:
@@ -102,13 +102,15 @@ class IsrChanges:
                 )
             )
 
-    def shrink(self, now: float) -> None:
-        """P12: members that have not caught up within replica.lag.time.max.ms are proposed to leave."""
+    def review(self, now: float) -> None:
+        """Called by the clock, for what changes by time alone.
+
+        - Advance the high watermark: a replica that it waited for may not count as caught up any more.
+        - Propose an ISR without the members that have not caught up within replica.lag.time.max.ms (P12).
+        - If there are none, propose the followers that may join."""
         leadership = self._leadership
         partition = leadership.partition
-        high_watermark.advance(
-            leadership, now
-        )  # a replica that was about to join may be late by now
+        high_watermark.advance(leadership, now)
         if self.proposal is not None:
             return
         log_end = leadership.log.log_end
@@ -150,17 +152,19 @@ class IsrChanges:
         partition.observer.isr_proposed(partition)
 
     def _broker_epoch_of(self, id: int) -> int:
-        """As its fetches named it: one atomic view with its progress (KAFKA-15221)."""
+        """The broker epoch that its fetches named, so that it belongs to the same incarnation as the progress that is known
+        (KAFKA-15221)."""
         follower = self._leadership.followers.get(id)
         return UNKNOWN_BROKER_EPOCH if follower is None else follower.broker_epoch
 
     def decided(self, partition_epoch: int) -> None:
-        """The controller decided about the partition in this epoch: a proposal made before it is over."""
+        """The controller decided about the partition in `partition_epoch`. A proposal made before that is over."""
         if self.proposal is not None and partition_epoch > self.proposal.partition_epoch:
             self.proposal = None
 
     def withdraw(self, proposal: Proposal, now: float) -> None:
-        """Not accepted: what was proposed is forgotten, and the rules decide anew what to propose."""
+        """The controller did not accept the proposal. It is forgotten, and the high watermark no longer waits for the
+        replicas that it would have added."""
         if self.proposal is proposal:
             self.proposal = None
             high_watermark.advance(self._leadership, now)

@@ -13,7 +13,7 @@ from ottla.log.errors import InMemory
 from ottla.log.log import Appended
 from ottla.records.batch import CRC_START, HEADER_BYTES, TRANSACTIONAL_BIT, read_batch
 from ottla.replica import high_watermark
-from ottla.replica.followers import Follower
+from ottla.replica.follower_progress import FollowerProgress
 from ottla.replica.isr import IsrChanges
 from ottla.replica.observer import News
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -58,7 +58,7 @@ class Leadership:
         self.log.epochs.assign(self.epoch, self.epoch_start)
         # Nothing is known of the followers in this epoch. Members of the ISR get the full lag time.
         self.followers = {
-            id: Follower(id, caught_up_at=now if id in partition.isr else float("-inf"))
+            id: FollowerProgress(id, caught_up_at=now if id in partition.isr else float("-inf"))
             for id in partition.replicas
             if id != partition.config.node_id
         }
@@ -68,7 +68,7 @@ class Leadership:
         """A decision within this epoch may have added or removed replicas."""
         partition = self.partition
         self.followers = {
-            id: self.followers.get(id) or Follower(id)
+            id: self.followers.get(id) or FollowerProgress(id)
             for id in partition.replicas
             if id != partition.config.node_id
         }

@@ -22,10 +22,11 @@ class News:
     ISR_SHRUNK = 8
     LOG_START = 16
     DEPOSED = 32
-    """It led, and does not lead now, or did not for a while."""
+    """The replica took another role than leader. When this is reported, it may lead again."""
     FOLLOWER = 64
-    """One of its followers asks for less than it had. Perhaps that fetch was sent long ago, on a connection that the
-    follower gave up since. Then its present session knows better, but asks only about partitions with news."""
+    """A follower's fetch named a lower offset than its fetch before. It may be a late fetch, sent on a connection that
+    the follower has closed since. Then only the follower's present session knows the right offset, and a session does
+    not look at idle partitions. This news makes it look at the partition again."""
     AWAITED = HIGH_WATERMARK | DEPOSED | ISR_SHRUNK
     """May end the wait for a commit."""
 

@@ -1,6 +1,6 @@
 """One replica of one partition: its identity, its role, and what both roles share (PROMISES A to D).
 
-- `roles`: the roles and the edges between them
+- `roles`: the roles and the transitions between them
 - `leader`: the leader's part; `isr`: how the ISR changes; `high_watermark`: the rule by which it moves
 - `follower`: the follower's part
 - `rules`: when a record is committed, and where a follower truncates
@@ -24,7 +24,7 @@ from ottla.replica import high_watermark
 from ottla.replica.isr import Proposal
 from ottla.replica.leader import Leadership
 from ottla.replica.observer import News, Observer
-from ottla.replica.roles import EDGES, Role
+from ottla.replica.roles import TRANSITIONS, Role
 from ottla.replica.rules import (
     CommitRule,
     TruncationRule,
@@ -65,7 +65,7 @@ class ReplicaConfig:
 
 
 class Partition:
-    """This broker's replica of a partition. Only the `become_…` methods change its role, along `EDGES`.
+    """This broker's replica of a partition. Only the `become_…` methods change its role, along `TRANSITIONS`.
 
     Where only the leader may act, callers use `leadership` (None unless this replica leads) or `leading`."""
 
@@ -152,7 +152,7 @@ class Partition:
 
     def _enter(self, role: Role) -> None:
         """The only place where the role changes. A leadership ends with its role or its epoch."""
-        assert (self.role, role) in EDGES, f"{self.role} to {role}: {self}"
+        assert (self.role, role) in TRANSITIONS, f"{self.role} to {role}: {self}"
         self.role = role
         self.leadership = None
 
@@ -203,11 +203,12 @@ class Partition:
 
     @property
     def min_isr(self) -> int:
-        """The effective minimum: at most the number of replicas."""
+        """min(min.insync.replicas, number of replicas): a topic cannot ask for more than it has."""
         return min(self.log.config.min_insync_replicas, len(self.replicas))
 
     @property
     def is_under_min_isr(self) -> bool:
+        """Whether the ISR is smaller than `min_isr`. Written out, because appends and fetches of followers ask."""
         in_sync = len(self.isr)
         return in_sync < self.log.config.min_insync_replicas and in_sync < len(self.replicas)
 
@@ -297,8 +298,8 @@ class Partition:
             return None
         epoch, end = self.log.epochs.end_offset_for(fetch.last_fetched_epoch, self.log.log_end)
         if epoch == -1:
-            # The epoch is newer than any here, or we have none: nothing to compare. An end beyond ours is out of
-            # range, and the follower then looks up where our log starts and ends.
+            # There is nothing to compare: our log has no epochs, or only older ones. If the fetch offset is
+            # beyond our end, it is out of range, and the follower then asks where our log starts and ends.
             return None
         if epoch < fetch.last_fetched_epoch or end < fetch.fetch_offset:
             return epoch, end

@@ -1,4 +1,4 @@
-"""The roles of a replica, and the edges along which they change (drawn in docs/STATES.md)."""
+"""The roles of a replica, and the transitions between them (drawn in docs/STATES.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Role(Enum):
     FOLLOWER = "copies the leader's log, or waits for a leader; serves consumers near it"
 
 
-EDGES: Mapping[tuple[Role, Role], str] = {
+TRANSITIONS: Mapping[tuple[Role, Role], str] = {
     (Role.OFFLINE, Role.LEADER): "the first decision that reaches it makes it the leader",
     (Role.OFFLINE, Role.FOLLOWER): "the first decision that reaches it makes it a follower",
     (Role.FOLLOWER, Role.LEADER): "it is elected",

@@ -1,7 +1,6 @@
-"""The two rules of replication that the lab replaces by the other designs: when is a record committed,
-and where does a follower cut its log before it follows a new leader.
+"""The two rules of replication: when a record is committed, and where a follower truncates its log.
 
-They are plain functions so that each can be read, tested and exchanged on its own.
+They are kept small and named, so that other designs can replace them (`ReplicaConfig`).
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ TruncationRule: TypeAlias = Callable[[LeaderEpochCache, int, tuple[int, int]], i
 
 
 def committed_by_isr(leader_end: int, follower_ends: Iterable[int]) -> int:
-    """The ISR rule: committed is what the leader and every follower that counts have in their logs.
+    """The ISR rule: a record is committed when the leader and every follower that counts have it in their logs.
 
-    A follower that has not fetched in this epoch yet has the unknown end -1 and holds everything back.
+    Which followers count is decided in `high_watermark.advance`. A follower that has not fetched in this epoch yet has
+    the unknown end -1, so nothing is committed before its first fetch.
     """
     return min((leader_end, *follower_ends))
 
@@ -26,9 +26,9 @@ def committed_by_isr(leader_end: int, follower_ends: Iterable[int]) -> int:
 def truncation_by_epoch(epochs: LeaderEpochCache, log_end: int, diverging: tuple[int, int]) -> int:
     """The leader-epoch rule (KIP-101, KIP-279): the offset down to which this log agrees with the leader's.
 
-    `diverging` is the leader's largest epoch not above ours, and where it ends there. If we know that
-    epoch too, we agree up to the smaller of the two ends. If we do not, our own largest epoch below it
-    ends where agreement may end; the next fetch then asks about that one (a second round).
+    `diverging` is (epoch, end): the leader's largest epoch that is not above our last one, and the end of that epoch in
+    the leader's log. If our log has that epoch too, the logs agree up to the smaller of the two ends. If it has not, we
+    truncate to the end of our largest epoch below it. The next fetch names that epoch (a second round).
     """
     leader_epoch, leader_epoch_end = diverging
     own_epoch, own_epoch_end = epochs.end_offset_for(leader_epoch, log_end)

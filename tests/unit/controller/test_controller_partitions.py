@@ -7,9 +7,9 @@ from controller_world import World
 
 from ottla.controller.partitions import ElectionType, IsrProposal
 from ottla.controller.states import (
-    BROKER_EDGES,
-    PARTITION_EDGES,
-    REPLICA_EDGES,
+    BROKER_TRANSITIONS,
+    PARTITION_TRANSITIONS,
+    REPLICA_TRANSITIONS,
     BrokerControlState,
     PartitionState,
     ReplicaState,
@@ -228,7 +228,9 @@ def test_P37_preferred_leaders_are_restored_by_themselves() -> None:
 
 
 def test_P33_each_state_of_the_tables_is_entered_by_some_edge() -> None:
-    entered = {after for _, after in (*BROKER_EDGES, *PARTITION_EDGES, *REPLICA_EDGES)}
+    entered = {
+        after for _, after in (*BROKER_TRANSITIONS, *PARTITION_TRANSITIONS, *REPLICA_TRANSITIONS)
+    }
     assert entered == {*BrokerControlState, *PartitionState, *ReplicaState}
 
 

@@ -210,7 +210,7 @@ def test_a_candidate_with_a_shorter_log_gets_no_vote() -> None:
     world.append(leader, b"x")
     world.run(0.1)
     follower = next(h for h in world.hosts.values() if h is not leader)
-    end = follower.running.journal.end
+    end = follower.running.journal.end_position
     asker = next(n for n in world.hosts if n not in (leader.node, follower.node))
 
     def asks(last: LogPosition) -> bool:
@@ -231,7 +231,7 @@ def test_a_candidate_with_a_shorter_log_gets_no_vote() -> None:
         (vote(5, -1, 1), ErrorCode.INVALID_REQUEST),
         (vote(5, 2, 1, last=5), ErrorCode.INVALID_REQUEST),
         (vote(6, 2, 1, last=6), ErrorCode.INVALID_REQUEST),
-        (vote(6, 2, 1)._replace(last=LogPosition(0, -1)), ErrorCode.INVALID_REQUEST),
+        (vote(6, 2, 1)._replace(last_position=LogPosition(0, -1)), ErrorCode.INVALID_REQUEST),
         (vote(6, 2, 1)._replace(voter=None), ErrorCode.INVALID_VOTER_KEY),
         (vote(6, 2, 1)._replace(voter=ReplicaKey(1, None)), ErrorCode.INVALID_VOTER_KEY),
     ],

@@ -126,13 +126,13 @@ def test_P11_a_follower_that_lags_leaves_the_isr_and_one_that_is_idle_stays(tmp_
     world.produce(1, "a")
     world.settle()
     world.now += 10 * LAG_S
-    world.isr_changes(1).shrink(world.now)
+    world.isr_changes(1).review(world.now)
     assert world[1].proposal is None, "nothing was written: nobody lags"
     world.produce(1, "b")
     world.fetch(2, 1, times=2)
     world.now += LAG_S + 1
     world.fetch(2, 1)
-    world.isr_changes(1).shrink(world.now)
+    world.isr_changes(1).review(world.now)
     assert [id for id, _ in world.proposal(1).isr] == [1, 2]
 
 
@@ -141,7 +141,7 @@ def test_P12_the_leader_removes_a_follower_that_stopped_fetching(tmp_path: Path)
     world.fetch(2, 1)
     world.produce(1, "a")
     world.now += LAG_S + 1
-    world.isr_changes(1).shrink(world.now)
+    world.isr_changes(1).review(world.now)
     assert [id for id, _ in world.proposal(1).isr] == [1]
 
 
@@ -149,7 +149,7 @@ def test_P13_an_isr_change_counts_only_when_the_controller_has_committed_it(tmp_
     world = World(tmp_path)
     world.produce(1, "a")
     world.now += LAG_S + 1
-    world.isr_changes(1).shrink(world.now)
+    world.isr_changes(1).review(world.now)
     assert list(world[1].isr) == [1, 2]
     assert world[1].log.high_watermark == 0, "the larger set counts while the proposal is pending"
     world.accept_proposal(1)
@@ -161,7 +161,7 @@ def test_P13_a_refused_proposal_changes_nothing(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.produce(1, "a")
     world.now += LAG_S + 1
-    world.isr_changes(1).shrink(world.now)
+    world.isr_changes(1).review(world.now)
     world.isr_changes(1).withdraw(world.proposal(1), world.now)
     assert world[1].isr == (1, 2) and world[1].log.high_watermark == 0
 
@@ -172,7 +172,7 @@ def test_P14_a_removed_follower_lets_the_high_watermark_advance_and_comes_back_w
     world = World(tmp_path)
     world.produce(1, "a")
     world.now += LAG_S + 1
-    world.isr_changes(1).shrink(world.now)
+    world.isr_changes(1).review(world.now)
     world.accept_proposal(1)
     world.produce(1, "b")
     assert world[1].log.high_watermark == 2
@@ -214,10 +214,10 @@ def test_P12_a_follower_that_stopped_is_not_taken_back_before_it_fetches_again(
     world.fetch(2, 1)
     world.produce(1, "a")
     world.now += LAG_S + 1
-    world.isr_changes(1).shrink(world.now)
+    world.isr_changes(1).review(world.now)
     world.accept_proposal(1)
     world.leading(1).reconsider(world.now)
-    world.isr_changes(1).shrink(world.now)
+    world.isr_changes(1).review(world.now)
     assert world[1].isr == (1,) and world[1].proposal is None
     assert world[1].log.high_watermark == 1
 

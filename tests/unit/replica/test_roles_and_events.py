@@ -18,7 +18,7 @@ from ottla.events.replication import (
     TruncationCause,
 )
 from ottla.replica.follower import restart_within
-from ottla.replica.roles import EDGES, Role
+from ottla.replica.roles import TRANSITIONS, Role
 from ottla.wire.errors import ErrorCode, KafkaError
 from support.replica_world import World
 
@@ -28,10 +28,10 @@ def events(world: World, id: int, kind: type[Event]) -> list[Event]:
 
 
 def test_every_role_is_entered_and_left_by_some_edge() -> None:
-    assert {role for edge in EDGES for role in edge} == set(Role)
+    assert {role for edge in TRANSITIONS for role in edge} == set(Role)
     for role in Role:
-        assert any(a is role and b is not role for a, b in EDGES)
-        assert any(b is role and a is not role for a, b in EDGES)
+        assert any(a is role and b is not role for a, b in TRANSITIONS)
+        assert any(b is role and a is not role for a, b in TRANSITIONS)
 
 
 def test_a_leadership_exists_exactly_while_the_replica_leads(tmp_path: Path) -> None:

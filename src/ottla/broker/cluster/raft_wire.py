@@ -127,7 +127,7 @@ def read_vote(message: Any, cluster_id: str) -> Vote:
             int(partition.replica_id), messages.field(partition, "replica_directory_id", None)
         ),
         voter=None if voter_id < 0 else voter,
-        last=LogPosition(int(partition.last_offset_epoch), int(partition.last_offset)),
+        last_position=LogPosition(int(partition.last_offset_epoch), int(partition.last_offset)),
         pre_vote=bool(messages.field(partition, "pre_vote", False)),
     )
 
@@ -302,8 +302,8 @@ def _request_fields(request: QuorumRequest, cluster_id: str) -> Fields:
                 "replica_id": request.candidate.id,
                 "replica_directory_id": request.candidate.directory or ZERO_UUID,
                 "voter_directory_id": voter.directory or ZERO_UUID,
-                "last_offset_epoch": request.last.epoch,
-                "last_offset": request.last.offset,
+                "last_offset_epoch": request.last_position.epoch,
+                "last_offset": request.last_position.offset,
                 "pre_vote": request.pre_vote,
             }
             topics = [_about("topic_name", partition)]

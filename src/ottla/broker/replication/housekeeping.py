@@ -93,7 +93,7 @@ class Housekeeping(ReplicaListener):
         self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
 
     async def _shrink_isrs(self) -> None:
-        self._replicas.shrink_isrs()
+        self._replicas.review_isrs()
 
     async def _checkpoint(self) -> None:
         logs = self._replicas.logs

@@ -280,11 +280,11 @@ class ReplicaManager:
 
     # -- by the clock ------------------------------------------------------------------------------
 
-    def shrink_isrs(self) -> None:
+    def review_isrs(self) -> None:
         now = self.clock.monotonic()
         for partition in list(self.partitions.values()):
             if partition.leadership is not None:
-                partition.leadership.isr_changes.shrink(now)
+                partition.leadership.isr_changes.review(now)
 
     def retention(self) -> int:
         """Drop what has expired, and report where the logs begin now. Returns how many segments were dropped."""

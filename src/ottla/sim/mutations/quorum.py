@@ -59,7 +59,9 @@ def votes_twice_in_an_epoch() -> list[Patch]:
     def decide_vote(request: Vote, voter: QuorumState) -> VoteDecision:
         if request.pre_vote:
             return original(request, voter)
-        is_granted = voter.state.leader is None and request.last >= voter.journal.end
+        is_granted = (
+            voter.state.leader is None and request.last_position >= voter.journal.end_position
+        )
         return VoteDecision(is_granted, VoteReason.UP_TO_DATE)
 
     return [Patch(election, "decide_vote", decide_vote)]
@@ -71,7 +73,10 @@ def votes_for_a_shorter_log() -> list[Patch]:
     original = election.decide_vote
 
     def decide_vote(request: Vote, voter: QuorumState) -> VoteDecision:
-        return original(request._replace(last=max(request.last, voter.journal.end)), voter)
+        return original(
+            request._replace(last_position=max(request.last_position, voter.journal.end_position)),
+            voter,
+        )
 
     return [Patch(election, "decide_vote", decide_vote)]
 

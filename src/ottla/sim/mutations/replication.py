@@ -10,7 +10,7 @@ from ottla.broker.replication.purgatory import Purgatory, Sleeper
 from ottla.broker.server.deadlines import Deadlines
 from ottla.log.log import ReadResult
 from ottla.replica import follower, high_watermark
-from ottla.replica.followers import Follower
+from ottla.replica.follower_progress import FollowerProgress
 from ottla.replica.isr import IsrChanges
 from ottla.replica.leader import Leadership
 from ottla.replica.observer import News
@@ -71,9 +71,11 @@ def answers_with_the_next_epochs_start() -> list[Patch]:
 def moves_its_high_watermark_before_it_truncates() -> list[Patch]:
     """The high watermark of a diverging answer is applied before the truncation: records that are about to be
     truncated count as committed."""
-    original = follower.follow
+    original = follower.apply_fetch_answer
 
-    def follow(partition: Partition, answer: FetchedPartition, leader_epoch: int) -> int:
+    def apply_fetch_answer(
+        partition: Partition, answer: FetchedPartition, leader_epoch: int
+    ) -> int:
         if (
             answer.diverging is not None
             and partition.role is Role.FOLLOWER
@@ -83,7 +85,7 @@ def moves_its_high_watermark_before_it_truncates() -> list[Patch]:
             log.advance_high_watermark(min(answer.high_watermark, log.log_end))
         return original(partition, answer, leader_epoch)
 
-    return [Patch(follower, "follow", follow)]
+    return [Patch(follower, "apply_fetch_answer", apply_fetch_answer)]
 
 
 @mutation("KAFKA-7415")
@@ -118,7 +120,9 @@ def joins_the_isr_below_the_epochs_start() -> list[Patch]:
     """A follower joins the ISR at the high watermark, which on a new leader may lag behind the committed end."""
     original = IsrChanges.maybe_expand
 
-    def maybe_expand(self: IsrChanges, now: float, fetching: Follower | None = None) -> None:
+    def maybe_expand(
+        self: IsrChanges, now: float, fetching: FollowerProgress | None = None
+    ) -> None:
         leadership = self._leadership
         start, leadership.epoch_start = leadership.epoch_start, 0
         try:
@@ -135,7 +139,9 @@ def proposes_a_newer_life_than_it_saw() -> list[Patch]:
     instead of one."""
     original = IsrChanges.maybe_expand
 
-    def maybe_expand(self: IsrChanges, now: float, fetching: Follower | None = None) -> None:
+    def maybe_expand(
+        self: IsrChanges, now: float, fetching: FollowerProgress | None = None
+    ) -> None:
         partition = self._leadership.partition
         for each in self._leadership.followers.values():
             each.broker_epoch = partition.eligible_broker_epoch(each.id) or each.broker_epoch
@@ -162,7 +168,7 @@ def commits_below_min_insync_replicas() -> list[Patch]:
             [
                 each.log_end
                 for each in leadership.followers.values()
-                if each.id in members or high_watermark.is_about_to_join(leadership, each, now)
+                if each.id in members or high_watermark.was_caught_up_lately(leadership, each, now)
             ],
         )
 

@@ -8,7 +8,7 @@ UNKNOWN_OFFSET = -1
 
 
 @dataclass(slots=True)
-class Follower:
+class FollowerProgress:
     """A follower in the current leader epoch. Its end is the offset of its latest fetch (P07): a fetch
     from an offset means that everything below it has been appended."""
 
