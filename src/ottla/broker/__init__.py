@@ -1,4 +1,5 @@
-"""The node: listeners, one handler per API, parked requests, replication, quorum and controller shells.
+"""The node: ordinary asyncio around the pure cores of `log`, `replica`, `raft`, `controller` and `coordinators`.
 
-Ordinary asyncio around the pure cores of `log`, `replica`, `metadata` and `controller`.
+`node` owns everything and connects it. `server` takes requests, `apis` answers them, `replication`, `cluster` and
+`coordination` drive the cores. What decides is never here.
 """

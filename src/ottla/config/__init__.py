@@ -1,4 +1,6 @@
-"""Settings of nodes, topics and groups. `node_settings` has the table."""
+"""Settings of nodes, topics and groups: names, kinds, defaults, documentation, sources. `node_settings` has the table.
+
+What a setting does is in the package that reads it."""
 
 from ottla.config.group_settings import GROUP_SETTINGS, GroupSetting, validate_group_config
 from ottla.config.node_settings import NAMES, TABLE, Setting, Settings

@@ -1,6 +1,8 @@
 """The simulator: an event loop with virtual time, a network and disks that fail as a seed decides.
 
-The broker that runs here is the one that runs on real sockets and files.
+The broker that runs here is the one that runs on real sockets and files. `engine` is the machine, `cluster` the nodes,
+`clients` and `faults` act, `oracle` judges, `run` draws and runs seeds, `scripts` plays golden scripts, `mutations` puts
+known bugs back. Nothing in the product imports it.
 """
 
 from ottla.sim.engine.borrowed_time import borrowed_time

@@ -1,1 +1,4 @@
-"""Frames, headers, messages and errors of Kafka's protocol, and the client connection."""
+"""Kafka's protocol: frames, headers, messages, errors, and the connection of a client.
+
+It knows bytes and their meaning. What a broker answers is in `broker.apis`, what is in a batch of records in `records`.
+"""
