@@ -386,7 +386,7 @@ def test_P29_S2_P27_P25_logs_of_the_same_length_that_differ_are_made_equal(
     byte_identical(cluster, topic)
     wait_values(cluster, topic, "m0", "new")
     (line,) = truncations(cluster, 4, topic)
-    assert "first_offset=1 last_offset=1 committed=0 " in line
+    assert "first_offset=1 last_offset=1 committed_offsets=0 " in line
 
 
 # -- Durability or availability
@@ -489,7 +489,7 @@ def test_P30_with_unclean_election_the_first_one_back_leads_and_what_was_lost_is
     assert unclean.said["5 is back alone"] is ErrorCode.NONE
     assert unclean.kept == ["both in sync", "5 is back alone", "both back"]
     (line,) = truncations(cluster, 4, "available")
-    assert "first_offset=1 last_offset=1 committed=1 " in line
+    assert "first_offset=1 last_offset=1 committed_offsets=1 " in line
     assert not truncations(cluster, 4, "between") + truncations(cluster, 4, "durable")
 
 

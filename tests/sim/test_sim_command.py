@@ -400,3 +400,13 @@ def test_a_broken_cluster_fails_with_fewer_faults_and_each_replay_is_the_same() 
     assert (again.digest, again.problem) == (smallest.digest, smallest.problem)
     whole = seeds.run(sim._options(seed, 5.0, frozenset(first.struck)))
     assert whole.digest == first.digest
+
+
+def test_every_kind_of_fault_is_named_with_what_it_does() -> None:
+    from ottla.sim.faults.registry import FAULTS
+
+    done = CliRunner().invoke(app, ["sim", "--list-faults"])
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == list(FAULTS)
+    assert all(kind.does in line for line, kind in zip(lines, FAULTS.values(), strict=True))

@@ -230,9 +230,7 @@ def _read_all(lags: list[PartitionLag]) -> str:
     without = len(lags) - committed
     if not committed:
         return f"Nothing was committed, and nothing is in the {count_of(without, 'partition')} assigned."
-    told = (
-        f"It has read all there is in the {count_of(committed, 'partition')} that it has committed"
-    )
+    told = f"It has committed everything in {count_of(committed, 'partition')}"
     return told + (f"; nothing is in {without} assigned without a commit." if without else ".")
 
 

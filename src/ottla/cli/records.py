@@ -221,7 +221,7 @@ async def _consume(
         hidden = await client.offset(topic, number, LATEST) - end
         if hidden > 0:
             warn(
-                f"{topic}-{number}: {count_of(hidden, 'offset')} from {end} on wait for a transaction that is open "
+                f"{topic}-{number}: an open transaction hides {count_of(hidden, 'offset')} from {end} on "
                 "(ottla transactions list --state ongoing)"
             )
     left = count

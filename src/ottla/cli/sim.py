@@ -94,7 +94,13 @@ def sim(
         bool, typer.Option("--require-coverage", help="Fail where something rare never happened.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show what the nodes log.")] = False,
+    list_faults: Annotated[
+        bool, typer.Option("--list-faults", help="Name every kind of fault, and what it does.")
+    ] = False,
 ) -> None:
+    if list_faults:
+        _print_faults()
+        return
     only_summary = summary is not None and (seed, seeds, minimize) == (None, None, None)
     if sum(wish is not None for wish in (seed, seeds, minimize)) != 1 and not only_summary:
         raise Failure("one of --seed, --seeds and --minimize is wanted", USAGE)
@@ -189,6 +195,14 @@ def replay_command(
     if faults is not None:
         words.append(f"--faults {shlex.quote(','.join(map(str, sorted(faults))))}")
     return " ".join(words)
+
+
+def _print_faults() -> None:
+    from ottla.cli.output import print_table
+    from ottla.sim.faults.registry import FAULTS
+
+    rows = [[name, kind.does, kind.undone] for name, kind in FAULTS.items()]
+    print_table(["fault", "what it does", "how it ends"], rows)
 
 
 def _options(seed: int, trouble: float | None, faults: frozenset[int] | None) -> RunOptions:

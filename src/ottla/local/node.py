@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+import ottla
 from ottla.config import ConfigError, Settings
 from ottla.local.exit_codes import CONFLICT, FAILED, OK, USAGE
 
@@ -98,6 +99,14 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
         datefmt="%Y-%m-%d %H:%M:%S",
     )
     _take_all_descriptors()
+    log.info(
+        "node starts node=%d version=%s roles=%s listeners=%s log_dirs=%s",
+        settings.node_id,
+        ottla.__version__,
+        ",".join(sorted(settings.process_roles)),
+        ",".join(map(str, settings.listeners)),
+        ",".join(settings.log_dirs),
+    )
     for name in settings.ignored:
         log.info("setting has no effect here name=%s", name)
 
@@ -142,6 +151,7 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
         return _fail(str(error), FAILED)
     except (LogDirError, RegistrationRefused, OSError) as error:
         return _fail(str(error), FAILED)
+    log.info("node stopped node=%d", settings.node_id)
     return OK
 
 

@@ -131,7 +131,7 @@ def _cut(
     assert log.high_watermark <= max(high_watermark, log.log_start), f"D8: {partition}"
     committed = max(high_watermark - target, 0)
     logger.warning(
-        "truncated log partition=%s-%d first_offset=%d last_offset=%d committed=%d leader=%d"
+        "truncated log partition=%s-%d first_offset=%d last_offset=%d committed_offsets=%d leader=%d"
         " leader_epoch=%d diverging_epoch=%d diverging_end=%d",
         *partition.key,
         target,

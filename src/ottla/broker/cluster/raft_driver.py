@@ -329,7 +329,12 @@ class RaftDriver:
         for event in _drained(self._raft.events):
             match event:
                 case QuorumLeaderChanged(epoch=epoch, leader=leader):
-                    logger.info("quorum leader node=%d epoch=%d leader=%s", node, epoch, leader)
+                    if leader is None:
+                        logger.info("quorum has no leader node=%d epoch=%d", node, epoch)
+                    else:
+                        logger.info(
+                            "quorum has a leader node=%d epoch=%d leader=%d", node, epoch, leader
+                        )
                     notify(self.on_leader, leader, epoch)
                 case BecameQuorumLeader(epoch=epoch):
                     logger.info("became quorum leader node=%d epoch=%d", node, epoch)

@@ -141,7 +141,7 @@ class IsrProposals(ReplicaListener):
             logger.info(
                 "ISR refused partition=%s-%d isr=%s error=%s cause=%s",
                 *partition.key,
-                list(proposed),
+                ",".join(map(str, proposed)),
                 error.name,
                 proposal.cause,
             )
@@ -151,7 +151,7 @@ class IsrProposals(ReplicaListener):
         logger.info(
             "ISR changed partition=%s-%d isr=%s cause=%s",
             *partition.key,
-            list(result.isr),
+            ",".join(map(str, result.isr)),
             proposal.cause,
         )
         # It counts when the metadata brings it, in order with everything else that was decided: with a

@@ -112,7 +112,7 @@ class Placement:
             logger.warning(
                 "replica is rebuilt and in sync partition=%s-%d isr=%s",
                 *key,
-                list(decision.isr),
+                ",".join(map(str, decision.isr)),
             )
             del self.rebuilding[key]
 

@@ -310,7 +310,7 @@ class ReplicaManager:
             partition.role.name.lower(),
             partition.leader,
             partition.leader_epoch,
-            list(partition.isr),
+            ",".join(map(str, partition.isr)),
             partition.log.log_start,
             partition.log.high_watermark,
             partition.log.log_end,

@@ -272,7 +272,7 @@ class TransactionShard:
         if known.state is TransactionState.ONGOING:
             # The old producer is gone, or fenced from now on. The new one gets its epoch after the abort.
             logger.info(
-                "aborting transaction for a new producer transactional_id=%s",
+                "aborting open transaction and fencing its producer transactional_id=%s",
                 command.transactional_id,
             )
             self._parked.append(_Parked(command, token, now + PATIENCE_S))
