@@ -99,6 +99,12 @@ class LeaderEpochCheckpointFile:
         self._path = f"{directory}/{checkpoints.LEADER_EPOCHS}"
         self._content = b""
         """What the file has to hold, as it was decided last."""
+        self._is_retired = False
+
+    def retire(self) -> None:
+        """The log is closed or deleted. A log of the same name may be created at this path at any time, and a writer that
+        still waits for its thread must not overwrite the epochs of that one."""
+        self._is_retired = True
 
     def writer(self, entries: Sequence[tuple[int, int]]) -> Callable[[], None]:
         """A call that writes these entries, and may run in a thread. The file is durable once the directory is flushed;
@@ -108,7 +114,7 @@ class LeaderEpochCheckpointFile:
         def write() -> None:
             written = None
             # Again if other entries were decided meanwhile: the log may have been emptied.
-            while written is not self._content:
+            while written is not self._content and not self._is_retired:
                 written = self._content
                 self._disk.replace(self._path, written, durable=False)
 

@@ -239,14 +239,18 @@ class Log:
             self.flush()
         for segment in self.segments:
             self.resources.files.forget(segment)
+        self._retire()
+
+    def _retire(self) -> None:
+        """Plans that threads still carry out must change nothing any more."""
         self.gone = True
+        self.epochs_file.retire()
         self.generation += 1
 
     def mark_deleted(self) -> str:
         """Rename the directory, so that it is no log any more and may be removed later. Returns its new path. A power
         loss may undo this: a broker that starts compares its logs with the metadata."""
-        self.gone = True
-        self.generation += 1
+        self._retire()
         try:
             target = self._path_when_deleted()
             self.disk.rename(self.path, target)

@@ -393,6 +393,11 @@ class LogManager:
 
     def checkpointed(self, plan: CheckpointPlan) -> None:
         self._checkpoints.carried_out(plan)
+        for log, _ in plan.epochs:
+            successor = self.logs.get(log.key)
+            if log.gone and successor is not None:
+                # The thread may have been in the midst of writing the deleted log's epochs when this one was created.
+                successor.epochs.dirty = True
         for directory, error in plan.failures.items():
             self.mark_offline(directory, error)
         if self._checkpoints.needs_another(plan):

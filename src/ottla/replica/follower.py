@@ -98,11 +98,13 @@ def restart_within(partition: Partition, leader_log_start: int, leader_log_end: 
         return
     log = partition.log
     end = log.log_end
-    if end > leader_log_end:
-        keeps_some = log.log_start < leader_log_end
+    is_above = end > leader_log_end
+    keeps_some = log.log_start < leader_log_end
+    if is_above and (keeps_some or leader_log_start < end):
         target = leader_log_end if keeps_some else leader_log_start
         _cut(partition, target, target, (NO_EPOCH, leader_log_end), keeps_some=keeps_some)
-    elif end < leader_log_start:
+    elif is_above or end < leader_log_start:
+        # Also if both hold: the leader's end and start are two answers, and the log may have moved on in between.
         log.truncate_fully(leader_log_start)
         if partition.events:
             partition.events.emit(

@@ -120,8 +120,9 @@ class Partition:
         self._accept(decision)
         assert self.config.node_id in self.isr, f"leader outside of its ISR (M8): {self}"
         if leadership is None or is_new_epoch:
+            leadership = Leadership(self, now)  # first: if it fails, the role stays what it was
             self._enter(Role.LEADER)
-            self.leadership = leadership = Leadership(self, now)
+            self.leadership = leadership
             self._report_role()
         else:
             leadership.replicas_changed()

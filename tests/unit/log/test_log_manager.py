@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from logkit import SMALL, append, batch_of, content, sim_disk
 
+from ottla.log.checkpoints import LEADER_EPOCHS, epochs_text, read_epochs
 from ottla.log.errors import CorruptCheckpoint, LogDirError, WrongDirectory
 from ottla.log.manager import LogManager
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -290,6 +291,49 @@ def test_a_log_of_the_same_name_has_marks_of_its_own_once_they_are_written():
     killed(disk)
     again = managed(disk).logs[ZERO]
     assert (again.log_start, again.high_watermark, again.log_end) == (1, 3, 4)
+
+
+@pytest.mark.parametrize("goes", ["deleted", "found corrupt"])
+def test_a_log_of_the_same_name_does_not_get_the_epochs_of_a_former_one(goes: str) -> None:
+    """Found by a hostile reader: the plan is made on the loop, and carried out in a thread when the name belongs to
+    another log whose own epochs are on disk already."""
+    disk = sim_disk()
+    manager = managed(disk)
+    log = create(manager)
+    for epoch in range(4):
+        append(log, 2, epoch=epoch)
+    plan = manager.checkpoint_plan()
+    flush = log.flush_plan()
+    if goes == "deleted":
+        manager.delete(ZERO, 0)
+    else:
+        manager.found_corrupt(ZERO, "damaged")
+    successor = manager.create("t", UUID(int=41), 0, SMALL, 0)
+    append(successor, 9, epoch=0)
+    successor.flush()
+    plan.run()
+    flush()
+    assert read_epochs(disk, f"{successor.path}/{LEADER_EPOCHS}") == [(0, 0)]
+    manager.checkpointed(plan)
+    manager.close(clean=True)
+    assert managed(disk).logs[ZERO].epochs.entries == [(0, 0)]
+
+
+def test_epochs_that_a_thread_was_writing_for_a_former_log_are_written_over() -> None:
+    disk = sim_disk()
+    manager = managed(disk)
+    log = create(manager)
+    append(log, 2, epoch=3)
+    plan = manager.checkpoint_plan()
+    manager.delete(ZERO, 0)
+    successor = manager.create("t", UUID(int=41), 0, SMALL, 0)
+    append(successor, 9, epoch=0)
+    successor.flush()
+    path = f"{successor.path}/{LEADER_EPOCHS}"
+    disk.replace(path, epochs_text([(3, 0)]))  # as a thread that was past the last check
+    manager.checkpointed(plan)
+    manager.checkpoint()
+    assert read_epochs(disk, path) == [(0, 0)]
 
 
 def test_a_recovery_point_that_falls_is_on_disk_before_the_log_is_cut():

@@ -648,6 +648,20 @@ def test_P25_a_follower_above_its_leaders_end_cuts_only_what_lies_beyond(tmp_pat
     assert world.values(1) == ["a", "b", "d"]
 
 
+def test_a_follower_between_two_answers_of_a_leader_that_moved_on_begins_at_its_start(
+    tmp_path: Path,
+) -> None:
+    """The leader's end is asked first, its start later: records may have been written and deleted in between."""
+    world = World(tmp_path)
+    world.produce(1, "a")
+    world.produce(1, "b")
+    world.settle()
+    world[2].log.advance_log_start(1)
+    restart_within(world[2], leader_log_start=50, leader_log_end=1)
+    log = world[2].log
+    assert (log.log_start, log.high_watermark, log.log_end) == (50, 50, 50)
+
+
 def test_a_follower_within_its_leaders_log_is_left_alone(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.produce(1, "a")

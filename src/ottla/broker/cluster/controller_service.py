@@ -160,8 +160,6 @@ class ControllerService:
         """Decide and append. A controller whose records the quorum does not take is one no longer."""
         next_offset = self._quorum.next_offset
         result = command()
-        for event in result.events:
-            self._events.emit(event)
         if result.records:
             try:
                 offset, self._last_append = self._quorum.append(result.records)
@@ -170,6 +168,8 @@ class ControllerService:
                 raise
             assert offset == next_offset, f"appended at {offset}, decided for {next_offset}"
             self._last_append.add_done_callback(_note_failure)
+        for event in result.events:
+            self._events.emit(event)
         self._set_timer()
         return result
 
