@@ -31,15 +31,19 @@ def decide_vote(request: Vote, voter: QuorumState) -> VoteDecision:
     The request is valid (`QuorumElection._vote_error`), and the voter is in the epoch of the request:
     `QuorumElection._vote` has moved the voter there if that epoch is higher.
 
-    A vote: one for each epoch (M1), to the first candidate that asks, if the voter knows no leader of the epoch and the
-    candidate's log has everything that the voter's log has. So every elected leader has everything that is
-    committed (M3). If a candidate repeats its request, it gets the same vote again.
+    A vote: one for each epoch (M1), to the first candidate that asks, if the voter has learned of no leader of the epoch,
+    alive or not, and the candidate's log has everything that the voter's log has. So every elected leader has everything
+    that is committed (M3). If a candidate repeats its request, it gets the same vote again; not after the voter restarted
+    in a quorum of static voters, whose file keeps no directory id.
 
-    A pre-vote binds nobody. It is granted under the same condition on the logs (KIP-996), unless the voter
+    A pre-vote uses up no vote. It is granted under the same condition on the logs (KIP-996), also by a voter that has voted
+    in this epoch, unless the voter
 
     - leads,
     - follows, and has no reason to believe that its leader is gone (`QuorumState.leader_is_gone`),
     - or stands itself with a better log, or with an equal log and a smaller id.
+
+    A voter that has just been moved to a higher epoch is UNATTACHED, so that only the logs count there.
 
     A newborn voter grants neither (see `newborn`).
     """
@@ -84,9 +88,12 @@ class QuorumElection:
         return VoteAnswer(error, quorum.epoch, quorum.leader, granted, quorum.leader_endpoint())
 
     def _vote_error(self, request: Vote) -> ErrorCode:
-        """Why a request is refused before any vote is decided. NONE: it is possible (a candidate's last record is of an
-        epoch before the one that it stands for), its epoch is neither older than ours nor absurdly high, and it is
-        meant for this voter."""
+        """Why a request is refused before any vote is decided.
+
+        - INVALID_REQUEST: its last position cannot be (the last record of a candidate is of an epoch before the one that it
+          stands for; a pre-vote names the present epoch, not the next), or its epoch is absurdly high.
+        - FENCED_LEADER_EPOCH: its epoch is older than ours.
+        - INVALID_VOTER_KEY: it is meant for another voter."""
         epoch = self._quorum.epoch
         last_possible = request.epoch if request.pre_vote else request.epoch - 1
         if (

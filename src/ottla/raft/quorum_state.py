@@ -61,7 +61,7 @@ class QuorumState:
             self.state = ElectionState(is_newborn=True)
         self.newborn = NewbornVoter(journal, key.id) if self.state.is_newborn else None
         self.leader_is_gone = False
-        """A follower's leader does not answer, or its connection closed."""
+        """A follower's leader resigned or closed its connection, or a fetch to it failed or timed out."""
         self.ballot: Ballot | None = None
         self.leader_state: LeaderState | None = None
         self.successors: tuple[ReplicaKey, ...] = ()
@@ -94,7 +94,7 @@ class QuorumState:
 
     @property
     def has_vote(self) -> bool:
-        """May vote and stand for election."""
+        """May stand for election. Whether it grants votes is `decide_vote`'s: there only a newborn voter is refused."""
         return self.is_voter and self.newborn is None
 
     @property

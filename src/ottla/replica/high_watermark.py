@@ -5,7 +5,8 @@ These move the HW of a partition, and nothing else does:
 - `advance`, below, on the leader;
 - `follower.apply_fetch_answer` on a follower, to the leader's HW as far as the follower's log reaches;
 - `Log.advance_log_start`: what is deleted was committed, so the HW is never below the log start;
-- truncation (`Log.truncate_to`, `Log.truncate_fully`), on a follower: the HW is never above the log end;
+- truncation, on a follower: `Log.truncate_to` keeps the HW at or below the log end, `Log.truncate_fully` sets it to the new
+  log start;
 - a restart: `LogManager` reads the HW from its checkpoint and keeps it within the log (P08).
 
 Which ends count is decided in `advance`. What follows from them is the commit rule in `rules`.
@@ -32,8 +33,9 @@ def advance(leadership: Leadership, now: float) -> None:
       Kafka's rule. Otherwise the HW of a leader that is alone in its ISR moves with every append, and no follower
       could reach it.
 
-    A log end is known from fetches to this leadership. A fetch that names another leader epoch is refused. Like Kafka,
-    we accept one that names no epoch (ANY_EPOCH). A follower that has not fetched yet has the end UNKNOWN_OFFSET, and
+    A log end is known from fetches to this leadership. `Leadership.serve_follower` refuses a fetch that names another leader
+    epoch, diverges, is out of range, or comes from an earlier incarnation of its broker. Like Kafka, it accepts one that
+    names no epoch (ANY_EPOCH). A follower that has not fetched yet has the end UNKNOWN_OFFSET, and
     the HW does not move while it is in the ISR.
 
     Nothing is committed while the ISR is smaller than min(min.insync.replicas, number of replicas) (P19). Within a

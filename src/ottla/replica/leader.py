@@ -74,8 +74,8 @@ class Leadership:
         }
 
     def reconsider(self, now: float) -> None:
-        """A broker was fenced or unfenced, or a setting changed. A proposed member may no longer hold back the high
-        watermark, another replica may now join the ISR, and the minimum may be lower."""
+        """A broker was fenced or unfenced, or a setting changed. A replica outside of the ISR whose broker is fenced
+        is no longer waited for, another replica may now join the ISR, and the minimum may be lower."""
         high_watermark.advance(self, now)
         self.isr_changes.maybe_expand(now)
 
