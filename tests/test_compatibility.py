@@ -4,8 +4,8 @@ The table of APIs and what is left out of them are the product's own. Which clie
 and is kept in compatibility.json. To add what one test sends:
 
     mkdir DIR
-    PYTHONPATH=tests/support/recording OTTLA_RECORD=DIR .venv/bin/python -m pytest tests/interop/test_NAME.py -k mine
-    .venv/bin/python tests/test_compatibility.py DIR
+    PYTHONPATH=tests/support/recording OTTLA_RECORD=$DIR .venv/bin/python -m pytest tests/interop/test_NAME.py -k mine
+    .venv/bin/python tests/test_compatibility.py $DIR
 
 To record everything anew (Apache Kafka's tools need Java and Maven), run all of `tests/interop tests/slow/test_kafka_*.py` in the second
 command, and add `--anew` to the third: it forgets what was recorded before. Without DIR the last command writes the document again from
