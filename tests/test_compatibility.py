@@ -3,7 +3,7 @@
 The table of APIs and what is left out of them are the product's own. Which client sends what was recorded in the nodes of a test run
 and is kept in compatibility.json. To add what one test sends:
 
-    mkdir DIR
+    DIR=$(mktemp -d)
     PYTHONPATH=tests/support/recording OTTLA_RECORD=$DIR .venv/bin/python -m pytest tests/interop/test_NAME.py -k mine
     .venv/bin/python tests/test_compatibility.py $DIR
 
@@ -83,6 +83,7 @@ NOT_SERVED = {
     "RaftVoter": "voters that join or leave a running quorum",
     "AlterReplicaLogDirs": "moving a replica between the directories of one broker",
 }
+"""A part of an API's name, and why it is not served. A row goes when its last API is served."""
 
 
 def read_recordings(directory: Path) -> Seen:
@@ -221,7 +222,8 @@ def test_every_api_for_clients_was_used_by_one() -> None:
 
 def test_what_is_said_not_to_be_served_is_not() -> None:
     names = [name for _, name, _ in _not_served()]
-    assert not [part for part in NOT_SERVED if not any(part in name for name in names)]
+    stale = [part for part in NOT_SERVED if not any(part in name for name in names)]
+    assert not stale, "served now: delete its row in NOT_SERVED"
 
 
 def test_a_recording_of_one_test_adds_to_what_is_recorded() -> None:
@@ -247,6 +249,10 @@ if __name__ == "__main__":
     directories = [argument for argument in sys.argv[1:] if argument != "--anew"]
     if directories:
         before: Seen = {} if "--anew" in sys.argv else json.loads(RECORDED.read_text())
-        recording = added(before, read_recordings(Path(directories[0])))
-        RECORDED.write_text(json.dumps(recording, indent=1) + "\n")
+        found = read_recordings(Path(directories[0]))
+        if not found:
+            sys.exit(f"{directories[0]}: nothing was recorded; is OTTLA_RECORD this directory?")
+        for client, apis in found.items():
+            print(f"{client}: {', '.join(f'{name} {sent}' for name, sent in apis.items())}")
+        RECORDED.write_text(json.dumps(added(before, found), indent=1) + "\n")
     DOCUMENT.write_text(render(json.loads(RECORDED.read_text())))

@@ -1,4 +1,4 @@
-"""Requests about groups, producers and the cluster that make no sense: each gets its code over the wire, and
+"""Requests about groups, producers and the cluster that make no sense, or are always refused: each gets its code over the wire, and
 changes nothing."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table of the APIs and versions that ottla serves, and on which listener.
 
-ApiVersions answers, header layouts, dispatch and the documentation all derive from it. A row is added when
-its handler is tested. A version that is not listed is not supported.
+ApiVersions answers, header layouts, dispatch and the documentation all derive from it. A row without a
+handler fails a test. A version that is not listed is not supported.
 """
 
 from __future__ import annotations
