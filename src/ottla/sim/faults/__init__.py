@@ -16,14 +16,18 @@ How to add a fault, say `stutter`, a process that stands still again and again:
            return True
 
    What the base class offers (pick a node, kill, cut power, start again later, slow a line) is in `context`. Before you
-   harm a disk or cut power, ask `self._may_harm(node)`. What is scheduled with `_later` does not happen once everything
-   is healed, so undo in `Nemesis.end`, too, whatever outlives your fault. What draws outside of `_later`, say in a callback
+   harm a disk or cut power, ask `self._may_harm(node)`. `_later` does nothing once everything is healed. If
+   your fault undoes something with `_later`, let `Nemesis.end` undo it, too. What draws outside of `_later`, say in a callback
    of a disk, needs a generator of its own: `random.Random(self._random.getrandbits(64))`.
 2. Add a row to `registry.FAULTS`: its name, the method, what it does, how it ends, in which runs it occurs; and
-   `takes_effect_later` if the method only prepares it. Then the fault calls `self._count(NAME)` when it takes effect.
-3. Run `pytest tests/unit/sim/test_faults.py -k stutter`: a short run with this fault only, in which it must strike and the
-   cluster must come to rest. It does not show that the fault ends. If the fault changes something that lasts, write a
-   test that it is undone at the end, and see that test fail. Then run `ottla sim --seeds 0..200 --with-fault stutter --jobs 2`: longer runs, together with other faults.
+   `takes_effect_later` if it may still fail to happen (an armed disk, a request that may be refused). Then the fault calls
+   `self._count(NAME)` when it takes effect. Steps that are scheduled with `_later` have taken effect.
+3. Run `.venv/bin/python -m pytest tests/unit/sim/test_faults.py -k stutter`: a short run with this fault only, in which it must
+   strike and the cluster must come to rest. It does not show that the fault does what it says, and that it ends: write a test
+   of that, and see it fail. While you work, `.venv/bin/ottla sim --seeds 0..200 --with-fault stutter --jobs 2` has longer runs,
+   together with other faults. Before the commit, `.venv/bin/ottla sim --seeds 0..500 --jobs 2 --require-coverage` (a quarter of an
+   hour), and `tests/sim/test_mutations.py -m "not slow"`, whose bugs must still be noticed now that seeds draw differently.
+4. Add it to the table of faults in docs/SIMULATOR.md. It needs no line in CHANGELOG.md.
 
 If only a special schedule makes the fault interesting, give it `Rate.PROFILE` and write a profile (`run.profiles`).
 """

@@ -1,6 +1,7 @@
 """Every kind of fault: its name, what it does, how it ends, in which runs it occurs.
 
-The order is part of a seed: plans are drawn from it. Add a new fault after the last one of its theme. A new fault of
+The order is part of a seed: plans are drawn from it. The table is grouped by rate, then
+roughly by theme. Add a new fault after the last one of the same rate and theme. A new fault of
 `Rate.SAMPLED` or `Rate.HALF_OF_RUNS` changes what every seed draws, so the hashes of all seeds change with it; that is
 expected. A fault of `Rate.PROFILE` changes no other seed.
 """
