@@ -27,7 +27,7 @@ How to add a fault, say `stutter`, a process that stands still again and again:
    of that, and see it fail. While you work, `.venv/bin/ottla sim --seeds 0..200 --with-fault stutter --jobs 2` has longer runs,
    together with other faults. Before the commit, `.venv/bin/ottla sim --seeds 0..500 --jobs 2 --require-coverage` (a quarter of an
    hour), and `tests/sim/test_mutations.py -m "not slow"`, whose bugs must still be noticed now that seeds draw differently.
-4. Add it to the table of faults in docs/SIMULATOR.md. It needs no line in CHANGELOG.md.
+4. Add it to the table of faults in docs/SIMULATOR.md. The changelog does not list faults.
 
 If only a special schedule makes the fault interesting, give it `Rate.PROFILE` and write a profile (`run.profiles`).
 """
