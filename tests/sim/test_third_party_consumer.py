@@ -14,10 +14,6 @@ import pytest
 
 from ottla.sim import World, borrowed_time
 from ottla.sim.cluster.nodes import BROKER_PORT
-from ottla.sim.oracle.coverage_coordination import mark_coordination
-from ottla.sim.oracle.coverage_quorum import mark_quorum
-from ottla.sim.oracle.coverage_replication import ReplicationCoverage
-from ottla.sim.oracle.coverage_storage import storage_coverage
 from ottla.sim.run.options import RunOptions
 from ottla.sim.run.scenario import Scenario
 from ottla.wire.types import TopicPartition
@@ -91,10 +87,6 @@ def run(seed: int) -> tuple[str, int]:
     options.topic_settings["unclean.leader.election.enable"] = "false"
     with World(seed) as world, borrowed_time(world):
         scenario = WithGuest(world, options)
-        scenario.cluster.subscribe(storage_coverage)
-        scenario.cluster.subscribe(mark_quorum)
-        scenario.cluster.subscribe(mark_coordination)
-        scenario.cluster.subscribe(ReplicationCoverage())
         scenario.run()
         assert not any(ledger.losses for ledger in scenario.evidence.ledgers.values())
         assert world.run_until(scenario.has_everything, 60)

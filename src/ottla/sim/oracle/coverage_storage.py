@@ -28,7 +28,7 @@ _STATES: dict[type[Event], str] = {
 }
 
 
-def storage_coverage(node: SimNode, event: Event) -> None:
+def mark_storage(node: SimNode, event: Event) -> None:
     if isinstance(event, SegmentsExpired | TornTailCut) and not event.directory.startswith(DATA):
         return  # the metadata log
     state = _STATES.get(type(event))

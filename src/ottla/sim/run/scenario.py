@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from ottla.broker.cluster.lifecycle import RegistrationRefused
 from ottla.log.errors import LogDirError, WrongDirectory
@@ -31,7 +31,7 @@ from ottla.sim.oracle.coverage import counted, mark
 from ottla.sim.oracle.coverage_coordination import mark_coordination
 from ottla.sim.oracle.coverage_quorum import mark_quorum
 from ottla.sim.oracle.coverage_replication import ReplicationCoverage
-from ottla.sim.oracle.coverage_storage import storage_coverage
+from ottla.sim.oracle.coverage_storage import mark_storage
 from ottla.sim.oracle.group_oracle import Transaction
 from ottla.sim.oracle.history import TABLE
 from ottla.sim.oracle.ledger import Violation
@@ -70,6 +70,8 @@ class Scenario:
         self.world = world
         self.options = options
         self.cluster = SimCluster(world, options.nodes, options.settings)
+        for mark_event in (mark_storage, mark_quorum, mark_coordination, ReplicationCoverage()):
+            self.cluster.subscribe(mark_event)
         for machine in self.cluster.nodes.values():
             machine.host.disk.cold_rate = options.cold_rate
         chance = world.loop.random_for("clients")
@@ -108,6 +110,7 @@ class Scenario:
                 self.evidence.end_of,
                 self.evidence.standing,
             )
+            self.cluster.subscribe(CoordinatorChecker(self.groups.oracle))
             self.checker.on_decisions.append(self.groups.oracle.decided)
             self.checker.on_loss.append(self.groups.oracle.excuse)
         self.hostile: HostileClient | None = None
@@ -122,15 +125,9 @@ class Scenario:
         self.failures: list[str] = []
         self.cluster.on_end.append(self._node_left)
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """For the length of a run: checks inside the coordinators, and requests recorded for the hostile client."""
-        with ExitStack() as stack:
-            if self.groups is not None:
-                self.cluster.subscribe(CoordinatorChecker(self.groups.oracle))
-            if self.hostile is not None:
-                stack.enter_context(self.hostile.listening())
-            yield
+    def recorded(self) -> AbstractContextManager[None]:
+        """For the length of a run: requests are recorded for the hostile client, if there is one."""
+        return nullcontext() if self.hostile is None else self.hostile.listening()
 
     def _node_left(self, node: SimNode, failure: BaseException | None) -> None:
         if failure is not None and not is_expected(failure):
@@ -278,12 +275,8 @@ def run_seed(
     with collector_at_rest(), World(seed, keep_trace=keep_trace) as world, counted() as marks:
         began = world.loop.time()
         scenario = Scenario(world, options)
-        scenario.cluster.subscribe(storage_coverage)
-        scenario.cluster.subscribe(mark_quorum)
-        scenario.cluster.subscribe(mark_coordination)
-        scenario.cluster.subscribe(ReplicationCoverage())
         try:
-            with scenario.watched(), heard(scenario.failures.append, is_expected):
+            with scenario.recorded(), heard(scenario.failures.append, is_expected):
                 scenario.run()
         except _Failed as failed:
             verdict, problem = failed.verdict, str(failed)
