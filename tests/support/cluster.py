@@ -105,6 +105,11 @@ class ProcessCluster(Cluster):
             known, pid=process.pid, started=started_at(process.pid) or ""
         )
 
+    def kill(self, *ids: int) -> None:
+        super().kill(*ids)
+        # Its next request would go to the node that it last took for the controller: perhaps a dead one.
+        self._admin = None
+
     def close(self) -> None:
         self._admin = None
         super().close()
