@@ -28,6 +28,8 @@ _WHOLE_BROKER = {
 }
 _PRODUCT = _BROKER | _COORDINATORS | _WHOLE_BROKER | {"controller", "raft"}
 
+_SIM = {"sim.clients", "sim.cluster", "sim.engine", "sim.faults", "sim.oracle", "sim.scripts"}
+
 ARROWS: dict[str, set[str]] = {
     "wire": set(),
     "events": {"wire"},
@@ -64,7 +66,8 @@ ARROWS: dict[str, set[str]] = {
     "broker.apis": _BROKER
     | _COORDINATORS
     | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"},
-    "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"raft"},
+    "broker.design": {"replica"},
+    "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
     "client": {"records", "runtime", "wire"},
     # Its checkers look into every part of a broker.
     "sim": {"sim.engine"},
@@ -87,6 +90,22 @@ ARROWS: dict[str, set[str]] = {
     "sim.mutations": _PRODUCT | {"sim.cluster", "sim.engine", "sim.run"},
     "sim.mutate": {"sim.mutations", "sim.run"},
     "sim.__main__": {"cli"},
+    # The lab exchanges parts of a node, and looks at all of it; nothing of the product knows the lab.
+    "lab.design": set(),
+    "lab.results": set(),
+    "lab.experiment": {"lab.results"},
+    "lab.wire_counts": {"runtime", "wire"},
+    "lab.harness": _PRODUCT | _SIM | {"broker.design", "lab.wire_counts", "runtime"},
+    "lab.zookeeper": _SIM | {"runtime", "wire"},
+    "lab.designs": _PRODUCT
+    | _SIM
+    | {"broker.design", "lab.design", "lab.harness", "lab.wire_counts", "lab.zookeeper", "runtime"},
+    "lab.experiments": _PRODUCT
+    | _SIM
+    | {"broker.design", "lab.design", "lab.designs", "lab.experiment", "lab.harness"}
+    | {"lab.results", "lab.wire_counts", "lab.zookeeper", "runtime"},
+    "lab.runner": {"lab.experiment", "lab.results", "sim.run"},
+    "lab.report": {"lab.design", "lab.experiment", "lab.results", "lab.runner"},
     "local": {"broker.cluster", "broker.node", "config", "log", "raft", "runtime", "wire"},
     "spark.errors": {"client", "wire"},
     "spark.columns": set(),
@@ -109,6 +128,7 @@ ARROWS: dict[str, set[str]] = {
     "spark.source": {"spark.columns", "spark.errors", "spark.options", "spark.read", "spark.write"},
     "cli": _PRODUCT
     | {"client", "local", "runtime", "sim.faults", "sim.run"}
+    | {"lab.design", "lab.experiment", "lab.results", "lab.runner", "lab.report"}
     | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}
     | {"spark.options", "spark.reach", "spark.read"},
     "testing": {"client", "local"},

@@ -37,6 +37,7 @@ from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.cluster.raft_driver import RaftDriver
 from ottla.broker.coordination.producer_ids import ProducerIds
 from ottla.broker.coordination.shard_host import Coordination
+from ottla.broker.design import PRODUCT, NodeDesign
 from ottla.broker.replication.alter_partition import IsrProposals
 from ottla.broker.replication.directory_assignments import DirectoryAssignments
 from ottla.broker.replication.fetchers import Replication
@@ -74,9 +75,10 @@ async def run_node(settings: Settings, runtime: Runtime, ready: Callable[[], Non
 
 
 class Node:
-    def __init__(self, settings: Settings, runtime: Runtime) -> None:
+    def __init__(self, settings: Settings, runtime: Runtime, design: NodeDesign = PRODUCT) -> None:
         self.settings = settings
         self.runtime = runtime
+        self.design = design
         self.servers: dict[str, Server] = {}
         self.endpoints: dict[str, ListenerAddress] = {}
         self.quorum: RaftDriver | None = None
@@ -126,6 +128,7 @@ class Node:
                 cluster_id,
                 self.endpoints,
                 [self.servers[listener.name] for listener in settings.broker_listeners],
+                self.design,
             )
             await self.broker.start(
                 lambda handlers: self._serve(settings.broker_listeners, handlers)
@@ -281,6 +284,7 @@ class Broker:
         cluster_id: str,
         endpoints: Mapping[str, ListenerAddress],
         servers: Sequence[Server],
+        design: NodeDesign,
     ) -> None:
         self.settings = settings
         self._servers = servers
@@ -289,7 +293,9 @@ class Broker:
         self.cluster_id = cluster_id
         self.cluster = ClusterView(linger_s=settings.broker_session_timeout_ms / 1000)
         self.logs = logs
-        self.replicas = ReplicaManager(settings, runtime.clock, self.logs, runtime.events)
+        self.replicas = ReplicaManager(
+            settings, runtime.clock, self.logs, runtime.events, design.rules
+        )
         self.to_controller = ControllerChannel(settings, runtime, quorum)
         self.lifecycle = BrokerLifecycle(
             settings, runtime, quorum, self.logs, self.to_controller, endpoints

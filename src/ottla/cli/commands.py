@@ -14,6 +14,7 @@ import ottla
 from ottla.cli import (
     checkpoints,
     groups,
+    lab,
     local,
     records,
     settings,
@@ -69,3 +70,4 @@ app.command()(topics.replicas)
 app.command()(checkpoints.checkpoints)
 app.add_typer(spark.app, name="spark")
 app.command(help=sim.HELP)(sim.sim)
+app.add_typer(lab.app, name="lab")

@@ -28,6 +28,7 @@ class RoleChanged(Event):
 class TruncationCause(Enum):
     DIVERGING = "the leader's log has other records from there on"
     BEYOND_LEADERS_END = "the leader's log ends there, and no epochs could be compared"
+    START_OF_FOLLOWING = "the truncation rule of another design drops it before the first fetch"
 
 
 @dataclass(frozen=True, slots=True)

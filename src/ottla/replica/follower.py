@@ -24,6 +24,22 @@ logger = logging.getLogger(__name__)
 NO_EPOCH = -1
 
 
+def begin_following(partition: Partition) -> None:
+    """There is another leader, or a new epoch: drop what the truncation rule drops before the first fetch. The
+    product's rule drops nothing."""
+    end = partition.log.log_end
+    target = partition.rules.truncation.start_of_following(partition.log)
+    if target < end:
+        _cut(
+            partition,
+            target,
+            target,
+            (NO_EPOCH, target),
+            TruncationCause.START_OF_FOLLOWING,
+            keeps_some=True,
+        )
+
+
 def next_fetch_position(partition: Partition) -> tuple[int, int]:
     """(offset, last fetched epoch) that the next fetch names (P25)."""
     latest = partition.log.epochs.latest
@@ -77,11 +93,12 @@ def _truncate(partition: Partition, diverging: tuple[int, int], leader_log_start
     point of agreement if that is lower, because the leader may have records there that we had deleted, and a member of
     the ISR must have all records of the leader."""
     log = partition.log
-    target = partition.config.truncation_rule(log.epochs, log.log_end, diverging)
+    target = partition.rules.truncation.target(log.epochs, log.log_end, diverging)
     if target < log.log_start:
-        _cut(partition, min(target, leader_log_start), target, diverging, keeps_some=False)
+        restart_at = min(target, leader_log_start)
+        _cut(partition, restart_at, target, diverging, TruncationCause.DIVERGING, keeps_some=False)
     elif target < log.log_end:
-        _cut(partition, target, target, diverging, keeps_some=True)
+        _cut(partition, target, target, diverging, TruncationCause.DIVERGING, keeps_some=True)
     else:
         # No record goes, but an epoch that began at our end and got no record must be forgotten.
         log.truncate_to(target)
@@ -102,7 +119,9 @@ def restart_within(partition: Partition, leader_log_start: int, leader_log_end: 
     keeps_some = log.log_start < leader_log_end
     if is_above and (keeps_some or leader_log_start < end):
         target = leader_log_end if keeps_some else leader_log_start
-        _cut(partition, target, target, (NO_EPOCH, leader_log_end), keeps_some=keeps_some)
+        diverging = (NO_EPOCH, leader_log_end)
+        cause = TruncationCause.BEYOND_LEADERS_END
+        _cut(partition, target, target, diverging, cause, keeps_some=keeps_some)
     elif is_above or end < leader_log_start:
         # Also if both hold: the leader's end and start are two answers, and the log may have moved on in between.
         log.truncate_fully(leader_log_start)
@@ -117,6 +136,7 @@ def _cut(
     restart_at: int,
     target: int,
     diverging: tuple[int, int],
+    cause: TruncationCause,
     *,
     keeps_some: bool,
 ) -> None:
@@ -144,11 +164,10 @@ def _cut(
         *diverging,
     )
     if partition.events:
-        is_beyond = diverging[0] == NO_EPOCH
         partition.events.emit(
             Truncated(
                 partition.key,
-                TruncationCause.BEYOND_LEADERS_END if is_beyond else TruncationCause.DIVERGING,
+                cause,
                 target,
                 end,
                 high_watermark,

@@ -9,7 +9,7 @@ These move the HW of a partition, and nothing else does:
   log start;
 - a restart: `LogManager` reads the HW from its checkpoint and keeps it within the log (P08).
 
-Which ends count is decided in `advance`. What follows from them is the commit rule in `rules`.
+What is committed is decided by the commit rule, `committed_by_isr`. Other designs replace it (`rules`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,19 @@ if TYPE_CHECKING:
 
 
 def advance(leadership: Leadership, now: float) -> None:
-    """Raise the leader's high watermark to what is committed (P07, D9). That is the smallest log end of
+    """Raise the leader's high watermark to what is committed (P07, D9). Within a leader epoch it never goes back (D4)."""
+    partition = leadership.partition
+    assert partition.leadership is leadership, "an earlier leadership commits nothing (D9)"
+    committed = partition.rules.commit(leadership, now)
+    log = leadership.log
+    if committed > log.high_watermark:
+        assert committed <= log.log_end, f"commits what is not written (D5): {committed}"
+        log.advance_high_watermark(committed)
+        partition.observer.partition_changed(partition, News.HIGH_WATERMARK)
+
+
+def committed_by_isr(leadership: Leadership, now: float) -> int:
+    """The ISR rule: a record is committed when it is in the logs of all that count. That is the smallest log end of
 
     - the leader itself,
     - the members of the ISR,
@@ -38,26 +50,23 @@ def advance(leadership: Leadership, now: float) -> None:
     names no epoch (ANY_EPOCH). A follower that has not fetched yet has the end UNKNOWN_OFFSET, and
     the HW does not move while it is in the ISR.
 
-    Nothing is committed while the ISR is smaller than min(min.insync.replicas, number of replicas) (P19). Within a
-    leader epoch the HW never goes back (D4)."""
+    Nothing more is committed while the ISR is smaller than min(min.insync.replicas, number of replicas) (P19)."""
     partition = leadership.partition
-    assert partition.leadership is leadership, "an earlier leadership commits nothing (D9)"
     if partition.is_under_min_isr:
-        return
+        return UNKNOWN_OFFSET
     changes = leadership.isr_changes
     # `maximal_isr` alone would do. The condition spares a call in each append and fetch.
     members = partition.isr if changes.proposal is None else changes.maximal_isr
-    waited_for = [
-        follower.log_end
-        for follower in leadership.followers.values()
-        if follower.id in members or was_caught_up_lately(leadership, follower, now)
-    ]
-    log = leadership.log
-    committed = partition.config.commit_rule(log.log_end, waited_for)
-    if committed > log.high_watermark:
-        assert committed <= log.log_end, f"commits what is not written (D5): {committed}"
-        log.advance_high_watermark(committed)
-        partition.observer.partition_changed(partition, News.HIGH_WATERMARK)
+    return min(
+        [
+            leadership.log.log_end,
+            *[
+                follower.log_end
+                for follower in leadership.followers.values()
+                if follower.id in members or was_caught_up_lately(leadership, follower, now)
+            ],
+        ]
+    )
 
 
 def was_caught_up_lately(leadership: Leadership, follower: FollowerProgress, now: float) -> bool:

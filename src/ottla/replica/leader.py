@@ -205,7 +205,7 @@ class Leadership:
         log = self.log
         log_end = log.log_end
         if last_epoch != self.epoch or offset > log_end:
-            diverging = partition.diverging(fetch)
+            diverging = partition.rules.truncation.diverging(log, fetch)
             if diverging is not None:
                 return partition.answer(None, diverging)
         if not log.log_start <= offset <= log_end:

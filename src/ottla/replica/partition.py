@@ -25,12 +25,7 @@ from ottla.replica.isr import Proposal
 from ottla.replica.leader import Leadership
 from ottla.replica.observer import News, Observer
 from ottla.replica.roles import TRANSITIONS, Role
-from ottla.replica.rules import (
-    CommitRule,
-    TruncationRule,
-    committed_by_isr,
-    truncation_by_epoch,
-)
+from ottla.replica.rules import BY_LEADER_EPOCHS, CommitRule, TruncationRule
 from ottla.runtime import FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, fetched_partition
@@ -57,11 +52,18 @@ class LeaderAndIsr(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicationRules:
+    """The rules that a design consists of. The defaults are the product's."""
+
+    commit: CommitRule = high_watermark.committed_by_isr
+    truncation: TruncationRule = BY_LEADER_EPOCHS
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaConfig:
     node_id: int
     lag_time_max_s: float = 30.0
-    commit_rule: CommitRule = committed_by_isr
-    truncation_rule: TruncationRule = truncation_by_epoch
+    rules: ReplicationRules = ReplicationRules()
 
 
 class Partition:
@@ -88,6 +90,7 @@ class Partition:
         self.key = TopicPartition(topic, partition)
         self.log = log
         self.config = config
+        self.rules = config.rules
         self.observer = observer
         self.eligible_broker_epoch = eligible_broker_epoch
         self.events = events
@@ -129,12 +132,12 @@ class Partition:
         high_watermark.advance(leadership, now)
         leadership.isr_changes.maybe_expand(now)
 
-    def become_follower(self, decision: LeaderAndIsr) -> None:
-        """Follow the present leader, or wait while there is none. Nothing is truncated here: the fetches reconcile
-        the logs (S1)."""
+    def become_follower(self, decision: LeaderAndIsr) -> bool:
+        """Follow the present leader, or wait while there is none. Whether that is another leader or a new epoch:
+        then `follower.begin_following` comes next."""
         assert decision.leader != self.config.node_id
         if self._is_stale(decision):
-            return
+            return False
         changed = (
             self.role is not Role.FOLLOWER
             or decision.leader != self.leader
@@ -144,6 +147,7 @@ class Partition:
         if changed:
             self._enter(Role.FOLLOWER)
             self._report_role()
+        return changed
 
     def become_offline(self) -> None:
         """The log directory failed, or the replica is removed: refuse everything from now on."""
@@ -275,8 +279,10 @@ class Partition:
         if self.role is not Role.LEADER and not (self.role is Role.FOLLOWER and from_follower):
             return self.refuse_fetch(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
-        if fetch.last_fetched_epoch >= 0 and (diverging := self.diverging(fetch)) is not None:
-            return self.answer(None, diverging)
+        if fetch.last_fetched_epoch >= 0:
+            diverging = self.rules.truncation.diverging(log, fetch)
+            if diverging is not None:
+                return self.answer(None, diverging)
         offset = fetch.fetch_offset
         if not log.log_start <= offset <= log.log_end:
             if self.role is Role.FOLLOWER and offset > log.log_end:
@@ -291,20 +297,6 @@ class Partition:
         return self.answer(range)._replace(
             aborted=[(each.producer_id, each.first_offset) for each in aborted]
         )
-
-    def diverging(self, fetch: FetchPartition) -> tuple[int, int] | None:
-        """None if our log agrees with the fetcher's log up to its end. Otherwise (epoch, end) up to which they may
-        agree (KIP-595): our largest epoch not above the last one it fetched, and where that ends here."""
-        if fetch.last_fetched_epoch < 0:
-            return None
-        epoch, end = self.log.epochs.end_offset_for(fetch.last_fetched_epoch, self.log.log_end)
-        if epoch == -1:
-            # There is nothing to compare: our log has no epochs, or only older ones. If the fetch offset is
-            # beyond our end, it is out of range, and the follower then asks where our log starts and ends.
-            return None
-        if epoch < fetch.last_fetched_epoch or end < fetch.fetch_offset:
-            return epoch, end
-        return None
 
     def read(
         self, offset: int, max_bytes: int, at_least_one: bool, end: int, in_memory: InMemory | None

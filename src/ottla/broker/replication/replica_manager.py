@@ -25,8 +25,9 @@ from ottla.log.errors import LogDirError
 from ottla.log.manager import LogManager
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
+from ottla.replica import follower
 from ottla.replica.observer import News
-from ottla.replica.partition import Partition, ReplicaConfig
+from ottla.replica.partition import Partition, ReplicaConfig, ReplicationRules
 from ottla.replica.roles import Role
 from ottla.runtime import Clock
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -41,7 +42,14 @@ MADE_IN_A_TURN_MAX = 50
 class ReplicaManager:
     """The registry of the replicas, and what the metadata makes of them. It is their `Observer`."""
 
-    def __init__(self, settings: Settings, clock: Clock, logs: LogManager, events: Events) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        logs: LogManager,
+        events: Events,
+        rules: ReplicationRules,
+    ) -> None:
         self.settings = settings
         self.clock = clock
         self.logs = logs
@@ -54,7 +62,9 @@ class ReplicaManager:
         self.placement = Placement(settings.node_id, clock, logs, self.listeners)
         self.purgatory = Purgatory(clock)
         self._config = ReplicaConfig(
-            node_id=settings.node_id, lag_time_max_s=settings.replica_lag_time_max_ms / 1000
+            node_id=settings.node_id,
+            lag_time_max_s=settings.replica_lag_time_max_ms / 1000,
+            rules=rules,
         )
         self._topic_defaults = settings.topic_defaults()
         self._to_make: dict[tuple[UUID, int], None] = {}
@@ -187,8 +197,8 @@ class ReplicaManager:
     def _take_role(self, partition: Partition, decision: PartitionImage) -> None:
         if decision.leader == self.settings.node_id:
             partition.become_leader(decision, self.clock.monotonic())
-        else:
-            partition.become_follower(decision)
+        elif partition.become_follower(decision):
+            follower.begin_following(partition)
 
     def _host(self, topic: TopicImage, number: int) -> Partition | None:
         log = self.placement.open_log(topic, number, self.log_config(topic.name))

@@ -13,6 +13,7 @@ from functools import partial
 from ottla.broker.node import Node
 from ottla.config import Settings
 from ottla.events import Event
+from ottla.runtime import Runtime
 from ottla.sim.engine.process import SimProcess
 from ottla.sim.engine.world import SimHost, World
 
@@ -71,7 +72,7 @@ class SimNode:
 
     def start(self) -> None:
         assert not self.is_up
-        node = Node(self.settings, self.host.runtime)
+        node = self._cluster.make_node(self.settings, self.host.runtime)
         self.is_ready = self.is_stopping = False
         self.node = node
         self._task = self.host.run(node.run(self._ready), name=f"node {self.id}")
@@ -111,10 +112,13 @@ class SimCluster:
         overrides: Mapping[str, str] | None = None,
         *,
         controllers: int = 0,
+        make_node: Callable[[Settings, Runtime], Node] = Node,
     ) -> None:
         """Combined nodes, all of them voters; `overrides` are further settings of every node. With
-        `controllers`, the last so many nodes are controllers only, and all others are brokers only."""
+        `controllers`, the last so many nodes are controllers only, and all others are brokers only.
+        `make_node` is called at each start of a machine; another design makes another node."""
         self.world = world
+        self.make_node = make_node
         self.on_change: list[Callable[[SimNode], None]] = []
         """A process was started, or has ended."""
         self.on_end: list[Callable[[SimNode, BaseException | None], None]] = []

@@ -8,7 +8,7 @@ from ottla.broker.apis.fetch import SessionWatch
 from ottla.broker.apis.produce import ParkedProduce
 from ottla.broker.replication.purgatory import Purgatory, Sleeper
 from ottla.broker.server.deadlines import Deadlines
-from ottla.log.log import ReadResult
+from ottla.log.log import Log, ReadResult
 from ottla.replica import follower, high_watermark
 from ottla.replica.follower_progress import FollowerProgress
 from ottla.replica.isr import IsrChanges
@@ -16,6 +16,7 @@ from ottla.replica.leader import Leadership
 from ottla.replica.observer import News
 from ottla.replica.partition import LeaderAndIsr, Partition
 from ottla.replica.roles import Role
+from ottla.replica.rules import LeaderEpochTruncation
 from ottla.sim.engine.patches import Patch
 from ottla.sim.mutations.base import mutation
 from ottla.sim.run.profiles import AMBUSH, MANY_PARTITIONS, TUG
@@ -28,26 +29,24 @@ from ottla.wire.fetch_messages import FetchedPartition, FetchPartition
 @mutation("S1 (KIP-101)")
 def truncates_to_its_high_watermark() -> list[Patch]:
     """A new follower truncates its log to its own high watermark, which may lag behind the committed end."""
-    original = Partition.become_follower
 
-    def become_follower(self: Partition, decision: LeaderAndIsr) -> None:
-        epoch = self.leader_epoch
-        original(self, decision)
-        if self.leader_epoch > epoch:
-            self.log.truncate_to(self.log.high_watermark)
+    def start_of_following(self: LeaderEpochTruncation, log: Log) -> int:
+        return log.high_watermark
 
-    return [Patch(Partition, "become_follower", become_follower)]
+    return [Patch(LeaderEpochTruncation, "start_of_following", start_of_following)]
 
 
 @mutation("S2 (KIP-101)")
 def compares_only_lengths() -> list[Patch]:
     """A follower whose log is not longer than the leader's counts as consistent with it, whatever the epochs."""
-    original = Partition.diverging
+    original = LeaderEpochTruncation.diverging
 
-    def diverging(self: Partition, fetch: FetchPartition) -> tuple[int, int] | None:
-        return None if fetch.fetch_offset <= self.log.log_end else original(self, fetch)
+    def diverging(
+        self: LeaderEpochTruncation, log: Log, fetch: FetchPartition
+    ) -> tuple[int, int] | None:
+        return None if fetch.fetch_offset <= log.log_end else original(self, log, fetch)
 
-    return [Patch(Partition, "diverging", diverging)]
+    return [Patch(LeaderEpochTruncation, "diverging", diverging)]
 
 
 @mutation("S3 (KIP-279)", likely=TUG)
@@ -55,16 +54,16 @@ def answers_with_the_next_epochs_start() -> list[Patch]:
     """The leader answers where the next larger epoch begins, not which epoch it has: a follower keeps records of
     an epoch that the leader never had."""
 
-    def diverging(self: Partition, fetch: FetchPartition) -> tuple[int, int] | None:
+    def diverging(
+        self: LeaderEpochTruncation, log: Log, fetch: FetchPartition
+    ) -> tuple[int, int] | None:
         if fetch.last_fetched_epoch < 0:
             return None
-        later = [
-            start for epoch, start in self.log.epochs.entries if epoch > fetch.last_fetched_epoch
-        ]
-        end = later[0] if later else self.log.log_end
+        later = [start for epoch, start in log.epochs.entries if epoch > fetch.last_fetched_epoch]
+        end = later[0] if later else log.log_end
         return (fetch.last_fetched_epoch, end) if end < fetch.fetch_offset else None
 
-    return [Patch(Partition, "diverging", diverging)]
+    return [Patch(LeaderEpochTruncation, "diverging", diverging)]
 
 
 @mutation("KAFKA-14704")
@@ -151,7 +150,7 @@ def proposes_a_newer_life_than_it_saw() -> list[Patch]:
 
 
 def _commit(partition: Partition, waited_for: list[int]) -> None:
-    committed = partition.config.commit_rule(partition.log.log_end, waited_for)
+    committed = min([partition.log.log_end, *waited_for])
     if committed > partition.log.high_watermark:
         partition.log.advance_high_watermark(committed)
         partition.observer.partition_changed(partition, News.HIGH_WATERMARK)

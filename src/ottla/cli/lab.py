@@ -1,0 +1,221 @@
+"""`ottla lab`: the designs that the documents weigh, run and measured side by side.
+
+The designs and experiments are in `ottla.lab`; here is what a person needs around them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.cli.errors import FAILED, NOT_FOUND, USAGE, Failure
+from ottla.cli.output import Format, FormatOption, print_json, print_table
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+    from ottla.lab.experiment import Experiment
+    from ottla.lab.results import ExperimentResult
+    from ottla.lab.runner import Progress
+
+PROCESSORS = os.cpu_count() or 1
+
+app = typer.Typer(
+    name="lab",
+    help="Run the designs that Kafka's replication is weighed against, side by side.",
+    no_args_is_help=True,
+)
+
+SeedsOption = Annotated[
+    str | None,
+    typer.Option("--seeds", metavar="N|A..B", help="The first N seeds, or A to B-1."),
+]
+JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")]
+SmallOption = Annotated[bool, typer.Option("--small", help="Few seeds and small sizes.")]
+
+
+@app.command(name="list")
+def list_all(format: FormatOption = Format.table) -> None:
+    """Name the experiments and the designs."""
+    from ottla.lab.design import all_designs
+    from ottla.lab.experiment import all_experiments
+
+    experiments, designs = all_experiments().values(), all_designs().values()
+    if format is Format.json:
+        print_json(
+            {
+                "experiments": [
+                    {
+                        "name": each.name,
+                        "title": each.title,
+                        "question": each.question,
+                        "promises": list(each.promises),
+                        "designs": list(each.designs()),
+                        "seeds": each.default_seeds,
+                    }
+                    for each in experiments
+                ],
+                "designs": [
+                    {
+                        "name": each.name,
+                        "seam": each.seam.name.lower(),
+                        "promise": each.promise,
+                        "summary": each.summary,
+                        "product": each.is_product,
+                    }
+                    for each in designs
+                ],
+            }
+        )
+        return
+    print_table(
+        ("EXPERIMENT", "SEEDS", "QUESTION"),
+        [(each.name, each.default_seeds, each.question) for each in experiments],
+    )
+    print()
+    print_table(
+        ("DESIGN", "SEAM", "PROMISE", "WHAT IT DOES"),
+        [(each.name, each.seam.name.lower(), each.promise, each.summary) for each in designs],
+    )
+
+
+@app.command()
+def run(
+    names: Annotated[list[str] | None, typer.Argument(help="Experiments; see `list`.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every experiment.")] = False,
+    seeds: SeedsOption = None,
+    design: Annotated[
+        list[str] | None, typer.Option("--design", help="Only this design (repeatable).")
+    ] = None,
+    jobs: JobsOption = PROCESSORS,
+    small: SmallOption = False,
+    results: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write what was found, as JSON.")
+    ] = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Run experiments, and print what they found. Exit code 1 if one does not show what it must."""
+    found = run_experiments(_chosen(names, everything), seeds, design or [], jobs, small=small)
+    if results is not None:
+        results.write_text(json.dumps([each.to_json() for each in found], indent=1) + "\n")
+    if format is Format.json:
+        print_json([each.to_json() for each in found])
+    else:
+        for each in found:
+            _print_result(each)
+    broken = [f"{each.experiment}: {why}" for each in found for why in each.failed_expectations]
+    if broken:
+        raise Failure("not shown:\n  " + "\n  ".join(broken), FAILED)
+
+
+def _chosen(names: list[str] | None, everything: bool) -> list[Experiment]:
+    from ottla.lab.experiment import all_experiments
+
+    known = all_experiments()
+    if bool(names) == everything:
+        raise Failure("name experiments, or give --all (ottla lab list)", USAGE)
+    for name in names or ():
+        if name not in known:
+            raise Failure(f"no experiment {name}; there are: {', '.join(known)}", NOT_FOUND)
+    return [known[name] for name in names or known]
+
+
+def run_experiments(
+    experiments: list[Experiment],
+    seeds: str | None,
+    designs: list[str],
+    jobs: int,
+    *,
+    small: bool,
+) -> list[ExperimentResult]:
+    """With a bar on a terminal, and a line for each experiment elsewhere."""
+    from ottla.lab.design import all_designs
+    from ottla.lab.runner import options_for, run_experiment
+
+    logging.disable()  # what nodes of the lab log is not the result
+    for name in designs:
+        if name not in all_designs():
+            raise Failure(
+                f"no design {name}; there are: {', '.join(all_designs())}",
+                NOT_FOUND,
+            )
+    chosen = None if seeds is None else _range(seeds)
+    found = []
+    for experiment in experiments:
+        fitting = [name for name in designs if name in experiment.designs()]
+        if designs and not fitting:
+            raise Failure(
+                f"{experiment.name} does not compare {', '.join(designs)}, but "
+                f"{', '.join(experiment.designs())}",
+                USAGE,
+            )
+        options = options_for(experiment, seeds=chosen, designs=fitting, small=small)
+        began = time.monotonic()
+        bar = _bar() if sys.stderr.isatty() else None
+        with bar or nullcontext():
+            found.append(run_experiment(experiment, options, jobs, _advance(bar, experiment.name)))
+        took_s = time.monotonic() - began
+        print(f"ottla: {experiment.name}: {took_s:.1f} s", file=sys.stderr, flush=True)
+    return found
+
+
+def _range(text: str) -> range:
+    first, dots, end = text.partition("..")
+    try:
+        chosen = range(int(first), int(end)) if dots else range(int(first))
+    except ValueError:
+        raise Failure(f"--seeds {text}: a number, or A..B, is wanted", USAGE) from None
+    if not chosen or chosen.start < 0:
+        raise Failure(f"--seeds {text}: there is no seed in it", USAGE)
+    return chosen
+
+
+def _print_result(result: ExperimentResult) -> None:
+    print(f"\n== {result.experiment}: {result.question}\n")
+    for table in result.tables:
+        print(table.title)
+        print_table(table.columns, [["-" if c is None else c for c in row] for row in table.rows])
+        print()
+    for timeline in result.timelines:
+        print(f"{timeline.title}, {timeline.design}: {timeline.verdict}")
+    print(result.finding)
+    for each in result.contradictions:
+        print(f"contradicts the documents: {each}")
+    print(f"again: {result.command}", flush=True)
+
+
+def _advance(bar: Bar | None, name: str) -> Progress:
+    if bar is None:
+        return lambda done, of: None
+    task = bar.add_task(name, total=None)
+    return lambda done, of: bar.update(task, completed=done, total=of)
+
+
+def _bar() -> Bar:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+    )

@@ -1,0 +1,183 @@
+"""Counts of everything that the hosts of a simulated cluster send each other: requests, responses and bytes.
+
+A `CountedNetwork` is between a host and its network. It counts what goes through the connections that the host opens, so
+each request and each response is counted once, on the side of the client.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ottla.runtime import (
+    AcceptedConnection,
+    Chunk,
+    Connection,
+    FileRange,
+    FrameReceiver,
+    Network,
+    Runtime,
+)
+from ottla.runtime.seams import Listener
+from ottla.wire.apis import ApiKey
+
+API_KEY = slice(4, 6)
+SIZE_BYTES = 4
+
+
+class Line(NamedTuple):
+    """One kind of request, from one host to another."""
+
+    api: str
+    """Kafka's name of the request in lower case (`fetch`), or what `kind` says for another protocol."""
+    client: str
+    server: str
+    port: int
+
+
+@dataclass
+class WireCounts:
+    requests: Counter[Line] = field(default_factory=Counter)
+    responses: Counter[Line] = field(default_factory=Counter)
+    request_bytes: Counter[Line] = field(default_factory=Counter)
+    response_bytes: Counter[Line] = field(default_factory=Counter)
+
+    def counted(self, name: str, runtime: Runtime) -> Runtime:
+        """The runtime of the host of that name, with a counter between the host and its network."""
+        return replace(runtime, network=CountedNetwork(self, name, runtime.network))
+
+    def copy(self) -> WireCounts:
+        return WireCounts(
+            self.requests.copy(),
+            self.responses.copy(),
+            self.request_bytes.copy(),
+            self.response_bytes.copy(),
+        )
+
+    def since(self, before: WireCounts) -> WireCounts:
+        """What was sent after `before` was copied."""
+        return WireCounts(
+            self.requests - before.requests,
+            self.responses - before.responses,
+            self.request_bytes - before.request_bytes,
+            self.response_bytes - before.response_bytes,
+        )
+
+    def number_of(self, api: str, port: int | None = None) -> int:
+        """Requests of that kind, to that port if one is given."""
+        return sum(
+            count
+            for line, count in self.requests.items()
+            if line.api == api and port in (None, line.port)
+        )
+
+    @property
+    def messages(self) -> int:
+        return self.requests.total() + self.responses.total()
+
+    @property
+    def bytes(self) -> int:
+        return self.request_bytes.total() + self.response_bytes.total()
+
+
+def kind_of(frame: bytes, port: int) -> str:
+    """The kind of a request of Kafka's protocol, by its api key."""
+    return ApiKey(int.from_bytes(frame[API_KEY], "big", signed=True)).name.lower()
+
+
+class CountedConnection:
+    """One connection, on the side that opened it: a `Connection` to its program, a `FrameReceiver` to the network.
+
+    Responses come in the order of the requests."""
+
+    def __init__(self, counts: WireCounts, client: str, server: str, port: int) -> None:
+        self._counts = counts
+        self._client, self._server, self._port = client, server, port
+        self._outstanding: list[Line] = []
+        self.inner: Connection
+        self.receiver: FrameReceiver
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        return self.inner.peer
+
+    @property
+    def local(self) -> tuple[str, int]:
+        return self.inner.local
+
+    @property
+    def closed(self) -> bool:
+        return self.inner.closed
+
+    @property
+    def queued_bytes(self) -> int:
+        return self.inner.queued_bytes
+
+    def pause_reading(self) -> None:
+        self.inner.pause_reading()
+
+    def resume_reading(self) -> None:
+        self.inner.resume_reading()
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def abort(self) -> None:
+        self.inner.abort()
+
+    def send(self, chunks: Sequence[Chunk]) -> None:
+        frame = b"".join(c.read() if isinstance(c, FileRange) else bytes(c) for c in chunks)
+        assert int.from_bytes(frame[:SIZE_BYTES], "big") == len(frame) - SIZE_BYTES, "one request"
+        line = Line(kind_of(frame, self._port), self._client, self._server, self._port)
+        self._counts.requests[line] += 1
+        self._counts.request_bytes[line] += len(frame)
+        self._outstanding.append(line)
+        self.inner.send([frame])
+
+    def frame_received(self, frame: memoryview) -> None:
+        line = self._outstanding.pop(0)
+        self._counts.responses[line] += 1
+        self._counts.response_bytes[line] += len(frame) + SIZE_BYTES
+        self.receiver.frame_received(frame)
+
+    def connection_lost(self, reason: str) -> None:
+        self.receiver.connection_lost(reason)
+
+
+class CountedNetwork:
+    """The network of a host; connections that the host opens are counted."""
+
+    def __init__(self, counts: WireCounts, name: str, network: Network) -> None:
+        self._counts = counts
+        self._name = name
+        self._network = network
+
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[AcceptedConnection], FrameReceiver],
+        *,
+        frame_bytes_max: int,
+    ) -> Listener:
+        return await self._network.listen(host, port, accept, frame_bytes_max=frame_bytes_max)
+
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        receiver: Callable[[Connection], FrameReceiver],
+        *,
+        frame_bytes_max: int = 1 << 30,
+    ) -> Connection:
+        counted = CountedConnection(self._counts, self._name, host, port)
+
+        def connected(connection: Connection) -> FrameReceiver:
+            counted.inner = connection
+            counted.receiver = receiver(counted)
+            return counted
+
+        await self._network.connect(host, port, connected, frame_bytes_max=frame_bytes_max)
+        return counted
