@@ -5,7 +5,6 @@ A decision can be lost before it is committed: then `DecisionsLost` follows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ottla.events import Event
@@ -28,21 +27,18 @@ class ElectionKind(StrEnum):
     UNCLEAN = "another replica: committed records may be lost"
 
 
-@dataclass(frozen=True, slots=True)
 class ControllerActivated(Event):
     """This node is now the active controller. Everything committed before its epoch is in its image."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class ControllerDeactivated(Event):
     """This node is no longer the active controller."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class BrokerFenced(Event):
     """The controller decided to fence a broker: it leads nothing and is in no ISR."""
 
@@ -51,7 +47,6 @@ class BrokerFenced(Event):
     cause: FenceCause
 
 
-@dataclass(frozen=True, slots=True)
 class BrokerUnfenced(Event):
     """The controller decided to unfence a broker that has caught up with the metadata: it may lead and be in sync."""
 
@@ -59,7 +54,6 @@ class BrokerUnfenced(Event):
     broker_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class IsrProposalRefused(Event):
     """The controller refused the ISR that a leader proposed (AlterPartition)."""
 
@@ -75,7 +69,6 @@ class IsrProposalRefused(Event):
     """Proposed members that are alive and have restarted since the leader saw them (KIP-903)."""
 
 
-@dataclass(frozen=True, slots=True)
 class LeaderElected(Event):
     """A partition's new leader is committed."""
 
@@ -88,7 +81,6 @@ class LeaderElected(Event):
     kind: ElectionKind
 
 
-@dataclass(frozen=True, slots=True)
 class PartitionWentOffline(Event):
     """A partition without a leader is committed: no replica that may lead it is alive."""
 

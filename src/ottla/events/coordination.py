@@ -29,7 +29,6 @@ class OpenWork:
     """Decided, but not known to have a marker in every partition."""
 
 
-@dataclass(frozen=True, slots=True)
 class ShardEvent(Event):
     """Something that happened to the shard of one partition, led in one epoch."""
 
@@ -37,14 +36,12 @@ class ShardEvent(Event):
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class ShardLoaded(ShardEvent):
     """A new coordinator has replayed the log of its partition and starts to answer."""
 
     open_work: OpenWork
 
 
-@dataclass(frozen=True, slots=True)
 class ShardUnloaded(ShardEvent):
     """A coordinator is no longer the leader of its partition, or its node stops."""
 
@@ -53,14 +50,12 @@ class ShardUnloaded(ShardEvent):
     """Decisions whose replies were not sent, because their records were not committed yet."""
 
 
-@dataclass(frozen=True, slots=True)
 class ShardRestarted(ShardEvent):
     """A coordinator discarded its state and loads its log again."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class ShardApplied(ShardEvent):
     """Records of a decision were appended and replayed into the shard's state."""
 
@@ -69,7 +64,6 @@ class ShardApplied(ShardEvent):
     """The state after the records. A subscriber may read it, and must not keep it."""
 
 
-@dataclass(frozen=True, slots=True)
 class ReplyTimedOut(ShardEvent):
     """Replies have waited for the commit of their records for longer than allowed."""
 
@@ -80,7 +74,6 @@ class ReplyTimedOut(ShardEvent):
 # -- groups -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class GroupRebalanced(Event):
     """A group starts a rebalance towards `epoch` (of a classic group: the next generation)."""
 
@@ -89,7 +82,6 @@ class GroupRebalanced(Event):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
 class MemberExpired(Event):
     """A group removed a member whose timeout expired."""
 
@@ -98,7 +90,6 @@ class MemberExpired(Event):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
 class MemberMissedRebalance(Event):
     """A classic group continues without a member that did not send the request its rebalance waited for."""
 
@@ -108,7 +99,6 @@ class MemberMissedRebalance(Event):
     request: str
 
 
-@dataclass(frozen=True, slots=True)
 class StaticMemberReplaced(Event):
     """A static member rejoined under a new member id."""
 
@@ -118,7 +108,6 @@ class StaticMemberReplaced(Event):
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
 class OffsetsCommitted(Event):
     """An offset commit was accepted. With a producer id it takes effect when that producer's transaction commits."""
 
@@ -128,7 +117,6 @@ class OffsetsCommitted(Event):
     producer_id: int = -1
 
 
-@dataclass(frozen=True, slots=True)
 class OffsetCommitRefused(Event):
     """An offset commit was refused because of its sender: not a member, or of another generation."""
 
@@ -139,7 +127,6 @@ class OffsetCommitRefused(Event):
     producer_id: int = -1
 
 
-@dataclass(frozen=True, slots=True)
 class UnstableOffset(Event):
     """A stable offset was requested while an open transaction may change it."""
 
@@ -155,14 +142,12 @@ class AbortCause(Enum):
     NEW_PRODUCER = "another producer with the same transactional id started"
 
 
-@dataclass(frozen=True, slots=True)
 class TransactionEvent(Event):
     transactional_id: str
     producer_id: int
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class TransactionAborted(TransactionEvent):
     """The coordinator itself aborts a transaction and fences its producer, whose id and epoch are given."""
 
@@ -170,7 +155,6 @@ class TransactionAborted(TransactionEvent):
     partitions: int
 
 
-@dataclass(frozen=True, slots=True)
 class TransactionEnded(TransactionEvent):
     """Every partition of a transaction has its marker."""
 
@@ -178,12 +162,10 @@ class TransactionEnded(TransactionEvent):
     partitions: int
 
 
-@dataclass(frozen=True, slots=True)
 class EndTransactionRepeated(TransactionEvent):
     """A producer repeated its request to end a transaction."""
 
 
-@dataclass(frozen=True, slots=True)
 class CoordinatorFencedProducer(Event):
     """A producer's request was refused because another producer has taken over its transactional id."""
 

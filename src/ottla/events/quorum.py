@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ottla.events import Event
@@ -30,7 +29,6 @@ class ResignationCause(StrEnum):
     STOPPING = "the node stops"
 
 
-@dataclass(frozen=True, slots=True)
 class VoteGranted(Event):
     """A voter granted a vote. A vote (not a pre-vote) is on disk already."""
 
@@ -40,7 +38,6 @@ class VoteGranted(Event):
     reason: VoteReason
 
 
-@dataclass(frozen=True, slots=True)
 class VoteRefused(Event):
     """A voter refused its vote to a valid request."""
 
@@ -50,21 +47,18 @@ class VoteRefused(Event):
     reason: VoteReason
 
 
-@dataclass(frozen=True, slots=True)
 class BecameQuorumLeader(Event):
     """This node won the election of `epoch`. Nothing of its epoch is committed yet."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class LostQuorumLeadership(Event):
     """This node led `epoch` and no longer does."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class QuorumLeaderResigned(Event):
     """This node resigned as leader of `epoch`."""
 
@@ -72,7 +66,6 @@ class QuorumLeaderResigned(Event):
     cause: ResignationCause
 
 
-@dataclass(frozen=True, slots=True)
 class QuorumLeaderChanged(Event):
     """The epoch or leader that this node knows has changed. `leader` None: unknown."""
 
@@ -80,7 +73,6 @@ class QuorumLeaderChanged(Event):
     leader: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class TwoQuorumLeaders(Event):
     """A node named another leader of an epoch than the one known here, and was ignored. One of the two messages was
     forged: this node may be unable to take part in the quorum until the next epoch."""
@@ -90,19 +82,16 @@ class TwoQuorumLeaders(Event):
     named: int
 
 
-@dataclass(frozen=True, slots=True)
 class VoterCameOfAge(Event):
     """A newborn voter may vote from now on."""
 
 
-@dataclass(frozen=True, slots=True)
 class MetadataCommitted(Event):
     """The high watermark of the metadata log rose to `high_watermark` on this node."""
 
     high_watermark: int
 
 
-@dataclass(frozen=True, slots=True)
 class MetadataTruncated(Event):
     """This node truncated records that no majority had: its log ended at `from_offset` and now ends at `to_offset`."""
 
@@ -110,14 +99,12 @@ class MetadataTruncated(Event):
     to_offset: int
 
 
-@dataclass(frozen=True, slots=True)
 class MetadataRefused(Event):
     """The leader sent data that it did not write, damaged or from elsewhere. The data was discarded."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
 class SnapshotInstalled(Event):
     """This node replaced its metadata log with a checkpoint that it fetched from the leader."""
 
@@ -125,7 +112,6 @@ class SnapshotInstalled(Event):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class SnapshotWritten(Event):
     """This node wrote a checkpoint."""
 
@@ -133,7 +119,6 @@ class SnapshotWritten(Event):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
 class DecisionsLost(Event):
     """The active controller lost its leadership before records that it had appended were committed. The next
     leader may still commit them."""

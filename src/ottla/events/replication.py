@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from ottla.events import Event
@@ -10,7 +9,6 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.types import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
 class RoleChanged(Event):
     """The role, the leader or the leader epoch of a replica changed."""
 
@@ -31,7 +29,6 @@ class TruncationCause(Enum):
     START_OF_FOLLOWING = "the truncation rule of another design drops it before the first fetch"
 
 
-@dataclass(frozen=True, slots=True)
 class Truncated(Event):
     """A follower truncated its log: an entry of the loss ledger."""
 
@@ -56,7 +53,6 @@ class Truncated(Event):
         return self.first_offset < self.high_watermark
 
 
-@dataclass(frozen=True, slots=True)
 class LogRestarted(Event):
     """A follower's log ended before its leader's log start: it was emptied and restarts there."""
 
@@ -66,7 +62,6 @@ class LogRestarted(Event):
     log_start: int
 
 
-@dataclass(frozen=True, slots=True)
 class DamagedBatchRefused(Event):
     """A follower fetched a batch that was damaged on its leader's disk, and did not append it."""
 
@@ -77,7 +72,6 @@ class DamagedBatchRefused(Event):
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
 class LeaderEpochRefused(Event):
     """A request named a leader epoch that is over (FENCED) or not yet known here (UNKNOWN)."""
 
@@ -87,7 +81,6 @@ class LeaderEpochRefused(Event):
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
 class FollowerBelowEpochStart(Event):
     """Followers hold everything that a new leader knows to be committed, but not all records of earlier epochs. They
     may not join the ISR yet (KAFKA-7128)."""
@@ -99,7 +92,6 @@ class FollowerBelowEpochStart(Event):
     epoch_start: int
 
 
-@dataclass(frozen=True, slots=True)
 class EndNotAvailable(Event):
     """A new leader refused to return the end of its partition: its high watermark is below its epoch's start."""
 
@@ -109,7 +101,6 @@ class EndNotAvailable(Event):
     epoch_start: int
 
 
-@dataclass(frozen=True, slots=True)
 class IsrProposed(Event):
     """A leader proposes a new ISR to the controller."""
 
@@ -121,7 +112,6 @@ class IsrProposed(Event):
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
 class IsrDecided(Event):
     """The controller accepted (NONE) or refused a leader's proposal."""
 
@@ -133,7 +123,6 @@ class IsrDecided(Event):
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
 class ProduceRefused(Event):
     """An acks=all produce was refused: the ISR is smaller than min.insync.replicas."""
 
@@ -143,7 +132,6 @@ class ProduceRefused(Event):
     min_isr: int
 
 
-@dataclass(frozen=True, slots=True)
 class ProduceNotCommitted(Event):
     """This leader did not commit the records of an acks=all produce: its leadership ended, or the ISR became
     too small."""
@@ -152,7 +140,6 @@ class ProduceNotCommitted(Event):
     error: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
 class ProduceTimedOut(Event):
     """An acks=all produce was not committed within the client's timeout."""
 
@@ -160,7 +147,6 @@ class ProduceTimedOut(Event):
     """The partitions that had not committed it."""
 
 
-@dataclass(frozen=True, slots=True)
 class FetchSessionEvicted(Event):
     """A fetch session was ended to make room for another."""
 
@@ -170,7 +156,6 @@ class FetchSessionEvicted(Event):
     unused_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class RecordsDeleted(Event):
     """A leader deleted the records before an offset on a client's request."""
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ottla.events import Event
 
 
-@dataclass(frozen=True, slots=True)
 class QuotaExceeded(Event):
     """A client's request was throttled, or refused, because the client is above its quota."""
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ottla.events import Event
 from ottla.wire.types import TopicPartition
 
 # Log directories
 
 
-@dataclass(frozen=True, slots=True)
 class LogDirectoryFailed(Event):
     """The disk of a log directory failed. The directory is offline until the node restarts."""
 
@@ -20,7 +17,6 @@ class LogDirectoryFailed(Event):
     """The partitions whose logs went offline with it."""
 
 
-@dataclass(frozen=True, slots=True)
 class CleanShutdownRecognized(Event):
     """The node started, and every log directory has the marker of one clean shutdown."""
 
@@ -32,7 +28,6 @@ class CleanShutdownRecognized(Event):
 # Logs
 
 
-@dataclass(frozen=True, slots=True)
 class LogSetAside(Event):
     """A corrupt or unusable log was renamed and kept. The partition is rebuilt from another replica."""
 
@@ -42,7 +37,6 @@ class LogSetAside(Event):
     """The log's new path."""
 
 
-@dataclass(frozen=True, slots=True)
 class TornTailCut(Event):
     """Recovery found a damaged or incomplete batch beyond the recovery point, and truncated the log there."""
 
@@ -52,7 +46,6 @@ class TornTailCut(Event):
     log_end: int
 
 
-@dataclass(frozen=True, slots=True)
 class SegmentsExpired(Event):
     """Retention deleted the oldest segments of a log."""
 
@@ -66,7 +59,6 @@ class SegmentsExpired(Event):
     """One or several of `retention.ms`, `retention.bytes` and `log start` (DeleteRecords)."""
 
 
-@dataclass(frozen=True, slots=True)
 class LogCompacted(Event):
     """A round of compaction over a log has ended, and all its segments are in place."""
 
@@ -80,7 +72,6 @@ class LogCompacted(Event):
 # Producers
 
 
-@dataclass(frozen=True, slots=True)
 class DuplicateBatchAnswered(Event):
     """A producer repeated a batch that is in the log. It got the offsets of the first copy, and nothing was written."""
 
@@ -91,7 +82,6 @@ class DuplicateBatchAnswered(Event):
     base_offset: int
 
 
-@dataclass(frozen=True, slots=True)
 class ProducerFenced(Event):
     """A partition refused a batch because the log has a later epoch of the same producer id."""
 
@@ -103,7 +93,6 @@ class ProducerFenced(Event):
     """The epoch in the log."""
 
 
-@dataclass(frozen=True, slots=True)
 class MarkerRefused(Event):
     """A partition refused a transaction marker because its producer epoch or coordinator epoch is outdated."""
 
