@@ -230,7 +230,7 @@ def _draw_points(chart: Chart, axes: Any) -> None:
     if chart.kind == "line" and len(distinct) <= TICKED_VALUES_MAX:
         axes.xaxis.set_ticks(distinct)
     if not chart.log_y and min(ys, default=-1) >= 0:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=0, top=None if max(ys) > 0 else 1)
     axes.grid(True)
     axes.set_xlabel(chart.x_label)
     _title_left(axes, chart.y_label)
@@ -242,7 +242,7 @@ def _title_left(axes: Any, text: str) -> None:
 
 
 def _measure(axis: Any, values: Sequence[float], is_log: bool) -> None:
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
     scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
     positive = [value for value in values if value > 0]
@@ -251,6 +251,9 @@ def _measure(axis: Any, values: Sequence[float], is_log: bool) -> None:
             scale("log")
         else:  # nought has no place on a logarithmic axis
             scale("symlog", linthresh=min(positive))
+    elif all(value == int(value) for value in values):  # nothing is counted in fifths
+        axis.set_major_locator(MaxNLocator(nbins=7, integer=True))
+    axis.set_minor_formatter(NullFormatter())
     axis.set_major_formatter(FuncFormatter(lambda value, _: number(round(value, 9))))
 
 

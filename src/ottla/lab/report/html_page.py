@@ -15,7 +15,7 @@ from importlib.resources import files
 from ottla.lab.design import Design, all_designs
 from ottla.lab.experiment import all_experiments
 from ottla.lab.report.chart_svg import svg_of
-from ottla.lab.report.figures import columns_of
+from ottla.lab.report.figures import Column, columns_of
 from ottla.lab.report.prose_html import prose
 from ottla.lab.report.timeline_html import scenario_html, scenarios
 from ottla.lab.results import ExperimentResult, Table
@@ -150,7 +150,7 @@ def _list(kind: str, title: str, sentences: Sequence[str]) -> str:
 
 def _table(table: Table) -> str:
     columns = columns_of(table)
-    kinds = [' class="number"' if column.is_numeric else "" for column in columns]
+    kinds = [_kind(column) for column in columns]
     heads = "".join(
         f'<th scope="col"{kind}>{prose(column.head)}</th>'
         for column, kind in zip(columns, kinds, strict=True)
@@ -167,6 +167,13 @@ def _table(table: Table) -> str:
         f"<table><caption>{prose(table.title)}</caption><thead><tr>{heads}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _kind(column: Column) -> str:
+    if column.is_numeric:
+        return ' class="number"'
+    # A hyphen is no place to break a name.
+    return "" if any(" " in cell for cell in column.cells) else ' class="name"'
 
 
 def _designs(names: Sequence[str]) -> str:

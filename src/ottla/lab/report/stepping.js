@@ -26,6 +26,7 @@ for (const scenario of document.querySelectorAll(".scenario")) {
       const shown = Math.min(at, rows.length - 1);
       rows.forEach((row, number) => { row.hidden = at >= 0 && number !== shown; });
     }
+    if (at >= 0) scenario.querySelectorAll("details").forEach((each) => { each.open = true; });
     back.disabled = at <= 0;
     next.disabled = at >= count - 1;
     all.disabled = at < 0;

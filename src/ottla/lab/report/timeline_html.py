@@ -29,13 +29,17 @@ def scenarios(timelines: Sequence[Timeline]) -> dict[str, list[Timeline]]:
 
 
 def scenario_html(title: str, timelines: Sequence[Timeline], name: str) -> str:
-    """The same schedule under each design, one below the other. The script steps through all of them at once."""
+    """The same schedule under each design, one below the other. The script steps through all of them at once.
+
+    Those that went wrong are open; all, if none did.
+    """
+    bad = any(map(went_wrong, timelines))
     epochs = sorted({entry.epoch for each in timelines for entry in _entries(each)})
     parts = [
         f'<section class="scenario" id="{name}" aria-labelledby="{name}-title">',
         f'<h3 id="{name}-title">{prose(title)}</h3>',
         _legend(epochs),
-        *(_timeline(each) for each in timelines),
+        *(_timeline(each, is_open=went_wrong(each) or not bad) for each in timelines),
         "</section>",
     ]
     return "\n".join(parts)
@@ -83,7 +87,7 @@ def _legend(epochs: Sequence[int]) -> str:
     return f'<ul class="legend" aria-label="Legend">{"".join(colours + others)}</ul>'
 
 
-def _timeline(timeline: Timeline) -> str:
+def _timeline(timeline: Timeline, is_open: bool) -> str:
     brokers = sorted({each.broker for step in timeline.steps for each in step.replicas})
     heads = "".join(
         f'<th role="columnheader" scope="col">broker {broker}</th>' for broker in brokers
@@ -93,12 +97,14 @@ def _timeline(timeline: Timeline) -> str:
     for at, step in enumerate(timeline.steps):
         rows.append(_row(at + 1, step, brokers, before))
         before = {each.broker: each.log for each in step.replicas}
+    design = escape(timeline.design)
     return (
-        '<table class="timeline" role="table">'
-        f"<caption><code>{escape(timeline.design)}</code> "
-        f'<span class="verdict{" bad" if went_wrong(timeline) else ""}">{prose(timeline.verdict)}</span></caption>'
+        f"<details{' open' if is_open else ''}><summary><code>{design}</code> "
+        f'<span class="verdict{" bad" if went_wrong(timeline) else ""}">{prose(timeline.verdict)}</span>'
+        f'</summary><table class="timeline" role="table">'
+        f'<caption class="unseen">Replicas over time with {design}</caption>'
         f'<thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">step</th>'
-        f'{heads}</tr></thead><tbody role="rowgroup">{"".join(rows)}</tbody></table>'
+        f'{heads}</tr></thead><tbody role="rowgroup">{"".join(rows)}</tbody></table></details>'
     )
 
 
