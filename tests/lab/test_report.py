@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -14,6 +15,7 @@ from ottla.lab.report.chart_svg import PALETTE, described, svg_file_of, svg_of
 from ottla.lab.report.figures import columns_of, number
 from ottla.lab.report.html_page import html_page
 from ottla.lab.report.markdown_page import markdown_page
+from ottla.lab.report.pages import results_of, results_text
 from ottla.lab.report.timeline_html import scenario_html, scenarios, went_wrong
 from ottla.lab.results import Chart, Table
 from support.lab_results import all_kinds, broker_dies, latency, trade, truncation
@@ -236,3 +238,22 @@ def test_the_markdown_page_has_tables_drawings_and_steps() -> None:
     assert "~~`1:m1@0`~~ **lost**" in page
     for result in (broker_dies(), trade(), latency()):
         assert f"$ {result.command}" in page
+    assert "### A leader dies &lt;at once>" in page, "it would be taken for a tag"
+
+
+def test_every_row_of_a_markdown_table_has_as_many_cells_as_its_head() -> None:
+    page = markdown_page([replace(truncation(), finding="a | b.")], "lab")
+    tables = re.findall(r"(?:^\|.*\n)+", page, re.M)
+    assert len(tables) == 5
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1, table
+
+
+def test_stored_results_are_small_and_read_as_they_were() -> None:
+    text = results_text(all_kinds())
+    assert "false" not in text and "\n\n" not in text
+    again = results_of(text)
+    assert results_text(again) == text
+    assert json.dumps([each.to_json() for each in again]) == json.dumps(
+        [each.to_json() for each in all_kinds()]
+    )

@@ -34,6 +34,7 @@ This page is generated. `ottla lab report --markdown docs/LAB.md` runs every exp
 ```console
 $ ottla lab list                # the experiments and the designs
 $ ottla lab run --all           # every experiment; or name those that you want, as the list does
+$ ottla lab play loss           # a scenario step by step, forwards and backwards
 $ ottla lab report --out DIR    # every experiment, and what it found as one HTML page: DIR/index.html
 ```
 
@@ -120,7 +121,7 @@ def _designs() -> str:
 
 
 def _summary(results: Sequence[ExperimentResult]) -> str:
-    rows = [(_link(each), each.finding) for each in results]
+    rows = [(_link(each), _plain(each.finding)) for each in results]
     return "\n".join(["## What was found", "", *_rows(("experiment", "finding"), rows), ""])
 
 
@@ -135,6 +136,11 @@ def _rows(
     ]
 
 
+def _plain(text: str) -> str:
+    """Words of a result. What looks like a tag would not be shown."""
+    return re.sub(r"`[^`]*`|<", lambda found: "&lt;" if found[0] == "<" else found[0], text)
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
@@ -146,19 +152,26 @@ def _experiment(result: ExperimentResult, drawings: str) -> str:
         f"`{name}` ({known[name].promise})" if name in known else f"`{name}`"
         for name in result.designs
     )
-    lines = [f"## {title}", "", f"*{result.question}*", "", f"**{result.finding}**", ""]
+    lines = [
+        f"## {title}",
+        "",
+        f"*{_plain(result.question)}*",
+        "",
+        f"**{_plain(result.finding)}**",
+        "",
+    ]
     for head, sentences in (
         ("Not shown, though it must be", result.failed_expectations),
         ("Contradicts the documents", result.contradictions),
     ):
         if sentences:
-            lines += [f"{head}:", "", *(f"- {each}" for each in sentences), ""]
+            lines += [f"{head}:", "", *(f"- {_plain(each)}" for each in sentences), ""]
     for at, chart in enumerate(result.charts, 1):
         lines += _chart(chart, f"{drawings}/{drawing_name(result, at)}.svg")
     for table in result.tables:
         lines += _table(table)
     for scenario, timelines in scenarios(result.timelines).items():
-        lines += [f"### {scenario}", ""]
+        lines += [f"### {_plain(scenario)}", ""]
         for timeline in timelines:
             lines += _timeline(timeline)
     lines += [
@@ -174,14 +187,14 @@ def _experiment(result: ExperimentResult, drawings: str) -> str:
 
 def _chart(chart: Chart, file: str) -> list[str]:
     alternative = re.sub(r"[\[\]]", "", described(chart)).replace("\n", " ")
-    return [f"**{chart.title}**", "", f"![{alternative}]({file})", ""]
+    return [f"**{_plain(chart.title)}**", "", f"![{alternative}]({file})", ""]
 
 
 def _table(table: Table) -> list[str]:
     columns = columns_of(table)
-    rows = [[column.cells[at] for column in columns] for at in range(len(table.rows))]
+    rows = [[_plain(column.cells[at]) for column in columns] for at in range(len(table.rows))]
     rights = [column.is_numeric for column in columns]
-    return [f"**{table.title}**", "", *_rows(table.columns, rows, rights), ""]
+    return [f"**{_plain(table.title)}**", "", *_rows(table.columns, rows, rights), ""]
 
 
 def _timeline(timeline: Timeline) -> list[str]:
@@ -189,20 +202,20 @@ def _timeline(timeline: Timeline) -> list[str]:
     rows = []
     for step in timeline.steps:
         replicas = {each.broker: each for each in step.replicas}
-        told = "".join(f"<br>· {each}" for each in step.events)
+        told = "".join(f"<br>· {_plain(each)}" for each in step.events)
         rows.append(
             [
                 f"{step.at_s:.2f} s",
-                f"{step.what}{told}",
+                f"{_plain(step.what)}{told}",
                 *(_replica(replicas[each]) if each in replicas else "–" for each in brokers),
             ]
         )
     return [
-        f"`{timeline.design}`: {timeline.verdict}",
+        f"`{timeline.design}`: {_plain(timeline.verdict)}",
         "",
         "<details><summary>Every step (offset:value@epoch)</summary>",
         "",
-        *_rows(("at", "what", *(f"broker {each}" for each in brokers)), rows, [True]),
+        *_rows(("at", "what", *(f"broker {each}" for each in brokers)), rows),
         "",
         "</details>",
         "",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from ottla.lab.report.chart_svg import svg_file_of
 from ottla.lab.report.html_page import html_page
@@ -26,9 +27,20 @@ def can_draw() -> bool:
 def results_text(results: Sequence[ExperimentResult]) -> str:
     """JSON with a line for each result: small, and a change of one experiment is a change of one line."""
     lines = [
-        json.dumps(each.to_json(), ensure_ascii=False, separators=(",", ":")) for each in results
+        json.dumps(_small(each.to_json()), ensure_ascii=False, separators=(",", ":"))
+        for each in results
     ]
     return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def _small(data: Any) -> Any:
+    """Without the fields that are False, which is the default of each flag."""
+    match data:
+        case dict():
+            return {key: _small(value) for key, value in data.items() if value is not False}
+        case list() | tuple():
+            return [_small(each) for each in data]
+    return data
 
 
 def results_of(text: str) -> list[ExperimentResult]:
