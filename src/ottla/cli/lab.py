@@ -111,6 +111,58 @@ def run(
     else:
         for each in found:
             _print_result(each)
+    _fail_if_not_shown(found)
+
+
+@app.command()
+def report(
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write DIR/index.html, all in one page.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a Markdown page, charts beside it.")
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="RESULTS.json", help="Run nothing; take these results."),
+    ] = None,
+    seeds: SeedsOption = None,
+    jobs: JobsOption = PROCESSORS,
+    small: SmallOption = False,
+) -> None:
+    """Run every experiment, and write what they found as a page. Exit code 1 as with `run`."""
+    from ottla.lab.report import pages
+
+    if out is None and markdown is None:
+        raise Failure("say where to write: --out DIR, or --markdown FILE, or both", USAGE)
+    if source is not None and (seeds is not None or small):
+        raise Failure("--seeds and --small choose what runs; with --from nothing does", USAGE)
+    if not pages.can_draw():
+        raise Failure("the charts need matplotlib: pip install 'ottla[lab]'")
+    if source is None:
+        found = run_experiments(_chosen(None, True), seeds, [], jobs, small=small)
+    else:
+        found = _read_results(source)
+    if out is not None:
+        print(pages.write_html(found, out))
+    if markdown is not None:
+        pages.write_markdown(found, markdown)
+        print(markdown)
+    _fail_if_not_shown(found)
+
+
+def _read_results(file: Path) -> list[ExperimentResult]:
+    from ottla.lab.report.pages import NotResults, results_of
+
+    try:
+        return results_of(file.read_text())
+    except OSError as error:
+        raise Failure(f"{file}: {error.strerror}", NOT_FOUND) from error
+    except NotResults as error:
+        raise Failure(f"{file} is not what ottla lab run --results writes: {error}") from error
+
+
+def _fail_if_not_shown(found: list[ExperimentResult]) -> None:
     broken = [f"{each.experiment}: {why}" for each in found for why in each.failed_expectations]
     if broken:
         raise Failure("not shown:\n  " + "\n  ".join(broken), FAILED)
