@@ -3,10 +3,8 @@
 A schedule is drawn before the run and does not depend on it, so that all designs meet the same one. The designs differ in
 what is lost or differs when everything is at rest again.
 
-What excuses a loss is the same for all designs: a record is excused if it was acknowledged in an epoch before an election of
-which the controller itself says that it may lose records (RECOVERING). The topic does not allow unclean elections, so that
-happens only if the schedule takes the last in-sync replica, and the last known leader has to be trusted with what its
-disk kept.
+What excuses a loss is in `excuses`. The topic does not allow unclean elections, and four of five schedules spare the last
+in-sync replica.
 """
 
 from __future__ import annotations
@@ -21,8 +19,9 @@ from typing import NamedTuple
 from ottla.lab.design import design_named
 from ottla.lab.harness import LabCluster, simulated
 from ottla.lab.truncation.agreement import ReplicaLogs, differences, first_difference_text
+from ottla.lab.truncation.excuses import may_lose_records
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage
-from ottla.metadata.records import NO_LEADER, RECOVERING
+from ottla.metadata.records import NO_LEADER
 from ottla.records.record import Record, build
 from ottla.sim.clients.connections import ClientConnections
 from ottla.sim.scripts.leader_moves import move_leader
@@ -56,7 +55,7 @@ class ScheduledFault(NamedTuple):
     at_s: float
     """Since the topic was created."""
     kind: str
-    """A method of `_Faults`."""
+    """A method of `_SearchRun`."""
     brokers: tuple[int, ...]
 
 
@@ -177,7 +176,7 @@ def run_seed(design: str, seed: int) -> SeedOutcome:
 class Acknowledgement(NamedTuple):
     value: str
     epoch: int
-    """The leader epoch in which it was written at the latest."""
+    """The newest leader epoch when the answer came: it was not written in a later one."""
 
 
 class _SearchRun:
@@ -186,8 +185,8 @@ class _SearchRun:
         self.schedule = schedule
         self.events: list[tuple[float, str]] = []
         self._began_at = cluster.now
-        self._brokers = list(cluster.sim.nodes.values())[:-1]
-        self._controller = list(cluster.sim.nodes.values())[-1]
+        self._network = cluster.world.network
+        *self._brokers, self._controller = cluster.sim.nodes.values()
         node = self._controller.node
         assert node is not None and node.quorum is not None
         self._quorum = node.quorum
@@ -205,15 +204,11 @@ class _SearchRun:
     def _metadata_changed(self, image: MetadataImage, delta: Delta) -> None:
         before, now = self._decided, self.decision
         self._decided = now
-        if (before.leader, before.leader_epoch, before.isr) != (
-            now.leader,
-            now.leader_epoch,
-            now.isr,
-        ):
+        if (before.leader_epoch, before.isr) != (now.leader_epoch, now.isr):
             leader = "nobody" if now.leader == NO_LEADER else f"broker {now.leader}"
             members = ", ".join(map(str, now.isr)) or "empty"
             self._note(f"{leader} leads epoch {now.leader_epoch}, the ISR is {members}")
-        if now.leader_recovery_state == RECOVERING and now.leader_epoch > before.leader_epoch:
+        if may_lose_records(before, now):
             self._lossy_epoch = now.leader_epoch
 
     def _note(self, what: str) -> None:
@@ -231,7 +226,7 @@ class _SearchRun:
 
     def _rest(self) -> None:
         """No more faults and no more records, until the replicas have caught up."""
-        self.cluster.world.network.heal()
+        self._network.heal()
         self._is_stopping = True
         for broker in self._brokers:
             if not broker.is_up:
@@ -278,28 +273,27 @@ class _SearchRun:
 
     def parts(self, one: int, other: int) -> None:
         self._note(f"brokers {one} and {other} cannot reach each other")
-        self.cluster.world.network.partition(*self._names(one, other))
+        self._network.partition([self._name(one)], [self._name(other)])
 
     def joins(self, one: int, other: int) -> None:
         self._note(f"brokers {one} and {other} reach each other again")
-        first, second = (names[0] for names in self._names(one, other))
-        self.cluster.world.network.unblock([(first, second), (second, first)])
+        first, second = self._name(one), self._name(other)
+        self._network.unblock([(first, second), (second, first)])
 
     def resets(self, one: int, other: int) -> None:
         self._note(f"the connections between brokers {one} and {other} break")
-        first, second = (names[0] for names in self._names(one, other))
-        self.cluster.world.node(first).reset_connections(second)
+        self.cluster.sim.nodes[one].host.reset_connections(self._name(other))
 
     def deafens(self, id: int) -> None:
         self._note(f"broker {id} hears nothing from the controller")
-        self.cluster.world.network.block(self._controller.host.name, self._names(id)[0][0])
+        self._network.block(self._controller.host.name, self._name(id))
 
     def hears(self, id: int) -> None:
         self._note(f"broker {id} hears the controller again")
-        self.cluster.world.network.unblock([(self._controller.host.name, self._names(id)[0][0])])
+        self._network.unblock([(self._controller.host.name, self._name(id))])
 
-    def _names(self, *ids: int) -> list[list[str]]:
-        return [[self.cluster.sim.nodes[id].host.name] for id in ids]
+    def _name(self, id: int) -> str:
+        return self.cluster.sim.nodes[id].host.name
 
     # Producers
 
@@ -339,12 +333,8 @@ class _SearchRun:
     # What is there at rest
 
     def outcome(self, design: str, seed: int) -> SeedOutcome:
-        replicas = self._replicas()
-        led = (
-            set(replicas[self.decision.leader][1].values())
-            if self.decision.leader in replicas
-            else set()
-        )
+        replicas, leader = self._replicas(), self.decision.leader
+        led = set(replicas[leader][1].values()) if leader in replicas else set()
         missing = [each for each in self._acknowledged if each.value not in led]
         lost = [each.value for each in missing if each.epoch >= self._lossy_epoch]
         differing = differences(replicas)

@@ -14,8 +14,9 @@ from ottla.broker.node import Node
 from ottla.lab.design import Design
 from ottla.lab.results import LogEntry, ReplicaMoment, Step, Timeline
 from ottla.lab.truncation.agreement import ReplicaLogs, differences, first_difference_text
+from ottla.lab.truncation.excuses import may_lose_records
 from ottla.lab.truncation.scenarios import ScriptedScenario, commands_of, comment_of
-from ottla.metadata.records import RECOVERING
+from ottla.metadata.image import PartitionImage
 from ottla.records.batch import batches
 from ottla.records.record import records as records_of
 from ottla.replica.roles import Role
@@ -64,8 +65,9 @@ class TimelineRecorder:
         self._held: dict[int, dict[str, int]] = {}
         """For each broker, the values that it had at some time, and their offsets."""
         self._before: dict[int, ReplicaMoment] = {}
+        self._decision: PartitionImage | None = None
         self._excused: set[str] = set()
-        """Acknowledged before an election of which the controller itself says that it may lose records."""
+        """Acknowledged records that were written before an election that may lose records."""
 
     def look(self) -> None:
         """After each command: a new value is in the log of the leader that wrote it."""
@@ -76,10 +78,13 @@ class TimelineRecorder:
                 replica = self._cluster.replica(node)
                 if replica is not None and replica.role is Role.LEADER:
                     self._written_in.setdefault(value, replica.leader_epoch)
-        decision = self._cluster.decision
-        if decision is not None and decision.leader_recovery_state == RECOVERING:
-            before = set(self._cluster.client.acknowledged)
-            self._excused |= {v for v in before if self._written_in[v] < decision.leader_epoch}
+        before, self._decision = self._decision, self._cluster.decision
+        if self._decision is not None and may_lose_records(before, self._decision):
+            self._excused |= {
+                value
+                for value in self._cluster.client.acknowledged
+                if self._written_in[value] < self._decision.leader_epoch
+            }
 
     def step(self, what: str, events: list[str]) -> Step:
         moments = []
