@@ -49,7 +49,6 @@ from ottla.runtime import Connection, FrameReceiver, Network
 
 Watch: TypeAlias = Callable[[WatchEvent], None]
 RETRY_S = 0.1
-OVER = (SessionState.EXPIRED, SessionState.CLOSED)
 
 
 class _Call(NamedTuple):
@@ -122,6 +121,11 @@ class ZooKeeperClient:
     def __repr__(self) -> str:
         return f"<ZooKeeper client {self.name}, session {self.session:#x}, {self.state.value}>"
 
+    @property
+    def is_over(self) -> bool:
+        """The session has ended, and the client knows."""
+        return self.state in (SessionState.EXPIRED, SessionState.CLOSED)
+
     @classmethod
     async def connect(
         cls,
@@ -187,7 +191,7 @@ class ZooKeeperClient:
 
     async def close(self) -> None:
         """End the session: the server deletes its ephemeral znodes at once, if it can be reached."""
-        if self.state in OVER:
+        if self.is_over:
             return
         if self._link is not None:
             with suppress(ConnectionLoss, SessionExpired):
@@ -195,7 +199,7 @@ class ZooKeeperClient:
         self._end(SessionState.CLOSED)
 
     async def _call(self, operation: ClientOperation, watch: Watch | None = None) -> Any:
-        if self._link is None and self.state not in OVER:
+        if self._link is None and not self.is_over:
             await asyncio.shield(self._attempt)
         if self._link is None:
             raise self.failure()
@@ -203,15 +207,14 @@ class ZooKeeperClient:
 
     def failure(self) -> ZooKeeperError:
         """Of a request that gets no answer."""
-        is_over = self.state in OVER
-        return SessionExpired(self.name) if is_over else ConnectionLoss(self.name)
+        return SessionExpired(self.name) if self.is_over else ConnectionLoss(self.name)
 
     # The connection
 
     async def _keep(self) -> None:
         """Keep a connection until the session is over."""
         turn = 0
-        while self.state not in OVER:
+        while not self.is_over:
             address = self._addresses[turn % len(self._addresses)]
             turn += 1
             try:
