@@ -256,7 +256,8 @@ class ClientConnection:
             self.abandon()
         else:
             self._session.attach(self)
-            self.send(encode_response(xid, self._server.tree.zxid, request, request.session))
+            # No zxid: the client has yet to be told what it missed since the last one that it saw.
+            self.send(encode_response(xid, 0, request, request.session))
 
     def written(self, txn: Txn, applied: Applied) -> None:
         """The first request that waits is done."""
