@@ -11,8 +11,9 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import pytest
 from kazoo.client import KazooClient
@@ -66,14 +67,15 @@ STATES = {
 }
 
 
-class SetWatchesRequest(NamedTuple):
+@dataclass
+class SetWatchesRequest:
     """As ZooKeeper's own client sends it when it connects again."""
 
     zxid: int
     data: Sequence[str]
     exist: Sequence[str]
     child: Sequence[str]
-    type = 101
+    type: ClassVar = 101
 
     def serialize(self) -> bytes:
         lists = (self.data, self.exist, self.child)

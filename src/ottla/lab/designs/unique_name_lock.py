@@ -25,13 +25,10 @@ class UniqueNameLock:
             try:
                 await self._client.create(self._path, ephemeral=True)
                 return
-            except NodeExists:
+            except (NodeExists, ConnectionLoss):
                 holder = await gone.stat()
-            except ConnectionLoss:
-                # It may have been created all the same.
-                holder = await gone.stat()
-                if holder is not None and holder.ephemeral_owner == self._client.session:
-                    return
+            if holder is not None and holder.ephemeral_owner == self._client.session:
+                return  # it was created before the connection was lost
             if holder is not None:
                 await gone.wait()
                 self.wakes += 1

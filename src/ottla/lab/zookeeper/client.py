@@ -38,6 +38,7 @@ from ottla.lab.zookeeper.model import (
     Stat,
     WatchEvent,
 )
+from ottla.lab.zookeeper.tree import ROOT
 from ottla.lab.zookeeper.wire import (
     Response,
     decode_event,
@@ -151,41 +152,32 @@ class ZooKeeperClient:
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
     ) -> str:
         """Returns the path, which has a number at its end if it is sequential."""
-        check_path(path + "0" if sequential else path)
         created: str = await self._call(CreateNode(path, data, ephemeral, sequential))
         return created
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        check_path(path)
         await self._call(DeleteNode(path, version))
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        check_path(path)
         stat: Stat = await self._call(SetData(path, data, version))
         return stat
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        check_path(path)
         found: tuple[bytes, Stat] = await self._call(GetData(path, watch is not None), watch)
         return found
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         """The watch is set also if there is no such znode: it fires when it is created."""
-        check_path(path)
         found: Stat | None = await self._call(Exists(path, watch is not None), watch)
         return found
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         """Their names, sorted."""
-        check_path(path)
         found: list[str] = await self._call(GetChildren(path, watch is not None), watch)
         return found
 
     async def multi(self, operations: Sequence[ChangeOperation]) -> list[OperationResult]:
         """All of them or none: then the error of the first one that failed is raised."""
-        for each in operations:
-            is_sequential = isinstance(each, CreateNode) and each.sequential
-            check_path(each.path + "0" if is_sequential else each.path)
         results: list[OperationResult] = await self._call(Multi(tuple(operations)))
         return results
 
@@ -199,6 +191,7 @@ class ZooKeeperClient:
         self._end(SessionState.CLOSED)
 
     async def _call(self, operation: ClientOperation, watch: Watch | None = None) -> Any:
+        check_paths(operation)
         if self._link is None and not self.is_over:
             await asyncio.shield(self._attempt)
         if self._link is None:
@@ -359,8 +352,20 @@ class _ServerLink:
                 call.answer.exception()  # marks it as seen: nobody waits for a ping
 
 
-def check_path(path: str) -> None:
-    """As ZooKeeper's client: ValueError."""
-    names = path[1:].split("/")
-    if not path.startswith("/") or (path != "/" and any(n in ("", ".", "..") for n in names)):
-        raise ValueError(f"not a path of a znode: {path!r}")
+def check_paths(operation: ClientOperation) -> None:
+    """As ZooKeeper's own client: ValueError."""
+    if isinstance(operation, Multi):
+        for each in operation.operations:
+            check_paths(each)
+    elif not isinstance(operation, CloseSession | Ping | ConnectRequest | SetWatches):
+        path = operation.path
+        if isinstance(operation, CreateNode) and operation.sequential:
+            path += "0"  # the name may be a number alone
+        is_root = path == ROOT
+        names = path[1:].split("/")
+        if (
+            not path.startswith("/")
+            or (not is_root and any(name in ("", ".", "..") for name in names))
+            or (is_root and isinstance(operation, DeleteNode))
+        ):
+            raise ValueError(f"not a path for {operation}")
