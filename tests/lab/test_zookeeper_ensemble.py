@@ -46,8 +46,13 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    with World(7) as world:
+def seed() -> int:
+    return 7
+
+
+@pytest.fixture
+def bench(seed: int) -> Iterator[Bench]:
+    with World(seed) as world:
         yield Bench(world)
         assert world.problems() == []
 
@@ -131,6 +136,58 @@ def test_P50_a_write_is_answered_when_it_is_on_the_disks_of_leader_and_follower(
         assert CreateNode("/a") in [each.operation for each in txns]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_P50_what_the_leader_lost_with_its_power_is_gone_at_the_follower_too(bench: Bench) -> None:
+    ensemble, world = bench.ensemble, bench.world
+    host, client = bench.client("c1")
+    ensemble.leader.slow_disk(2.0, 2.0)
+    writing = [host.run(client.create(f"/{number}")) for number in range(5)]
+    world.run_for(0.5)
+    ensemble.leader.kill(power_loss=True)
+    world.run_for(0.5)
+    ensemble.leader.slow_disk(0.0, 0.001)
+    ensemble.start()
+    host.complete(_until_created(client))
+    for each in writing:
+        host.started.remove(each)
+        assert isinstance(each.exception(), ConnectionLoss)
+    for server in (ensemble.leader, ensemble.follower):
+        server.kill()
+    logs = [TxnLog(each.disk, lambda: None).txns for each in (ensemble.leader, ensemble.follower)]
+    assert logs[0] == logs[1]
+
+
+async def _until_created(client: ZooKeeperClient) -> None:
+    while True:
+        try:
+            await client.create("/last")
+            return
+        except ConnectionLoss:
+            await asyncio.sleep(0.1)
+        except NodeExists:
+            return
+
+
+def test_P50_a_connect_that_is_given_up_leaves_nothing_behind(bench: Bench) -> None:
+    bench.world.run_for(0.1)
+    bench.ensemble.leader.kill()
+    host = bench.host("c1")
+
+    async def impatient() -> None:
+        async with asyncio.timeout(1.0):
+            await ZooKeeperClient.connect(host.runtime.network, bench.ensemble.addresses, "c1")
+
+    with pytest.raises(TimeoutError):
+        host.complete(impatient())
+    with pytest.raises(ConnectionLoss):
+        host.complete(
+            ZooKeeperClient.connect(host.runtime.network, bench.ensemble.addresses, "c1", 2.0)
+        )
+    bench.ensemble.start()
+    bench.world.run_for(5.0)
+    assert bench.ensemble.counts.sessions["connect"] == 0
+
+
 def test_P50_the_order_of_a_session_holds_over_its_connections(bench: Bench) -> None:
     """A client that lost its connection asks whether its write was done. The answer must not change afterwards."""
     host, client = bench.client("c1")
@@ -146,6 +203,7 @@ def test_P50_the_order_of_a_session_holds_over_its_connections(bench: Bench) -> 
     assert host.complete(client.exists("/a")) is not None
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("power_loss", [False, True])
 def test_P50_znodes_and_sessions_survive_a_crash_of_both_servers(
     bench: Bench, power_loss: bool
@@ -214,6 +272,7 @@ def test_P50_a_paused_client_believes_in_its_session_until_it_hears_of_its_end(
         host.complete(client.get("/"))
 
 
+@pytest.mark.parametrize("seed", range(3))
 def test_P50_no_acknowledged_write_is_lost_whatever_crashes(bench: Bench) -> None:
     world, random = bench.world, bench.world.random
     written: list[list[str]] = [[], [], []]

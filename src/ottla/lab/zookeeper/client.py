@@ -141,9 +141,11 @@ class ZooKeeperClient:
             async with asyncio.timeout(session_timeout_s):
                 while client.state is not SessionState.CONNECTED:
                     await asyncio.shield(client._attempt)
-        except TimeoutError as error:
-            await client.close()
-            raise ConnectionLoss(f"{name}: no server answers") from error
+        except BaseException as error:
+            client._end(SessionState.CLOSED)
+            if isinstance(error, TimeoutError):
+                raise ConnectionLoss(f"{name}: no server answers") from error
+            raise
         return client
 
     # Operations
