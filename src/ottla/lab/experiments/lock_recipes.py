@@ -190,7 +190,7 @@ def measure_handovers(design: str, clients: int, seed: int) -> HandoverRun:
         return HandoverRun(design, clients, handovers)
 
 
-class Store:
+class ProtectedStore:
     """What the lock protects. With fencing it refuses a token that is lower than one it saw."""
 
     def __init__(self, fenced: bool) -> None:
@@ -205,7 +205,7 @@ class Store:
         self.writes.append((writer, accepted))
 
 
-async def work(contender: Contender, store: Store) -> None:
+async def work(contender: Contender, store: ProtectedStore) -> None:
     """Write to the store as long as the client has heard nothing that speaks against it."""
     token = await contender.lock.fencing_token()
     while not contender.client.is_over:
@@ -217,7 +217,7 @@ def pause_the_holder(design: str, fenced: bool, seed: int) -> PauseRun:
     with collector_at_rest(), World(seed) as world:
         bench = LockBench(world, design_named(design).part)
         first, second = bench.arrive(), bench.arrive()
-        store = Store(fenced)
+        store = ProtectedStore(fenced)
         assert bench.holder() is first
         first.host.run(work(first, store))
         world.run_for(world.random.uniform(1.0, 2.0))

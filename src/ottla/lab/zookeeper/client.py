@@ -40,7 +40,7 @@ from ottla.lab.zookeeper.model import (
 )
 from ottla.lab.zookeeper.tree import ROOT
 from ottla.lab.zookeeper.wire import (
-    Response,
+    ServerResponse,
     decode_event,
     decode_response,
     encode_request,
@@ -254,7 +254,7 @@ class ZooKeeperClient:
         for watch in self._watches.fire(event):
             watch(event)
 
-    def response_received(self, response: Response, call: _Call) -> None:
+    def response_received(self, response: ServerResponse, call: _Call) -> None:
         self._zxid = max(self._zxid, response.zxid)
         if response.error is None:
             result = response.result(call.operation)

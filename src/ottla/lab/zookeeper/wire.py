@@ -206,7 +206,7 @@ _RESULTS: dict[OpCode, str] = {
 }
 
 
-class Response(NamedTuple):
+class ServerResponse(NamedTuple):
     xid: int
     zxid: int
     error: ZooKeeperError | None
@@ -225,12 +225,12 @@ def encode_error(xid: int, zxid: int, error: ZooKeeperError) -> bytes:
     return _RESPONSE.pack(xid, zxid, error.code) + _sized(str(error).encode())
 
 
-def decode_response(content: bytes) -> Response:
+def decode_response(content: bytes) -> ServerResponse:
     xid, zxid, code = _RESPONSE.unpack_from(content)
     error = None
     if code:
         error = error_of(code, _Reader(content, _RESPONSE.size).data().decode())
-    return Response(xid, zxid, error, content, _RESPONSE.size)
+    return ServerResponse(xid, zxid, error, content, _RESPONSE.size)
 
 
 def _encoded_result(operation: Any, result: Any) -> bytes:
