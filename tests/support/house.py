@@ -66,7 +66,7 @@ ARROWS: dict[str, set[str]] = {
     "broker.apis": _BROKER
     | _COORDINATORS
     | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"},
-    "broker.design": {"replica"},
+    "broker.design": {"controller", "replica"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
     "client": {"records", "runtime", "wire"},
     # Its checkers look into every part of a broker.
@@ -97,12 +97,22 @@ ARROWS: dict[str, set[str]] = {
     "lab.wire_counts": {"runtime", "wire"},
     "lab.harness": _PRODUCT | _SIM | {"broker.design", "lab.wire_counts", "runtime"},
     "lab.zookeeper": _SIM | {"runtime", "wire"},
+    "lab.commit": _PRODUCT | _SIM | {"broker.design", "lab.harness", "runtime"},
     "lab.designs": _PRODUCT
     | _SIM
-    | {"broker.design", "lab.design", "lab.harness", "lab.wire_counts", "lab.zookeeper", "runtime"},
+    | {
+        "broker.design",
+        "lab.commit",
+        "lab.design",
+        "lab.harness",
+        "lab.wire_counts",
+        "lab.zookeeper",
+        "runtime",
+    },
     "lab.experiments": _PRODUCT
     | _SIM
-    | {"broker.design", "lab.design", "lab.designs", "lab.experiment", "lab.harness"}
+    | {"broker.design", "lab.commit", "lab.design", "lab.designs", "lab.experiment"}
+    | {"lab.harness"}
     | {"lab.results", "lab.wire_counts", "lab.zookeeper", "runtime"},
     "lab.runner": {"lab.experiment", "lab.results", "sim.run"},
     "lab.report": {"lab.design", "lab.experiment", "lab.results", "lab.runner"},

@@ -268,7 +268,7 @@ class ScriptCluster:
                 draft.add([record])
                 return {}
 
-            service._run(lambda: controller._decide(move))
+            service._run(lambda: controller.decide(move))
 
         self._controller.host.complete(decide())
         return []
