@@ -60,6 +60,7 @@ class OpenLoopProducer:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
+        await self._find_leader()
         next_at = loop.time()
         while self.is_running:
             self._send(loop.time())

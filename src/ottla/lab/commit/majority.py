@@ -46,8 +46,8 @@ from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 
 VERSION = 4
 ANSWER_S_MAX = 1.0
-PAUSE_S = 0.01
-"""Before those that have not applied the epoch yet, or could not be reached, are asked again."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.5
+"""Before those that have not applied the epoch yet, or could not be reached, are asked again. It doubles each time."""
 
 
 class MajorityNode(NodeWithoutElr):
@@ -165,10 +165,15 @@ class MajorityElections:
     async def _run(self) -> None:
         while True:
             await self._news.wait()
-            self._news.clear()
+            pause_s = FIRST_PAUSE_S
             while self._quorum.is_active and (vacancies := _vacancies(self._quorum.image)):
+                if self._news.is_set():
+                    self._news.clear()
+                    pause_s = FIRST_PAUSE_S
                 await self._vote(vacancies)
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            self._news.clear()
 
     async def _vote(self, vacancies: list[Vacancy]) -> None:
         """One round: ask all replicas, and elect where a majority has answered."""
