@@ -141,17 +141,22 @@ class PartitionReader:
     """Reads one partition from its beginning. Where the log that it has read is no longer that of the leader, it goes on
     from the point of agreement."""
 
-    def __init__(self, connections: ClientConnections, partition: TopicPartition) -> None:
+    def __init__(
+        self, connections: ClientConnections, partition: TopicPartition, pause_s: float = 0.0
+    ) -> None:
+        """`pause_s`: between two fetches of `run`."""
         self.read: dict[str, None] = {}
         """Every value that was returned, also if another leader returned something else at its offset later."""
         self._connections = connections
         self._partition = partition
+        self._pause_s = pause_s
         self._position, self._epoch = 0, -1
         self.is_running = True
 
     async def run(self) -> None:
         while self.is_running:
             await self.poll()
+            await asyncio.sleep(self._pause_s)
 
     async def read_to_end(self) -> None:
         """Until a leader has nothing more."""
