@@ -30,6 +30,8 @@ _PRODUCT = _BROKER | _COORDINATORS | _WHOLE_BROKER | {"controller", "raft"}
 
 _SIM = {"sim.clients", "sim.cluster", "sim.engine", "sim.faults", "sim.oracle", "sim.scripts"}
 
+_LAB = _PRODUCT | _SIM | {"broker.design", "runtime"}
+
 ARROWS: dict[str, set[str]] = {
     "wire": set(),
     "events": {"wire"},
@@ -66,7 +68,7 @@ ARROWS: dict[str, set[str]] = {
     "broker.apis": _BROKER
     | _COORDINATORS
     | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"},
-    "broker.design": {"replica"},
+    "broker.design": {"controller", "replica"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
     "client": {"records", "runtime", "wire"},
     # Its checkers look into every part of a broker.
@@ -95,18 +97,15 @@ ARROWS: dict[str, set[str]] = {
     "lab.results": set(),
     "lab.experiment": {"lab.results"},
     "lab.wire_counts": {"runtime", "wire"},
-    "lab.harness": _PRODUCT | _SIM | {"broker.design", "lab.wire_counts", "runtime"},
+    "lab.harness": _LAB | {"lab.wire_counts"},
     "lab.zookeeper": _SIM | {"lab.wire_counts", "runtime"},
-    "lab.designs": _PRODUCT
-    | _SIM
-    | {"broker.design", "lab.design", "lab.harness", "lab.wire_counts", "lab.zookeeper", "runtime"},
-    "lab.experiments": _PRODUCT
-    | _SIM
-    | {"broker.design", "lab.design", "lab.designs", "lab.experiment", "lab.harness"}
-    | {"lab.results", "lab.truncation", "lab.wire_counts", "lab.zookeeper", "runtime"},
-    "lab.truncation": _PRODUCT
-    | _SIM
-    | {"broker.design", "lab.design", "lab.experiment", "lab.harness", "lab.results", "runtime"},
+    "lab.commit": _LAB | {"lab.harness"},
+    "lab.truncation": _LAB | {"lab.design", "lab.experiment", "lab.harness", "lab.results"},
+    "lab.designs": _LAB
+    | {"lab.commit", "lab.design", "lab.harness", "lab.wire_counts", "lab.zookeeper"},
+    "lab.experiments": _LAB
+    | {"lab.commit", "lab.design", "lab.designs", "lab.experiment", "lab.harness", "lab.results"}
+    | {"lab.truncation", "lab.wire_counts", "lab.zookeeper"},
     "lab.play": {"lab.results"},
     "lab.runner": {"lab.experiment", "lab.results", "sim.run"},
     "lab.report": {"lab.design", "lab.experiment", "lab.results", "lab.runner"},

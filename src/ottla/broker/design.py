@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from ottla.controller.elections import ChangeRule
 from ottla.replica.partition import ReplicationRules
 
 
@@ -16,6 +17,8 @@ from ottla.replica.partition import ReplicationRules
 class NodeDesign:
     rules: ReplicationRules = field(default_factory=ReplicationRules)
     """When a record is committed, and where a follower truncates."""
+    change: ChangeRule | None = None
+    """How the controller changes a partition, and whom it elects; None for `elections.change`."""
 
 
 PRODUCT: Final = NodeDesign()

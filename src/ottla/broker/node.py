@@ -107,7 +107,7 @@ class Node:
         self.quorum = quorum = RaftDriver(settings, self.runtime, cluster_id)
         quorum.on_failure.append(self._quorum_failed)
         if settings.is_controller:
-            self.controller = ControllerService(settings, self.runtime, quorum)
+            self.controller = ControllerService(settings, self.runtime, quorum, self.design.change)
             handlers = handlers_of(
                 ApiVersionsHandler(lambda: quorum.image, listener_is_controller=True),
                 QuorumHandlers(quorum),

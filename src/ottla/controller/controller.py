@@ -125,23 +125,23 @@ class Controller:
             draft.add([begin, *levels, minimum, end])
             return {}
 
-        return self._decide(decide)
+        return self.decide(decide)
 
     # Brokers and controllers
 
     def register_broker(self, request: Registration, now: float) -> ControllerResult:
-        return self._decide(lambda draft: brokers.register(draft, request, self._sessions, now))
+        return self.decide(lambda draft: brokers.register(draft, request, self._sessions, now))
 
     def heartbeat(self, beat: Heartbeat, now: float) -> ControllerResult:
-        return self._decide(lambda draft: brokers.heartbeat(draft, beat, self._sessions, now))
+        return self.decide(lambda draft: brokers.heartbeat(draft, beat, self._sessions, now))
 
     def unregister_broker(self, broker_id: int) -> ControllerResult:
-        return self._decide(lambda draft: brokers.unregister(draft, broker_id, self._sessions))
+        return self.decide(lambda draft: brokers.unregister(draft, broker_id, self._sessions))
 
     def assign_directories(
         self, broker_id: int, broker_epoch: int, assignments: Sequence[Assignment]
     ) -> ControllerResult:
-        return self._decide(
+        return self.decide(
             lambda draft: brokers.assign_directories(draft, broker_id, broker_epoch, assignments)
         )
 
@@ -152,7 +152,7 @@ class Controller:
         endpoints: tuple[Endpoint, ...],
         ranges: tuple[FeatureRange, ...],
     ) -> ControllerResult:
-        return self._decide(
+        return self.decide(
             lambda draft: brokers.register_controller(
                 draft, controller_id, incarnation, endpoints, ranges
             )
@@ -176,7 +176,7 @@ class Controller:
                 brokers.fence(draft, [broker_id], FenceCause.UNREACHABLE)
             return {}
 
-        return self._decide(decide)
+        return self.decide(decide)
 
     def silent_brokers(self) -> list[int]:
         """Unfenced brokers that have sent this controller no heartbeat, or whose connection is lost."""
@@ -191,26 +191,26 @@ class Controller:
     def alter_partitions(
         self, broker_id: int, broker_epoch: int, proposals: Sequence[IsrProposal]
     ) -> ControllerResult:
-        return self._decide(
+        return self.decide(
             lambda draft: partitions.alter_partitions(draft, broker_id, broker_epoch, proposals)
         )
 
     def elect_leaders(
         self, kind: ElectionType, wanted: Sequence[tuple[str, int]] | None
     ) -> ControllerResult:
-        return self._decide(lambda draft: partitions.elect_leaders(draft, kind, wanted))
+        return self.decide(lambda draft: partitions.elect_leaders(draft, kind, wanted))
 
     def alter_reassignments(
         self, wanted: Sequence[ReassignedPartition], *, allow_factor_change: bool = True
     ) -> ControllerResult:
-        return self._decide(
+        return self.decide(
             lambda draft: reassignments.alter(
                 draft, wanted, allow_factor_change=allow_factor_change
             )
         )
 
     def list_reassignments(self, wanted: Sequence[tuple[str, int]] | None) -> ControllerResult:
-        return self._decide(lambda draft: reassignments.ongoing(draft, wanted))
+        return self.decide(lambda draft: reassignments.ongoing(draft, wanted))
 
     # Topics
 
@@ -221,14 +221,14 @@ class Controller:
         validate_only: bool = False,
         permit: Permit = unlimited,
     ) -> ControllerResult:
-        return self._decide(
+        return self.decide(
             lambda draft: topics.create_topics(draft, wanted, self._random, permit), validate_only
         )
 
     def delete_topics(
         self, names: Sequence[str], ids: Sequence[UUID], *, permit: Permit = unlimited
     ) -> ControllerResult:
-        return self._decide(lambda draft: topics.delete_topics(draft, names, ids, permit))
+        return self.decide(lambda draft: topics.delete_topics(draft, names, ids, permit))
 
     def create_partitions(
         self,
@@ -237,7 +237,7 @@ class Controller:
         validate_only: bool = False,
         permit: Permit = unlimited,
     ) -> ControllerResult:
-        return self._decide(
+        return self.decide(
             lambda draft: topics.create_partitions(draft, wanted, permit), validate_only
         )
 
@@ -246,22 +246,22 @@ class Controller:
     def alter_client_quotas(
         self, wanted: Sequence[QuotaChanges], *, validate_only: bool = False
     ) -> ControllerResult:
-        return self._decide(lambda draft: quotas.alter(draft, wanted), validate_only)
+        return self.decide(lambda draft: quotas.alter(draft, wanted), validate_only)
 
     def update_features(
         self, wanted: Sequence[FeatureUpdate], *, validate_only: bool = False
     ) -> ControllerResult:
-        return self._decide(lambda draft: features.update(draft, wanted), validate_only)
+        return self.decide(lambda draft: features.update(draft, wanted), validate_only)
 
     def alter_configs(
         self, wanted: Sequence[ConfigChanges], *, validate_only: bool = False
     ) -> ControllerResult:
-        return self._decide(lambda draft: configs.alter(draft, wanted), validate_only)
+        return self.decide(lambda draft: configs.alter(draft, wanted), validate_only)
 
     def incremental_alter_configs(
         self, wanted: Sequence[ConfigChanges], *, validate_only: bool = False
     ) -> ControllerResult:
-        return self._decide(lambda draft: configs.incremental_alter(draft, wanted), validate_only)
+        return self.decide(lambda draft: configs.incremental_alter(draft, wanted), validate_only)
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ControllerResult:
         def decide(draft: Draft) -> dict[str, Any]:
@@ -284,14 +284,14 @@ class Controller:
                 "producer_id_len": PRODUCER_ID_BLOCK,
             }
 
-        return self._decide(decide)
+        return self.decide(decide)
 
     # Time
 
     def tick(self, now: float) -> ControllerResult:
         """Do what is due: fence brokers whose sessions ended (all in one batch, P32), run unclean elections,
         balance leaders, and write a no-op record, by which the progress of all nodes shows in an idle log."""
-        return self._decide(lambda draft: self._tick(draft, now))
+        return self.decide(lambda draft: self._tick(draft, now))
 
     def _tick(self, draft: Draft, now: float) -> dict[str, Any]:
         config, timers = self.config, self._timers
@@ -337,7 +337,7 @@ class Controller:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
         return self._image
 
-    def _decide(
+    def decide(
         self, command: Callable[[Draft], dict[str, Any]], validate_only: bool = False
     ) -> ControllerResult:
         """Run a command on a draft. A command that raises, or only validates, changes nothing."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from ottla.controller.elections import Election, PartitionAssignment, Rules, change
+from ottla.controller.elections import ChangeRule, Election, PartitionAssignment, Rules, change
 from ottla.controller.placement import PlaceableBroker
 from ottla.controller.states import check_edges
 from ottla.events import Event
@@ -72,6 +72,8 @@ class ControllerConfig:
     rebalance_leaders: bool = True
     rebalance_interval: float = 300.0
     delete_topics: bool = True
+    change: ChangeRule | None = None
+    """Another design's rule of how partitions change, in place of `elections.change`."""
 
 
 class Draft:
@@ -185,7 +187,7 @@ class Draft:
         if election is None:
             unclean = self.unclean_election_allowed(topic.name)
             election = Election.UNCLEAN if unclean else Election.CLEAN
-        record = change(
+        record = (self.config.change or change)(
             topic.id,
             index,
             partition,

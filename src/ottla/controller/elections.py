@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from ottla.events.controller import ElectionKind, LeaderElected, PartitionWentOffline
@@ -104,8 +104,26 @@ class PartitionAssignment:
         return PartitionAssignment(replicas, tuple(places[replica] for replica in replicas))
 
 
+class ChangeRule(Protocol):
+    """How a partition changes. `change` is the product's rule; other designs have others (`ControllerConfig`)."""
+
+    def __call__(
+        self,
+        topic_id: UUID,
+        index: int,
+        partition: PartitionImage,
+        rules: Rules,
+        *,
+        isr: Sequence[int] | None = None,
+        lost: Collection[int] = (),
+        emptied: Collection[int] = (),
+        recovery: int | None = None,
+        assignment: PartitionAssignment | None = None,
+    ) -> PartitionChangeRecord | None: ...
+
+
 @dataclass(slots=True)
-class _State:
+class PartitionTarget:
     """The part of a partition that an election may change."""
 
     assignment: PartitionAssignment
@@ -136,7 +154,7 @@ def change(
     that the leader reports. `assignment` is the requested assignment (default: the present one)."""
     gone = {*lost, *emptied}
     members = tuple(isr if isr is not None else partition.isr)
-    after = _State(
+    after = PartitionTarget(
         assignment=assignment or PartitionAssignment.of(partition),
         isr=tuple(replica for replica in members if replica not in gone),
         elr=(),
@@ -148,7 +166,7 @@ def change(
     replicas = after.assignment.replicas
     assert set(after.isr) <= set(replicas), "the ISR is part of the assigned replicas"
     after.elr = _outside(partition, after, gone)
-    _elect(partition, rules, after)
+    elect(partition, rules, after)
     if len(after.isr) >= min(rules.min_isr, len(replicas)):
         after.elr = ()
     if after.leader != NO_LEADER:
@@ -159,10 +177,10 @@ def change(
         # Those that left the ELR last may miss a tail, as a last leader may. They have all other records.
         after.last_known = tuple(r for r in partition.elr if r not in emptied)
     after.last_known = tuple(replica for replica in after.last_known if replica in replicas)
-    return _record(topic_id, index, partition, after)
+    return change_record(topic_id, index, partition, after)
 
 
-def _complete_reassignment(rules: Rules, after: _State) -> None:
+def _complete_reassignment(rules: Rules, after: PartitionTarget) -> None:
     """All target replicas are in sync and one of them may lead, so the others are removed."""
     target = after.assignment.target
     if (
@@ -174,7 +192,9 @@ def _complete_reassignment(rules: Rules, after: _State) -> None:
         after.isr = tuple(replica for replica in after.isr if replica in target)
 
 
-def _outside(partition: PartitionImage, after: _State, gone: Collection[int]) -> tuple[int, ...]:
+def _outside(
+    partition: PartitionImage, after: PartitionTarget, gone: Collection[int]
+) -> tuple[int, ...]:
     """The replicas that are or were in ISR or ELR and are not in the new ISR. If that is too small they are the ELR."""
     return tuple(
         replica
@@ -185,7 +205,7 @@ def _outside(partition: PartitionImage, after: _State, gone: Collection[int]) ->
     )
 
 
-def _elect(partition: PartitionImage, rules: Rules, after: _State) -> None:
+def elect(partition: PartitionImage, rules: Rules, after: PartitionTarget) -> None:
     """Set the leader. If it is outside the ISR, also set ISR, ELR and recovery state."""
     entitled = after.isr or after.elr
     candidates = [r for r in after.assignment.replicas if r in entitled and rules.may_lead(r)]
@@ -200,7 +220,9 @@ def _elect(partition: PartitionImage, rules: Rules, after: _State) -> None:
         after.isr, after.elr, after.recovery = (after.leader,), (), RECOVERING
 
 
-def _best(partition: PartitionImage, rules: Rules, after: _State, candidates: list[int]) -> int:
+def _best(
+    partition: PartitionImage, rules: Rules, after: PartitionTarget, candidates: list[int]
+) -> int:
     preferred = after.assignment.replicas[0]
     if rules.election is Election.PREFERRED and preferred in candidates:
         return preferred
@@ -211,7 +233,7 @@ def _best(partition: PartitionImage, rules: Rules, after: _State, candidates: li
     return min(candidates, key=rules.leads)
 
 
-def _leader_that_may_lack_records(rules: Rules, after: _State) -> int:
+def _leader_that_may_lack_records(rules: Rules, after: PartitionTarget) -> int:
     replicas, adding = after.assignment.replicas, after.assignment.adding
     if not after.isr and not after.elr and len(after.last_known) == 1:
         last = after.last_known[0]
@@ -224,8 +246,8 @@ def _leader_that_may_lack_records(rules: Rules, after: _State) -> int:
     return NO_LEADER
 
 
-def _record(
-    topic_id: UUID, index: int, partition: PartitionImage, after: _State
+def change_record(
+    topic_id: UUID, index: int, partition: PartitionImage, after: PartitionTarget
 ) -> PartitionChangeRecord | None:
     """Only the fields that differ. A leader that stays thus keeps its epoch, unless a replica is removed."""
     before, assignment = PartitionAssignment.of(partition), after.assignment

@@ -17,6 +17,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -35,8 +36,8 @@ from ottla.config import (
 )
 from ottla.config.dynamic import DYNAMIC, ROWS
 from ottla.controller.controller import Controller
-from ottla.controller.draft import ControllerConfig, ControllerResult
-from ottla.controller.elections import leader_changes
+from ottla.controller.draft import ControllerConfig, ControllerResult, Draft
+from ottla.controller.elections import ChangeRule, leader_changes
 from ottla.events.controller import ControllerActivated, ControllerDeactivated
 from ottla.metadata.features import supported_ranges
 from ottla.metadata.image import Delta, MetadataImage
@@ -80,12 +81,19 @@ class MetadataLog(LeaderInfo, Protocol):
 
 
 class ControllerService:
-    def __init__(self, settings: Settings, runtime: Runtime, quorum: MetadataLog) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        runtime: Runtime,
+        quorum: MetadataLog,
+        change: ChangeRule | None = None,
+    ) -> None:
+        """`change` is another design's rule of how partitions change."""
         self._settings = settings
         self._runtime = runtime
         self._quorum = quorum
         self._controller = Controller(
-            controller_config(settings, quorum.cluster_id),
+            replace(controller_config(settings, quorum.cluster_id), change=change),
             runtime.random,
             lambda: quorum.next_offset,
         )
@@ -310,6 +318,10 @@ class ControllerService:
             self._run(command)
         except KafkaError as error:
             logger.info("no longer the active controller error=%s", error)
+
+    def decide(self, command: Callable[[Draft], dict[str, Any]]) -> None:
+        """A decision that another part of this node takes, if its controller is active."""
+        self._decide_alone(lambda: self._controller.decide(command))
 
     # Who is alive
 

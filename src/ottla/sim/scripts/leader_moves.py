@@ -23,12 +23,11 @@ def move_leader(active: SimNode, partition: TopicPartition, leader: int) -> None
         record = PartitionChangeRecord(
             partition_id=partition.partition, topic_id=topic.id, leader=leader, isr=None
         )
-        controller = service._controller
 
         def move(draft: Draft) -> dict[str, Any]:
             draft.add([record])
             return {}
 
-        service._run(lambda: controller._decide(move))
+        service.decide(move)
 
     active.host.complete(decide())
