@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ottla.events import Event, Events
 
 
-@dataclass(frozen=True, slots=True)
 class Happened(Event):
     number: int
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.events import Event, Events
+from ottla.events import Event
 
 
 class Opened(Event):
@@ -41,13 +41,3 @@ def test_a_missing_or_extra_field_is_an_error(values: tuple[object, ...]) -> Non
 def test_an_event_does_not_change() -> None:
     with pytest.raises(AttributeError):
         Opened("a").name = "b"  # type: ignore[misc]
-
-
-def test_every_subscriber_hears_an_event_until_it_leaves() -> None:
-    events, heard = Events(), list[Event]()
-    assert not events
-    events.subscribe(heard.append)
-    events.emit(Opened("a"))
-    events.unsubscribe(heard.append)
-    events.emit(Opened("b"))
-    assert heard == [Opened("a")]
