@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -22,7 +23,12 @@ from support.lab_results import all_kinds, broker_dies, latency, trade, truncati
 
 CHARTS = [chart for result in all_kinds() for chart in result.charts]
 EACH_CHART = pytest.mark.parametrize("chart", CHARTS, ids=[each.title for each in CHARTS])
-VOID = {"meta", "link"}
+VOID = {"meta", "link", "wbr"}
+
+
+@cache
+def whole_page() -> str:
+    return html_page(all_kinds())
 
 
 class Elements(HTMLParser):
@@ -141,7 +147,7 @@ def test_the_colours_of_charts_can_be_seen_on_light_and_dark(page: str) -> None:
 
 
 def test_the_page_names_everything_of_every_result() -> None:
-    page = html_page(all_kinds())
+    page = whole_page()
     for result in all_kinds():
         for text in (result.question, result.command, result.seeds, *result.designs):
             assert text in page
@@ -153,7 +159,7 @@ def test_the_page_names_everything_of_every_result() -> None:
 
 
 def test_the_page_is_whole_and_its_links_lead_somewhere() -> None:
-    elements = Elements(html_page(all_kinds()))
+    elements = Elements(whole_page())
     ids = [each["id"] for _, each in elements.found if "id" in each]
     assert len(set(ids)) == len(ids), "two elements have one id"
     for _, attributes in elements.found:
@@ -164,7 +170,7 @@ def test_the_page_is_whole_and_its_links_lead_somewhere() -> None:
         for value in (attributes.get("clip-path"), attributes.get("fill")):
             if value and value.startswith("url("):
                 assert value[5:-1] in ids
-    assert "http" not in re.sub(r"http-equiv", "", html_page(all_kinds()))
+    assert "http" not in re.sub(r"http-equiv", "", whole_page())
 
 
 def test_the_policy_allows_nothing_but_the_style_and_the_script_of_the_page() -> None:
@@ -174,11 +180,7 @@ def test_the_policy_allows_nothing_but_the_style_and_the_script_of_the_page() ->
 
 
 def test_headings_go_down_one_level_at_a_time() -> None:
-    levels = [
-        int(tag[1])
-        for tag, _ in Elements(html_page(all_kinds())).found
-        if re.fullmatch(r"h\d", tag)
-    ]
+    levels = [int(tag[1]) for tag, _ in Elements(whole_page()).found if re.fullmatch(r"h\d", tag)]
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
 

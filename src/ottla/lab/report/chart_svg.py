@@ -40,6 +40,8 @@ LONG_CATEGORY = 12
 LABELLED_BARS_MAX = 24
 MARKED_POINTS_MAX = 30
 TICKED_VALUES_MAX = 8
+FEW_DECADES = 100
+"""Largest over smallest value, below which powers of ten alone would be too few ticks."""
 SVG = "http://www.w3.org/2000/svg"
 HREF = "{http://www.w3.org/1999/xlink}href"
 STYLE_OF_A_FILE = "svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#d7dce2}}"
@@ -242,13 +244,15 @@ def _title_left(axes: Any, text: str) -> None:
 
 
 def _measure(axis: Any, values: Sequence[float], is_log: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
     positive = [value for value in values if value > 0]
     if is_log and positive:
         if len(positive) == len(values):
             scale("log")
+            if max(values) < FEW_DECADES * min(values):
+                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         else:  # nought has no place on a logarithmic axis
             scale("symlog", linthresh=min(positive))
     elif all(value == int(value) for value in values):  # nothing is counted in fifths

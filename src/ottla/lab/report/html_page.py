@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -152,7 +153,7 @@ def _table(table: Table) -> str:
     columns = columns_of(table)
     kinds = [_kind(column) for column in columns]
     heads = "".join(
-        f'<th scope="col"{kind}>{prose(column.head)}</th>'
+        f'<th scope="col"{kind}>{_head(column.head)}</th>'
         for column, kind in zip(columns, kinds, strict=True)
     )
     rows = []
@@ -167,6 +168,11 @@ def _table(table: Table) -> str:
         f"<table><caption>{prose(table.title)}</caption><thead><tr>{heads}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _head(text: str) -> str:
+    """Narrow: it may break after a slash."""
+    return re.sub(r"(?<!<)/", "/<wbr>", prose(text))
 
 
 def _kind(column: Column) -> str:
