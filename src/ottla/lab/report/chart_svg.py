@@ -38,6 +38,8 @@ WIDTH, HEIGHT = 5.6, 3.3
 BAR_INCHES = 0.2
 LONG_CATEGORY = 12
 LABELLED_BARS_MAX = 24
+UPRIGHT_BARS_MIN = 3
+"""Categories; fewer are not made wider."""
 MARKED_POINTS_MAX = 30
 TICKED_VALUES_MAX = 8
 FEW_DECADES = 100
@@ -200,6 +202,8 @@ def _draw_bars(chart: Chart, axes: Any) -> None:
         axes.set_xlabel(chart.y_label)
         _title_left(axes, chart.x_label)
     else:
+        spare = max(0, UPRIGHT_BARS_MIN - len(categories)) / 2
+        axes.set_xlim(-0.5 - spare, len(categories) - 0.5 + spare)
         axes.set_xlabel(chart.x_label)
         _title_left(axes, chart.y_label)
 

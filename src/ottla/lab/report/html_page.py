@@ -96,7 +96,7 @@ def _contents(results: Sequence[ExperimentResult]) -> str:
 def _summary(results: Sequence[ExperimentResult]) -> str:
     rows = "".join(
         f'<tr><th scope="row"><a href="#{escape(each.experiment)}">{prose(title_of(each))}</a></th>'
-        f"<td>{prose(each.finding)}{_not_shown(each)}</td></tr>"
+        f"<td>{prose(each.finding)}{_remarks(each)}</td></tr>"
         for each in results
     )
     return (
@@ -107,10 +107,18 @@ def _summary(results: Sequence[ExperimentResult]) -> str:
     )
 
 
-def _not_shown(result: ExperimentResult) -> str:
-    if not result.failed_expectations:
-        return ""
-    return ' <strong class="verdict bad">It does not show what it must.</strong>'
+def _remarks(result: ExperimentResult) -> str:
+    contradicts = contradictions_of(result)
+    found = f' <span class="soft">{contradicts}</span>' if contradicts else ""
+    if result.failed_expectations:
+        found += ' <strong class="verdict bad">It does not show what it must.</strong>'
+    return found
+
+
+def contradictions_of(result: ExperimentResult) -> str:
+    """One sentence; empty if there are none."""
+    count = len(result.contradictions)
+    return f"Contradicts the documents in {count} point{'s' * (count > 1)}." if count else ""
 
 
 def _experiment(result: ExperimentResult) -> str:
@@ -128,13 +136,13 @@ def _experiment(result: ExperimentResult) -> str:
         f'<p class="finding">{prose(result.finding)}</p>',
         _list("failed", "Not shown, though it must be", result.failed_expectations),
         _list("contradictions", "Contradicts the documents", result.contradictions),
+        _designs(result.designs),
         f'<div class="charts">{"".join(charts)}</div>' if charts else "",
         *(_table(each) for each in result.tables),
         *(
             scenario_html(title, timelines, f"{name}-scenario-{at}")
             for at, (title, timelines) in enumerate(scenarios(result.timelines).items(), 1)
         ),
-        _designs(result.designs),
         f'<div class="again"><h3>Run it again</h3><pre><code>{escape(result.command)}</code></pre>'
         f'<p class="soft">Seeds {escape(result.seeds)}.</p></div>',
         "</section>",
