@@ -103,7 +103,11 @@ ARROWS: dict[str, set[str]] = {
     "lab.experiments": _PRODUCT
     | _SIM
     | {"broker.design", "lab.design", "lab.designs", "lab.experiment", "lab.harness"}
-    | {"lab.results", "lab.wire_counts", "lab.zookeeper", "runtime"},
+    | {"lab.results", "lab.truncation", "lab.wire_counts", "lab.zookeeper", "runtime"},
+    "lab.truncation": _PRODUCT
+    | _SIM
+    | {"broker.design", "lab.design", "lab.experiment", "lab.harness", "lab.results", "runtime"},
+    "lab.play": {"lab.results"},
     "lab.runner": {"lab.experiment", "lab.results", "sim.run"},
     "lab.report": {"lab.design", "lab.experiment", "lab.results", "lab.runner"},
     "local": {"broker.cluster", "broker.node", "config", "log", "raft", "runtime", "wire"},
@@ -129,6 +133,7 @@ ARROWS: dict[str, set[str]] = {
     "cli": _PRODUCT
     | {"client", "local", "runtime", "sim.faults", "sim.run"}
     | {"lab.design", "lab.experiment", "lab.results", "lab.runner", "lab.report"}
+    | {"lab.play", "lab.truncation"}
     | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}
     | {"spark.options", "spark.reach", "spark.read"},
     "testing": {"client", "local"},

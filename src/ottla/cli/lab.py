@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli import lab_play
 from ottla.cli.errors import FAILED, NOT_FOUND, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, print_json, print_table
 
@@ -33,6 +34,7 @@ app = typer.Typer(
     help="Run the designs that Kafka's replication is weighed against, side by side.",
     no_args_is_help=True,
 )
+app.command()(lab_play.play)
 
 SeedsOption = Annotated[
     str | None,

@@ -47,7 +47,15 @@ class Leadership:
     do not keep it.
     """
 
-    __slots__ = ("epoch", "epoch_start", "followers", "isr_changes", "log", "partition")
+    __slots__ = (
+        "epoch",
+        "epoch_start",
+        "followers",
+        "isr_changes",
+        "log",
+        "partition",
+        "written_epoch",
+    )
 
     def __init__(self, partition: Partition, now: float) -> None:
         self.partition = partition
@@ -55,7 +63,8 @@ class Leadership:
         self.epoch = partition.leader_epoch
         self.epoch_start = self.log.log_end
         """The log end when this epoch began. Everything that an earlier leader committed is below it."""
-        self.log.epochs.assign(self.epoch, self.epoch_start)
+        self.written_epoch = partition.rules.truncation.written_epoch(self.epoch)
+        self.log.epochs.assign(self.written_epoch, self.epoch_start)
         # Nothing is known of the followers in this epoch. Members of the ISR get the full lag time.
         self.followers = {
             id: FollowerProgress(id, caught_up_at=now if id in partition.isr else float("-inf"))
@@ -99,7 +108,7 @@ class Leadership:
         if acks == -1 and partition.is_under_min_isr:
             raise self._too_few_replicas()
         end_before = log.log_end
-        appended = log.append_as_leader(records, self.epoch, now_ms)
+        appended = log.append_as_leader(records, self.written_epoch, now_ms)
         if not appended.duplicate:
             self._appended(end_before, now)
         return appended
@@ -122,7 +131,9 @@ class Leadership:
         if self.partition.is_under_min_isr:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         end_before = self.log.log_end
-        appended = self.log.append_marker(batch, self.epoch, now_ms, bumps_epoch=bumps_epoch)
+        appended = self.log.append_marker(
+            batch, self.written_epoch, now_ms, bumps_epoch=bumps_epoch
+        )
         self._appended(end_before, now)
         return appended
 
@@ -136,7 +147,7 @@ class Leadership:
         if self.partition.is_under_min_isr:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         end_before = self.log.log_end
-        appended = self.log.append_as_leader(records, leader_epoch, now_ms, from_client=False)
+        appended = self.log.append_as_leader(records, self.written_epoch, now_ms, from_client=False)
         self._appended(end_before, now)
         return appended
 
@@ -276,7 +287,7 @@ class Leadership:
         assert partition.config.node_id in partition.isr, partition
         assert self.epoch == partition.leader_epoch, partition
         assert self.epoch_start <= log.log_end, f"a leader never truncates (D7): {partition}"
-        assert log.epochs.latest == self.epoch, f"D6: {partition}"
+        assert log.epochs.latest == self.written_epoch, f"D6: {partition}"
         assert log.high_watermark <= log.log_end, f"D5: {partition}"
         assert set(self.followers) == set(partition.replicas) - {partition.config.node_id}, (
             partition

@@ -24,6 +24,10 @@ then stays."""
 class TruncationRule(Protocol):
     """How a follower finds the point up to which its log agrees with its leader's."""
 
+    def written_epoch(self, leader_epoch: int) -> int:
+        """The epoch that the leader of this leader epoch writes into its batches and its epoch checkpoint."""
+        ...
+
     def start_of_following(self, log: Log) -> int:
         """The offset to which a replica truncates when it begins to follow a leader in a new epoch; its log end for
         nothing."""
@@ -41,6 +45,10 @@ class TruncationRule(Protocol):
 
 class LeaderEpochTruncation:
     """The rule of the product: leader epochs, compared by fetches (KIP-101, KIP-279, KIP-595)."""
+
+    def written_epoch(self, leader_epoch: int) -> int:
+        """Its own (P23)."""
+        return leader_epoch
 
     def start_of_following(self, log: Log) -> int:
         """Nothing is truncated: the fetches reconcile the logs (S1)."""

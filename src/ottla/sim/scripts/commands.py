@@ -16,9 +16,9 @@ from ottla.sim.scripts.script_cluster import ScriptCluster
 
 
 class ScriptCommands:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, cluster: ScriptCluster | None = None) -> None:
         self._world = world
-        self._cluster = cluster = ScriptCluster(world)
+        self._cluster = cluster = cluster or ScriptCluster(world)
         client = cluster.client
         self._commands: dict[str, Callable[..., list[str]]] = {
             "cluster": cluster.cluster,

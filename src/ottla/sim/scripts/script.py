@@ -64,14 +64,15 @@ def run_script(text: str, name: str = "script") -> str:
             for offset, line in enumerate(block.lines):
                 if not line.startswith("#"):
                     try:
-                        block.output += _run(commands, line)
+                        block.output += run_line(commands, line)
                     except Exception as error:
                         where = f"{name}:{block.number + offset}: {line}"
                         raise ScriptError(f"{where}: {error}") from error
     return "\n\n".join(block.render() for block in blocks) + "\n"
 
 
-def _run(commands: ScriptCommands, line: str) -> list[str]:
+def run_line(commands: ScriptCommands, line: str) -> list[str]:
+    """What a command of a script tells; nothing after `quiet`."""
     words = line.split()
     quiet = words[0] == QUIET
     command, *arguments = words[1:] if quiet else words

@@ -51,6 +51,8 @@ class ScriptClient:
         self._cluster = cluster
         self._producers: dict[str, TransactionalProducer] = {}
         self._pending: dict[str, asyncio.Task[str]] = {}
+        self.acknowledged: list[str] = []
+        """The values that were acknowledged with acks=all, in that order."""
         self._ends = 1
 
     def finished(self) -> list[str]:
@@ -89,6 +91,8 @@ class ScriptClient:
             return f"{value}: the connection is lost, the outcome unknown"
         if result.error:
             return f"{value}: {ErrorCode(result.error).name}"
+        if acks == -1:
+            self.acknowledged += [each.decode() for each in values(value)]
         return f"{value}: {'acknowledged' if acks == -1 else 'appended'} at {result.base_offset}"
 
     def consume(self, node: str, offset: str, isolation: str = "all") -> list[str]:

@@ -2,7 +2,7 @@
 
 Each public method that returns a list of lines is a command of the script language (`commands`). The controller's
 decisions and the truncations of replicas are reported as they happen, whichever command caused them. The checkers of
-RELIABILITY §1 watch all of it, as in any simulation.
+RELIABILITY §1 watch all of it, as in any simulation, unless the lab plays the script with a design that may break them.
 """
 
 from __future__ import annotations
@@ -11,20 +11,24 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ottla.broker.node import Broker
-from ottla.controller.draft import UNCLEAN_ELECTION, Draft
+from ottla.broker.node import Broker, Node
+from ottla.config import Settings
+from ottla.controller.draft import UNCLEAN_ELECTION
 from ottla.events import Event
 from ottla.events.replication import Truncated
 from ottla.metadata.image import Delta, MetadataImage, PartitionImage
-from ottla.metadata.records import NO_LEADER, PartitionChangeRecord
+from ottla.metadata.records import NO_LEADER
 from ottla.replica.partition import Partition
 from ottla.replica.roles import Role
+from ottla.runtime import Runtime
 from ottla.sim.cluster.nodes import BROKER_PORT, CONTROLLER_PORT, DATA, SimCluster, SimNode
 from ottla.sim.engine.world import SimHost, World
+from ottla.sim.oracle.evidence import Evidence
 from ottla.sim.oracle.history import History
 from ottla.sim.oracle.safety_checker import SafetyChecker
 from ottla.sim.scripts.arguments import NotInTime, ScriptError, number, one_of, pairs, usage
 from ottla.sim.scripts.held_messages import InterceptedMessage, MessageInterceptor, MessageKind
+from ottla.sim.scripts.leader_moves import move_leader
 from ottla.sim.scripts.rendering import decision_text, ids, log_text, message_text
 from ottla.sim.scripts.script_client import FOREVER_MS, PATIENCE_S, TOPIC, ScriptClient
 from ottla.wire.apis import ApiKey
@@ -61,8 +65,17 @@ class UnflushedIsLost(random.Random):
 
 
 class ScriptCluster:
-    def __init__(self, world: World) -> None:
+    def __init__(
+        self,
+        world: World,
+        make_node: Callable[[Settings, Runtime], Node] = Node,
+        *,
+        is_checked: bool = True,
+    ) -> None:
+        """`make_node`: another design makes another node. `is_checked`: the first violation ends the script."""
         self.world = world
+        self._make_node = make_node
+        self._is_checked = is_checked
         world.network.conditions.jitter_s = 0.0
         world.network.conditions.cut_rate = 0.0
         self._interceptor = MessageInterceptor(world.loop)
@@ -79,10 +92,18 @@ class ScriptCluster:
     def cluster(self, brokers: str, *settings: str) -> list[str]:
         """This number of brokers, and one controller that never fails."""
         self.sim_cluster = SimCluster(
-            self.world, number(brokers) + 1, {**SETTINGS, **pairs(settings)}, controllers=1
+            self.world,
+            number(brokers) + 1,
+            {**SETTINGS, **pairs(settings)},
+            controllers=1,
+            make_node=self._make_node,
         )
         *self.brokers, self._controller = self.sim_cluster.nodes.values()
-        self._evidence = SafetyChecker(self.sim_cluster, History()).evidence
+        self._evidence = (
+            SafetyChecker(self.sim_cluster, History()).evidence
+            if self._is_checked
+            else Evidence(self.sim_cluster)
+        )
         self.sim_cluster.subscribe(self._happened)
         for node in self.sim_cluster.nodes.values():
             name = node.host.name
@@ -116,7 +137,7 @@ class ScriptCluster:
         if code:
             raise ScriptError(f"the topic was not created: {ErrorCode(code).name}")
         self._until(
-            lambda: all(self._partition(self.node(id)) is not None for id in replicas),
+            lambda: all(self.replica(self.node(id)) is not None for id in replicas),
             "its replicas are there",
         )
         return []
@@ -155,7 +176,7 @@ class ScriptCluster:
     def flush(self, *nodes: str) -> list[str]:
         """These nodes flush their logs."""
         for node in map(self.node, nodes):
-            partition = self._partition(node)
+            partition = self.replica(node)
             assert partition is not None
             partition.log.flush()
         return []
@@ -252,25 +273,8 @@ class ScriptCluster:
     # The controller
 
     def move(self, leader: str) -> list[str]:
-        """The controller gives the leadership to this member of the ISR and changes nothing else. No request of Kafka's
-        protocol does exactly that for any member, so the record is given to the controller directly."""
-
-        async def decide() -> None:
-            node = self._controller.node
-            assert node is not None and node.controller is not None and node.quorum is not None
-            service, topic = node.controller, node.quorum.image.topics[TOPIC.topic]
-            record = PartitionChangeRecord(
-                partition_id=0, topic_id=topic.id, leader=int(leader), isr=None
-            )
-            controller = service._controller
-
-            def move(draft: Draft) -> dict[str, Any]:
-                draft.add([record])
-                return {}
-
-            service._run(lambda: controller._decide(move))
-
-        self._controller.host.complete(decide())
+        """The controller gives the leadership to this member of the ISR and changes nothing else."""
+        move_leader(self._controller, TOPIC, number(leader))
         return []
 
     def reassign(self, replicas: str) -> list[str]:
@@ -312,14 +316,19 @@ class ScriptCluster:
         lines = [self._replica_text(node) for node in self.brokers]
         return [*lines, f"controller: {decision_text(self._decision())}"]
 
+    @property
+    def decision(self) -> PartitionImage | None:
+        """The last decision of the controller; None before there is a topic."""
+        return self._decided
+
     def _decision(self) -> PartitionImage:
         if self._decided is None:
             raise ScriptError(f"there is no topic yet; first comes: {usage('topic', self.topic)}")
         return self._decided
 
     def _replica_text(self, node: SimNode) -> str:
-        partition = self._partition(node)
-        log = log_text(_content(node.host))
+        partition = self.replica(node)
+        log = log_text(log_content(node.host))
         if partition is None:
             return f"{node.id} {'no replica' if node.is_up else 'down':<43} {log}"
         isr = f"ISR {ids(partition.isr)}" if partition.role is Role.LEADER else ""
@@ -335,7 +344,7 @@ class ScriptCluster:
             f"{node.id}: "
             + ", ".join(f"epoch {e} from {start}" for e, start in partition.log.epochs.entries)
             for node in self.brokers
-            if (partition := self._partition(node)) is not None
+            if (partition := self.replica(node)) is not None
         ]
 
     def wait(self, seconds: str) -> list[str]:
@@ -360,8 +369,8 @@ class ScriptCluster:
             return set(decided.isr) == {number(id) for id in wanted.split(",")}
         if name != "equal":
             raise ScriptError(f"{name} is none of leader=B, isr=B,B, equal")
-        logs = [p.log for node in self.brokers if (p := self._partition(node)) is not None]
-        contents = {bytes(_content(node.host)) for node in self.brokers if node.is_up}
+        logs = [p.log for node in self.brokers if (p := self.replica(node)) is not None]
+        contents = {bytes(log_content(node.host)) for node in self.brokers if node.is_up}
         ends = {(log.log_end, log.high_watermark) for log in logs}
         return len(contents) == 1 and len(ends) == 1 and logs[0].high_watermark == logs[0].log_end
 
@@ -382,7 +391,8 @@ class ScriptCluster:
             )
         return node
 
-    def _partition(self, node: SimNode) -> Partition | None:
+    def replica(self, node: SimNode) -> Partition | None:
+        """The replica in the memory of a running broker."""
         broker = _broker(node)
         return None if broker is None else broker.replicas.partitions.get(TOPIC)
 
@@ -391,7 +401,7 @@ def _broker(node: SimNode) -> Broker | None:
     return None if node.node is None else node.node.broker
 
 
-def _content(host: SimHost) -> bytes:
+def log_content(host: SimHost) -> bytes:
     """The partition's segments as they are on the disk of that host, in order."""
     if not host.disk.exists(LOG):
         return b""
