@@ -19,7 +19,7 @@ from ottla.lab.report.timeline_html import scenarios
 from ottla.lab.results import Chart, ExperimentResult, ReplicaMoment, Table, Timeline
 
 LINE = 120
-EXAMPLE = "leader-epochs"
+EXAMPLE = "hw-truncation"
 """The design that shows how to add one."""
 
 HEAD = """# The lab
