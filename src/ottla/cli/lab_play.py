@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from ottla.lab.play import LogCell, TimelinePlayer
     from ottla.lab.results import ReplicaMoment, Timeline
 
-EPOCH_COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "bright_red")
+EPOCH_COLOURS = ("cyan", "yellow", "magenta", "green", "blue")
 """Each epoch has another than the epochs beside it."""
+LOST = "bold red strike"
+CHANGED = "bold white on blue"
+MARKS_AT = 17
+"""Where the marks begin in a cell: behind the longest entry."""
 READ_BYTES = 64
 END_OF_INPUT = b""
 
@@ -135,7 +139,7 @@ def _drawing(player: TimelinePlayer) -> RenderableType:
     table.add_column("offset", justify="right", style="dim")
     columns = columns_of(step)
     for column in columns:
-        style = "bold reverse" if column.moment.changed else ""
+        style = CHANGED if column.moment.changed else ""
         table.add_column(Text(_head(column.moment), style=style), min_width=24)
     for offset, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
         table.add_row(str(offset), *map(_cell, cells))
@@ -165,10 +169,9 @@ def _cell(cell: LogCell) -> RenderableType:
     if cell.entry is not None:
         entry = cell.entry
         colour = EPOCH_COLOURS[entry.epoch % len(EPOCH_COLOURS)]
-        style = f"{colour} strike" if entry.is_lost else colour
-        text.append(f"{entry.value} ", style)
-        text.append(f"epoch {entry.epoch}" + (" lost" if entry.is_lost else ""), style)
+        lost = " lost" if entry.is_lost else ""
+        text.append(f"{entry.value} epoch {entry.epoch}{lost}", LOST if lost else colour)
     if cell.marks:
-        text.pad_right(max(15 - len(text), 1))
+        text.pad_right(max(MARKS_AT - len(text), 1))
         text.append(cell.marks, "bold")
     return text
