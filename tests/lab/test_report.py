@@ -17,7 +17,7 @@ from ottla.lab.report.figures import columns_of, number
 from ottla.lab.report.html_page import html_page
 from ottla.lab.report.markdown_page import markdown_page
 from ottla.lab.report.pages import results_of, results_text
-from ottla.lab.report.timeline_html import scenario_html, scenarios, went_wrong
+from ottla.lab.report.timeline_html import scenario_html, scenarios
 from ottla.lab.results import Chart, Table
 from support.lab_results import all_kinds, broker_dies, latency, trade, truncation
 
@@ -204,23 +204,10 @@ def test_P44_a_reader_sees_the_truncation_that_loses_a_record() -> None:
     assert "HW 1 = LEO 1" in rows[2] and "HW 2 = LEO 2" in rows[2]
     assert re.search(r"HW 1</span>.*m1.*LEO 2</span>", rows[1]), "HW is between the records"
     assert "just" not in keeps and "<em>" not in keeps
-    assert went_wrong(timelines[0]) and not went_wrong(timelines[1])
     assert re.findall(r'<details( open)?><summary>.*?"verdict( bad)?"', page) == [
         (" open", " bad"),
         ("", ""),
     ]
-
-
-def test_replicas_that_differ_below_their_high_watermarks_went_wrong() -> None:
-    timeline = truncation().timelines[1]
-    last = timeline.steps[1]
-    leader, follower = last.replicas
-    entries = [follower.log[0], replace(follower.log[1], value="other")]
-    differing = replace(follower, log=entries, high_watermark=2)
-    steps = [replace(last, replicas=[leader, differing])]
-    assert went_wrong(replace(timeline, steps=steps))
-    above = replace(follower, log=entries, high_watermark=1)
-    assert not went_wrong(replace(timeline, steps=[replace(last, replicas=[leader, above])]))
 
 
 def test_epochs_are_written_and_not_only_coloured() -> None:
