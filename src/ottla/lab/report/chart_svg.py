@@ -44,6 +44,8 @@ MARKED_POINTS_MAX = 30
 TICKED_VALUES_MAX = 8
 FEW_DECADES = 100
 """Largest over smallest value, below which powers of ten alone would be too few ticks."""
+LEGEND_LETTERS = 74
+"""That fit beside each other, those of a series with five for its mark."""
 SVG = "http://www.w3.org/2000/svg"
 HREF = "{http://www.w3.org/1999/xlink}href"
 STYLE_OF_A_FILE = "svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#d7dce2}}"
@@ -151,7 +153,7 @@ def _drawn(chart: Chart, name: str) -> ElementTree.Element:
             _draw_points(chart, axes)
         if len(chart.series) > 1:
             longest = max(map(len, chart.series))
-            columns = max(1, min(len(chart.series), 66 // (longest + 6)))
+            columns = max(1, min(len(chart.series), LEGEND_LETTERS // (longest + 5)))
             figure.legend(loc="outside lower left", ncols=columns, columnspacing=1.4)
         file = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))

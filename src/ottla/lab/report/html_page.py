@@ -27,6 +27,8 @@ INTRODUCTION = (
     "deterministic simulator, on the same schedules. Everything here was counted or measured in those runs; the "
     "same seeds give the same figures. Times are simulated."
 )
+NAME_LETTERS = 26
+"""Up to these a cell is not broken into lines."""
 
 
 def html_page(results: Sequence[ExperimentResult]) -> str:
@@ -186,8 +188,7 @@ def _head(text: str) -> str:
 def _kind(column: Column) -> str:
     if column.is_numeric:
         return ' class="number"'
-    # A hyphen is no place to break a name.
-    return "" if any(" " in cell for cell in column.cells) else ' class="name"'
+    return ' class="name"' if max(map(len, column.cells), default=0) <= NAME_LETTERS else ""
 
 
 def _designs(names: Sequence[str]) -> str:
