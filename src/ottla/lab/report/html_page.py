@@ -175,7 +175,7 @@ def _table(table: Table) -> str:
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return (
         f'<div class="data scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
-        f"<table><caption>{prose(table.title)}</caption><thead><tr>{heads}</tr></thead>"
+        f"<table><caption><span>{prose(table.title)}</span></caption><thead><tr>{heads}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
