@@ -202,7 +202,11 @@ def _loses() -> Timeline:
         ),
     ]
     return Timeline(
-        "A leader dies <at once>", "hw-truncation", steps, "m1 was acknowledged, and is lost."
+        "A leader dies <at once>",
+        "hw-truncation",
+        steps,
+        "m1 was acknowledged, and is lost.",
+        is_broken=True,
     )
 
 

@@ -77,6 +77,8 @@ class Timeline:
     steps: Sequence[Step]
     verdict: str
     """One sentence: what was lost or diverged, or that nothing was."""
+    is_broken: bool = False
+    """The design lost or diverged where nothing excuses it."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def result_from_json(data: Mapping[str, Any]) -> ExperimentResult:
             )
             for step in each["steps"]
         ]
-        return Timeline(each["title"], each["design"], steps, each["verdict"])
+        return Timeline(**{**each, "steps": steps})
 
     charts = [
         Chart(

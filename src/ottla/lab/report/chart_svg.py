@@ -38,8 +38,14 @@ WIDTH, HEIGHT = 5.6, 3.3
 BAR_INCHES = 0.2
 LONG_CATEGORY = 12
 LABELLED_BARS_MAX = 24
+UPRIGHT_BARS_MIN = 3
+"""Categories; fewer are not made wider."""
 MARKED_POINTS_MAX = 30
 TICKED_VALUES_MAX = 8
+FEW_DECADES = 100
+"""Largest over smallest value, below which powers of ten alone would be too few ticks."""
+LEGEND_LETTERS = 74
+"""That fit beside each other, those of a series with five for its mark."""
 SVG = "http://www.w3.org/2000/svg"
 HREF = "{http://www.w3.org/1999/xlink}href"
 STYLE_OF_A_FILE = "svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#d7dce2}}"
@@ -147,7 +153,7 @@ def _drawn(chart: Chart, name: str) -> ElementTree.Element:
             _draw_points(chart, axes)
         if len(chart.series) > 1:
             longest = max(map(len, chart.series))
-            columns = max(1, min(len(chart.series), 66 // (longest + 6)))
+            columns = max(1, min(len(chart.series), LEGEND_LETTERS // (longest + 5)))
             figure.legend(loc="outside lower left", ncols=columns, columnspacing=1.4)
         file = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -198,6 +204,8 @@ def _draw_bars(chart: Chart, axes: Any) -> None:
         axes.set_xlabel(chart.y_label)
         _title_left(axes, chart.x_label)
     else:
+        spare = max(0, UPRIGHT_BARS_MIN - len(categories)) / 2
+        axes.set_xlim(-0.5 - spare, len(categories) - 0.5 + spare)
         axes.set_xlabel(chart.x_label)
         _title_left(axes, chart.y_label)
 
@@ -242,13 +250,15 @@ def _title_left(axes: Any, text: str) -> None:
 
 
 def _measure(axis: Any, values: Sequence[float], is_log: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
     positive = [value for value in values if value > 0]
     if is_log and positive:
         if len(positive) == len(values):
             scale("log")
+            if max(values) < FEW_DECADES * min(values):
+                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         else:  # nought has no place on a logarithmic axis
             scale("symlog", linthresh=min(positive))
     elif all(value == int(value) for value in values):  # nothing is counted in fifths

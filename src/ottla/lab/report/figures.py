@@ -51,9 +51,10 @@ def columns_of(table: Table) -> list[Column]:
 
 def _column(head: str, cells: Sequence[Cell]) -> Column:
     given = [cell for cell in cells if cell is not None]
-    is_numeric = bool(given) and all(
-        isinstance(cell, int | float) or _LIKE_A_NUMBER.fullmatch(cell) for cell in given
-    )
+    figures = [
+        cell for cell in given if isinstance(cell, int | float) or _LIKE_A_NUMBER.fullmatch(cell)
+    ]
+    is_numeric = 2 * len(figures) > len(given)  # a word or two may stand for what was not measured
     numbers = [cell for cell in given if isinstance(cell, int | float)]
     decimals = _common_decimals(numbers)
     return Column(head, [_text(cell, decimals) for cell in cells], is_numeric)

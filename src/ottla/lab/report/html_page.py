@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -26,6 +27,8 @@ INTRODUCTION = (
     "deterministic simulator, on the same schedules. Everything here was counted or measured in those runs; the "
     "same seeds give the same figures. Times are simulated."
 )
+NAME_LETTERS = 26
+"""Up to these a cell is not broken into lines."""
 
 
 def html_page(results: Sequence[ExperimentResult]) -> str:
@@ -95,7 +98,7 @@ def _contents(results: Sequence[ExperimentResult]) -> str:
 def _summary(results: Sequence[ExperimentResult]) -> str:
     rows = "".join(
         f'<tr><th scope="row"><a href="#{escape(each.experiment)}">{prose(title_of(each))}</a></th>'
-        f"<td>{prose(each.finding)}{_not_shown(each)}</td></tr>"
+        f"<td>{prose(each.finding)}{_remarks(each)}</td></tr>"
         for each in results
     )
     return (
@@ -106,10 +109,18 @@ def _summary(results: Sequence[ExperimentResult]) -> str:
     )
 
 
-def _not_shown(result: ExperimentResult) -> str:
-    if not result.failed_expectations:
-        return ""
-    return ' <strong class="verdict bad">It does not show what it must.</strong>'
+def _remarks(result: ExperimentResult) -> str:
+    contradicts = contradictions_of(result)
+    found = f' <span class="soft">{contradicts}</span>' if contradicts else ""
+    if result.failed_expectations:
+        found += ' <strong class="verdict bad">It does not show what it must.</strong>'
+    return found
+
+
+def contradictions_of(result: ExperimentResult) -> str:
+    """One sentence; empty if there are none."""
+    count = len(result.contradictions)
+    return f"Contradicts the documents in {count} point{'s' * (count > 1)}." if count else ""
 
 
 def _experiment(result: ExperimentResult) -> str:
@@ -127,13 +138,13 @@ def _experiment(result: ExperimentResult) -> str:
         f'<p class="finding">{prose(result.finding)}</p>',
         _list("failed", "Not shown, though it must be", result.failed_expectations),
         _list("contradictions", "Contradicts the documents", result.contradictions),
+        _designs(result.designs),
         f'<div class="charts">{"".join(charts)}</div>' if charts else "",
         *(_table(each) for each in result.tables),
         *(
             scenario_html(title, timelines, f"{name}-scenario-{at}")
             for at, (title, timelines) in enumerate(scenarios(result.timelines).items(), 1)
         ),
-        _designs(result.designs),
         f'<div class="again"><h3>Run it again</h3><pre><code>{escape(result.command)}</code></pre>'
         f'<p class="soft">Seeds {escape(result.seeds)}.</p></div>',
         "</section>",
@@ -152,7 +163,7 @@ def _table(table: Table) -> str:
     columns = columns_of(table)
     kinds = [_kind(column) for column in columns]
     heads = "".join(
-        f'<th scope="col"{kind}>{prose(column.head)}</th>'
+        f'<th scope="col"{kind}>{_head(column.head)}</th>'
         for column, kind in zip(columns, kinds, strict=True)
     )
     rows = []
@@ -164,16 +175,20 @@ def _table(table: Table) -> str:
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return (
         f'<div class="data scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
-        f"<table><caption>{prose(table.title)}</caption><thead><tr>{heads}</tr></thead>"
+        f"<table><caption><span>{prose(table.title)}</span></caption><thead><tr>{heads}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _head(text: str) -> str:
+    """Narrow: it may break after a slash."""
+    return re.sub(r"(?<!<)/", "/<wbr>", prose(text))
 
 
 def _kind(column: Column) -> str:
     if column.is_numeric:
         return ' class="number"'
-    # A hyphen is no place to break a name.
-    return "" if any(" " in cell for cell in column.cells) else ' class="name"'
+    return ' class="name"' if max(map(len, column.cells), default=0) <= NAME_LETTERS else ""
 
 
 def _designs(names: Sequence[str]) -> str:

@@ -14,12 +14,12 @@ from textwrap import fill
 from ottla.lab.design import Seam, all_designs, designs_of
 from ottla.lab.report.chart_svg import described
 from ottla.lab.report.figures import columns_of
-from ottla.lab.report.html_page import INTRODUCTION, title_of
+from ottla.lab.report.html_page import INTRODUCTION, contradictions_of, title_of
 from ottla.lab.report.timeline_html import scenarios
 from ottla.lab.results import Chart, ExperimentResult, ReplicaMoment, Table, Timeline
 
 LINE = 120
-EXAMPLE = "leader-epochs"
+EXAMPLE = "hw-truncation"
 """The design that shows how to add one."""
 
 HEAD = """# The lab
@@ -121,7 +121,10 @@ def _designs() -> str:
 
 
 def _summary(results: Sequence[ExperimentResult]) -> str:
-    rows = [(_link(each), _plain(each.finding)) for each in results]
+    rows = [
+        (_link(each), f"{_plain(each.finding)} {contradictions_of(each)}".rstrip())
+        for each in results
+    ]
     return "\n".join(["## What was found", "", *_rows(("experiment", "finding"), rows), ""])
 
 
@@ -159,6 +162,8 @@ def _experiment(result: ExperimentResult, drawings: str) -> str:
         "",
         f"**{_plain(result.finding)}**",
         "",
+        f"Designs: {names}.",
+        "",
     ]
     for head, sentences in (
         ("Not shown, though it must be", result.failed_expectations),
@@ -175,7 +180,7 @@ def _experiment(result: ExperimentResult, drawings: str) -> str:
         for timeline in timelines:
             lines += _timeline(timeline)
     lines += [
-        f"Designs: {names}. Seeds {result.seeds}. Again:",
+        f"Again, with the seeds {result.seeds}:",
         "",
         "```console",
         f"$ {result.command}",

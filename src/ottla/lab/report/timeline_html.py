@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from itertools import combinations
 
 from ottla.lab.report.prose_html import prose
 from ottla.lab.results import LogEntry, ReplicaMoment, Step, Timeline
@@ -31,15 +30,18 @@ def scenarios(timelines: Sequence[Timeline]) -> dict[str, list[Timeline]]:
 def scenario_html(title: str, timelines: Sequence[Timeline], name: str) -> str:
     """The same schedule under each design, one below the other. The script steps through all of them at once.
 
-    Those that went wrong are open; all, if none did.
+    Those of broken designs are open; the first, if there is none.
     """
-    bad = any(map(went_wrong, timelines))
+    broken = any(each.is_broken for each in timelines)
     epochs = sorted({entry.epoch for each in timelines for entry in _entries(each)})
     parts = [
         f'<section class="scenario" id="{name}" aria-labelledby="{name}-title">',
         f'<h3 id="{name}-title">{prose(title)}</h3>',
         _legend(epochs),
-        *(_timeline(each, is_open=went_wrong(each) or not bad) for each in timelines),
+        *(
+            _timeline(each, is_open=each.is_broken or (at == 0 and not broken))
+            for at, each in enumerate(timelines)
+        ),
         "</section>",
     ]
     return "\n".join(parts)
@@ -49,26 +51,6 @@ def _entries(timeline: Timeline) -> Iterator[LogEntry]:
     for step in timeline.steps:
         for replica in step.replicas:
             yield from replica.log
-
-
-def went_wrong(timeline: Timeline) -> bool:
-    """At the end a record that was lost somewhere is nowhere, or replicas differ where both say it is committed."""
-    if not timeline.steps:
-        return False
-    last = [
-        (each.high_watermark or 0, [entry for entry in each.log if not entry.is_lost])
-        for each in timeline.steps[-1].replicas
-    ]
-    left = {entry.value for _, log in last for entry in log}
-    if any(entry.is_lost and entry.value not in left for entry in _entries(timeline)):
-        return True
-    logs = [(watermark, {entry.offset: entry.value for entry in log}) for watermark, log in last]
-    return any(
-        first.get(offset) != second.get(offset)
-        for (one, first), (other, second) in combinations(logs, 2)
-        for offset in {*first, *second}
-        if offset < min(one, other)
-    )
 
 
 def _legend(epochs: Sequence[int]) -> str:
@@ -100,7 +82,7 @@ def _timeline(timeline: Timeline, is_open: bool) -> str:
     design = escape(timeline.design)
     return (
         f"<details{' open' if is_open else ''}><summary><code>{design}</code> "
-        f'<span class="verdict{" bad" if went_wrong(timeline) else ""}">{prose(timeline.verdict)}</span>'
+        f'<span class="verdict{" bad" if timeline.is_broken else ""}">{prose(timeline.verdict)}</span>'
         f'</summary><table class="timeline" role="table">'
         f'<caption class="unseen">Replicas over time with {design}</caption>'
         f'<thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">step</th>'

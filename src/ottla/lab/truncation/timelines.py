@@ -50,7 +50,8 @@ def play(scenario: ScriptedScenario, design: Design) -> PlayedScenario:
                 recorder.look()
             if comment := comment_of(block):
                 steps.append(recorder.step(" ".join(comment), events))
-        timeline = Timeline(scenario.title, design.name, steps, recorder.verdict())
+        is_broken = bool(recorder.lost() or differences(recorder.replicas()))
+        timeline = Timeline(scenario.title, design.name, steps, recorder.verdict(), is_broken)
         return PlayedScenario(timeline, recorder.lost(), differences(recorder.replicas()))
 
 
