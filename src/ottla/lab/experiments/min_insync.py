@@ -111,7 +111,7 @@ def combinations(clean_only: bool = False) -> list[Combination]:
 
 
 @dataclass(frozen=True)
-class Tally:
+class RecordTally:
     """What became of the records of one combination in one schedule, or in several."""
 
     design: str
@@ -133,8 +133,8 @@ class Tally:
     def lost_per_million(self) -> float:
         return 1e6 * self.lost / self.acknowledged if self.acknowledged else 0.0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
+    def __add__(self, other: RecordTally) -> RecordTally:
+        return RecordTally(
             self.design,
             self.combination,
             self.sent + other.sent,
@@ -145,7 +145,7 @@ class Tally:
         )
 
 
-def strike(seed: int, design_name: str, duration_s: float) -> list[Tally]:
+def strike(seed: int, design_name: str, duration_s: float) -> list[RecordTally]:
     """One schedule, for all combinations at once."""
     design = design_named(design_name)
     assert isinstance(design.part, CommitDesign)
@@ -192,7 +192,7 @@ def strike(seed: int, design_name: str, duration_s: float) -> list[Tally]:
             readable = _read_all(cluster, each.partition)
             acknowledged = set(producer.acknowledged_at)
             found.append(
-                Tally(
+                RecordTally(
                     design_name,
                     each,
                     len(producer.sent_at),
@@ -352,9 +352,9 @@ def runs(options: LabOptions) -> list[Run]:
 
 
 def summarize(
-    options: LabOptions, results: Sequence[Sequence[Tally] | Sequence[LastReplica]]
+    options: LabOptions, results: Sequence[Sequence[RecordTally] | Sequence[LastReplica]]
 ) -> ExperimentResult:
-    totals: dict[tuple[str, Combination], Tally] = {}
+    totals: dict[tuple[str, Combination], RecordTally] = {}
     scripted: list[LastReplica] = []
     for each in (each for result in results for each in result):
         if isinstance(each, LastReplica):
@@ -379,7 +379,7 @@ def summarize(
     )
 
 
-def _trade_table(tallies: Sequence[Tally], schedules: int) -> Table:
+def _trade_table(tallies: Sequence[RecordTally], schedules: int) -> Table:
     return Table(
         f"{schedules} schedules of random failures, three replicas",
         (
@@ -442,7 +442,7 @@ def _scripted_table(scripted: Sequence[LastReplica]) -> Table:
     )
 
 
-def _trade(tallies: Sequence[Tally]) -> Chart:
+def _trade(tallies: Sequence[RecordTally]) -> Chart:
     return Chart(
         "The trade: time in which one can write, against acknowledged records that are lost",
         "scatter",
@@ -458,7 +458,9 @@ def _trade(tallies: Sequence[Tally]) -> Chart:
     )
 
 
-def _finding(totals: dict[tuple[str, Combination], Tally], scripted: Sequence[LastReplica]) -> str:
+def _finding(
+    totals: dict[tuple[str, Combination], RecordTally], scripted: Sequence[LastReplica]
+) -> str:
     durable, available = (totals.get((PRODUCT, each)) for each in (DURABLE, AVAILABLE))
     if durable is None or available is None:
         return "The product was not measured; the table has the figures."
@@ -497,7 +499,7 @@ def _not_shown_by_script(scripted: Sequence[LastReplica]) -> list[str]:
     return failed
 
 
-def _not_shown_by_chance(totals: dict[tuple[str, Combination], Tally]) -> list[str]:
+def _not_shown_by_chance(totals: dict[tuple[str, Combination], RecordTally]) -> list[str]:
     """The directions of the trade (P31)."""
     failed = []
     for name in _designs():
