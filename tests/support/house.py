@@ -66,7 +66,7 @@ ARROWS: dict[str, set[str]] = {
     "broker.apis": _BROKER
     | _COORDINATORS
     | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"},
-    "broker.design": {"replica"},
+    "broker.design": {"broker.cluster", "broker.replication", "config", "replica"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
     "client": {"records", "runtime", "wire"},
     # Its checkers look into every part of a broker.
@@ -96,10 +96,12 @@ ARROWS: dict[str, set[str]] = {
     "lab.experiment": {"lab.results"},
     "lab.wire_counts": {"runtime", "wire"},
     "lab.harness": _PRODUCT | _SIM | {"broker.design", "lab.wire_counts", "runtime"},
+    "lab.broker_link": {"broker.cluster", "broker.server", "config", "runtime", "wire"},
     "lab.zookeeper": _SIM | {"runtime", "wire"},
     "lab.designs": _PRODUCT
     | _SIM
-    | {"broker.design", "lab.design", "lab.harness", "lab.wire_counts", "lab.zookeeper", "runtime"},
+    | {"broker.design", "lab.broker_link", "lab.design", "lab.harness", "lab.wire_counts"}
+    | {"lab.zookeeper", "runtime"},
     "lab.experiments": _PRODUCT
     | _SIM
     | {"broker.design", "lab.design", "lab.designs", "lab.experiment", "lab.harness"}
