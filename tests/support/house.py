@@ -97,6 +97,7 @@ ARROWS: dict[str, set[str]] = {
     "lab.wire_counts": {"runtime", "wire"},
     "lab.harness": _PRODUCT | _SIM | {"broker.design", "lab.wire_counts", "runtime"},
     "lab.broker_link": {"broker.cluster", "broker.server", "config", "runtime", "wire"},
+    "lab.open_loop": _SIM | {"lab.harness", "records", "wire"},
     "lab.zookeeper": _SIM | {"runtime", "wire"},
     "lab.designs": _PRODUCT
     | _SIM
@@ -105,7 +106,7 @@ ARROWS: dict[str, set[str]] = {
     "lab.experiments": _PRODUCT
     | _SIM
     | {"broker.design", "lab.design", "lab.designs", "lab.experiment", "lab.harness"}
-    | {"lab.results", "lab.wire_counts", "lab.zookeeper", "runtime"},
+    | {"lab.open_loop", "lab.results", "lab.wire_counts", "lab.zookeeper", "runtime"},
     "lab.runner": {"lab.experiment", "lab.results", "sim.run"},
     "lab.report": {"lab.design", "lab.experiment", "lab.results", "lab.runner"},
     "local": {"broker.cluster", "broker.node", "config", "log", "raft", "runtime", "wire"},

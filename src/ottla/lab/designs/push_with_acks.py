@@ -140,6 +140,9 @@ class PushReplication(Replication):
         for led in self._led.values():
             led.streams.pop(broker, None)
 
+    def directory_failed(self, error: LogDirError) -> None:
+        self._replicas.directory_failed(error)
+
     def now(self) -> float:
         return self._runtime.clock.monotonic()
 
@@ -231,6 +234,7 @@ class Stream:
     next_offset: int
     in_flight: int = 0
     told_high_watermark: int = UNKNOWN_OFFSET
+    told_at: float = 0.0
 
 
 class LedPartition:
@@ -265,9 +269,7 @@ class LedPartition:
             for broker in list(self.streams):
                 self._send(broker, None)
         if news & News.HIGH_WATERMARK and self._commit_news is None:
-            self._commit_news = asyncio.get_running_loop().call_later(
-                self._transfer.commit_news_s, self._tell_commits
-            )
+            self._tell_commits_in(self._transfer.commit_news_s)
 
     def push(self) -> None:
         """Send each follower in step the batches that it was not sent yet, one message for each."""
@@ -287,11 +289,22 @@ class LedPartition:
             stream = self.streams.get(broker)
             if stream is None or not log.log_start <= stream.next_offset:
                 continue
-            for records, next_offset in self._batches(stream.next_offset):
-                if stream.in_flight >= IN_FLIGHT_MAX:
-                    break
-                stream.next_offset = next_offset
-                self._send(broker, records)
+            try:
+                self._push_to(broker, stream)
+            except KafkaError:
+                self.send_to_fetch(
+                    broker
+                )  # it is damaged here; the follower's fetch deals with that
+            except LogDirError as error:
+                self._transfer.directory_failed(error)
+                return
+
+    def _push_to(self, broker: int, stream: Stream) -> None:
+        for records, next_offset in self._batches(stream.next_offset):
+            if stream.in_flight >= IN_FLIGHT_MAX:
+                return
+            stream.next_offset = next_offset
+            self._send(broker, records)
 
     def _batches(self, offset: int) -> Iterator[tuple[bytes, int]]:
         """(bytes, next offset) of each batch from there to the end of the log."""
@@ -311,6 +324,7 @@ class LedPartition:
         log = self.leadership.log
         stream.in_flight += 1
         stream.told_high_watermark = log.high_watermark
+        stream.told_at = self._transfer.now()
         expected = stream.next_offset
         answer = self._partition.answer(None)._replace(records=records)
         self._call(broker, answer, lambda ack: self._acknowledged(broker, stream, ack, expected))
@@ -351,13 +365,26 @@ class LedPartition:
         elif stream.next_offset < self.leadership.log.log_end:
             self.push()
 
+    def _tell_commits_in(self, seconds: float) -> None:
+        self._commit_news = asyncio.get_running_loop().call_later(seconds, self._tell_commits)
+
     def _tell_commits(self) -> None:
-        """Usually the next push tells of a commit. After the last one there is a message of its own."""
+        """Usually the next push tells of a commit. A follower that got none for a while gets a message without records."""
         self._commit_news = None
-        if self._is_current:
-            for broker, stream in list(self.streams.items()):
-                if stream.told_high_watermark < self.leadership.log.high_watermark:
-                    self._send(broker, None)
+        if not self._is_current:
+            return
+        now, wait_s = self._transfer.now(), self._transfer.commit_news_s
+        remaining = [
+            (broker, wait_s - (now - stream.told_at))
+            for broker, stream in self.streams.items()
+            if stream.told_high_watermark < self.leadership.log.high_watermark
+        ]
+        for broker, rest_s in remaining:
+            if rest_s <= 0:
+                self._send(broker, None)
+        later = [rest_s for _, rest_s in remaining if rest_s > 0]
+        if later:
+            self._tell_commits_in(min(later))
 
 
 DESIGN = Design(
