@@ -1,4 +1,4 @@
-"""The rules of replication: when a record is committed, where a follower truncates its log, and which role a replica takes.
+"""The rules of replication: when a record is committed, where a follower truncates, and which role a replica takes.
 
 They are small and named, so that another design can replace them (`ReplicationRules`); `ottla.lab` has such designs. The
 commit rule of the product is `high_watermark.committed_by_isr`.

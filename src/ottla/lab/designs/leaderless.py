@@ -4,8 +4,8 @@ This is the first of the two schemes in the documents, the one that Kafka did no
 clients send at its own next offset, as the product's leader does. It fetches from every other copy with the product's
 Fetch, and appends what it has not seen at the end of its own log. It knows what it has seen by the producer's id and
 sequence, which the product's log keeps. Batches without them stay where they were written.
-A fetch brings the other copy's whole log, so each record crosses each link both ways, and survives if the copy that took it
-dies after one other has it.
+A fetch brings the other copy's whole log. So each record crosses each link both ways, and it survives if the copy that
+took it dies after one other has it.
 
 The copies fetch as followers do, so each copy knows how far each other one has read its log: acks=all waits for all of
 them, acks=1 for none. Nobody may decide that a copy is gone for good, so acks=all waits for a dead one, too.

@@ -1,9 +1,9 @@
 """Push with acknowledgements: the leader sends each batch to each follower, and each follower acknowledges each (P49).
 
-This is what Kafka does not do: "RabbitMQ tells by ack messages". A push is the answer to a fetch that nobody sent, and its
-acknowledgement is the position that the next fetch would name. Both have the product's encoding of Fetch, on a
-listener of their own, and both sides handle them as the product does: the follower with `follower.apply_fetch_answer`, the
-leader with `Leadership.serve_follower`. So the high watermark, the ISR and acks=all work as in the product.
+This is what Kafka does not do: "RabbitMQ tells by ack messages". A push is the answer to a fetch that nobody sent, and
+its acknowledgement is the position that the next fetch would name. Both have the product's encoding of Fetch, on a
+listener of their own, and both sides handle them as the product does: the follower with `follower.apply_fetch_answer`,
+the leader with `Leadership.serve_follower`. So the high watermark, the ISR and acks=all work as in the product.
 
 A follower catches up by the product's fetches: in each new leader epoch, after a restart, after a lost connection and
 whenever a push does not continue its log. Once it is in the ISR, the leader pushes to it, and it stops fetching.
@@ -273,6 +273,8 @@ class LedPartition:
 
     def push(self) -> None:
         """Send each follower in step the batches that it was not sent yet, one message for each."""
+        if not self._is_current:
+            return
         partition, log = self._partition, self.leadership.log
         for broker, progress in self.leadership.followers.items():
             link = self._transfer.link(broker)
@@ -363,13 +365,13 @@ class LedPartition:
         if not in_step:
             self.send_to_fetch(broker)
         elif stream.next_offset < self.leadership.log.log_end:
-            self.push()
+            asyncio.get_running_loop().call_soon(self.push)
 
     def _tell_commits_in(self, seconds: float) -> None:
         self._commit_news = asyncio.get_running_loop().call_later(seconds, self._tell_commits)
 
     def _tell_commits(self) -> None:
-        """Usually the next push tells of a commit. A follower that got none for a while gets a message without records."""
+        """Usually the next push tells of a commit. A follower that got none for a while gets one without records."""
         self._commit_news = None
         if not self._is_current:
             return

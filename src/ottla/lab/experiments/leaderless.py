@@ -1,8 +1,8 @@
 """Copies without a leader against one leader: the links, and the order and agreement that are lost (P43).
 
-Writers at each copy write at the same moments in both designs; with one leader all of them write to it. When everything
-is copied, a consumer reads each copy from its beginning, and the logs on the disks are compared. In a second kind of run
-one machine loses its power for ever in the middle: what was acknowledged and is on no other copy is lost.
+Writers at each copy write at the same moments in both designs; with one leader all of them write to it. When
+everything is copied, a consumer reads each copy from its beginning, and the logs on the disks are compared. In a second
+kind of run one machine loses its power for ever in the middle: what was acknowledged and is on no other copy is lost.
 """
 
 from __future__ import annotations
@@ -479,9 +479,9 @@ def _contradictions(agreements: Sequence[Agreement], losses: Sequence[Loss]) -> 
     without, leader = wait(WITHOUT, LEADER_ONLY), wait(WITH, LEADER_ONLY)
     if isinstance(without, float) and isinstance(leader, float) and without < leader:
         found.append(
-            "Document 004 calls the design with a leader the more robust one. For writes with acks=1 the copies without a"
-            f" leader are: after the death of a copy the next write is acknowledged after {without:.3f} s, with a leader"
-            f" after {leader:.1f} s, when another one leads."
+            "Document 004 calls the design with a leader the more robust one. For writes with acks=1 the copies"
+            " without a leader are: after the death of a copy the next write is acknowledged after"
+            f" {without:.3f} s, with a leader after {leader:.1f} s, when another one leads."
         )
     return found
 
