@@ -68,7 +68,7 @@ ARROWS: dict[str, set[str]] = {
     "broker.apis": _BROKER
     | _COORDINATORS
     | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"},
-    "broker.design": {"controller", "replica"},
+    "broker.design": {"broker.cluster", "broker.replication", "config", "controller", "replica"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
     "client": {"records", "runtime", "wire"},
     # Its checkers look into every part of a broker.
@@ -98,14 +98,17 @@ ARROWS: dict[str, set[str]] = {
     "lab.experiment": {"lab.results"},
     "lab.wire_counts": {"runtime", "wire"},
     "lab.harness": _LAB | {"lab.wire_counts"},
+    "lab.broker_link": {"broker.cluster", "broker.server", "config", "runtime", "wire"},
+    "lab.open_loop": _SIM | {"lab.harness", "records", "wire"},
     "lab.zookeeper": _SIM | {"lab.wire_counts", "runtime"},
     "lab.commit": _LAB | {"lab.harness"},
     "lab.truncation": _LAB | {"lab.design", "lab.experiment", "lab.harness", "lab.results"},
     "lab.designs": _LAB
-    | {"lab.commit", "lab.design", "lab.harness", "lab.wire_counts", "lab.zookeeper"},
+    | {"lab.broker_link", "lab.commit", "lab.design", "lab.harness", "lab.wire_counts"}
+    | {"lab.zookeeper"},
     "lab.experiments": _LAB
     | {"lab.commit", "lab.design", "lab.designs", "lab.experiment", "lab.harness", "lab.results"}
-    | {"lab.truncation", "lab.wire_counts", "lab.zookeeper"},
+    | {"lab.open_loop", "lab.truncation", "lab.wire_counts", "lab.zookeeper"},
     "lab.play": {"lab.results"},
     "lab.runner": {"lab.experiment", "lab.results", "sim.run"},
     "lab.report": {"lab.design", "lab.experiment", "lab.results", "lab.runner"},

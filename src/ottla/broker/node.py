@@ -40,7 +40,6 @@ from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.design import PRODUCT, NodeDesign
 from ottla.broker.replication.alter_partition import IsrProposals
 from ottla.broker.replication.directory_assignments import DirectoryAssignments
-from ottla.broker.replication.fetchers import Replication
 from ottla.broker.replication.housekeeping import Housekeeping
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.replication.throttle import ReplicationThrottle
@@ -301,7 +300,7 @@ class Broker:
             settings, runtime, quorum, self.logs, self.to_controller, endpoints
         )
         self.throttle = ReplicationThrottle(settings)
-        self.replication = Replication(
+        self.replication = design.transfer(
             settings, runtime, self.replicas, self.cluster, self._broker_epoch, self.throttle
         )
         request_timeout_s = settings.request_timeout_ms / 1000

@@ -3,7 +3,7 @@
 - `roles`: the roles and the transitions between them
 - `leader`: the leader's part; `isr`: how the ISR changes; `high_watermark`: the rule by which it moves
 - `follower`: the follower's part
-- `rules`: when a record is committed, and where a follower truncates
+- `rules`: when a record is committed, where a follower truncates, and which role a replica takes
 
 A stale epoch is answered with an error code; a contradiction is an assertion. Nothing here waits. Changes that others
 wait for are reported to the `Observer`.
@@ -25,7 +25,13 @@ from ottla.replica.isr import Proposal
 from ottla.replica.leader import Leadership
 from ottla.replica.observer import News, Observer
 from ottla.replica.roles import TRANSITIONS, Role
-from ottla.replica.rules import BY_LEADER_EPOCHS, CommitRule, TruncationRule
+from ottla.replica.rules import (
+    BY_LEADER_EPOCHS,
+    CommitRule,
+    RoleRule,
+    TruncationRule,
+    as_decided,
+)
 from ottla.runtime import FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, fetched_partition
@@ -57,6 +63,7 @@ class ReplicationRules:
 
     commit: CommitRule = high_watermark.committed_by_isr
     truncation: TruncationRule = BY_LEADER_EPOCHS
+    role: RoleRule = as_decided
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The two rules of replication: when a record is committed, and where a follower truncates its log.
+"""The rules of replication: when a record is committed, where a follower truncates, and which role a replica takes.
 
 They are small and named, so that another design can replace them (`ReplicationRules`); `ottla.lab` has such designs. The
 commit rule of the product is `high_watermark.committed_by_isr`.
@@ -15,10 +15,19 @@ from ottla.wire.fetch_messages import FetchPartition
 
 if TYPE_CHECKING:
     from ottla.replica.leader import Leadership
+    from ottla.replica.partition import LeaderAndIsr
 
 CommitRule: TypeAlias = Callable[["Leadership", float], int]
 """(the leadership, now) -> the offset below which everything is committed. It may be below the high watermark, which
 then stays."""
+
+RoleRule: TypeAlias = Callable[["LeaderAndIsr", int], "LeaderAndIsr"]
+"""(the controller's decision, this broker) -> the decision as the replica on this broker takes it."""
+
+
+def as_decided(decision: LeaderAndIsr, broker: int) -> LeaderAndIsr:
+    """The rule of the product: the replica that the controller names leads, and all others follow it."""
+    return decision
 
 
 class TruncationRule(Protocol):

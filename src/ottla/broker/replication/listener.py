@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ottla.log.log import Log
 from ottla.metadata.image import TopicImage
 from ottla.replica.partition import Partition
@@ -28,3 +30,9 @@ class ReplicaListener:
 
     def placement_changed(self, topic: TopicImage, number: int) -> None:
         """A partition of ours was decided upon, or its replica here came or went."""
+
+
+class Transfer(Protocol):
+    """The part of a broker that moves records between its replicas and those of other brokers."""
+
+    def stop(self) -> None: ...

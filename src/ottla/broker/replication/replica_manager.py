@@ -194,7 +194,8 @@ class ReplicaManager:
         self.placement.decided(key, decision)
         self._report_placement(topic, number)
 
-    def _take_role(self, partition: Partition, decision: PartitionImage) -> None:
+    def _take_role(self, partition: Partition, decided: PartitionImage) -> None:
+        decision = partition.rules.role(decided, self.settings.node_id)
         if decision.leader == self.settings.node_id:
             partition.become_leader(decision, self.clock.monotonic())
         elif partition.become_follower(decision):
