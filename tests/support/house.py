@@ -96,7 +96,7 @@ ARROWS: dict[str, set[str]] = {
     "lab.experiment": {"lab.results"},
     "lab.wire_counts": {"runtime", "wire"},
     "lab.harness": _PRODUCT | _SIM | {"broker.design", "lab.wire_counts", "runtime"},
-    "lab.zookeeper": _SIM | {"runtime", "wire"},
+    "lab.zookeeper": _SIM | {"lab.wire_counts", "runtime"},
     "lab.designs": _PRODUCT
     | _SIM
     | {"broker.design", "lab.design", "lab.harness", "lab.wire_counts", "lab.zookeeper", "runtime"},

@@ -6,7 +6,7 @@ each request and each response is counted once, on the side of the client.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from ottla.runtime import (
 from ottla.runtime.seams import Listener
 from ottla.wire.apis import ApiKey
 
-API_KEY = slice(4, 6)
+API_KEY = slice(0, 2)
 SIZE_BYTES = 4
 
 
@@ -37,12 +37,33 @@ class Line(NamedTuple):
     port: int
 
 
+class WireProtocol(NamedTuple):
+    """What a counter must know of a protocol. Both functions get a frame without its length."""
+
+    request_kind: Callable[[memoryview], str]
+    event_kind: Callable[[memoryview], str | None]
+    """The kind of a message that a server sends without a request. None: it is the next response."""
+
+
+def kafka_request_kind(frame: memoryview) -> str:
+    """By its api key."""
+    return ApiKey(int.from_bytes(frame[API_KEY], "big", signed=True)).name.lower()
+
+
+KAFKA = WireProtocol(kafka_request_kind, lambda frame: None)
+
+
 @dataclass
 class WireCounts:
     requests: Counter[Line] = field(default_factory=Counter)
     responses: Counter[Line] = field(default_factory=Counter)
     request_bytes: Counter[Line] = field(default_factory=Counter)
     response_bytes: Counter[Line] = field(default_factory=Counter)
+    events: Counter[Line] = field(default_factory=Counter)
+    """Messages of servers that answer no request."""
+    event_bytes: Counter[Line] = field(default_factory=Counter)
+    protocols: dict[int, WireProtocol] = field(default_factory=dict)
+    """By port. On all other ports it is Kafka's."""
 
     def counted(self, name: str, runtime: Runtime) -> Runtime:
         """The runtime of the host of that name, with a counter between the host and its network."""
@@ -54,6 +75,9 @@ class WireCounts:
             self.responses.copy(),
             self.request_bytes.copy(),
             self.response_bytes.copy(),
+            self.events.copy(),
+            self.event_bytes.copy(),
+            self.protocols,
         )
 
     def since(self, before: WireCounts) -> WireCounts:
@@ -63,6 +87,9 @@ class WireCounts:
             self.responses - before.responses,
             self.request_bytes - before.request_bytes,
             self.response_bytes - before.response_bytes,
+            self.events - before.events,
+            self.event_bytes - before.event_bytes,
+            self.protocols,
         )
 
     def number_of(self, api: str, port: int | None = None) -> int:
@@ -75,16 +102,12 @@ class WireCounts:
 
     @property
     def messages(self) -> int:
-        return self.requests.total() + self.responses.total()
+        return self.requests.total() + self.responses.total() + self.events.total()
 
     @property
     def bytes(self) -> int:
-        return self.request_bytes.total() + self.response_bytes.total()
-
-
-def kind_of(frame: bytes, port: int) -> str:
-    """The kind of a request of Kafka's protocol, by its api key."""
-    return ApiKey(int.from_bytes(frame[API_KEY], "big", signed=True)).name.lower()
+        sizes = (self.request_bytes, self.response_bytes, self.event_bytes)
+        return sum(each.total() for each in sizes)
 
 
 class CountedConnection:
@@ -95,7 +118,8 @@ class CountedConnection:
     def __init__(self, counts: WireCounts, client: str, server: str, port: int) -> None:
         self._counts = counts
         self._client, self._server, self._port = client, server, port
-        self._outstanding: list[Line] = []
+        self._protocol = counts.protocols.get(port, KAFKA)
+        self._outstanding: deque[Line] = deque()
         self.inner: Connection
         self.receiver: FrameReceiver
 
@@ -130,16 +154,25 @@ class CountedConnection:
     def send(self, chunks: Sequence[Chunk]) -> None:
         frame = b"".join(c.read() if isinstance(c, FileRange) else bytes(c) for c in chunks)
         assert int.from_bytes(frame[:SIZE_BYTES], "big") == len(frame) - SIZE_BYTES, "one request"
-        line = Line(kind_of(frame, self._port), self._client, self._server, self._port)
+        line = self._line(self._protocol.request_kind(memoryview(frame)[SIZE_BYTES:]))
         self._counts.requests[line] += 1
         self._counts.request_bytes[line] += len(frame)
         self._outstanding.append(line)
         self.inner.send([frame])
 
+    def _line(self, kind: str) -> Line:
+        return Line(kind, self._client, self._server, self._port)
+
     def frame_received(self, frame: memoryview) -> None:
-        line = self._outstanding.pop(0)
-        self._counts.responses[line] += 1
-        self._counts.response_bytes[line] += len(frame) + SIZE_BYTES
+        event = self._protocol.event_kind(frame)
+        if event is not None:
+            line = self._line(event)
+            self._counts.events[line] += 1
+            self._counts.event_bytes[line] += len(frame) + SIZE_BYTES
+        else:
+            line = self._outstanding.popleft()
+            self._counts.responses[line] += 1
+            self._counts.response_bytes[line] += len(frame) + SIZE_BYTES
         self.receiver.frame_received(frame)
 
     def connection_lost(self, reason: str) -> None:
