@@ -97,13 +97,17 @@ ARROWS: dict[str, set[str]] = {
     "lab.wire_counts": {"runtime", "wire"},
     "lab.harness": _PRODUCT | _SIM | {"broker.design", "lab.wire_counts", "runtime"},
     "lab.zookeeper": _SIM | {"lab.wire_counts", "runtime"},
+    "lab.propagation": _PRODUCT
+    | _SIM
+    | {"lab.design", "lab.harness", "lab.wire_counts", "lab.zookeeper", "runtime"},
     "lab.designs": _PRODUCT
     | _SIM
-    | {"broker.design", "lab.design", "lab.harness", "lab.wire_counts", "lab.zookeeper", "runtime"},
+    | {"broker.design", "lab.design", "lab.harness", "lab.propagation", "lab.wire_counts"}
+    | {"lab.zookeeper", "runtime"},
     "lab.experiments": _PRODUCT
     | _SIM
     | {"broker.design", "lab.design", "lab.designs", "lab.experiment", "lab.harness"}
-    | {"lab.results", "lab.wire_counts", "lab.zookeeper", "runtime"},
+    | {"lab.propagation", "lab.results", "lab.wire_counts", "lab.zookeeper", "runtime"},
     "lab.runner": {"lab.experiment", "lab.results", "sim.run"},
     "lab.report": {"lab.design", "lab.experiment", "lab.results", "lab.runner"},
     "local": {"broker.cluster", "broker.node", "config", "log", "raft", "runtime", "wire"},
