@@ -50,6 +50,8 @@ SESSION_TIMEOUT_S = 6.0
 PARTITIONS_PER_TOPIC = 100
 TOPICS_PER_REQUEST = 10
 SETTLE_S_MAX = 600.0
+SETTINGS = {"replica.fetch.wait.max.ms": "5000"}
+"""Fetches that find nothing are not what is measured here, and most of what a large idle cluster does."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,14 @@ class Sent:
             if line.port == CONTROLLER_PORT and line.client in clients
         )
 
+    def fetches_of_quorum(self, clients: Sequence[str]) -> int:
+        """With which these hosts follow the product's metadata log."""
+        return sum(
+            count
+            for line, count in self.wire.requests.items()
+            if line.port == CONTROLLER_PORT and line.client in clients and line.api == "fetch"
+        )
+
 
 class PropagationCluster:
     def __init__(self, lab: LabCluster, ensemble: ZooKeeperEnsemble | None) -> None:
@@ -81,8 +91,6 @@ class PropagationCluster:
         self.views = LeaderViews(BROKERS, lambda: lab.now)
         self.keys: list[TopicPartition] = []
         lab.sim.subscribe(self.views.observe)
-        self._admin: ZooKeeperClient | None = None
-        self._member: type[ZooKeeperMember] | None = None
 
     def node(self, id: int) -> SimNode:
         return self.lab.sim.nodes[id]
@@ -112,11 +120,15 @@ class PropagationCluster:
                 f"{list(self.views.unsettled)[:3]}; {self.lab.failures} {self.lab.world.problems()}"
             )
 
-    async def _prepare_zookeeper(self) -> None:
+    async def admin(self) -> ZooKeeperClient:
         assert self.ensemble is not None
-        admin = await ZooKeeperClient.connect(
-            self.lab.clients.runtime.network, self.ensemble.addresses, "admin", SESSION_TIMEOUT_S
+        network = self.lab.clients.runtime.network
+        return await ZooKeeperClient.connect(
+            network, self.ensemble.addresses, "admin", SESSION_TIMEOUT_S
         )
+
+    async def _prepare_zookeeper(self) -> None:
+        admin = await self.admin()
         for path in (ROOT, BROKER_IDS, TOPICS, STATE_QUEUES):
             await admin.create(path)
         await admin.create(CONTROLLER_EPOCH, encoded(0))
@@ -124,10 +136,7 @@ class PropagationCluster:
 
     async def _create_in_zookeeper(self, topics: Sequence[Assignment]) -> None:
         """As kafka-topics.sh --zookeeper did, but each topic with all its znodes at once."""
-        assert self.ensemble is not None
-        admin = await ZooKeeperClient.connect(
-            self.lab.clients.runtime.network, self.ensemble.addresses, "admin", SESSION_TIMEOUT_S
-        )
+        admin = await self.admin()
         member = self.member(BROKERS[0])
         for topic in topics:
             znodes = [
@@ -207,6 +216,32 @@ class PropagationCluster:
         self.node(broker).host.resume()
         self.views.resumed(broker)
 
+    def cut(self, broker: int) -> None:
+        """From what decides: ZooKeeper, or the controllers. Brokers and clients still reach it."""
+        network, host = self.lab.world.network, self.node(broker).host.name
+        for other in self._deciders:
+            network.block(host, other)
+            network.block(other, host)
+
+    def heal(self) -> None:
+        self.lab.world.network.heal()
+
+    @property
+    def _deciders(self) -> list[str]:
+        if self.ensemble is not None:
+            return [self.ensemble.leader.name, self.ensemble.follower.name]
+        return [node.host.name for id, node in self.lab.sim.nodes.items() if id not in BROKERS]
+
+    def knows_dead(self, broker: int) -> bool:
+        """Whether those who decide know that it is gone: its session is over, or it is fenced."""
+        if self.ensemble is not None:
+            return self.ensemble.counts.expired > 0
+        controller = self.controller
+        running = None if controller is None else self.node(controller).node
+        if running is None or running.quorum is None:
+            return False
+        return not running.quorum.image.is_alive(broker)
+
 
 def assignments(partitions: int) -> list[Assignment]:
     """Replicas of partition i begin at broker i, as document 004 says. A topic has at most 100 partitions."""
@@ -228,10 +263,10 @@ def propagating(seed: int, design: Design) -> Iterator[PropagationCluster]:
     assert isinstance(part, Propagation)
     if part.member is None:
         nodes = len(BROKERS) + CONTROLLERS
-        with simulated(seed, nodes=nodes, controllers=CONTROLLERS) as lab:
+        with simulated(seed, nodes=nodes, controllers=CONTROLLERS, settings=SETTINGS) as lab:
             yield PropagationCluster(lab, None)
         return
-    with simulated(seed, nodes=len(BROKERS)) as lab:
+    with simulated(seed, nodes=len(BROKERS), settings=SETTINGS) as lab:
         ensemble = ZooKeeperEnsemble(lab.world, lab.counts)
         lab.counts.protocols[LEADER_AND_ISR_PORT] = LEADER_AND_ISR_PROTOCOL
         lab.sim.make_node = partial(

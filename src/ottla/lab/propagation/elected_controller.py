@@ -127,7 +127,7 @@ class ControlledMember(ZooKeeperMember):
         await self.begin_sending()
         self.controller = controller
         self.active_at = self.runtime.clock.monotonic()
-        await self._tell(controller.brokers.values(), controller.states.values())
+        await self.tell(controller.brokers.values(), controller.states.values())
         await self._brokers_changed()
         await self._topics_changed()
 
@@ -159,7 +159,7 @@ class ControlledMember(ZooKeeperMember):
         )
         new = [each for id, each in controller.brokers.items() if before.get(id) != each]
         if new:
-            await self._tell(new, controller.states.values())
+            await self.tell(new, controller.states.values())
 
     async def _topics_changed(self) -> None:
         """Every replica that is alive is in sync, and the first of them leads."""
@@ -178,26 +178,28 @@ class ControlledMember(ZooKeeperMember):
                     )
                 controller.topics[name] = None
                 controller.states.update((state.key, state) for state in states)
-                await self._tell(controller.brokers.values(), states)
+                await self.tell(controller.brokers.values(), states)
 
-    async def decide(self, keys: Iterable[TopicPartition], leader: int | None = None) -> None:
-        """Elect anew for each of them, or give it to that leader, and notify all brokers."""
+    async def decide(self, keys: Iterable[TopicPartition]) -> None:
+        """Elect anew for each of them, and notify all brokers."""
         controller = self.controller
         assert controller is not None
         decided = []
         for key in list(keys):
-            state = await self._write(controller, key, leader)
+            state = await self.write_decision(key)
             controller.states[key] = state
             decided.append(state)
             if self.notifies_at_once:
-                await self._tell(controller.brokers.values(), [state])
+                await self.tell(controller.brokers.values(), [state])
         if decided and not self.notifies_at_once:
-            await self._tell(controller.brokers.values(), decided)
+            await self.tell(controller.brokers.values(), decided)
 
-    async def _write(
-        self, controller: Controller, key: TopicPartition, leader: int | None
+    async def write_decision(
+        self, key: TopicPartition, leader: int | None = None
     ) -> PartitionDecision:
         """Kafka's electLeaderForPartition: read, decide, and write if nobody else has since."""
+        controller = self.controller
+        assert controller is not None
         while True:
             data, stat = await self.client.get(state_path(key))
             now = controller.states[key].with_state(data, stat.version)
@@ -212,7 +214,7 @@ class ControlledMember(ZooKeeperMember):
                 )
                 return decided._replace(version=stat.version)
 
-    async def _tell(
+    async def tell(
         self, brokers: Iterable[RegisteredBroker], decisions: Iterable[PartitionDecision]
     ) -> None:
         controller = self.controller

@@ -72,14 +72,12 @@ class SerialWork:
             self._worker = asyncio.get_running_loop().create_task(self._run())
             self._worker.add_done_callback(self._ended)
 
-    def forget(self) -> None:
-        """What was not begun yet."""
-        self._waiting.clear()
-
     def stop(self) -> None:
-        self.forget()
+        """With what is under way, and what waits."""
+        self._waiting.clear()
         if self._worker is not None:
             self._worker.cancel()
+            self._worker = None
 
     async def _run(self) -> None:
         while self._waiting:
@@ -93,7 +91,8 @@ class SerialWork:
                 pass  # the member has asked for a new session
 
     def _ended(self, worker: asyncio.Task[None]) -> None:
-        self._worker = None
+        if worker is self._worker:
+            self._worker = None
         if not worker.cancelled():
             worker.result()  # a defect of the design: the simulator reports it
 
@@ -180,7 +179,7 @@ class ZooKeeperMember(ABC):
         else:
             self._is_connected.clear()
         if state is SessionState.EXPIRED:
-            self.work.forget()
+            self.work.stop()
             self.work.do(self._begin_again)
 
     async def _begin_again(self) -> None:

@@ -34,18 +34,20 @@ class QueueMember(ControlledMember):
     notifies_at_once = True
     handled = NO_ENTRY
     """The number of the last state change that we did."""
-    _taking: SerialWork
+    _taking: SerialWork | None = None
 
     # -- as a broker -------------------------------------------------------------------------------
 
     async def begin_receiving(self) -> None:
+        self.close()
         self._taking = SerialWork(self._is_connected)
         with suppress(NodeExists):
             await self.client.create(queue_path(self.id), encoded([NO_ENTRY, ""]))
         await self._take()
 
     def close(self) -> None:
-        self._taking.stop()
+        if self._taking is not None:
+            self._taking.stop()
 
     async def _take(self) -> None:
         data, _ = await self.client.get(queue_path(self.id), self.when(self._take, by=self._taking))

@@ -62,9 +62,17 @@ class WatchingMember(ZooKeeperMember):
     # -- the first leader --------------------------------------------------------------------------
 
     async def _begin(self, keys: Iterable[TopicPartition]) -> None:
-        """Roles in partitions that we have none in yet. Nobody waits for them, so they are taken together."""
-        decisions = [await self._first_role(key) for key in keys]
-        self.publish_decisions(each for each in decisions if each is not None)
+        """Roles in partitions of a new session. First roles are taken together, for nobody waits for them."""
+        first = []
+        for key in keys:
+            decision = await self._first_role(key)
+            if decision is None:
+                continue
+            if self.known(key).leader == NO_LEADER:
+                first.append(decision)
+            else:
+                self.publish_decisions([decision])
+        self.publish_decisions(first)
 
     async def _first_role(self, key: TopicPartition) -> PartitionDecision | None:
         """Follow the leader that there is. If there is none, the preferred replica leads, and the others watch for it."""
