@@ -233,10 +233,11 @@ class ZooKeeperMember(ABC):
             for id, broker in known.items()
             if id not in there and not broker.fenced
         ]
+        # What is old news names an earlier registration of a broker that came back.
         records += [
             each.record()
             for id, each in there.items()
-            if id not in known or known[id].fenced or known[id].epoch != each.epoch
+            if id not in known or (known[id].epoch, not known[id].fenced) < (each.epoch, True)
         ]
         if records:
             self.source.publish(records)

@@ -84,12 +84,16 @@ class LeaderViews:
 
     def observe(self, node: SimNode, event: Event) -> None:
         if isinstance(event, RoleChanged) and event.partition in self._views:
-            views = self._views[event.partition]
-            if event.role == "offline":
-                views.pop(node.id, None)
-            else:
-                views[node.id] = event.leader
-            self._look(event.partition)
+            leader = None if event.role == "offline" else event.leader
+            self.see(node.id, event.partition, leader)
+
+    def see(self, broker: int, key: TopicPartition, leader: int | None) -> None:
+        """A broker takes that one for the leader, or has no replica any more."""
+        if leader is None:
+            self._views[key].pop(broker, None)
+        else:
+            self._views[key][broker] = leader
+        self._look(key)
 
     def died(self, broker: int) -> None:
         del self.active[broker]
