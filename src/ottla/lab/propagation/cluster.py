@@ -26,7 +26,7 @@ from ottla.lab.propagation.znodes import (
     ROOT,
     STATE_QUEUES,
     TOPICS,
-    Assignment,
+    TopicAssignment,
     encoded,
     partition_path,
     partitions_path,
@@ -134,7 +134,7 @@ class PropagationCluster:
         await admin.create(CONTROLLER_EPOCH, encoded(0))
         await admin.close()
 
-    async def _create_in_zookeeper(self, topics: Sequence[Assignment]) -> None:
+    async def _create_in_zookeeper(self, topics: Sequence[TopicAssignment]) -> None:
         """As kafka-topics.sh --zookeeper did, but each topic with all its znodes at once."""
         admin = await self.admin()
         member = self.member(BROKERS[0])
@@ -149,7 +149,7 @@ class PropagationCluster:
             await admin.multi(znodes)
         await admin.close()
 
-    async def _create_by_request(self, topics: Sequence[Assignment]) -> None:
+    async def _create_by_request(self, topics: Sequence[TopicAssignment]) -> None:
         connections = ClientConnections(self.lab.clients, self.lab.sim.bootstrap[:1], "admin")
         for first in range(0, len(topics), TOPICS_PER_REQUEST):
             wanted = [
@@ -243,7 +243,7 @@ class PropagationCluster:
         return not running.quorum.image.is_alive(broker)
 
 
-def assignments(partitions: int) -> list[Assignment]:
+def assignments(partitions: int) -> list[TopicAssignment]:
     """Replicas of partition i begin at broker i, as document 004 says. A topic has at most 100 partitions."""
     found = []
     for number, first in enumerate(range(0, partitions, PARTITIONS_PER_TOPIC)):
@@ -252,7 +252,7 @@ def assignments(partitions: int) -> list[Assignment]:
             tuple(BROKERS[(i + j) % len(BROKERS)] for j in range(len(BROKERS)))
             for i in range(first, first + count)
         )
-        found.append(Assignment(f"t{number:03d}", UUID(int=number + 1, version=4), replicas))
+        found.append(TopicAssignment(f"t{number:03d}", UUID(int=number + 1, version=4), replicas))
     return found
 
 

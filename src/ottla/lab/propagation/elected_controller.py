@@ -31,7 +31,7 @@ from ottla.metadata.records import NO_LEADER
 from ottla.wire.types import TopicPartition
 
 
-class Controller:
+class ControllerContext:
     """What the active controller knows. It is read from ZooKeeper when it is elected."""
 
     def __init__(self, epoch: int) -> None:
@@ -56,7 +56,7 @@ class Controller:
 class ControlledMember(ZooKeeperMember):
     """A broker that may be elected controller, and that does what the controller says."""
 
-    controller: Controller | None = None
+    controller: ControllerContext | None = None
     """Set while this broker is the active controller and has read all state."""
     elected_at: float | None = None
     """When it created the controller's znode."""
@@ -121,7 +121,7 @@ class ControlledMember(ZooKeeperMember):
             return
         self.elected_at = self.runtime.clock.monotonic()
         data, stat = await self.client.get(CONTROLLER_EPOCH)
-        controller = Controller(json.loads(data) + 1)
+        controller = ControllerContext(json.loads(data) + 1)
         await self.client.set(CONTROLLER_EPOCH, encoded(controller.epoch), stat.version)
         await self._load(controller)
         await self.begin_sending()
@@ -131,7 +131,7 @@ class ControlledMember(ZooKeeperMember):
         await self._brokers_changed()
         await self._topics_changed()
 
-    async def _load(self, controller: Controller) -> None:
+    async def _load(self, controller: ControllerContext) -> None:
         """Read the brokers, the topics, and the state of every partition."""
         controller.brokers = await self.learn_brokers(self.when(self._brokers_changed))
         for name in await self.client.children(TOPICS, self.when(self._topics_changed)):

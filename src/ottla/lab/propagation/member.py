@@ -22,9 +22,9 @@ from ottla.lab.propagation.published import PublishedDecisions
 from ottla.lab.propagation.znodes import (
     BROKER_IDS,
     TOPICS,
-    Assignment,
     PartitionDecision,
     RegisteredBroker,
+    TopicAssignment,
     assignment,
     broker_data,
     broker_path,
@@ -244,7 +244,7 @@ class ZooKeeperMember(ABC):
 
     async def learn_topics(
         self, watch: Callable[[WatchEvent], None] | None = None
-    ) -> list[Assignment]:
+    ) -> list[TopicAssignment]:
         """The topics that this broker did not know, and publish them."""
         new = [
             await self.read_topic(name)
@@ -254,11 +254,11 @@ class ZooKeeperMember(ABC):
         self.publish_topics(new)
         return new
 
-    async def read_topic(self, name: str) -> Assignment:
+    async def read_topic(self, name: str) -> TopicAssignment:
         data, _ = await self.client.get(topic_path(name))
         return assignment(name, data)
 
-    def publish_topics(self, new: Iterable[Assignment]) -> None:
+    def publish_topics(self, new: Iterable[TopicAssignment]) -> None:
         """Topics whose partitions nobody leads yet."""
         self.publish_decisions(each for topic in new for each in undecided(topic))
 

@@ -96,7 +96,7 @@ def registered_broker(id: int, czxid: int, data: bytes) -> RegisteredBroker:
     return RegisteredBroker(id, czxid, tuple((n, h, p) for n, h, p in json.loads(data)))
 
 
-class Assignment(NamedTuple):
+class TopicAssignment(NamedTuple):
     """What a topic's znode says: its id, and the replicas of each partition, the preferred leader first."""
 
     topic: str
@@ -111,9 +111,9 @@ class Assignment(NamedTuple):
         return encoded([self.id.hex, self.replicas])
 
 
-def assignment(topic: str, data: bytes) -> Assignment:
+def assignment(topic: str, data: bytes) -> TopicAssignment:
     id, replicas = json.loads(data)
-    return Assignment(topic, UUID(hex=id), tuple(map(tuple, replicas)))
+    return TopicAssignment(topic, UUID(hex=id), tuple(map(tuple, replicas)))
 
 
 class PartitionDecision(NamedTuple):
@@ -169,7 +169,7 @@ def decision_of(content: list[Any]) -> PartitionDecision:
     )
 
 
-def undecided(topic: Assignment) -> list[PartitionDecision]:
+def undecided(topic: TopicAssignment) -> list[PartitionDecision]:
     """The partitions of a topic before anybody leads them."""
     return [
         PartitionDecision(key, topic.id, replicas, NO_LEADER, -1, replicas, -1)
