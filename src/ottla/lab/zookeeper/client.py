@@ -38,8 +38,9 @@ from ottla.lab.zookeeper.model import (
     Stat,
     WatchEvent,
 )
+from ottla.lab.zookeeper.tree import ROOT
 from ottla.lab.zookeeper.wire import (
-    Response,
+    ServerResponse,
     decode_event,
     decode_response,
     encode_request,
@@ -49,7 +50,6 @@ from ottla.runtime import Connection, FrameReceiver, Network
 
 Watch: TypeAlias = Callable[[WatchEvent], None]
 RETRY_S = 0.1
-OVER = (SessionState.EXPIRED, SessionState.CLOSED)
 
 
 class _Call(NamedTuple):
@@ -122,6 +122,11 @@ class ZooKeeperClient:
     def __repr__(self) -> str:
         return f"<ZooKeeper client {self.name}, session {self.session:#x}, {self.state.value}>"
 
+    @property
+    def is_over(self) -> bool:
+        """The session has ended, and the client knows."""
+        return self.state in (SessionState.EXPIRED, SessionState.CLOSED)
+
     @classmethod
     async def connect(
         cls,
@@ -136,9 +141,11 @@ class ZooKeeperClient:
             async with asyncio.timeout(session_timeout_s):
                 while client.state is not SessionState.CONNECTED:
                     await asyncio.shield(client._attempt)
-        except TimeoutError as error:
-            await client.close()
-            raise ConnectionLoss(f"{name}: no server answers") from error
+        except BaseException as error:
+            client._end(SessionState.CLOSED)
+            if isinstance(error, TimeoutError):
+                raise ConnectionLoss(f"{name}: no server answers") from error
+            raise
         return client
 
     # Operations
@@ -147,47 +154,38 @@ class ZooKeeperClient:
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
     ) -> str:
         """Returns the path, which has a number at its end if it is sequential."""
-        check_path(path + "0" if sequential else path)
         created: str = await self._call(CreateNode(path, data, ephemeral, sequential))
         return created
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        check_path(path)
         await self._call(DeleteNode(path, version))
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        check_path(path)
         stat: Stat = await self._call(SetData(path, data, version))
         return stat
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        check_path(path)
         found: tuple[bytes, Stat] = await self._call(GetData(path, watch is not None), watch)
         return found
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         """The watch is set also if there is no such znode: it fires when it is created."""
-        check_path(path)
         found: Stat | None = await self._call(Exists(path, watch is not None), watch)
         return found
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         """Their names, sorted."""
-        check_path(path)
         found: list[str] = await self._call(GetChildren(path, watch is not None), watch)
         return found
 
     async def multi(self, operations: Sequence[ChangeOperation]) -> list[OperationResult]:
         """All of them or none: then the error of the first one that failed is raised."""
-        for each in operations:
-            is_sequential = isinstance(each, CreateNode) and each.sequential
-            check_path(each.path + "0" if is_sequential else each.path)
         results: list[OperationResult] = await self._call(Multi(tuple(operations)))
         return results
 
     async def close(self) -> None:
         """End the session: the server deletes its ephemeral znodes at once, if it can be reached."""
-        if self.state in OVER:
+        if self.is_over:
             return
         if self._link is not None:
             with suppress(ConnectionLoss, SessionExpired):
@@ -195,7 +193,8 @@ class ZooKeeperClient:
         self._end(SessionState.CLOSED)
 
     async def _call(self, operation: ClientOperation, watch: Watch | None = None) -> Any:
-        if self._link is None and self.state not in OVER:
+        check_paths(operation)
+        if self._link is None and not self.is_over:
             await asyncio.shield(self._attempt)
         if self._link is None:
             raise self.failure()
@@ -203,15 +202,14 @@ class ZooKeeperClient:
 
     def failure(self) -> ZooKeeperError:
         """Of a request that gets no answer."""
-        is_over = self.state in OVER
-        return SessionExpired(self.name) if is_over else ConnectionLoss(self.name)
+        return SessionExpired(self.name) if self.is_over else ConnectionLoss(self.name)
 
     # The connection
 
     async def _keep(self) -> None:
         """Keep a connection until the session is over."""
         turn = 0
-        while self.state not in OVER:
+        while not self.is_over:
             address = self._addresses[turn % len(self._addresses)]
             turn += 1
             try:
@@ -256,7 +254,7 @@ class ZooKeeperClient:
         for watch in self._watches.fire(event):
             watch(event)
 
-    def response_received(self, response: Response, call: _Call) -> None:
+    def response_received(self, response: ServerResponse, call: _Call) -> None:
         self._zxid = max(self._zxid, response.zxid)
         if response.error is None:
             result = response.result(call.operation)
@@ -356,8 +354,20 @@ class _ServerLink:
                 call.answer.exception()  # marks it as seen: nobody waits for a ping
 
 
-def check_path(path: str) -> None:
-    """As ZooKeeper's client: ValueError."""
-    names = path[1:].split("/")
-    if not path.startswith("/") or (path != "/" and any(n in ("", ".", "..") for n in names)):
-        raise ValueError(f"not a path of a znode: {path!r}")
+def check_paths(operation: ClientOperation) -> None:
+    """As ZooKeeper's own client: ValueError."""
+    if isinstance(operation, Multi):
+        for each in operation.operations:
+            check_paths(each)
+    elif not isinstance(operation, CloseSession | Ping | ConnectRequest | SetWatches):
+        path = operation.path
+        if isinstance(operation, CreateNode) and operation.sequential:
+            path += "0"  # the name may be a number alone
+        is_root = path == ROOT
+        names = path[1:].split("/")
+        if (
+            not path.startswith("/")
+            or (not is_root and any(name in ("", ".", "..") for name in names))
+            or (is_root and isinstance(operation, DeleteNode))
+        ):
+            raise ValueError(f"not a path for {operation}")

@@ -10,8 +10,8 @@ from typing import Any
 
 from ottla.lab.zookeeper.txn_log import TxnLog
 from ottla.lab.zookeeper.wire import (
-    Follow,
-    Propose,
+    FollowRequest,
+    TxnProposal,
     decode_request,
     encode_response,
     framed,
@@ -29,7 +29,7 @@ class FollowerServer:
         self._log = TxnLog(runtime.disk, self._durable)
         self._leader: Connection | None = None
         self._unanswered: deque[tuple[int, int, Any]] = deque()
-        """(zxid, xid, request): proposals that are not on the disk yet."""
+        """(zxid, xid, request): to be answered when everything up to the zxid is on the disk."""
 
     async def run(self) -> None:
         await self._runtime.network.listen(
@@ -43,17 +43,20 @@ class FollowerServer:
         self._unanswered.clear()
         return _FromLeader(self, connection)
 
-    def received(self, connection: Connection, xid: int, request: Follow | Propose) -> None:
+    def received(
+        self, connection: Connection, xid: int, request: FollowRequest | TxnProposal
+    ) -> None:
         if connection is not self._leader:
             return
-        if isinstance(request, Follow):
-            answer = encode_response(xid, self._log.last_zxid, request, self._log.last_zxid)
-            connection.send([framed(answer)])
-            return
-        zxid = txn_zxid(request.txn)
-        assert zxid == self._log.last_zxid + 1, f"{zxid} after {self._log.last_zxid}"
-        self._unanswered.append((zxid, xid, request))
-        self._log.append(request.txn)
+        if isinstance(request, FollowRequest):
+            # What the leader lost with its power was never committed.
+            self._log.truncate(request.zxid)
+        else:
+            zxid = txn_zxid(request.txn)
+            assert zxid == self._log.last_zxid + 1, f"{zxid} after {self._log.last_zxid}"
+            self._log.append(request.txn)
+        self._unanswered.append((self._log.last_zxid, xid, request))
+        self._durable()
 
     def _durable(self) -> None:
         while self._unanswered and self._unanswered[0][0] <= self._log.durable:

@@ -9,8 +9,8 @@ from ottla.lab.zookeeper.follower import FOLLOWER_PORT
 from ottla.lab.zookeeper.model import OpCode
 from ottla.lab.zookeeper.txn_log import TxnLog
 from ottla.lab.zookeeper.wire import (
-    Follow,
-    Propose,
+    FollowRequest,
+    TxnProposal,
     decode_response,
     encode_request,
     framed,
@@ -54,7 +54,11 @@ class FollowerLink:
                     connection = await self._network.connect(
                         self._host, FOLLOWER_PORT, self._connected
                     )
-                self._send(OpCode.FOLLOW.label, connection, encode_request(0, Follow()))
+                self._send(
+                    OpCode.FOLLOW.label,
+                    connection,
+                    encode_request(0, FollowRequest(self._log.last_zxid)),
+                )
                 await self._lost.wait()
             except (OSError, TimeoutError):
                 pass
@@ -80,13 +84,15 @@ class FollowerLink:
         self._lost.set()
 
     def send_new(self) -> None:
-        """Propose what the log has beyond what was sent."""
+        """TxnProposal what the log has beyond what was sent."""
         if not self.is_following:
             return
         assert self._connection is not None
         for txn in self._log.txns[self._sent :]:
             self._sent += 1
-            self._send(txn_label(txn), self._connection, encode_request(self._sent, Propose(txn)))
+            self._send(
+                txn_label(txn), self._connection, encode_request(self._sent, TxnProposal(txn))
+            )
 
     def _send(self, label: str, connection: Connection, request: bytes) -> None:
         self._count(label)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from ottla.lab.zookeeper.counts import ZooKeeperCounts
@@ -66,6 +67,8 @@ class LeaderServer:
         self._sessions: dict[int, ServerSession] = {}
         self._proposed: deque[tuple[Txn, ClientConnection | None]] = deque()
         """In the order of their zxids, with the connection that waits for the answer."""
+        self._afterwards: deque[tuple[int, Callable[[], None]]] = deque()
+        """What is to be done when the writes up to a zxid are applied."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -125,6 +128,15 @@ class LeaderServer:
                 self._sessions.pop(txn.session).end(client)
             if client is not None:
                 client.written(txn, applied)
+            while self._afterwards and self._afterwards[0][0] <= txn.zxid:
+                self._afterwards.popleft()[1]()
+
+    def after_writes(self, work: Callable[[], None]) -> None:
+        """Do this when all writes that are proposed now are applied."""
+        if self._proposed:
+            self._afterwards.append((self._log.last_zxid, work))
+        else:
+            work()
 
     # Sessions
 
@@ -248,6 +260,12 @@ class ClientConnection:
         if request.session == NO_SESSION:
             self._waiting.append((xid, request))
             self._server.propose(NO_SESSION, CreateSession(request.timeout_ms), self)
+        else:
+            # The order of a session holds over connections: what it wrote on the last one is done first.
+            self._server.after_writes(lambda: self._resume(xid, request))
+
+    def _resume(self, xid: int, request: ConnectRequest) -> None:
+        if self._is_over:
             return
         self._session = self._server.session(request.session)
         if self._session is None:
@@ -256,7 +274,8 @@ class ClientConnection:
             self.abandon()
         else:
             self._session.attach(self)
-            self.send(encode_response(xid, self._server.tree.zxid, request, request.session))
+            # No zxid: the client has yet to be told what it missed since the last one that it saw.
+            self.send(encode_response(xid, 0, request, request.session))
 
     def written(self, txn: Txn, applied: Applied) -> None:
         """The first request that waits is done."""

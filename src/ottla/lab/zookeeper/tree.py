@@ -112,151 +112,137 @@ class ZnodeTree:
     def apply(self, txn: Txn) -> Applied:
         assert txn.zxid == self.zxid + 1, f"{txn} after {self.zxid}"
         self.zxid = txn.zxid
-        changes: list[WatchEvent] = []
-        undo: list[Callable[[], None]] = []
+        writing = _Writing(self, txn)
         try:
-            return Applied(self._result(txn, changes, undo), None, changes)
+            return Applied(writing.result(), None, writing.changes)
         except ZooKeeperError as error:
-            for each in reversed(undo):
-                each()
+            writing.undo()
             return Applied(None, error, [])
 
-    def _result(
-        self, txn: Txn, changes: list[WatchEvent], undo: list[Callable[[], None]]
-    ) -> WriteResult:
-        operation = txn.operation
+
+class _Writing:
+    """One transaction while it is applied: what it changed, and how to undo that."""
+
+    def __init__(self, tree: ZnodeTree, txn: Txn) -> None:
+        self._tree = tree
+        self._txn = txn
+        self.changes: list[WatchEvent] = []
+        self._undo: list[Callable[[], None]] = []
+
+    def undo(self) -> None:
+        for each in reversed(self._undo):
+            each()
+
+    def result(self) -> WriteResult:
+        tree, session, operation = self._tree, self._txn.session, self._txn.operation
         if isinstance(operation, CreateSession):
-            self.sessions[txn.zxid] = operation.timeout_ms
-            self.ephemerals[txn.zxid] = {}
-            return txn.zxid
-        if txn.session not in self.sessions:
-            raise SessionExpired(f"session {txn.session:#x}")
+            tree.sessions[self._txn.zxid] = operation.timeout_ms
+            tree.ephemerals[self._txn.zxid] = {}
+            return self._txn.zxid
+        if session not in tree.sessions:
+            raise SessionExpired(f"session {session:#x}")
         if isinstance(operation, CloseSession):
-            for path in list(self.ephemerals[txn.session]):
-                self._delete(DeleteNode(path), txn.zxid, changes, undo)
-            del self.sessions[txn.session], self.ephemerals[txn.session]
+            for path in list(tree.ephemerals[session]):
+                self._delete(DeleteNode(path))
+            del tree.sessions[session], tree.ephemerals[session]
             return None
         if isinstance(operation, Multi):
-            return [
-                self._change(each, txn.session, txn.zxid, changes, undo)
-                for each in operation.operations
-            ]
-        return self._change(operation, txn.session, txn.zxid, changes, undo)
+            return [self._change(each) for each in operation.operations]
+        return self._change(operation)
 
-    def _change(
-        self,
-        operation: ChangeOperation,
-        session: int,
-        zxid: int,
-        changes: list[WatchEvent],
-        undo: list[Callable[[], None]],
-    ) -> OperationResult:
+    def _change(self, operation: ChangeOperation) -> OperationResult:
         match operation:
             case CreateNode():
-                return self._create(operation, session, zxid, changes, undo)
+                return self._create(operation)
             case DeleteNode():
-                self._delete(operation, zxid, changes, undo)
+                self._delete(operation)
                 return None
             case SetData():
-                return self._set(operation, zxid, changes, undo)
+                return self._set(operation)
             case CheckVersion(path, version):
-                _check_version(path, self.node(path), version)
+                _check_version(path, self._tree.node(path), version)
                 return None
 
-    def _create(
-        self,
-        create: CreateNode,
-        session: int,
-        zxid: int,
-        changes: list[WatchEvent],
-        undo: list[Callable[[], None]],
-    ) -> str:
-        above, _, name = create.path.rpartition("/")
-        above = above or ROOT
-        parent = self.node(above)
+    def _create(self, create: CreateNode) -> str:
+        tree, zxid, session = self._tree, self._txn.zxid, self._txn.session
+        above, name = split(create.path)
+        parent = tree.node(above)
         if parent.owner != NO_SESSION:
             raise NoChildrenForEphemerals(above)
         if create.sequential:
             name += f"{parent.creates:010d}"
         path = f"{above.rstrip('/')}/{name}"
-        if path in self.nodes:
+        if path in tree.nodes:
             raise NodeExists(path)
         before_pzxid = parent.pzxid
-        self.nodes[path] = Znode(create.data, zxid, session if create.ephemeral else NO_SESSION)
+        tree.nodes[path] = Znode(create.data, zxid, session if create.ephemeral else NO_SESSION)
         parent.children.add(name)
         parent.creates += 1
         parent.pzxid = zxid
         if create.ephemeral:
-            self.ephemerals[session][path] = None
-        changes += [
-            WatchEvent(EventType.CREATED, path),
-            WatchEvent(EventType.CHILDREN_CHANGED, above),
-        ]
+            tree.ephemerals[session][path] = None
 
         def undone() -> None:
-            del self.nodes[path]
+            del tree.nodes[path]
             parent.children.remove(name)
             parent.creates -= 1
             parent.pzxid = before_pzxid
             if create.ephemeral:
-                del self.ephemerals[session][path]
+                del tree.ephemerals[session][path]
 
-        undo.append(undone)
+        self._undo.append(undone)
+        self._changed(EventType.CREATED, path)
+        self._changed(EventType.CHILDREN_CHANGED, above)
         return path
 
-    def _delete(
-        self,
-        delete: DeleteNode,
-        zxid: int,
-        changes: list[WatchEvent],
-        undo: list[Callable[[], None]],
-    ) -> None:
-        path = delete.path
-        node = self.node(path)
+    def _delete(self, delete: DeleteNode) -> None:
+        tree, path = self._tree, delete.path
+        assert path != ROOT
+        node = tree.node(path)
         _check_version(path, node, delete.version)
         if node.children:
             raise NotEmpty(path)
-        above, _, name = path.rpartition("/")
-        above = above or ROOT
-        parent = self.nodes[above]
+        above, name = split(path)
+        parent = tree.nodes[above]
         before_pzxid = parent.pzxid
-        del self.nodes[path]
+        del tree.nodes[path]
         parent.children.remove(name)
-        parent.pzxid = zxid
+        parent.pzxid = self._txn.zxid
         if node.owner != NO_SESSION:
-            del self.ephemerals[node.owner][path]
-        changes += [
-            WatchEvent(EventType.DELETED, path),
-            WatchEvent(EventType.CHILDREN_CHANGED, above),
-        ]
+            del tree.ephemerals[node.owner][path]
 
         def undone() -> None:
-            self.nodes[path] = node
+            tree.nodes[path] = node
             parent.children.add(name)
             parent.pzxid = before_pzxid
             if node.owner != NO_SESSION:
-                self.ephemerals[node.owner][path] = None
+                tree.ephemerals[node.owner][path] = None
 
-        undo.append(undone)
+        self._undo.append(undone)
+        self._changed(EventType.DELETED, path)
+        self._changed(EventType.CHILDREN_CHANGED, above)
 
-    def _set(
-        self,
-        change: SetData,
-        zxid: int,
-        changes: list[WatchEvent],
-        undo: list[Callable[[], None]],
-    ) -> Stat:
-        node = self.node(change.path)
+    def _set(self, change: SetData) -> Stat:
+        node = self._tree.node(change.path)
         _check_version(change.path, node, change.version)
         before = node.data, node.version, node.mzxid
-        node.data, node.version, node.mzxid = change.data, node.version + 1, zxid
-        changes.append(WatchEvent(EventType.DATA_CHANGED, change.path))
+        node.data, node.version, node.mzxid = change.data, node.version + 1, self._txn.zxid
 
         def undone() -> None:
             node.data, node.version, node.mzxid = before
 
-        undo.append(undone)
+        self._undo.append(undone)
+        self._changed(EventType.DATA_CHANGED, change.path)
         return node.stat
+
+    def _changed(self, type: EventType, path: str) -> None:
+        self.changes.append(WatchEvent(type, path))
+
+
+def split(path: str) -> tuple[str, str]:
+    """The path of the parent, and the name."""
+    above, _, name = path.rpartition("/")
+    return above or ROOT, name
 
 
 def _check_version(path: str, node: Znode, version: int) -> None:

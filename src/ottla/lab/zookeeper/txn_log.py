@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from ottla.runtime import Disk
 
-DIRECTORY = "zookeeper"
+DIRECTORY = "/zookeeper"
 _HEAD = struct.Struct(">II")
 """Size and checksum."""
 
@@ -23,6 +23,8 @@ class TxnLog:
         self._file = disk.open(f"{DIRECTORY}/log", create=True)
         self.txns: list[bytes] = []
         """The transaction with zxid 1 first."""
+        self._ends: list[int] = []
+        """Where each of them ends in the file."""
         content = self._file.read_at(0, self._file.size)
         position = 0
         with suppress(struct.error):
@@ -32,14 +34,17 @@ class TxnLog:
                 txn = content[start : start + size]
                 if len(txn) < size or zlib.crc32(txn) != checksum or not size:
                     break
-                self.txns.append(txn)
                 position = start + size
+                self.txns.append(txn)
+                self._ends.append(position)
         self._file.truncate(position)
         self._file.flush()
         disk.flush_dir(DIRECTORY)
+        disk.flush_dir("/")
         self.durable = len(self.txns)
         """The last zxid that would survive a power loss."""
         self._flushing: asyncio.Task[None] | None = None
+        self._cuts = 0
 
     @property
     def last_zxid(self) -> int:
@@ -48,14 +53,25 @@ class TxnLog:
     def append(self, txn: bytes) -> None:
         self.txns.append(txn)
         self._file.append(_HEAD.pack(len(txn), zlib.crc32(txn)) + txn)
+        self._ends.append(self._file.size)
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
+
+    def truncate(self, zxid: int) -> None:
+        """Forget what comes after it."""
+        if zxid < self.last_zxid:
+            del self.txns[zxid:], self._ends[zxid:]
+            self._file.truncate(self._ends[-1] if self._ends else 0)
+            self._file.flush()
+            self.durable = zxid
+            self._cuts += 1
 
     async def _flush(self) -> None:
         loop = asyncio.get_running_loop()
         while self.durable < self.last_zxid:
-            flushed = self.last_zxid
+            flushed, cuts = self.last_zxid, self._cuts
             await loop.run_in_executor(None, self._file.flush)
-            self.durable = flushed
-            self._on_durable()
+            if cuts == self._cuts:
+                self.durable = flushed
+                self._on_durable()
         self._flushing = None

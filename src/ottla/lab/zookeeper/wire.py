@@ -27,11 +27,14 @@ _TXN = struct.Struct(">qqi")
 _STAT = struct.Struct(">qqqiiqii")
 
 
-class Follow(NamedTuple):
-    """From the leader, when it connects to the follower. The answer is the follower's last zxid."""
+class FollowRequest(NamedTuple):
+    """From the leader, when it connects to the follower. The zxid of the answer is the follower's last one."""
+
+    zxid: int
+    """The leader's last one. The follower forgets what it has beyond."""
 
 
-class Propose(NamedTuple):
+class TxnProposal(NamedTuple):
     """From the leader. The follower answers when the transaction is on its disk."""
 
     txn: bytes
@@ -51,8 +54,8 @@ _LAYOUTS: dict[OpCode, tuple[type[Any], str]] = {
     OpCode.CONNECT: (model.ConnectRequest, "li"),
     OpCode.CREATE_SESSION: (model.CreateSession, "i"),
     OpCode.CLOSE_SESSION: (model.CloseSession, ""),
-    OpCode.FOLLOW: (Follow, ""),
-    OpCode.PROPOSE: (Propose, "d"),
+    OpCode.FOLLOW: (FollowRequest, "l"),
+    OpCode.PROPOSE: (TxnProposal, "d"),
 }
 """s: string, d: data, b: boolean, i: int32, l: int64, v: list of strings, o: operations."""
 _OPCODES = {kind: opcode for opcode, (kind, _) in _LAYOUTS.items()}
@@ -198,12 +201,12 @@ _RESULTS: dict[OpCode, str] = {
     OpCode.SET_WATCHES: "",
     OpCode.CONNECT: "l",
     OpCode.CLOSE_SESSION: "",
-    OpCode.FOLLOW: "l",
+    OpCode.FOLLOW: "",
     OpCode.PROPOSE: "",
 }
 
 
-class Response(NamedTuple):
+class ServerResponse(NamedTuple):
     xid: int
     zxid: int
     error: ZooKeeperError | None
@@ -222,12 +225,12 @@ def encode_error(xid: int, zxid: int, error: ZooKeeperError) -> bytes:
     return _RESPONSE.pack(xid, zxid, error.code) + _sized(str(error).encode())
 
 
-def decode_response(content: bytes) -> Response:
+def decode_response(content: bytes) -> ServerResponse:
     xid, zxid, code = _RESPONSE.unpack_from(content)
     error = None
     if code:
         error = error_of(code, _Reader(content, _RESPONSE.size).data().decode())
-    return Response(xid, zxid, error, content, _RESPONSE.size)
+    return ServerResponse(xid, zxid, error, content, _RESPONSE.size)
 
 
 def _encoded_result(operation: Any, result: Any) -> bytes:
