@@ -102,13 +102,14 @@ ARROWS: dict[str, set[str]] = {
     "lab.open_loop": _SIM | {"lab.harness", "records", "wire"},
     "lab.zookeeper": _SIM | {"lab.wire_counts", "runtime"},
     "lab.commit": _LAB | {"lab.harness"},
+    "lab.propagation": _LAB | {"lab.design", "lab.harness", "lab.wire_counts", "lab.zookeeper"},
     "lab.truncation": _LAB | {"lab.design", "lab.experiment", "lab.harness", "lab.results"},
     "lab.designs": _LAB
     | {"lab.broker_link", "lab.commit", "lab.design", "lab.harness", "lab.wire_counts"}
-    | {"lab.zookeeper"},
+    | {"lab.propagation", "lab.zookeeper"},
     "lab.experiments": _LAB
     | {"lab.commit", "lab.design", "lab.designs", "lab.experiment", "lab.harness", "lab.results"}
-    | {"lab.open_loop", "lab.truncation", "lab.wire_counts", "lab.zookeeper"},
+    | {"lab.open_loop", "lab.propagation", "lab.truncation", "lab.wire_counts", "lab.zookeeper"},
     "lab.play": {"lab.results"},
     "lab.runner": {"lab.experiment", "lab.results", "sim.run"},
     "lab.report": {"lab.design", "lab.experiment", "lab.results", "lab.runner"},

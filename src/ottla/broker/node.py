@@ -33,6 +33,7 @@ from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.leader_liveness import LeaderLiveness
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
+from ottla.broker.cluster.membership import Membership
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.cluster.raft_driver import RaftDriver
 from ottla.broker.coordination.producer_ids import ProducerIds
@@ -103,10 +104,29 @@ class Node:
         settings = self.settings
         await self._take_ports()
         cluster_id = self._take_directories()
-        self.quorum = quorum = RaftDriver(settings, self.runtime, cluster_id)
+        membership = await self._join(cluster_id)
+        if membership is not None:
+            assert self.logs is not None
+            self.broker = Broker(
+                settings,
+                self.runtime,
+                membership,
+                self.logs,
+                cluster_id,
+                [self.servers[listener.name] for listener in settings.broker_listeners],
+                self.design,
+            )
+            await self.broker.start(
+                lambda handlers: self._serve(settings.broker_listeners, handlers)
+            )
+
+    async def _join(self, cluster_id: str) -> Membership | None:
+        """Take part in the quorum, as a controller or to learn from it. A broker gets its membership from it."""
+        settings, runtime = self.settings, self.runtime
+        self.quorum = quorum = RaftDriver(settings, runtime, cluster_id)
         quorum.on_failure.append(self._quorum_failed)
         if settings.is_controller:
-            self.controller = ControllerService(settings, self.runtime, quorum, self.design.change)
+            self.controller = ControllerService(settings, runtime, quorum, self.design.change)
             handlers = handlers_of(
                 ApiVersionsHandler(lambda: quorum.image, listener_is_controller=True),
                 QuorumHandlers(quorum),
@@ -114,24 +134,14 @@ class Node:
                 DescribeConfigsHandler(settings, lambda: quorum.image),
             )
             self._serve(settings.controller_listeners, handlers)
-        await self.quorum.start()
+        await quorum.start()
         if self.controller is not None:
             await self.controller.start()
-        if settings.is_broker:
-            assert self.logs is not None
-            self.broker = Broker(
-                settings,
-                self.runtime,
-                self.quorum,
-                self.logs,
-                cluster_id,
-                self.endpoints,
-                [self.servers[listener.name] for listener in settings.broker_listeners],
-                self.design,
-            )
-            await self.broker.start(
-                lambda handlers: self._serve(settings.broker_listeners, handlers)
-            )
+        if self.logs is None:
+            return None
+        channel = ControllerChannel(settings, runtime, quorum)
+        lifecycle = BrokerLifecycle(settings, runtime, quorum, self.logs, channel, self.endpoints)
+        return Membership(quorum, channel, lifecycle)
 
     async def _take_ports(self) -> None:
         settings = self.settings
@@ -278,26 +288,21 @@ class Broker:
         self,
         settings: Settings,
         runtime: Runtime,
-        quorum: RaftDriver,
+        membership: Membership,
         logs: LogManager,
         cluster_id: str,
-        endpoints: Mapping[str, ListenerAddress],
         servers: Sequence[Server],
         design: NodeDesign,
     ) -> None:
         self.settings = settings
         self._servers = servers
         self.runtime = runtime
-        self.quorum = quorum
+        self.source, self.to_controller, self.lifecycle = membership
         self.cluster_id = cluster_id
         self.cluster = ClusterView(linger_s=settings.broker_session_timeout_ms / 1000)
         self.logs = logs
         self.replicas = ReplicaManager(
             settings, runtime.clock, self.logs, runtime.events, design.rules
-        )
-        self.to_controller = ControllerChannel(settings, runtime, quorum)
-        self.lifecycle = BrokerLifecycle(
-            settings, runtime, quorum, self.logs, self.to_controller, endpoints
         )
         self.throttle = ReplicationThrottle(settings)
         self.replication = design.transfer(
@@ -357,16 +362,16 @@ class Broker:
             None, self.logs.start, self.cluster_id, self.settings.node_id, now_ms
         )
         await asyncio.shield(self._opening)
-        if self.quorum.failed is not None:
-            raise self.quorum.failed
-        self.quorum.on_image.append(self._image_changed)
+        if self.source.failed is not None:
+            raise self.source.failed
+        self.source.on_image.append(self._image_changed)
         self.lifecycle.start()
         await self._unless_refused(self.lifecycle.caught_up)
         # The topics first: a coordinator that is loaded forgets what was committed for those that are gone.
-        self.cluster.update(self.quorum.image, True)
-        self.replicas.apply_all(self.quorum.image)
+        self.cluster.update(self.source.image, True)
+        self.replicas.apply_all(self.source.image)
         self.quotas.refresh()
-        self._settings_changed(self.quorum.image)
+        self._settings_changed(self.source.image)
         self.is_serving = True
         await self._unless_refused(self.assignments.losses_reported)
         serve(self._handlers())
@@ -417,12 +422,12 @@ class Broker:
             self.replicas,
             self.cluster,
         )
-        quorum, verifier = self.quorum, self.transactions.verifier
+        source, verifier = self.source, self.transactions.verifier
         liveness = LeaderLiveness(
             settings.node_id, runtime.network, cluster, settings.inter_broker_listener_name or ""
         )
         return handlers_of(
-            ApiVersionsHandler(lambda: quorum.image),
+            ApiVersionsHandler(lambda: source.image),
             DescribeHandlers(settings, cluster, self.to_controller, self.cluster_id, liveness),
             ProduceHandler(replicas, cluster, verifier),
             FetchHandler(settings, runtime, replicas, cluster, self.quotas, self.throttle),

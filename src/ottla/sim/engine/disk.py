@@ -82,17 +82,19 @@ class Inode:
 
 
 class Directory:
-    __slots__ = ("cache", "platter")
+    __slots__ = ("cache", "changes", "platter")
 
     def __init__(self) -> None:
         self.cache: dict[str, DirectoryEntry] = {}
         self.platter: dict[str, DirectoryEntry] = {}
+        self.changes: dict[NameChange, None] = {}
+        """Those of its names that are not yet durable, in order."""
 
 
 DirectoryEntry: TypeAlias = Inode | Directory
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class NameChange:
     """One change of names that is not yet durable."""
 
@@ -268,7 +270,8 @@ class SimDisk:
         self.on_full: Callable[[], None] = lambda: None
         self._note = note
         self._root = Directory()
-        self._name_changes: list[NameChange] = []
+        self._name_changes: dict[NameChange, None] = {}
+        """Of all directories, in order."""
         self._faults: list[Fault] = []
         self._locked: list[Inode] = []
         self._death: Death | None = None
@@ -388,14 +391,12 @@ class SimDisk:
         self.live_through("flush_dir")
         self.raise_drawn_fault("flush_dir", path)
         directory = self._directory(path)
-        kept = []
-        for change in self._name_changes:
-            if any(touched is directory for touched in change.touched):
-                # A move between two directories is one change: a flush of either makes it durable.
-                change.apply()
-            else:
-                kept.append(change)
-        self._name_changes = kept
+        for change in list(directory.changes):
+            change.apply()
+            del self._name_changes[change]
+            # A move between two directories is one change: a flush of either makes it durable.
+            for touched in change.touched:
+                touched.changes.pop(change, None)
         self.note("flush_dir", path, len(directory.platter))
 
     def lock(self, path: str) -> SimFile:
@@ -587,7 +588,9 @@ class SimDisk:
         if added is not None:
             added[0].cache[added[1]] = added[2]
             change.touched.append(added[0])
-        self._name_changes.append(change)
+        self._name_changes[change] = None
+        for directory in change.touched:
+            directory.changes[change] = None
 
     def _lose_names(self) -> None:
         """Each directory keeps its changes up to a random point."""
@@ -599,6 +602,8 @@ class SimDisk:
         for number, change in enumerate(self._name_changes):
             if all(number < limits[id(directory)] for directory in change.touched):
                 change.apply()
+            for directory in change.touched:
+                directory.changes.clear()
         self._name_changes.clear()
         for directory in self._directories():
             directory.cache = dict(directory.platter)

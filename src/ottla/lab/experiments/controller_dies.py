@@ -1,0 +1,220 @@
+"""The controller dies: when can another one decide?
+
+A controller that is elected through ZooKeeper reads the state of all partitions from there first. A standby of the quorum
+has it already. In both cases the process is killed; how its death is noticed is another matter than what follows, and is
+reported apart. Simulated time has no CPU time in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+from ottla.events import Event
+from ottla.events.controller import ControllerActivated
+from ottla.events.quorum import VoteGranted
+from ottla.lab.design import design_named
+from ottla.lab.experiment import Experiment, LabOptions, Run, command_of
+from ottla.lab.propagation.cluster import (
+    BROKERS,
+    SESSION_TIMEOUT_S,
+    PropagationCluster,
+    propagating,
+)
+from ottla.lab.propagation.elected_controller import ControlledMember
+from ottla.lab.results import Chart, ExperimentResult, Table
+from ottla.sim.cluster.nodes import SimNode
+
+V3, KRAFT = "zk-controller", "kraft"
+SMALL_SIZES = (10, 100)
+SIZES = (10, 100, 1_000)
+LARGE = 10_000
+IDLE_S = 5.0
+FAILOVER_S_MAX = 120.0
+GROWTH_MIN = 2.0
+"""What reloads state takes at least so many times as long with ten times the partitions."""
+GROWTH_MAX = 3.0
+"""With a thousand times the partitions. Elections of the quorum differ by about as much from seed to seed."""
+
+
+@dataclass(frozen=True)
+class FailoverFigures:
+    design: str
+    partitions: int
+    seed: int
+    detected_s: float
+    """From the kill until the session is over, or until the first controller of the quorum gets a vote."""
+    elected_s: float
+    """From there until another one is elected, and has all state."""
+    reads: int
+    """Of ZooKeeper, by the new controller before it decides."""
+
+    @property
+    def total_s(self) -> float:
+        return self.detected_s + self.elected_s
+
+
+def measure_failover(design: str, partitions: int, seed: int) -> FailoverFigures:
+    with propagating(seed, design_named(design)) as cluster:
+        cluster.start(partitions)
+        cluster.lab.run_for(IDLE_S)
+        controller = cluster.controller
+        assert controller is not None
+        watch = _watch_session if cluster.ensemble is not None else _watch_quorum
+        return FailoverFigures(design, partitions, seed, *watch(cluster, controller))
+
+
+def _watch_session(cluster: PropagationCluster, controller: int) -> tuple[float, float, int]:
+    others = [id for id in BROKERS if id != controller]
+    before, killed_at = cluster.sent(), cluster.lab.now
+    cluster.kill(controller)
+    noticed = cluster.lab.run_until(lambda: cluster.knows_dead(controller), FAILOVER_S_MAX)
+    assert noticed, "the session never ends"
+    detected_at = cluster.lab.now
+
+    def active() -> list[ControlledMember]:
+        members = [cluster.member(id) for id in others]
+        return [each for each in members if isinstance(each, ControlledMember) and each.controller]
+
+    assert cluster.lab.run_until(lambda: bool(active()), FAILOVER_S_MAX), "nobody is elected"
+    active_at = active()[0].active_at
+    assert active_at is not None
+    reads = cluster.sent_since(before).zookeeper.reads.total()
+    return detected_at - killed_at, active_at - detected_at, reads
+
+
+def _watch_quorum(cluster: PropagationCluster, controller: int) -> tuple[float, float, int]:
+    votes: list[float] = []
+    activations: list[float] = []
+
+    def observe(node: SimNode, event: Event) -> None:
+        if isinstance(event, VoteGranted):
+            votes.append(cluster.lab.now)
+        elif isinstance(event, ControllerActivated):
+            activations.append(cluster.lab.now)
+
+    cluster.lab.sim.subscribe(observe)
+    killed_at = cluster.lab.now
+    cluster.kill(controller)
+    assert cluster.lab.run_until(lambda: bool(activations), FAILOVER_S_MAX), "nobody is elected"
+    return votes[0] - killed_at, activations[0] - votes[0], 0
+
+
+def compared() -> list[str]:
+    return [KRAFT, V3]
+
+
+def runs(options: LabOptions) -> list[Run]:
+    chosen = options.designs or compared()
+    sizes = SMALL_SIZES if options.is_small else SIZES
+    work = [
+        Run(measure_failover, (design, partitions, seed))
+        for design in chosen
+        for partitions in sizes
+        for seed in options.seeds
+    ]
+    if not options.is_small:
+        work += [Run(measure_failover, (design, LARGE, options.seeds.start)) for design in chosen]
+    return work
+
+
+def summarize(options: LabOptions, found: Sequence[Any]) -> ExperimentResult:
+    designs = list(options.designs or compared())
+    by: dict[tuple[str, int], list[FailoverFigures]] = {}
+    for each in found:
+        by.setdefault((each.design, each.partitions), []).append(each)
+    sizes = sorted({partitions for _, partitions in by})
+
+    def mean(design: str, size: int, name: str) -> float:
+        return fmean(getattr(each, name) for each in by[design, size])
+
+    smallest, largest = sizes[0], sizes[-1]
+    finding = "; ".join(
+        f"{design}: once the death is noticed, another controller decides after"
+        f" {mean(design, smallest, 'elected_s'):.3g} s with {smallest} partitions and"
+        f" {mean(design, largest, 'elected_s'):.3g} s with {largest:,}"
+        for design in designs
+    )
+    return ExperimentResult(
+        experiment=EXPERIMENT.name,
+        question=EXPERIMENT.question,
+        designs=designs,
+        finding=finding + ".",
+        seeds=f"{options.seeds.start}..{options.seeds.stop - 1}",
+        command=command_of(EXPERIMENT.name, options),
+        tables=[
+            Table(
+                "The active controller is killed. ZooKeeper waits for the session timeout of"
+                f" {SESSION_TIMEOUT_S:g} s; the quorum sees that the connection is closed",
+                (
+                    "design",
+                    "partitions",
+                    "ZooKeeper reads",
+                    "noticed s",
+                    "elected and loaded s",
+                    "in all s",
+                ),
+                [
+                    [
+                        design,
+                        size,
+                        round(mean(design, size, "reads")),
+                        round(mean(design, size, "detected_s"), 3),
+                        round(mean(design, size, "elected_s"), 4),
+                        round(mean(design, size, "total_s"), 3),
+                    ]
+                    for design in designs
+                    for size in sizes
+                ],
+            )
+        ],
+        charts=[
+            Chart(
+                "From the notice of the controller's death to another one that decides",
+                "line",
+                "partitions",
+                "seconds",
+                {
+                    design: [(size, mean(design, size, "elected_s")) for size in sizes]
+                    for design in designs
+                },
+                log_x=True,
+                log_y=True,
+            )
+        ],
+        failed_expectations=_failures(designs, found),
+    )
+
+
+def _failures(designs: Sequence[str], found: Sequence[FailoverFigures]) -> list[str]:
+    failed = []
+    for design in designs:
+        took: dict[int, list[float]] = {}
+        for each in found:
+            if each.design == design:
+                took.setdefault(each.partitions, []).append(each.elected_s)
+        sizes = sorted(took)
+        if design == V3 and any(
+            min(took[larger]) < GROWTH_MIN * min(took[smaller])
+            for smaller, larger in pairwise(sizes)
+        ):
+            failed.append(f"{V3}: the failover does not grow with the partitions: {took}")
+        if design == KRAFT and max(took[sizes[-1]]) > GROWTH_MAX * max(took[sizes[0]]):
+            failed.append(f"{KRAFT}: the failover grows with the partitions: {took}")
+    return failed
+
+
+EXPERIMENT = Experiment(
+    name="controller-dies",
+    title="The controller dies",
+    question="How long does it take until another controller can decide, as partitions grow?",
+    promises=("P47", "P48"),
+    designs=compared,
+    default_seeds=3,
+    small_seeds=1,
+    runs=runs,
+    summarize=summarize,
+)

@@ -1,0 +1,266 @@
+"""How decisions reach brokers, in each of the four designs: the brokers are the product's, so they must replicate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ottla.lab.design import Seam, design_named, designs_of
+from ottla.lab.experiment import Experiment, LabOptions
+from ottla.lab.experiments import broker_dies, controller_dies
+from ottla.lab.experiments.broker_dies import (
+    CUT,
+    KRAFT,
+    PAUSED,
+    V1,
+    V2,
+    V3,
+    measure_death,
+    measure_notification,
+    measure_stale_leader,
+)
+from ottla.lab.experiments.controller_dies import measure_failover
+from ottla.lab.propagation.cluster import BROKERS, PropagationCluster, propagating
+from ottla.lab.propagation.elected_controller import ControlledMember
+from ottla.lab.propagation.notification import Notification, notification_of
+from ottla.lab.propagation.pinned_producer import PinnedProducer
+from ottla.lab.propagation.views import LeaderViews
+from ottla.lab.propagation.znodes import isr_path, queue_path, state_path
+from ottla.lab.runner import run_experiment
+from ottla.wire.types import TopicPartition
+
+DESIGNS = [each.name for each in designs_of(Seam.PROPAGATION)]
+THROUGH_ZOOKEEPER = [V1, V2, V3]
+PARTITIONS = 6
+
+
+def eventually(cluster: PropagationCluster, condition: Callable[[], bool]) -> None:
+    assert cluster.lab.run_until(condition, 60.0), f"never: {cluster.lab.world.problems()}"
+
+
+def produce(cluster: PropagationCluster, key: TopicPartition, acks: int = -1) -> PinnedProducer:
+    leader = cluster.views.leader(key)
+    replica = cluster.lab.replica(leader, key)
+    assert replica is not None
+    host = cluster.node(leader).host.name
+    producer = PinnedProducer(cluster.lab.clients, host, key, replica.topic_id, acks)
+    producer.start()
+    return producer
+
+
+def isr(cluster: PropagationCluster, key: TopicPartition) -> set[int]:
+    replica = cluster.lab.replica(cluster.views.leader(key), key)
+    assert replica is not None
+    return set(replica.isr)
+
+
+def restart(cluster: PropagationCluster, broker: int) -> None:
+    cluster.node(broker).start()
+    cluster.views.resumed(broker)
+    cluster.settle()
+
+
+def controller_of(cluster: PropagationCluster) -> ControlledMember:
+    assert cluster.controller is not None
+    member = cluster.member(cluster.controller)
+    assert isinstance(member, ControlledMember)
+    return member
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_P48_in_every_design_an_acknowledged_record_is_on_all_replicas(design: str) -> None:
+    with propagating(1, design_named(design)) as cluster:
+        cluster.start(PARTITIONS)
+        key = cluster.keys[-1]
+        producer = produce(cluster, key)
+        eventually(cluster, lambda: len(producer.acknowledged) >= 3)
+        values = producer.acknowledged[:3]
+        for broker in BROKERS:
+            assert [each.value for each in cluster.lab.records_on_disk(broker, key)][:3] == values
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_P47_a_broker_that_dies_and_returns_is_in_sync_again(design: str) -> None:
+    with propagating(2, design_named(design)) as cluster:
+        cluster.start(PARTITIONS)
+        victim = max(id for id in BROKERS if id != cluster.controller)
+        led = cluster.views.led_by(victim)[0]
+        cluster.kill(victim)
+        cluster.settle()
+        assert victim not in isr(cluster, led)
+        producer = produce(cluster, led, acks=1)
+        eventually(cluster, lambda: len(producer.acknowledged) >= 3)
+        producer.stop()
+        restart(cluster, victim)
+        eventually(cluster, lambda: victim in isr(cluster, led))
+        kept = {each.value for each in cluster.lab.records_on_disk(victim, led)}
+        assert set(producer.acknowledged) <= kept
+        assert not cluster.lab.failures and not cluster.lab.world.problems()
+
+
+@pytest.mark.parametrize("design", THROUGH_ZOOKEEPER)
+def test_P45_a_broker_that_stops_gives_its_leaderships_up_at_once(design: str) -> None:
+    with propagating(3, design_named(design)) as cluster:
+        cluster.start(PARTITIONS)
+        victim = max(id for id in BROKERS if id != cluster.controller)
+        began = cluster.lab.now
+        cluster.node(victim).stop()
+        eventually(cluster, lambda: not cluster.node(victim).is_up)
+        cluster.views.died(victim)
+        cluster.settle()
+        assert cluster.lab.now - began < 1.0, "it did not wait for the session timeout"
+
+
+def test_P45_every_replica_that_lives_is_woken_for_every_partition_of_the_dead_leader() -> None:
+    few, more = (measure_death(V1, partitions, 0) for partitions in (6, 24))
+    for each in (few, more):
+        assert each.leader_watch_events == each.led * 2
+        assert each.watches >= each.partitions * 3
+    assert more.leader_watch_events == 4 * few.leader_watch_events
+
+
+@pytest.mark.parametrize("how", [PAUSED, CUT])
+def test_P45_two_brokers_lead_one_partition_and_the_seed_replays_it(how: str) -> None:
+    first, again = (measure_stale_leader(V1, how, PARTITIONS, 4) for _ in range(2))
+    assert first == again
+    assert first.window_s > 0
+    assert 0 < first.acknowledged <= first.lost
+    assert first.lost_all == 0
+
+
+def test_P45_a_replica_that_is_not_in_sync_does_not_take_the_znode() -> None:
+    with propagating(5, design_named(V1)) as cluster:
+        cluster.start(PARTITIONS)
+        key = cluster.keys[0]
+        leader = cluster.views.leader(key)
+        ready, late = (id for id in BROKERS if id != leader)
+
+        async def leave_out() -> None:
+            admin = await cluster.admin()
+            await admin.set(isr_path(key), f"[{leader},{ready}]".encode())
+            await admin.close()
+
+        cluster.lab.clients.complete(leave_out())
+        cluster.kill(leader)
+        cluster.settle()
+        assert cluster.views.leader(key) == ready != late
+
+
+def test_P46_a_notification_through_the_queue_takes_6_rpcs_and_leaves_nothing_behind() -> None:
+    assert measure_notification(V2, 0).notification_rpcs == 6
+    with propagating(0, design_named(V2)) as cluster:
+        cluster.start(PARTITIONS)
+        cluster.lab.run_for(1.0)
+        assert cluster.ensemble is not None and cluster.ensemble.server is not None
+        for broker in BROKERS:
+            assert cluster.ensemble.server.tree.children(queue_path(broker)) == []
+
+
+def test_P46_a_broker_that_slept_through_state_changes_does_all_of_them() -> None:
+    with propagating(6, design_named(V2)) as cluster:
+        cluster.start(PARTITIONS)
+        member = controller_of(cluster)
+        assert member.controller is not None
+        sleeper = max(id for id in BROKERS if id != member.id)
+        moved = [key for key in cluster.keys if cluster.views.leader(key) != sleeper]
+        cluster.pause(sleeper)
+        for key in moved:
+            host = cluster.node(member.id).host
+            decision = host.complete(member.write_decision(key, sleeper))
+            host.complete(member.tell(member.controller.brokers.values(), [decision]))
+        cluster.resume(sleeper)
+        cluster.settle()
+        assert set(moved) <= set(cluster.views.led_by(sleeper))
+
+
+def test_P47_a_notification_by_the_controller_takes_1_rpc() -> None:
+    figures = measure_notification(V3, 0)
+    assert figures.notification_rpcs == 1
+    assert figures.decision_rpcs == 3, "one read, and one write that goes to two servers"
+
+
+def test_P47_the_decision_is_in_zookeeper_before_a_broker_knows_it() -> None:
+    with propagating(7, design_named(V3)) as cluster:
+        cluster.start(PARTITIONS)
+        member = controller_of(cluster)
+        key = cluster.keys[0]
+        other = next(id for id in BROKERS if id != cluster.views.leader(key))
+        cluster.node(member.id).host.complete(member.write_decision(key, other))
+        assert cluster.ensemble is not None and cluster.ensemble.server is not None
+        data, _ = cluster.ensemble.server.tree.get(state_path(key))
+        assert member.known(key).with_state(data, 0).leader == other
+        assert cluster.views.leader(key) != other
+
+
+def test_P47_a_former_controller_is_not_obeyed() -> None:
+    with propagating(8, design_named(V3)) as cluster:
+        cluster.start(PARTITIONS)
+        member = controller_of(cluster)
+        key = cluster.keys[0]
+        leader = cluster.views.leader(key)
+        other = next(id for id in BROKERS if id != leader)
+        late = member.known(key)._replace(leader=other, leader_epoch=99)
+        old = Notification(member.controller_epoch - 1, (), (late,))
+        assert notification_of(old.data()) == old
+        assert not member.receive(old)
+        assert cluster.views.leader(key) == leader
+
+
+def test_P47_a_new_controller_reads_all_state_and_then_gives_the_dead_ones_partitions_away() -> (
+    None
+):
+    few, many = (measure_failover(V3, partitions, 0) for partitions in (10, 100))
+    assert many.reads >= 100 and few.reads < 100
+    assert many.elected_s > 2 * few.elected_s
+    with propagating(9, design_named(V3)) as cluster:
+        cluster.start(PARTITIONS)
+        first = controller_of(cluster)
+        led = cluster.views.led_by(first.id)
+        cluster.kill(first.id)
+        cluster.settle()
+        second = controller_of(cluster)
+        assert second.controller is not None and first.controller is not None
+        assert second.controller.epoch > first.controller.epoch
+        assert {cluster.views.leader(key) for key in led} <= set(BROKERS) - {first.id}
+
+
+def test_P48_a_standby_of_the_quorum_does_not_load_state_when_it_takes_over() -> None:
+    few, many = (measure_failover(KRAFT, partitions, 0) for partitions in (10, 200))
+    assert many.elected_s < 3 * few.elected_s
+
+
+@pytest.mark.parametrize(("design", "updates"), [(KRAFT, 1), (V3, 1), (V2, 24), (V1, 8)])
+def test_P32_one_notification_per_broker_for_all_partitions(design: str, updates: int) -> None:
+    """In v2 there is one for each partition, in v1 one for each that the dead broker led."""
+    assert measure_death(design, 24, 0).updates == updates
+
+
+def test_P45_views_tell_two_leaders_from_one_that_is_not_followed_yet() -> None:
+    now = 0.0
+    views = LeaderViews((1, 2), lambda: now)
+    key = TopicPartition("t", 0)
+    views.expect([key])
+    views.see(1, key, 1)
+    assert not views.is_settled, "broker 2 has not said whom it follows"
+    views.see(2, key, 1)
+    assert views.is_settled and views.leader(key) == 1
+    now = 1.0
+    views.see(2, key, 2)
+    now = 3.0
+    views.see(1, key, 2)
+    assert [each.seconds for each in views.split.until(now)] == [2.0]
+    assert views.is_settled and views.settled_at == 3.0
+
+
+@pytest.mark.parametrize("experiment", [broker_dies.EXPERIMENT, controller_dies.EXPERIMENT])
+def test_P48_the_experiments_show_what_they_must(experiment: Experiment) -> None:
+    result = run_experiment(experiment, LabOptions(range(1), is_small=True))
+    assert result.failed_expectations == []
+    assert {row[0] for row in result.tables[0].rows} == set(result.designs)
+
+
+def test_P46_an_experiment_that_counts_another_number_of_rpcs_says_so() -> None:
+    figures = measure_notification(V3, 0)
+    failed = broker_dies._failures(broker_dies.Deaths([]), {V2: figures, V3: figures}, [])
+    assert failed == [f"{V2}: 1 RPCs per notification, not 6"]
