@@ -69,16 +69,19 @@ class WireCounts:
         """The runtime of the host of that name, with a counter between the host and its network."""
         return replace(runtime, network=CountedNetwork(self, name, runtime.network))
 
-    def copy(self) -> WireCounts:
+    def _each(self, counted: Callable[[Counter[Line]], Counter[Line]]) -> WireCounts:
         return WireCounts(
-            self.requests.copy(),
-            self.responses.copy(),
-            self.request_bytes.copy(),
-            self.response_bytes.copy(),
-            self.events.copy(),
-            self.event_bytes.copy(),
+            counted(self.requests),
+            counted(self.responses),
+            counted(self.request_bytes),
+            counted(self.response_bytes),
+            counted(self.events),
+            counted(self.event_bytes),
             self.protocols,
         )
+
+    def copy(self) -> WireCounts:
+        return self._each(Counter)
 
     def since(self, before: WireCounts) -> WireCounts:
         """What was sent after `before` was copied."""
@@ -90,6 +93,12 @@ class WireCounts:
             self.events - before.events,
             self.event_bytes - before.event_bytes,
             self.protocols,
+        )
+
+    def where(self, is_wanted: Callable[[Line], bool]) -> WireCounts:
+        """Only the lines that are wanted."""
+        return self._each(
+            lambda counter: Counter({line: n for line, n in counter.items() if is_wanted(line)})
         )
 
     def number_of(self, api: str, port: int | None = None) -> int:

@@ -72,17 +72,7 @@ def is_replication(line: Line) -> bool:
 
 def replication(counts: WireCounts) -> WireCounts:
     """Only what moves records."""
-    return WireCounts(
-        *(
-            type(each)({line: count for line, count in each.items() if is_replication(line)})
-            for each in (
-                counts.requests,
-                counts.responses,
-                counts.request_bytes,
-                counts.response_bytes,
-            )
-        )
-    )
+    return counts.where(is_replication)
 
 
 def received_by(counts: WireCounts, host: str) -> int:
