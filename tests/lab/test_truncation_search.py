@@ -48,6 +48,11 @@ def test_P29_P44_random_search_finds(design: str, is_bad: Callable[[SeedOutcome]
     assert product.acknowledged
 
 
+def test_P44_the_story_of_a_seed_has_the_truncation_that_lost_the_record() -> None:
+    bad = first("hw-truncation", lambda outcome: outcome.lost, FIRST)
+    assert any("truncates its log" in what for _, what in bad.events), bad.events
+
+
 def test_the_same_seed_finds_the_same() -> None:
     assert run_seed("hw-truncation", 3) == run_seed("hw-truncation", 3)
 

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ottla.events import Event
+from ottla.events.replication import Truncated
 from ottla.lab.design import design_named
 from ottla.lab.harness import LabCluster, simulated
 from ottla.lab.truncation.agreement import ReplicaLogs, differences, first_difference_text
@@ -24,6 +26,7 @@ from ottla.metadata.image import Delta, MetadataImage, PartitionImage
 from ottla.metadata.records import NO_LEADER
 from ottla.records.record import Record, build
 from ottla.sim.clients.connections import ClientConnections
+from ottla.sim.cluster.nodes import SimNode
 from ottla.sim.scripts.leader_moves import move_leader
 from ottla.wire import produce
 from ottla.wire.apis import APIS, ApiKey
@@ -153,7 +156,7 @@ class SeedOutcome:
     failures: list[str]
     """Nodes that ended by themselves."""
     events: list[tuple[float, str]] = field(repr=False)
-    """When the schedule did what, and what the controller decided."""
+    """When the schedule did what, what the controller decided, and which replica truncated."""
 
 
 def run_seed(design: str, seed: int) -> SeedOutcome:
@@ -194,6 +197,7 @@ class _SearchRun:
         self._lossy_epoch = -1
         """The newest epoch that began with an election that may lose records."""
         node.quorum.on_image.append(self._metadata_changed)
+        cluster.sim.subscribe(self._happened)
         self._acknowledged: list[Acknowledgement] = []
         self._is_stopping = False
 
@@ -210,6 +214,12 @@ class _SearchRun:
             self._note(f"{leader} leads epoch {now.leader_epoch}, the ISR is {members}")
         if may_lose_records(before, now):
             self._lossy_epoch = now.leader_epoch
+
+    def _happened(self, node: SimNode, event: Event) -> None:
+        if isinstance(event, Truncated):
+            self._note(
+                f"broker {node.id} truncates its log from {event.end_offset} to {event.first_offset}"
+            )
 
     def _note(self, what: str) -> None:
         self.events.append((round(self.cluster.now - self._began_at, 3), what))
