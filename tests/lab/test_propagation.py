@@ -13,6 +13,7 @@ from ottla.lab.experiments.broker_dies import (
     CUT,
     KRAFT,
     PAUSED,
+    RECIPE,
     V1,
     V2,
     V3,
@@ -155,6 +156,13 @@ def test_P46_a_notification_through_the_queue_takes_6_rpcs_and_leaves_nothing_be
         assert cluster.ensemble is not None and cluster.ensemble.server is not None
         for broker in BROKERS:
             assert cluster.ensemble.server.tree.children(queue_path(broker)) == []
+
+
+def test_P46_the_queue_of_the_recipes_costs_more_because_a_delete_fires_its_watch() -> None:
+    recipe = measure_notification(RECIPE.name, 0)
+    assert recipe.notification_rpcs == 6 + 3, (
+        "a second watch and listing, and a listing beside the read"
+    )
 
 
 def test_P46_a_broker_that_slept_through_state_changes_does_all_of_them() -> None:

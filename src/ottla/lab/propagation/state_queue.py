@@ -90,3 +90,21 @@ class QueueMember(ControlledMember):
                     ]
                 )
                 return
+
+
+class RecipeQueueMember(QueueMember):
+    """The queue of ZooKeeper's recipes: a broker watches the children, lists them, and reads and deletes each. The delete
+    fires the watch again, so a broker lists its queue once more for each entry that it has taken."""
+
+    async def _take(self) -> None:
+        watch = self.when(self._take, by=self._taking)
+        for name in await self.client.children(queue_path(self.id), watch):
+            path = f"{queue_path(self.id)}/{name}"
+            with suppress(NoNode):
+                entry, _ = await self.client.get(path)
+                self.receive(notification_of(entry))
+                await self.client.delete(path)
+
+    async def notify(self, broker: RegisteredBroker, notification: Notification) -> None:
+        entry = f"{queue_path(broker.id)}/entry-"
+        await self.client.create(entry, notification.data(), sequential=True)
