@@ -88,8 +88,10 @@ class IsrChecker:
 
     def check_members_hold(self, partition: Partition, leader: ReplicaLastSeen) -> None:
         """D9: every member of the leader's ISR, and every proposed member, holds all below the high watermark."""
-        assert partition.leadership is not None
-        for member in partition.leadership.isr_changes.maximal_isr:
+        leadership = partition.leadership
+        # None: its disk failed in the same event, after it had committed.
+        members = partition.isr if leadership is None else leadership.isr_changes.maximal_isr
+        for member in members:
             if not self._has_restarted_since(member, partition):
                 high_watermark = partition.log.high_watermark
                 self._check_holds(member, partition.key, leader, high_watermark, "D9", partition)
