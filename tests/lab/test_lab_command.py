@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -157,3 +158,47 @@ def test_nothing_but_the_drawing_of_charts_loads_matplotlib() -> None:
         check=False,
     )
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"experiment": "../../escaped/evil"}, "result.experiment"),
+        ({"tables": [{"title": "t", "columns": ["a"], "rows": [[{}]]}]}, "tables[0].rows[0][0]"),
+        ({"finding": 3}, "result.finding"),
+        ({"unknown": "field"}, "result"),
+    ],
+)
+def test_results_of_another_shape_are_refused_with_the_place(
+    change: dict[str, Any], place: str, stored: Path, tmp_path: Path
+) -> None:
+    first, *others = json.loads(stored.read_text())
+    stored.write_text(json.dumps([{**first, **change}, *others]))
+    failure = failure_of("report", "--from", str(stored), "--out", str(tmp_path / "page"))
+    assert "is not what ottla lab run --results writes" in str(failure)
+    assert place in str(failure)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[" * 100_000])
+def test_a_file_that_is_no_json_is_refused(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    file.write_bytes(content)
+    failure = failure_of("report", "--from", str(file), "--out", str(tmp_path / "page"))
+    assert "is not what ottla lab run --results writes" in str(failure)
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "loss", "--results"), ("report", "--out"), ("report", "--markdown")]
+)
+def test_a_place_that_cannot_be_written_is_named_before_anything_runs(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    failure = failure_of(*words, str(tmp_path / "file" / "below"))
+    assert failure.code == USAGE
+    assert f"{words[-1]} {tmp_path}" in str(failure)
+
+
+def test_more_seeds_than_anybody_can_wait_for_are_refused() -> None:
+    failure = failure_of("run", "loss", "--seeds", "1000000000000000000000")
+    assert failure.code == USAGE and "at most 100,000" in str(failure)

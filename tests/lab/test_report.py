@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ottla.lab.design import Seam
 from ottla.lab.report.chart_svg import PALETTE, described, svg_file_of, svg_of
 from ottla.lab.report.figures import columns_of, number
 from ottla.lab.report.html_page import html_page
@@ -233,7 +234,7 @@ def test_the_markdown_page_has_tables_drawings_and_steps() -> None:
 def test_every_row_of_a_markdown_table_has_as_many_cells_as_its_head() -> None:
     page = markdown_page([replace(truncation(), finding="a | b.")], "lab")
     tables = re.findall(r"(?:^\|.*\n)+", page, re.M)
-    assert len(tables) == 5
+    assert len(tables) > len(Seam)  # one of designs for each seam, then those of the result
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1, table
 

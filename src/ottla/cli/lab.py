@@ -10,7 +10,8 @@ import logging
 import os
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     from ottla.lab.runner import Progress
 
 PROCESSORS = os.cpu_count() or 1
+SEEDS_MAX = 100_000
+"""In one command. More of them would take days, and memory."""
 
 app = typer.Typer(
     name="lab",
-    help="Run the designs that Kafka's replication is weighed against, side by side.",
+    help="Compare designs of replication.",
     no_args_is_help=True,
 )
 app.command()(lab_play.play)
@@ -105,7 +108,11 @@ def run(
     format: FormatOption = Format.table,
 ) -> None:
     """Run experiments, and print what they found. Exit code 1 if one does not show what it must."""
-    found = run_experiments(_chosen(names, everything), seeds, design or [], jobs, small=small)
+    experiments = _chosen(names, everything)
+    if results is not None:
+        with _writing("--results"):
+            results.open("a").close()  # before anything runs: a wrong path is not to cost a run
+    found = run_experiments(experiments, seeds, design or [], jobs, small=small)
     if results is not None:
         results.write_text(json.dumps([each.to_json() for each in found], indent=1) + "\n")
     if format is Format.json:
@@ -141,16 +148,33 @@ def report(
         raise Failure("--seeds and --small choose what runs; with --from nothing does", USAGE)
     if not pages.can_draw():
         raise Failure("the charts need matplotlib: pip install 'ottla[lab]'")
+    with _writing("--out"):
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+    with _writing("--markdown"):
+        if markdown is not None:
+            markdown.parent.mkdir(parents=True, exist_ok=True)
+            markdown.open("a").close()
     if source is None:
         found = run_experiments(_chosen(None, True), seeds, [], jobs, small=small)
     else:
         found = _read_results(source)
     if out is not None:
-        print(pages.write_html(found, out))
+        with _writing("--out"):
+            print(pages.write_html(found, out))
     if markdown is not None:
-        pages.write_markdown(found, markdown)
+        with _writing("--markdown"):
+            pages.write_markdown(found, markdown)
         print(markdown)
     _fail_if_not_shown(found)
+
+
+@contextmanager
+def _writing(option: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Failure(f"{option} {error.filename}: {error.strerror}", USAGE) from error
 
 
 def _read_results(file: Path) -> list[ExperimentResult]:
@@ -160,7 +184,7 @@ def _read_results(file: Path) -> list[ExperimentResult]:
         return results_of(file.read_text())
     except OSError as error:
         raise Failure(f"{file}: {error.strerror}", NOT_FOUND) from error
-    except NotResults as error:
+    except (NotResults, UnicodeDecodeError) as error:
         raise Failure(f"{file} is not what ottla lab run --results writes: {error}") from error
 
 
@@ -227,6 +251,8 @@ def _range(text: str) -> range:
         chosen = range(int(first), int(end)) if dots else range(int(first))
     except ValueError:
         raise Failure(f"--seeds {text}: a number, or A..B, is wanted", USAGE) from None
+    if chosen.stop - chosen.start > SEEDS_MAX:
+        raise Failure(f"--seeds {text}: at most {SEEDS_MAX:,} of them", USAGE)
     if not chosen or chosen.start < 0:
         raise Failure(f"--seeds {text}: there is no seed in it", USAGE)
     return chosen

@@ -5,9 +5,15 @@ The report draws these; nothing here knows how.
 
 from __future__ import annotations
 
+import re
+import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, is_dataclass
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+EXPERIMENT_NAME = re.compile(r"[a-z0-9-]+")
 
 Cell = str | int | float | None
 """None: not applicable."""
@@ -104,40 +110,45 @@ class ExperimentResult:
         return asdict(self)
 
 
-def result_from_json(data: Mapping[str, Any]) -> ExperimentResult:
-    def timeline(each: Mapping[str, Any]) -> Timeline:
-        steps = [
-            Step(
-                step["at_s"],
-                step["what"],
-                step["events"],
-                [
-                    ReplicaMoment(
-                        **{**replica, "log": [LogEntry(**entry) for entry in replica["log"]]}
-                    )
-                    for replica in step["replicas"]
-                ],
-            )
-            for step in each["steps"]
-        ]
-        return Timeline(**{**each, "steps": steps})
+def result_from_json(data: Any) -> ExperimentResult:
+    """What `to_json` gave. TypeError, with the place, for anything else: the report writes it into pages, and names files
+    after it."""
+    result = _read(ExperimentResult, data, "result")
+    assert isinstance(result, ExperimentResult)
+    if not EXPERIMENT_NAME.fullmatch(result.experiment):
+        raise TypeError(f"result.experiment: {result.experiment!r} is no name of an experiment")
+    return result
 
-    charts = [
-        Chart(
-            **{
-                **each,
-                "series": {
-                    name: [(x, y) for x, y in points] for name, points in each["series"].items()
-                },
+
+def _read(kind: Any, value: Any, where: str) -> Any:
+    """`value` as a `kind`: one of the classes above, or a type of one of their fields."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
+        hints = get_type_hints(kind)
+        if value.keys() <= hints.keys():
+            fields = {
+                name: _read(hints[name], each, f"{where}.{name}") for name, each in value.items()
             }
-        )
-        for each in data["charts"]
-    ]
-    return ExperimentResult(
-        **{
-            **data,
-            "tables": [Table(**each) for each in data["tables"]],
-            "charts": charts,
-            "timelines": [timeline(each) for each in data["timelines"]],
-        }
-    )
+            return kind(**fields)
+    elif origin in (Union, UnionType):
+        for each in arguments:
+            with suppress(TypeError):
+                return _read(each, value, where)
+    elif origin is Sequence and isinstance(value, list):
+        return [_read(arguments[0], each, f"{where}[{at}]") for at, each in enumerate(value)]
+    elif origin is Mapping and isinstance(value, dict):
+        return {key: _read(arguments[1], each, f"{where}[{key}]") for key, each in value.items()}
+    elif origin is tuple and isinstance(value, list) and len(value) == len(arguments):
+        return tuple(_read(each, part, where) for each, part in zip(arguments, value, strict=True))
+    elif (origin is Literal and value in arguments) or (origin is None and _is_plain(kind, value)):
+        return value
+    raise TypeError(f"{where}: {reprlib.repr(value)} is not allowed there")
+
+
+def _is_plain(kind: Any, value: Any) -> bool:
+    """JSON does not tell 1.0 from 1, and Python takes True for a number. The x of a chart is a number or a category."""
+    if kind is Any:
+        return isinstance(value, str | int | float)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, int | float) if kind is float else isinstance(value, kind)

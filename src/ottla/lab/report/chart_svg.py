@@ -51,6 +51,7 @@ HREF = "{http://www.w3.org/1999/xlink}href"
 STYLE_OF_A_FILE = "svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#d7dce2}}"
 
 SETTINGS = {
+    "text.parse_math": False,  # a name is a name, whatever characters it has
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
     "axes.labelsize": 10,

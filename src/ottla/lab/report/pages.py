@@ -46,7 +46,7 @@ def _small(data: Any) -> Any:
 def results_of(text: str) -> list[ExperimentResult]:
     try:
         return [result_from_json(each) for each in json.loads(text)]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise NotResults(f"{type(error).__name__}: {error}") from error
 
 

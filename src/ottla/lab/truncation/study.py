@@ -129,7 +129,9 @@ class TruncationStudy:
             y_label=f"of them with {self.counted}",
             series={
                 design: list(
-                    enumerate(accumulate(self.in_seed(each) > 0 for each in of_design), start=1)
+                    enumerate(
+                        accumulate(int(self.in_seed(each) > 0) for each in of_design), start=1
+                    )
                 )
                 for design, of_design in outcomes.items()
             },
