@@ -1,6 +1,7 @@
 """docs/LAB.md names all that the lab has, and is what the generator makes of the stored results.
 
-`ottla lab report --from docs/lab/results.json --markdown docs/LAB.md` writes it anew.
+`ottla lab report --from docs/lab/results.json --markdown docs/LAB.md` writes it anew; without `--from`, and in some minutes,
+if an experiment or a design is new.
 """
 
 from __future__ import annotations

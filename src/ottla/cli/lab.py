@@ -87,8 +87,17 @@ def list_all(format: FormatOption = Format.table) -> None:
     )
     print()
     print_table(
-        ("DESIGN", "SEAM", "PROMISE", "WHAT IT DOES"),
-        [(each.name, each.seam.name.lower(), each.promise, each.summary) for each in designs],
+        ("DESIGN", "SEAM", "PROMISE", "EXPERIMENTS", "WHAT IT DOES"),
+        [
+            (
+                each.name,
+                each.seam.name.lower(),
+                each.promise,
+                ",".join(e.name for e in experiments if each.name in e.designs()) or "-",
+                each.summary,
+            )
+            for each in designs
+        ],
     )
 
 
@@ -263,6 +272,8 @@ def _print_result(result: ExperimentResult) -> None:
     for table in result.tables:
         print(table.title)
         print_table(table.columns, [["-" if c is None else c for c in row] for row in table.rows])
+        if table.note:
+            print(table.note)
         print()
     for timeline in result.timelines:
         print(f"{timeline.title}, {timeline.design}: {timeline.verdict}")

@@ -1,7 +1,7 @@
 """What a design is: a replacement for one part of the product, at a named seam.
 
-To add a design, add a file to `ottla/lab/designs` that assigns one to its constant for it. It is found there by itself, and takes part in every
-experiment of its seam. docs/LAB.md shows one as an example.
+To add a design, add a file to `ottla/lab/designs` that assigns one to its constant for it. It is found there by itself.
+docs/LAB.md shows one as an example, and says which experiments it takes part in.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ def all_designs() -> dict[str, Design]:
     package = import_module("ottla.lab.designs")
     found: list[Design] = []
     for module in pkgutil.iter_modules(package.__path__):
-        found.append(import_module(f"{package.__name__}.{module.name}").DESIGN)
+        loaded = import_module(f"{package.__name__}.{module.name}")
+        design = getattr(loaded, "DESIGN", None)
+        if not isinstance(design, Design):
+            raise TypeError(f"{loaded.__file__} has no design: it must assign one to its constant")
+        found.append(design)
     order = list(Seam)
     found.sort(key=lambda each: (order.index(each.seam), not each.is_product, each.name))
     names = [each.name for each in found]

@@ -24,6 +24,8 @@ class Table:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+    note: str = ""
+    """What a reader must know of the columns; it stands under the table."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ TITLE = "The replication lab of ottla"
 INTRODUCTION = (
     "Every replication design that the documents on Kafka weigh, run as a part of the same broker, in the same "
     "deterministic simulator, on the same schedules. Everything here was counted or measured in those runs; the "
-    "same seeds give the same figures. Times are simulated."
+    "same seeds give the same figures. Times are simulated: messages and disks take time, processors do not."
 )
 NAME_LETTERS = 26
 """Up to these a cell is not broken into lines."""
@@ -177,7 +177,7 @@ def _table(table: Table) -> str:
         f'<div class="data scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
         f"<table><caption><span>{prose(table.title)}</span></caption><thead><tr>{heads}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
+    ) + (f'<p class="note">{prose(table.note)}</p>' if table.note else "")
 
 
 def _head(text: str) -> str:

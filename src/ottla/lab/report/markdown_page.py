@@ -29,31 +29,37 @@ HEAD = """# The lab
 This page is generated. `ottla lab report --markdown docs/LAB.md` runs every experiment and writes it anew;
 `ottla lab report --from docs/lab/results.json --markdown docs/LAB.md` makes it of the stored results.
 
+"The documents" are five public texts about Kafka's replication, with which this project began. Their claims are tested here, and a
+contradiction names the text. 000 and 002 are translations of Kafka's own chapter on replication (French, Chinese), 001 is a set
+of notes on followers, high watermarks and leader epochs (Korean), 003 one on placement and leader epochs (English), 004 one on the
+ZooKeeper versions of the controller (Chinese).
+
 ## Run it
 
 ```console
 $ ottla lab list                # the experiments and the designs
 $ ottla lab run --all           # every experiment; or name those that you want, as the list does
-$ ottla lab play loss           # a scenario step by step, forwards and backwards
+$ ottla lab play loss --design hw-truncation    # a scenario step by step, forwards and backwards
 $ ottla lab report --out DIR    # every experiment, and what it found as one HTML page: DIR/index.html
 ```
 
-`--small` runs few seeds and small sizes. The charts of the report need matplotlib (`pip install 'ottla[lab]'`).
+`--small` runs few seeds and small sizes. All of it takes less than ten minutes on two cores. The charts of the report need matplotlib (`pip install 'ottla[lab]'`).
 """
 
 HOW_TO_ADD = """## How to add a design
 
 A design is one file in `src/ottla/lab/designs`. It assigns a `Design` to the name `DESIGN`, with the part of the node that it
-replaces. `ottla lab` finds the file by itself, and the design takes part in every experiment of its seam. The file is
-named as the design, with underscores. This is `{path}`, all of it:
+replaces. `ottla lab` finds the file by itself. A design of the seams truncation, propagation, transfer or lock then takes part in
+the experiments of its seam (`ottla lab list` shows in which); those of the seam commit place replicas for each design, and name
+theirs. The file is named as the design, with underscores. This is `{path}`, all of it:
 
 ```python
 {source}```
 
 Then:
 
-1. Run it beside the product: `ottla lab run NAME --small`.
-2. Write the page anew (the command is at the top).
+1. Run it beside the product: `ottla lab run loss divergence --small --design leader-epochs --design YOURS`.
+2. Write the page anew, with the first of the two commands at the top. Until then `tests/lab/test_lab_page.py` fails.
 3. Give the promise in docs/PROMISES.md a test that shows what the design loses or wins.
 
 A seam that the product does not have yet is a field of `NodeDesign` (`src/ottla/broker/design.py`), with what the product does as
@@ -199,7 +205,8 @@ def _table(table: Table) -> list[str]:
     columns = columns_of(table)
     rows = [[_plain(column.cells[at]) for column in columns] for at in range(len(table.rows))]
     rights = [column.is_numeric for column in columns]
-    return [f"**{_plain(table.title)}**", "", *_rows(table.columns, rows, rights), ""]
+    note = [_plain(table.note), ""] if table.note else []
+    return [f"**{_plain(table.title)}**", "", *_rows(table.columns, rows, rights), "", *note]
 
 
 def _timeline(timeline: Timeline) -> list[str]:
