@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import combinations
 
 from ottla.lab.design import design_named
@@ -12,9 +13,13 @@ from ottla.lab.experiments.leaderless import (
     ALL,
     EXPERIMENT,
     LEADER_ONLY,
+    LOSS_RATE,
     PARTITION,
+    Agreement,
+    Loss,
     agreement,
     inversions,
+    loss,
 )
 from ottla.lab.harness import LabCluster, simulated
 from ottla.lab.open_loop import OpenLoopWriter, find_leader
@@ -82,6 +87,46 @@ def test_P43_a_copy_that_was_down_gets_each_record_once() -> None:
         acknowledged = {each.value for writer in writers for each in writer.acknowledged}
         assert acknowledged <= set(logs[0])
         assert not cluster.failures and not cluster.world.problems()
+
+
+def test_P43_what_the_dead_machine_had_acknowledged_is_told_apart() -> None:
+    """A leader has taken all writes; a copy without a leader has taken its share."""
+    leader, without = (
+        loss(design, copies=3, rate=LOSS_RATE, acks=LEADER_ONLY, records=60, seed=0)
+        for design in ("pull", LEADERLESS.name)
+    )
+    assert leader.by_the_dead == leader.acknowledged >= 30
+    assert 0 < without.by_the_dead < 20
+    assert without.acknowledged > 40, "the other two writers go on"
+    assert all(each.lost <= each.by_the_dead for each in (leader, without))
+
+
+def test_P43_losses_are_compared_by_what_the_dead_machine_had_acknowledged() -> None:
+    agreed = Agreement("", 3, 1_000, ALL, 2, 2, 1.0, 1.0, 1.0, 1.0, 60, 0, 0, 0)
+    found = [
+        replace(agreed, design="pull"),
+        replace(agreed, design=LEADERLESS.name, links=3, read_differently=6),
+        Loss("pull", 3, LEADER_ONLY, 90, 90, 9, 8.0),
+        Loss("pull", 3, ALL, 90, 90, 0, 8.0),
+        Loss(LEADERLESS.name, 3, LEADER_ONLY, 90, 30, 3, 0.1),
+        Loss(LEADERLESS.name, 3, ALL, 40, 12, 0, None),
+    ]
+    options = options_for(EXPERIMENT, small=True)
+    result = EXPERIMENT.summarize(options, found)
+    _, _, table = result.tables
+    shares = {
+        (row[1], row[2]): dict(zip(table.columns, row, strict=True))["lost % of the dead copy's"]
+        for row in table.rows
+    }
+    assert shares["pull", "1"] == shares[LEADERLESS.name, "1"] == 10.0
+    assert shares["pull", "all"] == shares[LEADERLESS.name, "all"] == 0.0
+    assert result.charts[-1].series["pull"][0] == ("3 copies, acks=1", 10.0)
+    assert result.finding == (
+        "3 copies have 2 links and different records at 0% of the offsets with one leader, and 3 links and different"
+        " records at 10% of the offsets without a leader. Of the records that a dead machine had acknowledged with"
+        " acks=1, 9 of 90 (10.0%) with one leader, and 3 of 30 (10.0%) without a leader are lost; with acks=all 0"
+        " and 0."
+    )
 
 
 def test_P43_pairs_in_another_order_are_counted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from functools import partial
 
 import pytest
@@ -10,7 +11,14 @@ import pytest
 from ottla.broker.node import Node
 from ottla.lab.design import design_named
 from ottla.lab.designs.push_with_acks import PUSH_PORT
-from ottla.lab.experiments.pull_push import ALL, EXPERIMENT, PARTITION, measure, replication
+from ottla.lab.experiments.pull_push import (
+    ALL,
+    EXPERIMENT,
+    PARTITION,
+    count_records,
+    measure,
+    replication,
+)
 from ottla.lab.harness import LabCluster, simulated
 from ottla.lab.open_loop import OpenLoopWriter, find_leader, poisson
 from ottla.lab.runner import options_for, run_experiment
@@ -51,6 +59,32 @@ def test_P49_a_pulling_follower_batches_by_itself_as_the_rate_rises() -> None:
     assert fast.records_per_message > 3
     assert fast.messages < slow.messages / 3
     assert slow.lacking == fast.lacking == 0
+
+
+@pytest.mark.parametrize("design", ("pull", PUSH.name))
+def test_P49_messages_without_records_are_not_among_those_that_carry_records(design: str) -> None:
+    """At this rate most messages carry none: polls with pull, news of commits with push."""
+    rare = measure(design, followers=2, rate=1, records=10, seed=0)
+    assert rare.messages > 6
+    assert rare.records_per_message == 1
+
+
+@pytest.mark.parametrize("design", ("pull", PUSH.name))
+def test_P49_each_record_is_counted_once_for_each_follower(design: str) -> None:
+    with simulated(9, nodes=4, controllers=1, design=design_named(design).part) as cluster:
+        count_records(cluster.counts)
+        writer, leader = _started(cluster)
+        _write(cluster, writer, 5)
+        cluster.run_for(1)
+        before = cluster.counts.copy()
+        _write(cluster, writer, 20)
+        found = replication(cluster.counts.since(before))
+        followers = {cluster.sim.nodes[each].host.name for each in (1, 2, 3) if each != leader}
+        carried = Counter[str]()
+        for line, records in found.records.items():
+            carried[line.server if line.port == PUSH_PORT else line.client] += records
+        assert carried == dict.fromkeys(followers, 20)
+        assert found.carriers.total() <= found.records.total()
 
 
 def test_P49_without_records_pull_polls_and_push_is_silent() -> None:

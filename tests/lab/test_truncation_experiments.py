@@ -12,7 +12,9 @@ from ottla.lab.runner import options_for, run_experiment
 from ottla.lab.truncation.search import SeedOutcome
 from ottla.lab.truncation.study import play_named, truncation_designs
 
-GOOD = SeedOutcome(0, "leader-epochs", 10, [], 0, 0, "", False, [], [(0.5, "no more faults")])
+GOOD = SeedOutcome(
+    0, "leader-epochs", 10, [], 0, 0, "", False, [], 12, 2, [(0.5, "no more faults")]
+)
 
 
 @pytest.mark.parametrize("name", ["loss", "divergence"])
@@ -88,6 +90,18 @@ def test_the_first_bad_seed_comes_with_the_command_that_replays_it() -> None:
     assert row[-2:] == (9, "ottla lab run loss --seeds 9..10 --design hw-truncation")
     assert "hw-truncation in 1 of 5 (first in seed 9)" in result.finding
     assert result.charts[0].series["hw-truncation"] == [(1, 0), (2, 0), (3, 0), (4, 0), (5, 1)]
+
+
+def test_the_faults_that_runs_skipped_are_in_the_table_for_each_design() -> None:
+    seeds = range(3)
+    outcomes = {
+        "leader-epochs": outcomes_of("leader-epochs", seeds),
+        "hw-truncation": outcomes_of("hw-truncation", seeds, skipped=5),
+    }
+    table = summarized("loss", seeds, outcomes).tables[1]
+    assert table.title.startswith("Random schedules, drawn the same for each design")
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [(row["faults"], row["skipped"]) for row in rows] == [(36, 6), (36, 9)]
 
 
 def test_a_replay_of_one_seed_tells_what_happened_in_it() -> None:

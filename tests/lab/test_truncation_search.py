@@ -11,6 +11,18 @@ import pytest
 from ottla.lab.truncation.search import SeedOutcome, run_seed, schedule_of
 
 FIRST = range(60)
+FAULTS_TOLD = (
+    "the controller gives the leadership",
+    "is killed",
+    "loses its power",
+    " starts",
+    "cannot reach each other",
+    "reach each other again",
+    "the connections between",
+    "hears nothing",
+    "hears the controller again",
+)
+"""How the events tell of the faults of a schedule."""
 
 outcome_of = cache(run_seed)
 
@@ -63,6 +75,19 @@ def test_a_schedule_is_drawn_from_its_seed_alone() -> None:
     random.seed(2)
     assert [schedule_of(seed) for seed in range(20)] == before
     assert len({schedule.faults for schedule in before}) == 20
+
+
+def test_every_fault_of_a_schedule_happens_or_is_counted_as_skipped() -> None:
+    """What happened is told in the events, so they can be counted there too."""
+    skipped = 0
+    for design in ("leader-epochs", "hw-truncation"):
+        for seed in range(8):
+            outcome = outcome_of(design, seed)
+            told = sum(any(each in what for each in FAULTS_TOLD) for _, what in outcome.events)
+            assert outcome.faults == len(schedule_of(seed).faults)
+            assert told + outcome.skipped == outcome.faults, outcome.events
+            skipped += outcome.skipped
+    assert skipped
 
 
 def test_P30_a_loss_is_excused_only_by_a_leader_from_outside_of_the_isr() -> None:

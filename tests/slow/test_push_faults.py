@@ -12,8 +12,8 @@ from ottla.sim.engine.world import World
 from ottla.sim.run.options import RunOptions
 from ottla.sim.run.scenario import Scenario
 
-SEEDS = 150
-SHARES = 10
+SEEDS = 200
+SHARES = 20
 
 
 @pytest.mark.slow

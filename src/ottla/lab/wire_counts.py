@@ -43,6 +43,10 @@ class WireProtocol(NamedTuple):
     request_kind: Callable[[memoryview], str]
     event_kind: Callable[[memoryview], str | None]
     """The kind of a message that a server sends without a request. None: it is the next response."""
+    records_in_request: Callable[[str, memoryview], int] = lambda kind, frame: 0
+    """How many records a request of that kind carries. Only an experiment that asks for them pays for the decoding."""
+    records_in_response: Callable[[str, memoryview], int] = lambda kind, frame: 0
+    """The same for the response to a request of that kind."""
 
 
 def kafka_request_kind(frame: memoryview) -> str:
@@ -62,44 +66,45 @@ class WireCounts:
     events: Counter[Line] = field(default_factory=Counter)
     """Messages of servers that answer no request."""
     event_bytes: Counter[Line] = field(default_factory=Counter)
-    protocols: dict[int, WireProtocol] = field(default_factory=dict)
+    carriers: Counter[Line] = field(default_factory=Counter)
+    """Requests and responses in which the protocol found records."""
+    records: Counter[Line] = field(default_factory=Counter)
+    """In the carriers."""
+    protocols: dict[int, WireProtocol] = field(default_factory=dict, kw_only=True)
     """By port. On all other ports it is Kafka's."""
 
     def counted(self, name: str, runtime: Runtime) -> Runtime:
         """The runtime of the host of that name, with a counter between the host and its network."""
         return replace(runtime, network=CountedNetwork(self, name, runtime.network))
 
-    def _each(self, counted: Callable[[Counter[Line]], Counter[Line]]) -> WireCounts:
-        return WireCounts(
-            counted(self.requests),
-            counted(self.responses),
-            counted(self.request_bytes),
-            counted(self.response_bytes),
-            counted(self.events),
-            counted(self.event_bytes),
-            self.protocols,
+    @property
+    def _counters(self) -> tuple[Counter[Line], ...]:
+        return (
+            self.requests,
+            self.responses,
+            self.request_bytes,
+            self.response_bytes,
+            self.events,
+            self.event_bytes,
+            self.carriers,
+            self.records,
         )
 
     def copy(self) -> WireCounts:
-        return self._each(Counter)
+        return WireCounts(*map(Counter, self._counters), protocols=self.protocols)
 
     def since(self, before: WireCounts) -> WireCounts:
         """What was sent after `before` was copied."""
-        return WireCounts(
-            self.requests - before.requests,
-            self.responses - before.responses,
-            self.request_bytes - before.request_bytes,
-            self.response_bytes - before.response_bytes,
-            self.events - before.events,
-            self.event_bytes - before.event_bytes,
-            self.protocols,
-        )
+        both = zip(self._counters, before._counters, strict=True)
+        return WireCounts(*(now - then for now, then in both), protocols=self.protocols)
 
     def where(self, is_wanted: Callable[[Line], bool]) -> WireCounts:
         """Only the lines that are wanted."""
-        return self._each(
-            lambda counter: Counter({line: n for line, n in counter.items() if is_wanted(line)})
+        wanted = (
+            Counter({line: n for line, n in counter.items() if is_wanted(line)})
+            for counter in self._counters
         )
+        return WireCounts(*wanted, protocols=self.protocols)
 
     def number_of(self, api: str, port: int | None = None) -> int:
         """Requests of that kind, to that port if one is given."""
@@ -163,14 +168,21 @@ class CountedConnection:
     def send(self, chunks: Sequence[Chunk]) -> None:
         frame = b"".join(c.read() if isinstance(c, FileRange) else bytes(c) for c in chunks)
         assert int.from_bytes(frame[:SIZE_BYTES], "big") == len(frame) - SIZE_BYTES, "one request"
-        line = self._line(self._protocol.request_kind(memoryview(frame)[SIZE_BYTES:]))
+        content = memoryview(frame)[SIZE_BYTES:]
+        line = self._line(self._protocol.request_kind(content))
         self._counts.requests[line] += 1
         self._counts.request_bytes[line] += len(frame)
+        self._count_records(line, self._protocol.records_in_request(line.api, content))
         self._outstanding.append(line)
         self.inner.send([frame])
 
     def _line(self, kind: str) -> Line:
         return Line(kind, self._client, self._server, self._port)
+
+    def _count_records(self, line: Line, records: int) -> None:
+        if records:
+            self._counts.carriers[line] += 1
+            self._counts.records[line] += records
 
     def frame_received(self, frame: memoryview) -> None:
         event = self._protocol.event_kind(frame)
@@ -182,6 +194,7 @@ class CountedConnection:
             line = self._outstanding.popleft()
             self._counts.responses[line] += 1
             self._counts.response_bytes[line] += len(frame) + SIZE_BYTES
+            self._count_records(line, self._protocol.records_in_response(line.api, frame))
         self.receiver.frame_received(frame)
 
     def connection_lost(self, reason: str) -> None:

@@ -3,6 +3,8 @@
 Writers at each copy write at the same moments in both designs; with one leader all of them write to it. When
 everything is copied, a consumer reads each copy from its beginning, and the logs on the disks are compared. In a second
 kind of run one machine loses its power for ever in the middle: what was acknowledged and is on no other copy is lost.
+The leader has acknowledged all writes until then and a copy without a leader its share, so losses are compared by what
+the dead machine had acknowledged.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ SMALL_COPIES = (3,)
 RATES = (10, 100, 1_000, 10_000)
 SMALL_RATES = (1_000,)
 LOSS_RATE = 10_000
+DEATHS = 5
+SMALL_DEATHS = 1
+"""For each seed: one death hits a handful of records, so few deaths say little."""
 RECORDS = 150
 SMALL_RECORDS = 60
 SETTLE_S_MAX = 60.0
@@ -79,6 +84,8 @@ class Loss:
     copies: int
     acks: int
     acknowledged: int
+    by_the_dead: int
+    """Of them, by the copy that dies: the leader has taken all writes, a copy without a leader its share."""
     lost: int
     first_write_s: float | None
     """From the death to the first acknowledged write; None if there was none."""
@@ -241,7 +248,15 @@ def loss(design: str, copies: int, rate: int, acks: int, records: int, seed: int
         cluster.run_for(SETTLE_S)
         kept = {value for broker in survivors for value in _values(cluster, broker)}
         promised = acknowledged()
-        return Loss(design, copies, acks, len(promised), len(promised - kept), first_write_s)
+        by_the_dead = {
+            each.value
+            for broker, writer in zip(brokers, writers, strict=True)
+            if design != WITHOUT or broker == leader
+            for each in writer.acknowledged
+        }
+        lost = promised - kept
+        assert lost <= by_the_dead, "a copy that lives keeps what it acknowledged"
+        return Loss(design, copies, acks, len(promised), len(by_the_dead), len(lost), first_write_s)
 
 
 def _first_write(
@@ -266,6 +281,7 @@ def runs(options: LabOptions) -> list[Run]:
     copies = SMALL_COPIES if options.is_small else COPIES
     rates = SMALL_RATES if options.is_small else RATES
     records = SMALL_RECORDS if options.is_small else RECORDS
+    deaths = SMALL_DEATHS if options.is_small else DEATHS
     kinds = [
         (design, number, acks)
         for design in _designs(options)
@@ -278,9 +294,10 @@ def runs(options: LabOptions) -> list[Run]:
         for rate in rates
         for seed in options.seeds
     ] + [
-        Run(loss, (design, number, LOSS_RATE, acks, records, seed))
+        Run(loss, (design, number, LOSS_RATE, acks, records, seed * deaths + death))
         for design, number, acks in kinds
         for seed in options.seeds
+        for death in range(deaths)
     ]
 
 
@@ -372,12 +389,20 @@ def _order_table(found: Sequence[Agreement]) -> Table:
 
 
 def _loss_table(found: Sequence[Loss]) -> Table:
-    groups: dict[tuple[int, str, int], list[Loss]] = {}
-    for each in found:
-        groups.setdefault((each.copies, each.design, each.acks), []).append(each)
     return Table(
-        f"The copy with the writes (the leader) dies for ever, {LOSS_RATE:,} records/s",
-        ("copies", "design", "acks", "deaths", "acknowledged", "lost", "next write after s"),
+        "A copy dies for ever: the leader with all writes, or a copy without a leader with its share,"
+        f" {LOSS_RATE:,} records/s",
+        (
+            "copies",
+            "design",
+            "acks",
+            "deaths",
+            "acknowledged",
+            "by the dead copy",
+            "lost",
+            "lost % of the dead copy's",
+            "next write after s",
+        ),
         [
             (
                 copies,
@@ -385,12 +410,27 @@ def _loss_table(found: Sequence[Loss]) -> Table:
                 _acks_text(acks),
                 len(group),
                 sum(each.acknowledged for each in group),
+                sum(each.by_the_dead for each in group),
                 sum(each.lost for each in group),
+                round(_lost_percent(group), 1),
                 _mean_wait(group),
             )
-            for (copies, design, acks), group in groups.items()
+            for (copies, design, acks), group in _by_kind(found).items()
         ],
     )
+
+
+def _by_kind(found: Sequence[Loss]) -> dict[tuple[int, str, int], list[Loss]]:
+    groups: dict[tuple[int, str, int], list[Loss]] = {}
+    for each in found:
+        groups.setdefault((each.copies, each.design, each.acks), []).append(each)
+    return groups
+
+
+def _lost_percent(group: Sequence[Loss]) -> float:
+    """Of the records that the dead copies had acknowledged."""
+    had = sum(each.by_the_dead for each in group)
+    return 100 * sum(each.lost for each in group) / had if had else 0.0
 
 
 def _mean_wait(group: Sequence[Loss]) -> float | str:
@@ -421,10 +461,9 @@ def _charts(agreements: Sequence[Agreement], losses: Sequence[Loss]) -> list[Cha
             (f"{first.copies} copies", max(each.links for each in group))
         )
     lost: dict[str, list[tuple[str, float]]] = {}
-    for row in _loss_table(losses).rows:
-        copies, design, acks = row[:3]
-        assert isinstance(row[5], int)
-        lost.setdefault(str(design), []).append((f"{copies} copies, acks={acks}", row[5]))
+    for (copies, design, acks), deaths in _by_kind(losses).items():
+        kind = f"{copies} copies, acks={_acks_text(acks)}"
+        lost.setdefault(design, []).append((kind, _lost_percent(deaths)))
     fewest = min(each.copies for each in agreements)
     return [
         Chart(
@@ -444,29 +483,42 @@ def _charts(agreements: Sequence[Agreement], losses: Sequence[Loss]) -> list[Cha
             latency,
             log_x=True,
         ),
-        Chart("Acknowledged records lost with a dead copy", "bar", "", "records", lost),
+        Chart(
+            "Lost with a dead copy, of the records that it had acknowledged",
+            "bar",
+            "",
+            "% of its records",
+            lost,
+        ),
     ]
 
 
 def _finding(agreements: Sequence[Agreement], losses: Sequence[Loss]) -> str:
     most = max(each.copies for each in agreements)
-    parts = []
+    order, at_once, by_all = [], [], []
     for design in dict.fromkeys(each.design for each in agreements):
+        name = "without a leader" if design == WITHOUT else "with one leader"
         own = [each for each in agreements if each.design == design and each.copies == most]
         records = sum(each.records for each in own)
         differently = 100 * sum(each.read_differently for each in own) / records
-        lost = {
-            acks: sum(each.lost for each in losses if (each.design, each.acks) == (design, acks))
+        order.append(
+            f"{max(each.links for each in own)} links and different records at {differently:.0f}% of the"
+            f" offsets {name}"
+        )
+        of_acks = {
+            acks: [each for each in losses if (each.design, each.acks) == (design, acks)]
             for acks in (LEADER_ONLY, ALL)
         }
-        name = "copies without a leader" if design == WITHOUT else "one leader"
-        parts.append(
-            f"{name}: {max(each.links for each in own)} links for {most} copies,"
-            f" {differently:.0f}% of the offsets hold different records on different copies,"
-            f" {lost[LEADER_ONLY]} acknowledged records lost with a dead machine with acks=1,"
-            f" {lost[ALL]} with acks=all"
+        deaths = of_acks[LEADER_ONLY]
+        at_once.append(
+            f"{sum(each.lost for each in deaths)} of {sum(each.by_the_dead for each in deaths):,}"
+            f" ({_lost_percent(deaths):.1f}%) {name}"
         )
-    return "; ".join(parts) + "."
+        by_all.append(str(sum(each.lost for each in of_acks[ALL])))
+    return (
+        f"{most} copies have {', and '.join(order)}. Of the records that a dead machine had acknowledged with"
+        f" acks=1, {', and '.join(at_once)} are lost; with acks=all {' and '.join(by_all)}."
+    )
 
 
 def _contradictions(agreements: Sequence[Agreement], losses: Sequence[Loss]) -> list[str]:

@@ -1,7 +1,7 @@
 """Pull against push: what an acknowledgement for each message costs, and what it buys (P49).
 
 The same records at the same moments, with acks=all, from a trickle to a burst. Everything that the brokers send each
-other to replicate them is counted on the wire. The time from sending to acknowledgement is measured at the producer.
+other to replicate them is counted on the wire, and what carries records is decoded. The time from sending to acknowledgement is measured at the producer.
 Then the cluster is left alone, and what it sends without any record is counted.
 
 The simulated machines compute in no time. So load is counted in messages and bytes, and latency is that of the network.
@@ -14,17 +14,23 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 
+from ottla.broker.replication.fetchers import FETCH_VERSION
 from ottla.lab.design import Seam, design_named, designs_of
 from ottla.lab.designs.push_with_acks import PUSH_PORT
 from ottla.lab.experiment import Experiment, LabOptions, Run, command_of
 from ottla.lab.harness import LabCluster, simulated
 from ottla.lab.open_loop import OpenLoopWriter, find_leader, percentile, poisson
 from ottla.lab.results import Chart, ExperimentResult, Table
-from ottla.lab.wire_counts import Line, WireCounts
+from ottla.lab.wire_counts import KAFKA, Line, WireCounts
+from ottla.records.batch import batches
 from ottla.sim.cluster.nodes import BROKER_PORT
+from ottla.wire import fetch as codec
+from ottla.wire.apis import ApiKey
+from ottla.wire.headers import read_request_header, read_response_header
 from ottla.wire.types import TopicPartition
 
 NAME = "pull-push"
+FETCH = "fetch"
 PARTITION = TopicPartition("orders", 0)
 ALL = -1
 RATES = (10, 100, 1_000, 10_000, 100_000)
@@ -56,7 +62,7 @@ class Measured:
     leader_receives: float
     """Messages for each record."""
     records_per_message: float
-    """In the messages that carried records to a follower."""
+    """In the messages that carried records to a follower; those without any record do not count."""
     p50_ms: float
     p99_ms: float
     idle_messages: float
@@ -67,7 +73,7 @@ class Measured:
 
 
 def is_replication(line: Line) -> bool:
-    return line.port == PUSH_PORT or (line.port == BROKER_PORT and line.api == "fetch")
+    return line.port == PUSH_PORT or (line.port == BROKER_PORT and line.api == FETCH)
 
 
 def replication(counts: WireCounts) -> WireCounts:
@@ -81,10 +87,31 @@ def received_by(counts: WireCounts, host: str) -> int:
     )
 
 
-def sent_by(counts: WireCounts, host: str) -> int:
-    return sum(n for line, n in counts.requests.items() if line.client == host) + sum(
-        n for line, n in counts.responses.items() if line.server == host
-    )
+def records_in_answer(frame: memoryview, body: int) -> int:
+    """In the answer to a fetch. A push has the same layout."""
+    found = 0
+    for partition in codec.read_response(FETCH_VERSION, frame, body).partitions:
+        if partition.records:
+            assert isinstance(partition.records, memoryview)
+            found += sum(each.count for each in batches(partition.records, allow_partial=True))
+    return found
+
+
+def records_in_push(kind: str, frame: memoryview) -> int:
+    return records_in_answer(frame, read_request_header(frame).body)
+
+
+def records_in_fetch(kind: str, frame: memoryview) -> int:
+    if kind != FETCH:
+        return 0
+    _, body = read_response_header(ApiKey.FETCH, FETCH_VERSION, frame)
+    return records_in_answer(frame, body)
+
+
+def count_records(counts: WireCounts) -> None:
+    """In all that moves records over connections that are opened from now on."""
+    counts.protocols[PUSH_PORT] = KAFKA._replace(records_in_request=records_in_push)
+    counts.protocols[BROKER_PORT] = KAFKA._replace(records_in_response=records_in_fetch)
 
 
 def measure(design: str, followers: int, rate: int, records: int, seed: int) -> Measured:
@@ -97,6 +124,7 @@ def measure(design: str, followers: int, rate: int, records: int, seed: int) -> 
         design=chosen.part,
         settings=chosen.settings,
     ) as cluster:
+        count_records(cluster.counts)
         cluster.start()
         cluster.create_topic(PARTITION.topic, 1, followers + 1)
         topic_id, leader = find_leader(cluster, PARTITION)
@@ -121,7 +149,7 @@ def measure(design: str, followers: int, rate: int, records: int, seed: int) -> 
             messages=busy.messages / records,
             bytes=busy.bytes / records,
             leader_receives=received_by(busy, host) / records,
-            records_per_message=records * followers / sent_by(busy, host),
+            records_per_message=busy.records.total() / busy.carriers.total(),
             p50_ms=percentile(latencies, 0.5),
             p99_ms=percentile(latencies, 0.99),
             idle_messages=idle.messages / IDLE_S,
@@ -342,8 +370,8 @@ def _finding(means: Means) -> str:
     return (
         f"With {slow_pull.followers} followers, push sends {slow_push.messages:.1f} messages between brokers for each"
         f" record at {slow_push.rate:,} records/s and {fast_push.messages:.1f} at {fast_push.rate:,}; pull sends"
-        f" {slow_pull.messages:.1f} and {fast_pull.messages:.2f}, because a fetch brings"
-        f" {fast_pull.records_per_message:.0f} records there; in return, the median acknowledgement takes"
+        f" {slow_pull.messages:.1f} and {fast_pull.messages:.2f}, because an answer"
+        f" with records brings {fast_pull.records_per_message:.0f} of them there; in return, the median acknowledgement takes"
         f" {fast_pull.p50_ms:.2f} ms with pull and {fast_push.p50_ms:.2f} ms with push, and without any record pull"
         f" sends {slow_pull.idle_messages:.1f} messages/s and push {slow_push.idle_messages:.1f}."
     )

@@ -1,7 +1,9 @@
 """Random schedules for the truncation designs: a small cluster, one partition, and faults that a seed decides.
 
-A schedule is drawn before the run and does not depend on it, so that all designs meet the same one. The designs differ in
-what is lost or differs when everything is at rest again.
+A schedule is drawn from the seed before the run, so the same one is drawn for each design. A fault that is impossible when
+its time comes is skipped: leadership for a broker that is not ready or not in the ISR, the death of a dead broker, the
+start of a live one, and the death of the last in-sync replica if the schedule spares it. That depends on the run, so
+designs may skip different faults. What is skipped is counted. The designs differ in what is lost or differs when everything is at rest again.
 
 What excuses a loss is in `excuses`. The topic does not allow unclean elections, and four of five schedules spare the last
 in-sync replica.
@@ -155,6 +157,10 @@ class SeedOutcome:
     """The replicas did not catch up with their leader, though nothing hindered them."""
     failures: list[str]
     """Nodes that ended by themselves."""
+    faults: int
+    """That the schedule has."""
+    skipped: int
+    """Of them, because they were impossible in the state of the run."""
     events: list[tuple[float, str]] = field(repr=False)
     """When the schedule did what, what the controller decided, and which replica truncated."""
 
@@ -200,6 +206,7 @@ class _SearchRun:
         cluster.sim.subscribe(self._happened)
         self._acknowledged: list[Acknowledgement] = []
         self._is_stopping = False
+        self._skipped = 0
 
     @property
     def decision(self) -> PartitionImage:
@@ -260,6 +267,8 @@ class _SearchRun:
         if leader in self.decision.isr and self.cluster.sim.nodes[leader].is_ready:
             self._note(f"the controller gives the leadership to broker {leader}")
             move_leader(self._controller, PARTITION, leader)
+        else:
+            self._skipped += 1
 
     def kills(self, id: int) -> None:
         self._stop(id, power_loss=False)
@@ -274,12 +283,16 @@ class _SearchRun:
         if node.is_up and not (is_last and self.schedule.spares_the_last):
             self._note(f"broker {id} {'loses its power' if power_loss else 'is killed'}")
             node.kill(power_loss=power_loss)
+        else:
+            self._skipped += 1
 
     def starts(self, id: int) -> None:
         node = self.cluster.sim.nodes[id]
         if not node.is_up:
             self._note(f"broker {id} starts")
             node.start()
+        else:
+            self._skipped += 1
 
     def parts(self, one: int, other: int) -> None:
         self._note(f"brokers {one} and {other} cannot reach each other")
@@ -358,6 +371,8 @@ class _SearchRun:
             first_difference_text(replicas) if differing else "",
             self.is_stuck,
             [*self.cluster.failures, *self.cluster.world.problems()],
+            len(self.schedule.faults),
+            self._skipped,
             self.events,
         )
 

@@ -1,7 +1,7 @@
 """One experiment about truncation: what it plays, what it counts, and what it must show.
 
 `loss` and `divergence` are two of these. They play different scenarios, and search the same random schedules for
-different things.
+different things. Schedules are drawn the same for each design; what a run skipped of them is in a column.
 """
 
 from __future__ import annotations
@@ -108,6 +108,8 @@ class TruncationStudy:
                 (
                     design,
                     len(of_design),
+                    sum(each.faults for each in of_design),
+                    sum(each.skipped for each in of_design),
                     sum(each.acknowledged for each in of_design),
                     len(bad),
                     sum(map(self.in_seed, of_design)),
@@ -117,9 +119,10 @@ class TruncationStudy:
                     self._replay(bad[0]) if bad else None,
                 )
             )
-        heads = ("design", "seeds", "acknowledged", "bad seeds", self.counted)
+        heads = ("design", "seeds", "faults", "skipped", "acknowledged", "bad seeds", self.counted)
         more = ("lost with an excuse", "seeds with a stuck replica", "first bad seed", "again")
-        return Table("Random schedules, the same for each design", (*heads, *more), rows)
+        title = "Random schedules, drawn the same for each design; faults that are impossible in a run are skipped"
+        return Table(title, (*heads, *more), rows)
 
     def _chart(self, outcomes: dict[str, list[SeedOutcome]]) -> Chart:
         return Chart(
