@@ -121,8 +121,14 @@ class TruncationStudy:
             )
         heads = ("design", "seeds", "faults", "skipped", "acknowledged", "bad seeds", self.counted)
         more = ("lost with an excuse", "seeds with a stuck replica", "first bad seed", "again")
-        title = "Random schedules, drawn the same for each design; faults that are impossible in a run are skipped"
-        return Table(title, (*heads, *more), rows)
+        return Table(
+            "Random schedules, drawn the same for each design",
+            (*heads, *more),
+            rows,
+            f"A fault that is impossible in a run is skipped. A bad seed is a schedule under which the design {self.verb}."
+            " A loss has an excuse if the record was written before an election of which the controller says that it may"
+            " lose records. A replica is stuck if it never catches up, though nothing hinders it.",
+        )
 
     def _chart(self, outcomes: dict[str, list[SeedOutcome]]) -> Chart:
         return Chart(
