@@ -37,6 +37,9 @@ class GroupMember(Protocol):
 Make = Callable[..., GroupMember]
 
 
+CLOSE_PATIENCE_S = 20.0
+
+
 class ConfluentMember:
     name = "confluent"
 
@@ -69,7 +72,11 @@ class ConfluentMember:
         self.consumer.commit(asynchronous=False)
 
     def close(self) -> None:
-        self.consumer.close()
+        """In a thread: if an assignment comes while librdkafka (2.16) closes, its callback waits for ever for the part of
+        the client that has ended already. The member then leaves by its session timeout."""
+        closing = Thread(target=self.consumer.close, daemon=True)
+        closing.start()
+        closing.join(CLOSE_PATIENCE_S)
 
 
 class ConfluentCooperative(ConfluentMember):
