@@ -59,8 +59,8 @@ DETECTION_S_MIN = SESSION_TIMEOUT_S - SIGN_OF_LIFE_S
 DETECTION_S_MAX = SESSION_TIMEOUT_S + 0.5
 """Of a machine that is gone: the session timeout since its last sign of life, and what the network and the disks take."""
 IDLE_S = 5.0
-PARTITIONS_PER_TOPIC = 100
-TOPICS_PER_REQUEST = 10
+PARTITIONS_PER_TOPIC = 500
+TOPICS_PER_REQUEST = 2
 SETTLE_S_MAX = 600.0
 SETTINGS = {"replica.fetch.wait.max.ms": "5000"}
 """Fetches that find nothing are not what is measured here, and most of what a large idle cluster does."""
@@ -283,7 +283,7 @@ class PropagationCluster:
 
 
 def assignments(partitions: int) -> list[TopicAssignment]:
-    """Replicas of partition i begin at broker i, as document 004 says. A topic has at most 100 partitions."""
+    """Replicas of partition i begin at broker i, as document 004 says. A topic has at most 500 partitions."""
     found = []
     for number, first in enumerate(range(0, partitions, PARTITIONS_PER_TOPIC)):
         count = min(PARTITIONS_PER_TOPIC, partitions - first)
