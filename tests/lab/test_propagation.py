@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -17,13 +18,23 @@ from ottla.lab.experiments.broker_dies import (
     V1,
     V2,
     V3,
+    StaleLeaderFigures,
     measure_death,
     measure_notification,
     measure_stale_leader,
 )
 from ottla.lab.experiments.controller_dies import measure_failover
-from ottla.lab.propagation.cluster import BROKERS, PropagationCluster, propagating
+from ottla.lab.propagation.cluster import (
+    BROKERS,
+    DETECTION_S_MAX,
+    DETECTION_S_MIN,
+    GONE,
+    KILLED,
+    PropagationCluster,
+    propagating,
+)
 from ottla.lab.propagation.elected_controller import ControlledMember
+from ottla.lab.propagation.metadata_fetches import MetadataFetches
 from ottla.lab.propagation.notification import Notification, notification_of
 from ottla.lab.propagation.pinned_producer import PinnedProducer
 from ottla.lab.propagation.views import LeaderViews
@@ -114,7 +125,7 @@ def test_P45_a_broker_that_stops_gives_its_leaderships_up_at_once(design: str) -
 
 
 def test_P45_every_replica_that_lives_is_woken_for_every_partition_of_the_dead_leader() -> None:
-    few, more = (measure_death(V1, partitions, 0) for partitions in (6, 24))
+    few, more = (measure_death(V1, KILLED, partitions, 0) for partitions in (6, 24))
     for each in (few, more):
         assert each.leader_watch_events == each.led * 2
         assert each.watches >= each.partitions * 3
@@ -125,9 +136,27 @@ def test_P45_every_replica_that_lives_is_woken_for_every_partition_of_the_dead_l
 def test_P45_two_brokers_lead_one_partition_and_the_seed_replays_it(how: str) -> None:
     first, again = (measure_stale_leader(V1, how, PARTITIONS, 4) for _ in range(2))
     assert first == again
-    assert first.window_s > 0
+    assert 0 < first.window_s < broker_dies.STALE_S, "without the time that it is kept away"
+    away_s = 0 if how == PAUSED else broker_dies.STALE_S
+    assert first.beside_s == pytest.approx(away_s, abs=0.01)
     assert 0 < first.acknowledged <= first.lost
     assert first.lost_all == 0
+
+
+def test_P45_v1_is_the_one_with_a_long_window_of_two_leaders_after_a_pause() -> None:
+    partitions = broker_dies.STALE_PARTITIONS_SMALL
+    figures = {design: measure_stale_leader(design, PAUSED, partitions, 0) for design in DESIGNS}
+    v1, others = figures[V1], [figures[design] for design in DESIGNS if design != V1]
+    assert v1.window_s >= 20 * figures[KRAFT].window_s
+
+    def failures(of_v1: StaleLeaderFigures, beside: Sequence[StaleLeaderFigures]) -> list[str]:
+        return broker_dies._failures([], {}, [replace(of_v1, design=V1), *beside])
+
+    assert failures(v1, others) == []
+    for each in others:
+        assert failures(each, others), f"{each.design} passes for {V1}"
+        assert failures(each, [figures[KRAFT]]), f"{each.design} passes for {V1}"
+    assert failures(replace(v1, lost=0), others)
 
 
 def test_P45_a_replica_that_is_not_in_sync_does_not_take_the_znode() -> None:
@@ -218,7 +247,7 @@ def test_P47_a_former_controller_is_not_obeyed() -> None:
 def test_P47_a_new_controller_reads_all_state_and_then_gives_the_dead_ones_partitions_away() -> (
     None
 ):
-    few, many = (measure_failover(V3, partitions, 0) for partitions in (10, 100))
+    few, many = (measure_failover(V3, KILLED, partitions, 0) for partitions in (10, 100))
     assert many.reads >= 100 and few.reads < 100
     assert many.loaded_s > 2 * few.loaded_s
     with propagating(9, design_named(V3)) as cluster:
@@ -234,14 +263,79 @@ def test_P47_a_new_controller_reads_all_state_and_then_gives_the_dead_ones_parti
 
 
 def test_P48_a_standby_of_the_quorum_does_not_load_state_when_it_takes_over() -> None:
-    few, many = (measure_failover(KRAFT, partitions, 0) for partitions in (10, 200))
+    few, many = (measure_failover(KRAFT, KILLED, partitions, 0) for partitions in (10, 200))
     assert many.after_notice_s < 3 * few.after_notice_s
 
 
-@pytest.mark.parametrize(("design", "updates"), [(KRAFT, 1), (V3, 1), (V2, 24), (V1, 8)])
-def test_P32_one_notification_per_broker_for_all_partitions(design: str, updates: int) -> None:
+@pytest.mark.parametrize(
+    ("design", "updates", "rpcs", "wrong"),
+    [(KRAFT, 1, 8, 4), (V3, 1, 81, 8), (V2, 24, 367, 8), (V1, 8, 104, 2)],
+)
+def test_P32_one_notification_per_broker_for_all_partitions(
+    design: str, updates: int, rpcs: int, wrong: int
+) -> None:
     """In v2 there is one for each partition, in v1 one for each that the dead broker led."""
-    assert measure_death(design, 24, 0).updates == updates
+    figures = measure_death(design, KILLED, 24, 0)
+    assert (figures.updates, figures.rpcs, figures.wrong) == (updates, rpcs, wrong)
+    assert figures.wrong_s > 0
+    after_s = broker_dies.Deaths([figures]).after_detection_s(design, 24)
+    assert after_s == figures.settled_s - figures.detected_s > 0.003, "a write, and the network"
+
+
+def test_P48_the_rpcs_of_a_death_are_those_that_it_caused_whatever_the_quorum_does_else() -> None:
+    """Two brokers and two standby controllers fetch the records, and then the high watermark that commits them."""
+    assert [measure_death(KRAFT, KILLED, 10, seed).rpcs for seed in range(3)] == [8, 8, 8]
+    with propagating(0, design_named(KRAFT)) as cluster:
+        cluster.start(PARTITIONS)
+        cluster.lab.run_for(5.0)
+        hosts = [node.host.name for node in cluster.lab.sim.nodes.values()]
+        before = cluster.sent()
+        cluster.lab.run_for(10.0)
+        quiet = cluster.sent_since(before)
+        assert quiet.wire.number_of("fetch") > 100, "the quorum is not silent"
+        assert quiet.learnt(hosts) == quiet.asked_of_quorum(hosts) == 0
+
+
+def test_P48_a_fetch_counts_if_it_brings_a_decision_or_its_commit() -> None:
+    fetches = MetadataFetches()
+    fetches.answered("a", None, 5)
+    assert fetches.counts["a"] == 0, "nothing"
+    fetches.answered("a", 7, 5)
+    assert fetches.counts["a"] == 1, "a decision"
+    fetches.answered("a", None, 6)
+    assert fetches.counts["a"] == 1, "it is not committed yet"
+    fetches.answered("a", None, 7)
+    fetches.answered("a", None, 8)
+    assert fetches.counts["a"] == 2, "committed, once"
+    fetches.answered("b", 9, 9)
+    assert fetches.counts["b"] == 1, "both at once"
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_P48_a_machine_that_is_gone_is_noticed_after_the_same_timeout_in_every_design(
+    design: str,
+) -> None:
+    gone, killed = (measure_death(design, cause, PARTITIONS, 1) for cause in (GONE, KILLED))
+    assert DETECTION_S_MIN <= gone.detected_s <= DETECTION_S_MAX
+    assert gone.settled_s > gone.detected_s
+    if design == KRAFT:
+        assert killed.detected_s < 0.1, "it sees that the connection is closed"
+    else:
+        assert killed.detected_s == pytest.approx(gone.detected_s, abs=0.01)
+    late = replace(gone, detected_s=gone.detected_s + 3)
+    assert broker_dies._failures([gone], {}, []) == []
+    assert len(broker_dies._failures([late], {}, [])) == 1
+
+
+@pytest.mark.parametrize("design", [KRAFT, V3])
+def test_P48_a_controllers_machine_that_is_gone_is_noticed_after_the_same_timeout(
+    design: str,
+) -> None:
+    gone = measure_failover(design, GONE, PARTITIONS, 0)
+    assert DETECTION_S_MIN <= gone.detected_s <= DETECTION_S_MAX
+    assert controller_dies._failures([], [gone]) == []
+    soon = replace(gone, detected_s=2.0)
+    assert len(controller_dies._failures([], [soon])) == 1
 
 
 def test_P45_views_tell_two_leaders_from_one_that_is_not_followed_yet() -> None:
@@ -270,5 +364,17 @@ def test_P48_the_experiments_show_what_they_must(experiment: Experiment) -> None
 
 def test_P46_an_experiment_that_counts_another_number_of_rpcs_says_so() -> None:
     figures = measure_notification(V3, 0)
-    failed = broker_dies._failures(broker_dies.Deaths([]), {V2: figures, V3: figures}, [])
+    failed = broker_dies._failures([], {V2: figures, V3: figures}, [])
     assert failed == [f"{V2}: 1 RPCs per notification, not 6"]
+
+
+def test_P46_the_table_says_what_the_numbers_of_rpcs_rest_on() -> None:
+    figures = {name: measure_notification(name, 0) for name in (V2, V3, RECIPE.name)}
+    title = broker_dies._notification_table(figures).title
+    for basis in (
+        f"The 6 of {V2} rests on one atomic multi for its two znodes",
+        "a leader and one follower, where a write is 2 RPCs",
+        "recipe costs 9",
+        f"The 1 of {V3} rests on one request that merges LeaderAndIsr and UpdateMetadata",
+    ):
+        assert basis in title

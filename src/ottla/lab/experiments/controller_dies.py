@@ -1,8 +1,9 @@
 """The controller dies: when can another one decide?
 
 A controller that is elected through ZooKeeper reads the state of all partitions from there first. A standby of the quorum
-has it already. In both cases the process is killed; how its death is noticed is another matter than what follows, and is
-reported apart. Simulated time has no CPU time in it.
+has it already. How the death is noticed is another matter than what follows, and is reported apart: either the process is
+killed, and the quorum sees that its connections are closed, or the machine is gone, and everybody waits for the same
+timeout. Simulated time has no CPU time in it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from ottla.lab.design import design_named
 from ottla.lab.experiment import Experiment, LabOptions, Run, command_of
 from ottla.lab.propagation.cluster import (
     BROKERS,
+    DETECTION_S_MAX,
+    DETECTION_S_MIN,
+    GONE,
+    KILLED,
     SESSION_TIMEOUT_S,
     PropagationCluster,
     propagating,
@@ -33,7 +38,6 @@ SMALL_SIZES = (10, 100)
 SIZES = (10, 100)
 LARGE_SIZES = (1_000, 10_000)
 """With the first seed only: they take most of the time."""
-IDLE_S = 5.0
 FAILOVER_S_MAX = 120.0
 GROWTH_MIN = 2.0
 """What reloads state takes at least so many times as long with ten times the partitions."""
@@ -44,10 +48,11 @@ GROWTH_MAX = 3.0
 @dataclass(frozen=True)
 class FailoverFigures:
     design: str
+    cause: str
     partitions: int
     seed: int
     detected_s: float
-    """From the kill until the session is over, or until the first controller of the quorum gets a vote."""
+    """From the death until the session is over, or until the first controller of the quorum gets a vote."""
     elected_s: float
     """From there until another one is elected."""
     loaded_s: float
@@ -64,20 +69,23 @@ class FailoverFigures:
         return self.detected_s + self.after_notice_s
 
 
-def measure_failover(design: str, partitions: int, seed: int) -> FailoverFigures:
+def measure_failover(design: str, cause: str, partitions: int, seed: int) -> FailoverFigures:
     with propagating(seed, design_named(design)) as cluster:
         cluster.start(partitions)
-        cluster.lab.run_for(IDLE_S)
+        cluster.idle()
         controller = cluster.controller
         assert controller is not None
         watch = _watch_session if cluster.ensemble is not None else _watch_quorum
-        return FailoverFigures(design, partitions, seed, *watch(cluster, controller))
+        times = watch(cluster, controller, cause)
+        return FailoverFigures(design, cause, partitions, seed, *times)
 
 
-def _watch_session(cluster: PropagationCluster, controller: int) -> tuple[float, float, float, int]:
+def _watch_session(
+    cluster: PropagationCluster, controller: int, cause: str
+) -> tuple[float, float, float, int]:
     others = [id for id in BROKERS if id != controller]
-    before, killed_at = cluster.sent(), cluster.lab.now
-    cluster.kill(controller)
+    before, died_at = cluster.sent(), cluster.lab.now
+    cluster.kill(controller, cause)
     noticed = cluster.lab.run_until(lambda: cluster.knows_dead(controller), FAILOVER_S_MAX)
     assert noticed, "the session never ends"
     detected_at = cluster.lab.now
@@ -90,10 +98,12 @@ def _watch_session(cluster: PropagationCluster, controller: int) -> tuple[float,
     elected_at, active_at = active()[0].elected_at, active()[0].active_at
     assert elected_at is not None and active_at is not None
     reads = cluster.sent_since(before).zookeeper.reads.total()
-    return detected_at - killed_at, elected_at - detected_at, active_at - elected_at, reads
+    return detected_at - died_at, elected_at - detected_at, active_at - elected_at, reads
 
 
-def _watch_quorum(cluster: PropagationCluster, controller: int) -> tuple[float, float, float, int]:
+def _watch_quorum(
+    cluster: PropagationCluster, controller: int, cause: str
+) -> tuple[float, float, float, int]:
     votes: list[float] = []
     victories: list[float] = []
     activations: list[float] = []
@@ -107,11 +117,11 @@ def _watch_quorum(cluster: PropagationCluster, controller: int) -> tuple[float, 
             activations.append(cluster.lab.now)
 
     cluster.lab.sim.subscribe(observe)
-    killed_at = cluster.lab.now
-    cluster.kill(controller)
+    died_at = cluster.lab.now
+    cluster.kill(controller, cause)
     assert cluster.lab.run_until(lambda: bool(activations), FAILOVER_S_MAX), "nobody is elected"
     noticed_at, elected_at, active_at = votes[0], victories[-1], activations[0]
-    return noticed_at - killed_at, elected_at - noticed_at, active_at - elected_at, 0
+    return noticed_at - died_at, elected_at - noticed_at, active_at - elected_at, 0
 
 
 def compared() -> list[str]:
@@ -122,14 +132,15 @@ def runs(options: LabOptions) -> list[Run]:
     chosen = options.designs or compared()
     sizes = SMALL_SIZES if options.is_small else SIZES
     work = [
-        Run(measure_failover, (design, partitions, seed))
+        Run(measure_failover, (design, cause, partitions, seed))
         for design in chosen
+        for cause in (KILLED, GONE)
         for partitions in sizes
         for seed in options.seeds
     ]
     if not options.is_small:
         work += [
-            Run(measure_failover, (design, partitions, options.seeds.start))
+            Run(measure_failover, (design, KILLED, partitions, options.seeds.start))
             for design in chosen
             for partitions in LARGE_SIZES
         ]
@@ -138,19 +149,21 @@ def runs(options: LabOptions) -> list[Run]:
 
 def summarize(options: LabOptions, found: Sequence[Any]) -> ExperimentResult:
     designs = list(options.designs or compared())
-    by: dict[tuple[str, int], list[FailoverFigures]] = {}
+    by: dict[tuple[str, str, int], list[FailoverFigures]] = {}
     for each in found:
-        by.setdefault((each.design, each.partitions), []).append(each)
-    sizes = sorted({partitions for _, partitions in by})
+        by.setdefault((each.design, each.cause, each.partitions), []).append(each)
+    sizes = sorted({partitions for _, _, partitions in by})
 
-    def mean(design: str, size: int, name: str) -> float:
-        return fmean(getattr(each, name) for each in by[design, size])
+    def mean(design: str, size: int, name: str, cause: str = KILLED) -> float:
+        return fmean(getattr(each, name) for each in by[design, cause, size])
 
     smallest, largest = sizes[0], sizes[-1]
     finding = "; ".join(
         f"{design}: once the death is noticed, another controller decides after"
         f" {mean(design, smallest, 'after_notice_s'):.3g} s with {smallest} partitions and"
-        f" {mean(design, largest, 'after_notice_s'):.3g} s with {largest:,}"
+        f" {mean(design, largest, 'after_notice_s'):.3g} s with {largest:,}; the notice takes"
+        f" {mean(design, smallest, 'detected_s'):.2g} s if the process is killed and"
+        f" {mean(design, smallest, 'detected_s', GONE):.2g} s if the machine is gone"
         for design in designs
     )
     return ExperimentResult(
@@ -162,10 +175,13 @@ def summarize(options: LabOptions, found: Sequence[Any]) -> ExperimentResult:
         command=command_of(EXPERIMENT.name, options),
         tables=[
             Table(
-                "The active controller is killed. ZooKeeper waits for the session timeout of"
-                f" {SESSION_TIMEOUT_S:g} s; the quorum sees that the connection is closed",
+                "The active controller dies. If its process is killed, ZooKeeper waits for the session"
+                f" timeout of {SESSION_TIMEOUT_S:g} s, and the quorum sees that the connection is"
+                " closed. If the machine is gone, nothing is closed, and the quorum's fetches have a"
+                " timeout of the same length. Timeouts count from the last ping or fetch",
                 (
                     "design",
+                    "death",
                     "partitions",
                     "ZooKeeper reads",
                     "noticed s",
@@ -176,15 +192,18 @@ def summarize(options: LabOptions, found: Sequence[Any]) -> ExperimentResult:
                 [
                     [
                         design,
+                        cause,
                         size,
-                        round(mean(design, size, "reads")),
-                        round(mean(design, size, "detected_s"), 3),
-                        round(mean(design, size, "elected_s"), 4),
-                        round(mean(design, size, "loaded_s"), 4),
-                        round(mean(design, size, "total_s"), 3),
+                        round(mean(design, size, "reads", cause)),
+                        round(mean(design, size, "detected_s", cause), 3),
+                        round(mean(design, size, "elected_s", cause), 4),
+                        round(mean(design, size, "loaded_s", cause), 4),
+                        round(mean(design, size, "total_s", cause), 3),
                     ]
                     for design in designs
+                    for cause in (KILLED, GONE)
                     for size in sizes
+                    if (design, cause, size) in by
                 ],
             )
         ],
@@ -207,11 +226,16 @@ def summarize(options: LabOptions, found: Sequence[Any]) -> ExperimentResult:
 
 
 def _failures(designs: Sequence[str], found: Sequence[FailoverFigures]) -> list[str]:
-    failed = []
+    failed = [
+        f"{each.design}, {each.partitions} partitions, seed {each.seed}, {each.cause}: noticed after"
+        f" {each.detected_s:.3f} s, not after the timeout"
+        for each in found
+        if each.cause == GONE and not DETECTION_S_MIN <= each.detected_s <= DETECTION_S_MAX
+    ]
     for design in designs:
         took: dict[int, list[float]] = {}
         for each in found:
-            if each.design == design:
+            if (each.design, each.cause) == (design, KILLED):
                 took.setdefault(each.partitions, []).append(each.after_notice_s)
         sizes = sorted(took)
         if design == V3 and any(

@@ -6,18 +6,22 @@ that dies takes no controller with it. ZooKeeper is a leader and a follower.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
+from ottla.events import Event
+from ottla.events.controller import BrokerFenced
 from ottla.lab.design import Design
 from ottla.lab.harness import START_S_MAX, LabCluster, NotStarted, simulated
 from ottla.lab.propagation.elected_controller import ControlledMember
 from ottla.lab.propagation.leader_and_isr import LEADER_AND_ISR_PORT
 from ottla.lab.propagation.leader_and_isr import PROTOCOL as LEADER_AND_ISR_PROTOCOL
 from ottla.lab.propagation.member import ZooKeeperMember
+from ottla.lab.propagation.metadata_fetches import MetadataFetches
 from ottla.lab.propagation.node import Propagation, ZooKeeperNode
 from ottla.lab.propagation.views import LeaderViews
 from ottla.lab.propagation.znodes import (
@@ -46,12 +50,29 @@ from ottla.wire.types import TopicPartition
 BROKERS = (1, 2, 3)
 CONTROLLERS = 3
 SESSION_TIMEOUT_S = 6.0
-"""Kafka's zookeeper.session.timeout.ms until 2.5."""
-PARTITIONS_PER_TOPIC = 100
-TOPICS_PER_REQUEST = 10
+"""Kafka's zookeeper.session.timeout.ms until 2.5. Whoever is silent for so long is dead, in every design."""
+SIGN_OF_LIFE_S = SESSION_TIMEOUT_S / 3
+"""Between two pings of ZooKeeper's client. A broker of the product sends a heartbeat as often."""
+KILLED, GONE = "the process is killed", "the machine is gone"
+"""How a node dies. Its system closes the connections of a killed process. Nothing closes those of a machine that is gone."""
+DETECTION_S_MIN = SESSION_TIMEOUT_S - SIGN_OF_LIFE_S
+DETECTION_S_MAX = SESSION_TIMEOUT_S + 0.5
+"""Of a machine that is gone: the session timeout since its last sign of life, and what the network and the disks take."""
+IDLE_S = 5.0
+PARTITIONS_PER_TOPIC = 500
+TOPICS_PER_REQUEST = 2
 SETTLE_S_MAX = 600.0
 SETTINGS = {"replica.fetch.wait.max.ms": "5000"}
 """Fetches that find nothing are not what is measured here, and most of what a large idle cluster does."""
+QUORUM_SETTINGS = SETTINGS | {
+    "broker.session.timeout.ms": f"{SESSION_TIMEOUT_S * 1000:.0f}",
+    "broker.heartbeat.interval.ms": f"{SIGN_OF_LIFE_S * 1000:.0f}",
+    "controller.quorum.fetch.timeout.ms": f"{SESSION_TIMEOUT_S * 1000:.0f}",
+    "controller.quorum.request.timeout.ms": f"{SESSION_TIMEOUT_S * 1000:.0f}",
+}
+"""The product's timeouts have other defaults. The same ones as ZooKeeper's, so that designs are compared and not defaults."""
+NO_DECISION = ("fetch", "broker_heartbeat")
+"""Requests that controllers get without a decision too. Fetches that bring one are counted apart."""
 
 
 @dataclass(frozen=True)
@@ -61,26 +82,24 @@ class Sent:
 
     zookeeper: ZooKeeperCounts
     wire: WireCounts
+    fetches: Counter[str]
+    """By host: those that brought it a decision of the product's quorum."""
 
     @property
     def direct(self) -> int:
         """From the elected controller to the brokers."""
         return self.wire.number_of("leader_and_isr")
 
-    def to_quorum(self, clients: Sequence[str]) -> int:
-        """From these hosts to controllers of the product."""
-        return sum(
-            count
-            for line, count in self.wire.requests.items()
-            if line.port == CONTROLLER_PORT and line.client in clients
-        )
+    def learnt(self, hosts: Sequence[str]) -> int:
+        """Fetches that brought these hosts decisions of the product's quorum, or their commit."""
+        return sum(self.fetches[host] for host in hosts)
 
-    def fetches_of_quorum(self, clients: Sequence[str]) -> int:
-        """With which these hosts follow the product's metadata log."""
+    def asked_of_quorum(self, hosts: Sequence[str]) -> int:
+        """Requests of these hosts for a decision of the product's quorum."""
         return sum(
             count
             for line, count in self.wire.requests.items()
-            if line.port == CONTROLLER_PORT and line.client in clients and line.api == "fetch"
+            if line.port == CONTROLLER_PORT and line.client in hosts and line.api not in NO_DECISION
         )
 
 
@@ -90,7 +109,19 @@ class PropagationCluster:
         self.ensemble = ensemble
         self.views = LeaderViews(BROKERS, lambda: lab.now)
         self.keys: list[TopicPartition] = []
+        self._fenced: dict[int, None] = {}
+        """Brokers that the product's controller has fenced since they died."""
+        self._expired_before = 0
+        """Sessions of ZooKeeper that had timed out when a broker died."""
+        self._fetches = MetadataFetches()
+        for node in lab.sim.nodes.values():
+            node.host.runtime = self._fetches.counted(node.host.name, node.host.runtime)
         lab.sim.subscribe(self.views.observe)
+        lab.sim.subscribe(self._observe)
+
+    def _observe(self, node: SimNode, event: Event) -> None:
+        if isinstance(event, BrokerFenced):
+            self._fenced[event.broker] = None
 
     def node(self, id: int) -> SimNode:
         return self.lab.sim.nodes[id]
@@ -195,16 +226,28 @@ class PropagationCluster:
 
     def sent(self) -> Sent:
         zookeeper = self.ensemble.counts if self.ensemble is not None else ZooKeeperCounts()
-        return Sent(zookeeper.copy(), self.lab.counts.copy())
+        return Sent(zookeeper.copy(), self.lab.counts.copy(), self._fetches.counts.copy())
 
     def sent_since(self, before: Sent) -> Sent:
         now = self.sent()
-        return Sent(now.zookeeper.since(before.zookeeper), now.wire.since(before.wire))
+        return Sent(
+            now.zookeeper.since(before.zookeeper),
+            now.wire.since(before.wire),
+            now.fetches - before.fetches,
+        )
 
     # -- what happens to brokers -------------------------------------------------------------------
 
-    def kill(self, broker: int) -> None:
-        self.node(broker).kill()
+    def idle(self) -> None:
+        """Let everything come to rest. The moment at which this ends is drawn: how long the last sign of life of a node
+        is ago then decides about the time to the detection of its death."""
+        moment = self.lab.world.loop.random_for("moment").uniform(0, SIGN_OF_LIFE_S)
+        self.lab.run_for(IDLE_S + moment)
+
+    def kill(self, broker: int, cause: str = KILLED) -> None:
+        self._fenced.pop(broker, None)
+        self._expired_before = 0 if self.ensemble is None else self.ensemble.counts.expired
+        self.node(broker).kill(power_loss=cause == GONE)
         if broker in self.views.active:
             self.views.died(broker)
 
@@ -233,18 +276,14 @@ class PropagationCluster:
         return [node.host.name for id, node in self.lab.sim.nodes.items() if id not in BROKERS]
 
     def knows_dead(self, broker: int) -> bool:
-        """Whether those who decide know that it is gone: its session is over, or it is fenced."""
+        """Whether those who decide have noticed that it died: its session is over, or it is fenced."""
         if self.ensemble is not None:
-            return self.ensemble.counts.expired > 0
-        controller = self.controller
-        running = None if controller is None else self.node(controller).node
-        if running is None or running.quorum is None:
-            return False
-        return not running.quorum.image.is_alive(broker)
+            return self.ensemble.counts.expired > self._expired_before
+        return broker in self._fenced
 
 
 def assignments(partitions: int) -> list[TopicAssignment]:
-    """Replicas of partition i begin at broker i, as document 004 says. A topic has at most 100 partitions."""
+    """Replicas of partition i begin at broker i, as document 004 says. A topic has at most 500 partitions."""
     found = []
     for number, first in enumerate(range(0, partitions, PARTITIONS_PER_TOPIC)):
         count = min(PARTITIONS_PER_TOPIC, partitions - first)
@@ -263,7 +302,7 @@ def propagating(seed: int, design: Design) -> Iterator[PropagationCluster]:
     assert isinstance(part, Propagation)
     if part.member is None:
         nodes = len(BROKERS) + CONTROLLERS
-        with simulated(seed, nodes=nodes, controllers=CONTROLLERS, settings=SETTINGS) as lab:
+        with simulated(seed, nodes=nodes, controllers=CONTROLLERS, settings=QUORUM_SETTINGS) as lab:
             yield PropagationCluster(lab, None)
         return
     with simulated(seed, nodes=len(BROKERS), settings=SETTINGS) as lab:

@@ -23,6 +23,9 @@ class Period(NamedTuple):
     def seconds(self) -> float:
         return self.ended - self.began
 
+    def seconds_before(self, moment: float) -> float:
+        return max(0.0, min(self.ended, moment) - self.began)
+
 
 class Periods:
     """When something was true of each partition."""

@@ -1,0 +1,116 @@
+"""Counts the fetches with which controllers and brokers of the product learn decisions, by their cause.
+
+A quiet quorum fetches too: its active controller writes a no-op record twice a second. So the number of fetches says little
+about one decision. What counts is what the answer brings: the records of decisions, or the high watermark that commits them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ottla.lab.wire_counts import SIZE_BYTES, CountedConnection, CountedNetwork, WireCounts
+from ottla.metadata.records import NoOpRecord, decode
+from ottla.records.batch import Batch, batches
+from ottla.records.record import records as records_of
+from ottla.runtime import Chunk, Connection, FrameReceiver, Network, Runtime
+from ottla.sim.cluster.nodes import CONTROLLER_PORT
+from ottla.wire import fetch
+from ottla.wire.apis import ApiKey
+from ottla.wire.headers import read_response_header
+
+API_VERSION = slice(SIZE_BYTES + 2, SIZE_BYTES + 4)
+
+
+class MetadataFetches:
+    """How many fetches brought each host something of a decision."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._uncommitted: dict[str, int] = {}
+        """Host → the end of the decisions that it has, and of which it does not know that they are committed."""
+
+    def counted(self, name: str, runtime: Runtime) -> Runtime:
+        return replace(runtime, network=FollowingNetwork(self, name, runtime.network))
+
+    def answered(self, host: str, decided_end: int | None, high_watermark: int) -> None:
+        """A fetch of this host was answered, with decisions up to that offset or with none."""
+        if decided_end is not None:
+            self._uncommitted[host] = decided_end
+        end = self._uncommitted.get(host)
+        commits = end is not None and high_watermark >= end
+        if commits:
+            del self._uncommitted[host]
+        self.counts[host] += decided_end is not None or commits
+
+
+def decisions_end(data: memoryview) -> int | None:
+    """The offset after the last decision in this piece of the metadata log. None if there is none."""
+    ends = [batch.last_offset + 1 for batch in batches(data) if _has_decision(data, batch)]
+    return max(ends, default=None)
+
+
+def _has_decision(data: memoryview, batch: Batch) -> bool:
+    return not batch.is_control and any(
+        not isinstance(decode(record.value or b""), NoOpRecord)
+        for record in records_of(data, batch)
+    )
+
+
+class FollowingConnection(CountedConnection):
+    """A connection to a controller. Its fetches are answered in their order, among the answers to other requests."""
+
+    def __init__(self, fetches: MetadataFetches, client: str, server: str, port: int) -> None:
+        super().__init__(WireCounts(), client, server, port)
+        self._fetches = fetches
+        self._versions: deque[int] = deque()
+
+    def send(self, chunks: Sequence[Chunk]) -> None:
+        super().send(chunks)
+        first = chunks[0]
+        assert isinstance(first, bytes | bytearray | memoryview), "requests are sent whole"
+        self._versions.append(int.from_bytes(first[API_VERSION], "big"))
+
+    def frame_received(self, frame: memoryview) -> None:
+        version = self._versions.popleft()
+        if self._outstanding[0].api == "fetch":
+            self._read(version, frame)
+        super().frame_received(frame)
+
+    def _read(self, version: int, frame: memoryview) -> None:
+        _, body = read_response_header(ApiKey.FETCH, version, frame)
+        for answer in fetch.read_response(version, frame, body).partitions:
+            if not answer.error:
+                data = answer.records
+                assert data is None or isinstance(data, memoryview)
+                end = None if data is None else decisions_end(data)
+                self._fetches.answered(self._client, end, answer.high_watermark)
+
+
+class FollowingNetwork(CountedNetwork):
+    def __init__(self, fetches: MetadataFetches, name: str, network: Network) -> None:
+        super().__init__(WireCounts(), name, network)
+        self._fetches = fetches
+
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        receiver: Callable[[Connection], FrameReceiver],
+        *,
+        frame_bytes_max: int = 1 << 30,
+    ) -> Connection:
+        if port != CONTROLLER_PORT:
+            return await self._network.connect(
+                host, port, receiver, frame_bytes_max=frame_bytes_max
+            )
+        following = FollowingConnection(self._fetches, self._name, host, port)
+
+        def connected(connection: Connection) -> FrameReceiver:
+            following.inner = connection
+            following.receiver = receiver(following)
+            return following
+
+        await self._network.connect(host, port, connected, frame_bytes_max=frame_bytes_max)
+        return following
