@@ -357,7 +357,7 @@ class Removal:
     readable_after_return: int
     writable_after_return: bool
     lost: int
-    """Acknowledged records that are on no disk any more."""
+    """Acknowledged records that are on no disk any more after the return, and before an operator elects anybody."""
 
 
 def remove_brokers(
@@ -389,14 +389,15 @@ def remove_brokers(
         for id in gone:
             cluster.sim.nodes[id].start()
         cluster.run_for(WAIT_S)
+        # Before an operator's choice removes more.
+        stored = {
+            record.value for id in lab.brokers for record in cluster.records_on_disk(id, PARTITION)
+        }
         needs_operator = not lab.has_leader
         if needs_operator:
             lab.elect_uncleanly()
         writable_after_return = lab.can_write()
         readable_after_return = len(acknowledged & lab.readable())
-        stored = {
-            record.value for id in lab.brokers for record in cluster.records_on_disk(id, PARTITION)
-        }
         return Removal(
             seed,
             f,
@@ -531,8 +532,9 @@ def _latency_table(costs: Sequence[Costs]) -> Table:
 
 def _removal_table(removals: Sequence[Removal]) -> Table:
     return Table(
-        "Brokers removed, the leader first. Readable: acknowledged records that a consumer reads. By an operator: only an unclean "
-        "election gave the partition a leader after the return",
+        "Brokers removed, the leader first. Readable: acknowledged records that a consumer reads. On no disk: when all "
+        "brokers are back. By an operator: only an unclean election gave the partition a leader then, and removed what the "
+        "elected replica did not have",
         (
             "seed",
             "f",
@@ -544,10 +546,10 @@ def _removal_table(removals: Sequence[Removal]) -> Table:
             "readable before the next write",
             "writable",
             "readable",
+            "on no disk any more",
             "by an operator",
             "readable after return",
             "writable after return",
-            "on no disk any more",
         ),
         [
             (
@@ -561,10 +563,10 @@ def _removal_table(removals: Sequence[Removal]) -> Table:
                 each.readable_before_write,
                 _yes(each.writable),
                 each.readable,
+                each.lost,
                 _yes(each.needs_operator),
                 each.readable_after_return,
                 _yes(each.writable_after_return),
-                each.lost,
             )
             for each in removals
         ],
@@ -616,7 +618,8 @@ def _charts(costs: Sequence[Costs], removals: Sequence[Removal]) -> list[Chart]:
             log_y=True,
         ),
         Chart(
-            f"Acknowledged records that can be read after brokers were lost with their disks, f = {f}, seed {seed}",
+            f"Acknowledged records that can be read after brokers were lost with their disks, f = {f}, seed {seed} "
+            "(after an operator's election, where one was needed)",
             "bar",
             "",
             "% of the acknowledged records",
