@@ -39,6 +39,15 @@ def test_P42_primary_backup_needs_f_plus_1_replicas_and_a_majority_2f_plus_1(
     assert costs[QUORUM].wire_bytes_per_record > 1.5 * costs[BACKUP].wire_bytes_per_record
 
 
+def test_P42_bytes_between_brokers_are_those_of_requests_and_responses(
+    costs: dict[str, Costs],
+) -> None:
+    """Exact: the same run every time. Neither direction alone has so many."""
+    backup = costs[BACKUP]
+    assert backup.healthy.acknowledged == 50
+    assert backup.wire_bytes_per_record == 63_887 / 50
+
+
 def test_P42_both_wait_for_the_same_number_of_copies(costs: dict[str, Costs]) -> None:
     assert {label: each.copies_healthy[0] for label, each in costs.items()} == {
         BACKUP: F + 1,
@@ -82,6 +91,30 @@ def test_P41_a_majority_survives_f_lost_disks_and_stops_at_one_more() -> None:
     assert (stopped.readable, stopped.writable) == (0, False)
     assert (stopped.readable_after_return, stopped.lost) == (stopped.acknowledged, 0)
     assert removal(QUORUM, F + 1, lagging=True).lost > 0
+
+
+def test_P41_a_new_leader_of_a_majority_shows_its_last_records_only_after_a_write() -> None:
+    """It commits nothing before a record of its own. A new leader of the ISR does not wait for one."""
+    quorum, isr = removal(QUORUM, F), removal(PRACTICE, F)
+    assert quorum.readable_before_write < quorum.acknowledged == quorum.readable
+    assert isr.readable_before_write == isr.acknowledged
+
+
+def test_P41_a_majority_that_lost_f_plus_1_disks_waits_for_an_operator() -> None:
+    lost, kept = removal(QUORUM, F + 1), removal(QUORUM, F + 1, keep_disks=True)
+    assert (lost.needs_operator, lost.writable_after_return) == (True, True)
+    assert (kept.needs_operator, kept.writable_after_return) == (False, True)
+
+
+def test_P42_every_seed_is_run_and_named_in_every_row(costs: dict[str, Costs]) -> None:
+    options = LabOptions(range(2, 4), is_small=True)
+    runs = EXPERIMENT.runs(options)
+    for function in (measure_costs, remove_brokers):
+        assert {run.arguments[0] for run in runs if run.function is function} == {2, 3}
+    of = [replace(costs[BACKUP], seed=seed) for seed in options.seeds]
+    tables = EXPERIMENT.summarize(options, [*of, removal(BACKUP, F)]).tables
+    assert {table.columns[0] for table in tables} == {"seed"}
+    assert [row[0] for row in tables[0].rows] == [2, 3]
 
 
 def test_P41_a_majority_of_2f_replicas_does_not_survive_f_failures() -> None:

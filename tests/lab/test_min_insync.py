@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from ottla.lab.commit.faults import OutageKind, outages
+from ottla.lab.experiment import LabOptions
 from ottla.lab.experiments.min_insync import (
     AVAILABLE,
     BROKERS,
     DURABLE,
+    EXPERIMENT,
     MIX,
     LastReplica,
+    RecordTally,
     last_replica_standing,
     strike,
 )
@@ -64,9 +68,39 @@ def test_P31_durability_costs_time_and_availability_costs_records() -> None:
         for chosen in (DURABLE, AVAILABLE)
     }
     acknowledged = {each: sum(t.acknowledged for t in of[each]) for each in of}
-    lost = {each: sum(t.lost for t in of[each]) for each in of}
+    lost = {each: sum(t.lost_unattended for t in of[each]) for each in of}
     assert acknowledged[DURABLE] < acknowledged[AVAILABLE]
     assert lost[DURABLE] == 0 < lost[AVAILABLE]
+
+
+def test_P31_what_is_lost_after_an_operators_election_is_counted_apart() -> None:
+    """Seed 22: the only replica that has everything comes back on an empty disk, and a clean election never ends."""
+    of = {each.combination: each for each in strike(22, "isr", 200.0)}
+    durable, unclean = of[DURABLE], of[DURABLE._replace(unclean=True)]
+    assert durable.left_offline == durable.schedules == 1
+    assert durable.lost == durable.lost_by_operator > 0 == durable.lost_unattended
+    assert (unclean.left_offline, unclean.lost_by_operator) == (0, 0)
+    assert unclean.lost == unclean.lost_unattended > 0
+
+
+def test_P31_the_finding_has_the_counts_of_the_schedules_whatever_they_are() -> None:
+    def summary(durable: RecordTally) -> str:
+        available = RecordTally("isr", AVAILABLE, sent=100, acknowledged=90, lost=7, schedules=2)
+        return EXPERIMENT.summarize(
+            LabOptions(range(2), is_small=True), [[durable, available]]
+        ).finding
+
+    one = RecordTally("isr", DURABLE, sent=50, acknowledged=40, schedules=1)
+    assert "lost 0 of 80 acknowledged records (schedules with losses: 0);" in summary(one + one)
+    ended = replace(one, lost=5, lost_by_operator=5, schedules_with_loss=1, left_offline=1)
+    assert (
+        "lost 5 of 80 acknowledged records (schedules with losses: 1), 5 of them where an operator"
+        in summary(one + ended)
+    )
+    unattended = replace(one, lost=3, schedules_with_loss=1)
+    assert "lost 3 of 80 acknowledged records (schedules with losses: 1);" in summary(
+        one + unattended
+    )
 
 
 def test_P31_the_same_seed_gives_the_same_trade() -> None:

@@ -20,6 +20,14 @@ MIX = OutageMix(
     kinds={OutageKind.KILL: 2, OutageKind.CUT_OFF: 2, OutageKind.SLOW_LINE: 2},
     lasting_s=((0.1, 1.0), (1.0, 8.0)),
 )
+DISKS_REPLACED = OutageMix(
+    up_s=1.0,
+    kinds={OutageKind.NEW_DISK: 2, OutageKind.SLOW_LINE: 5},
+    lasting_s=((0.1, 1.0), (1.0, 3.0)),
+    delay_s=(0.4,),
+    # Until a replica has copied everything it has failed. With these lines that takes less.
+    refill_s=4.0,
+)
 SETTINGS = {
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
@@ -37,11 +45,13 @@ class ClientHistory(NamedTuple):
     outages: int
 
 
-def history_of(seed: int, design_name: str, replicas: int, failures: int) -> ClientHistory:
+def history_of(
+    seed: int, design_name: str, replicas: int, failures: int, mix: OutageMix = MIX
+) -> ClientHistory:
     """At most so many brokers fail at a time. In the end all are back."""
     design = design_named(design_name)
     brokers = range(1, replicas + 1)
-    schedule = outages(Random(seed), brokers, DURATION_S, MIX, at_once_max=failures)
+    schedule = outages(Random(seed), brokers, DURATION_S, mix, at_once_max=failures)
     with simulated(
         seed,
         nodes=replicas + 1,

@@ -23,6 +23,7 @@ from ottla.wire.types import TopicPartition
 
 PRODUCE_VERSION = APIS[ApiKey.PRODUCE].max_version
 ALL = -1
+UNCLEAN_ELECTION = 1
 FAILURES = (OSError, TimeoutError, InvalidFrame)
 
 
@@ -223,3 +224,13 @@ async def create_assigned_topics(
         except FAILURES:
             pass
         await asyncio.sleep(BACKOFF_S)
+
+
+async def elect_uncleanly(connections: ClientConnections, partition: TopicPartition) -> None:
+    """As an operator does who waits no longer for a replica that has everything."""
+    fields = {
+        "election_type": UNCLEAN_ELECTION,
+        "topic_partitions": [{"topic": partition.topic, "partitions": [partition.partition]}],
+        "timeout": 3000,
+    }
+    await connections.ask(ApiKey.ELECT_LEADERS, fields)

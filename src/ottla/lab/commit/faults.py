@@ -39,6 +39,8 @@ class OutageMix(NamedTuple):
     lasting_s: Sequence[tuple[float, float]]
     """Ranges of which one is drawn."""
     delay_s: Sequence[float] = (0.02, 0.2, 1.0)
+    refill_s: float = 0.0
+    """For so long after its return a broker on an empty disk still counts as out."""
 
 
 def outages(
@@ -58,11 +60,15 @@ def outages(
         out = [
             other
             for other in accepted
-            if other.end_s > outage.begin_s and other.kind is not OutageKind.SLOW_LINE
+            if _counts_until(other, mix) > outage.begin_s and other.kind is not OutageKind.SLOW_LINE
         ]
         if outage.kind is OutageKind.SLOW_LINE or len(out) < at_once_max:
             accepted.append(outage)
     return accepted
+
+
+def _counts_until(outage: Outage, mix: OutageMix) -> float:
+    return outage.end_s + (mix.refill_s if outage.kind is OutageKind.NEW_DISK else 0.0)
 
 
 class OutageRun:

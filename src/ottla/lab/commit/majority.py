@@ -5,23 +5,25 @@ asking, because any majority of the replicas may be the one that has the last co
 
 1. The leader is gone. The controller decides that the partition has no leader, in a new epoch
    (`rules.change_by_majority`).
-2. The active controller asks all replicas how complete their logs are. A replica answers once it has applied the new
+2. The active controller asks all voters how complete their logs are. A replica answers once it has applied the new
    epoch. It does not fetch from the old leader any more then, so what it answers stays true until a new leader is elected.
    That is the promise that a voter gives in Raft.
-3. When a majority has answered, the most complete of them becomes the leader, in the next epoch. Every committed record is
+3. When a majority of the replicas has answered, the most complete of them becomes the leader, in the next epoch. Every committed record is
    on a majority. Two majorities share a replica, so the winner has it.
 
 The question is Kafka's OffsetForLeaderEpoch: it names the epoch that the replica must have applied, and its answer is
 the last epoch of a log and its end. In the product only a leader answers it.
 
-As in Raft, a voter must keep what it has written. A replica on a replaced disk counts as failed until it has copied
-everything, but this design does not keep it from voting.
+As in Raft, a voter must keep what it has written. A replica that comes back on another disk has lost copies that were counted,
+so it may not vote: its broker registers with another directory id, and the controller takes the replica out of the voters. It
+counts as failed until a leader has seen it catch up. Voters are the members of ISR and ELR (`rules.voters_of`). Losses that
+keep the directory, such as those of a power failure without flushes, go unnoticed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -33,10 +35,10 @@ from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import handlers_of, serves
 from ottla.controller.draft import Draft
-from ottla.lab.commit.rules import Completeness, majority_of, most_complete
+from ottla.lab.commit.rules import Completeness, elected_by_majority, majority_of, voters_of
 from ottla.lab.commit.without_elr import NodeWithoutElr
 from ottla.metadata.image import BrokerImage, Delta, MetadataImage
-from ottla.metadata.records import NO_LEADER, PartitionChangeRecord
+from ottla.metadata.records import NO_LEADER
 from ottla.replica.partition import Partition
 from ottla.replica.roles import Role
 from ottla.runtime import Runtime
@@ -130,6 +132,8 @@ class Vacancy(NamedTuple):
     epoch: int
     """In which it lost its leader, and in which its replicas vote."""
     replicas: tuple[int, ...]
+    voters: tuple[int, ...]
+    """At the time of the question."""
 
 
 class MajorityElections:
@@ -176,14 +180,14 @@ class MajorityElections:
             self._news.clear()
 
     async def _vote(self, vacancies: list[Vacancy]) -> None:
-        """One round: ask all replicas, and elect where a majority has answered."""
+        """One round: ask all voters, and elect where a majority of the replicas has answered."""
         logs: dict[Vacancy, dict[int, Completeness]] = {each: {} for each in vacancies}
         brokers = self._quorum.image.brokers
-        voters = {replica for each in vacancies for replica in each.replicas if replica in brokers}
+        voters = {replica for each in vacancies for replica in each.voters if replica in brokers}
         loop = asyncio.get_running_loop()
         asked = {
             loop.create_task(
-                self._ask(brokers[voter], [v for v in vacancies if voter in v.replicas], logs)
+                self._ask(brokers[voter], [v for v in vacancies if voter in v.voters], logs)
             )
             for voter in sorted(voters)
         }
@@ -252,7 +256,14 @@ class MajorityElections:
 
 def _vacancies(image: MetadataImage) -> list[Vacancy]:
     return [
-        Vacancy(topic.name, topic.id, index, partition.leader_epoch, partition.replicas)
+        Vacancy(
+            topic.name,
+            topic.id,
+            index,
+            partition.leader_epoch,
+            partition.replicas,
+            voters_of(partition),
+        )
         for topic in image.topics.values()
         for index, partition in enumerate(topic.partitions)
         if partition.leader == NO_LEADER
@@ -260,8 +271,7 @@ def _vacancies(image: MetadataImage) -> list[Vacancy]:
 
 
 def _elect(logs: Mapping[Vacancy, Mapping[int, Completeness]], draft: Draft) -> dict[str, Any]:
-    """The decision about a vote. It is void for a partition that has changed since the question."""
-    may_lead: Callable[[int], bool] = draft.image.is_alive
+    """The decision about a vote. It is void for a partition that has changed its epoch since the question."""
     for vacancy, answers in logs.items():
         topic = draft.image.topics_by_id.get(vacancy.topic_id)
         if topic is None:
@@ -269,13 +279,8 @@ def _elect(logs: Mapping[Vacancy, Mapping[int, Completeness]], draft: Draft) -> 
         partition = topic.partitions[vacancy.partition]
         if (partition.leader, partition.leader_epoch) != (NO_LEADER, vacancy.epoch):
             continue
-        winner = most_complete(vacancy.replicas, answers, may_lead)
-        if winner != NO_LEADER:
-            draft.add(
-                [
-                    PartitionChangeRecord(
-                        partition_id=vacancy.partition, topic_id=vacancy.topic_id, leader=winner
-                    )
-                ]
-            )
+        may_lead = draft.image.is_alive
+        record = elected_by_majority(topic.id, vacancy.partition, partition, answers, may_lead)
+        if record is not None:
+            draft.add([record])
     return {}

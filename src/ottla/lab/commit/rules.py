@@ -7,6 +7,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.controller.elections import (
+    Election,
     PartitionAssignment,
     PartitionTarget,
     Rules,
@@ -14,7 +15,12 @@ from ottla.controller.elections import (
     elect,
 )
 from ottla.metadata.image import PartitionImage
-from ottla.metadata.records import NO_LEADER, RECOVERED, PartitionChangeRecord
+from ottla.metadata.records import (
+    DIRECTORY_LOST,
+    NO_LEADER,
+    RECOVERED,
+    PartitionChangeRecord,
+)
 from ottla.replica.follower_progress import UNKNOWN_OFFSET
 from ottla.replica.leader import Leadership
 
@@ -54,6 +60,11 @@ def most_complete(
     return next((r for r in answered if logs[r] == best and may_lead(r)), NO_LEADER)
 
 
+def voters_of(partition: PartitionImage) -> tuple[int, ...]:
+    """The replicas whose logs have kept what they ever acknowledged."""
+    return (*partition.isr, *partition.elr)
+
+
 def change_by_majority(
     topic_id: UUID,
     index: int,
@@ -70,17 +81,57 @@ def change_by_majority(
     election. From then on no replica fetches from the old leader, so its log end cannot rise before the vote
     (`majority.MajorityElections`).
 
-    The ISR plays no part: it is always all replicas. Whoever asks for another one, or for the preferred leader, is not
-    heard. Replicas are not reassigned in this design."""
+    The ISR plays no part in commits. Whoever leaves it goes to the ELR and stays a voter (`voters_of`), unless its disk was
+    replaced. Such a replica has lost copies that were counted. It joins the ISR again, and votes again, when the leader
+    proposes it: it then has all that the leader has committed and all of earlier epochs.
+
+    An unclean election asks nobody. Its leader is the only voter until others have caught up with it. The preferred leader
+    plays no part, and replicas are not reassigned in this design."""
     wanted = assignment or PartitionAssignment.of(partition)
     assert not wanted.is_reassignment, "this design does not reassign replicas"
-    leads_on = partition.leader != NO_LEADER and rules.may_lead(partition.leader)
+    places = dict(zip(wanted.replicas, wanted.directories, strict=True))
+    without_data = {*emptied, *(r for r in lost if places[r] == DIRECTORY_LOST)}
+    members = partition.isr if isr is None else isr
+    voters = {*partition.isr, *partition.elr, *members} - without_data
+    in_sync = {*members} - {*lost, *without_data}
+    leader = NO_LEADER
+    if partition.leader != NO_LEADER and rules.may_lead(partition.leader):
+        leader = partition.leader
+    elif rules.election is Election.UNCLEAN:
+        likeliest_first = sorted(wanted.replicas, key=lambda replica: replica not in voters)
+        leader = next((r for r in likeliest_first if rules.may_lead(r)), NO_LEADER)
+        if leader != NO_LEADER:
+            voters = in_sync = {leader}
     after = PartitionTarget(
         assignment=wanted,
-        isr=wanted.replicas,
-        elr=(),
+        isr=tuple(r for r in wanted.replicas if r in in_sync),
+        elr=tuple(r for r in wanted.replicas if r in voters - in_sync),
         last_known=(),
-        leader=partition.leader if leads_on else NO_LEADER,
+        leader=leader,
+        recovery=RECOVERED,
+    )
+    return change_record(topic_id, index, partition, after)
+
+
+def elected_by_majority(
+    topic_id: UUID,
+    index: int,
+    partition: PartitionImage,
+    logs: Mapping[int, Completeness],
+    may_lead: Callable[[int], bool],
+) -> PartitionChangeRecord | None:
+    """The second half of an election: the winner of the vote, if there is one. The answers of replicas that may not vote
+    (any more) do not count."""
+    assert partition.leader == NO_LEADER, f"a vote without a vacancy: {partition}"
+    voters = voters_of(partition)
+    votes = {replica: log for replica, log in logs.items() if replica in voters}
+    winner = most_complete(partition.replicas, votes, may_lead)
+    after = PartitionTarget(
+        assignment=PartitionAssignment.of(partition),
+        isr=tuple(r for r in partition.replicas if r in partition.isr or r == winner),
+        elr=tuple(r for r in partition.elr if r != winner),
+        last_known=(),
+        leader=winner,
         recovery=RECOVERED,
     )
     return change_record(topic_id, index, partition, after)

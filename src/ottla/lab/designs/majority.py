@@ -9,8 +9,6 @@ from ottla.lab.commit.rules import change_by_majority, committed_by_majority
 from ottla.lab.design import Design, Seam
 from ottla.replica.partition import ReplicationRules
 
-NEVER_MS = str(2**31 - 1)
-
 DESIGN = Design(
     name="majority",
     seam=Seam.COMMIT,
@@ -20,6 +18,6 @@ DESIGN = Design(
         NodeDesign(rules=ReplicationRules(commit=committed_by_majority), change=change_by_majority),
         MajorityNode,
     ),
-    # Leaders do not ask for another ISR: nobody lags.
-    settings={"replica.lag.time.max.ms": NEVER_MS},
+    # The ISR has no part in commits, so its size has none in what is accepted.
+    settings={"min.insync.replicas": "1"},
 )

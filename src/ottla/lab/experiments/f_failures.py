@@ -15,8 +15,8 @@ behind and the others have written on without them. Removed machines come back, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from ottla.lab.commit.clients import (
     OpenLoopProducer,
     PartitionReader,
     create_assigned_topics,
+    elect_uncleanly,
 )
 from ottla.lab.commit.design import CommitDesign
 from ottla.lab.design import Design, design_named
@@ -144,18 +145,53 @@ class Laboratory:
 
     @property
     def leader(self) -> int:
-        for id in self.brokers:
-            replica = self.cluster.replica(id, PARTITION)
-            if replica is not None and replica.leadership is not None:
-                return id
-        raise AssertionError("the partition has no leader")
+        assert self.has_leader, "the partition has no leader"
+        return self._leaders[0]
+
+    @property
+    def has_leader(self) -> bool:
+        return bool(self._leaders)
+
+    @property
+    def _leaders(self) -> list[int]:
+        replicas = {id: self.cluster.replica(id, PARTITION) for id in self.brokers}
+        return [id for id, each in replicas.items() if each is not None and each.leadership]
+
+    def elect_uncleanly(self) -> None:
+        """An operator gives up waiting."""
+        self.cluster.clients.complete(elect_uncleanly(self.connections("operator"), PARTITION))
+        self.cluster.run_until(lambda: self.has_leader, WAIT_S)
 
     def name(self, broker: int) -> str:
         return self.cluster.sim.nodes[broker].host.name
 
+    @property
+    def controller(self) -> str:
+        """The name of its machine."""
+        return self.name(self.variant.replicas + 1)
+
+
+@contextmanager
+def laboratory(
+    seed: int, variant: Variant, counts: CopyCounts | None = None
+) -> Iterator[Laboratory]:
+    """Ready to produce."""
+    design = design_named(variant.design)
+    assert isinstance(design.part, CommitDesign)
+    counts = counts or CopyCounts()
+    with simulated(
+        seed,
+        nodes=variant.replicas + 1,
+        controllers=1,
+        make_node=design.part.make_node(counts.committing),
+        settings=_settings(design),
+    ) as cluster:
+        yield Laboratory(cluster, variant, counts)
+
 
 class CopyCounts:
-    """How many replicas have a record at the moment when it is committed. Looked up in the replicas themselves."""
+    """How many replicas have a record at the moment when it is committed. No leader knows that number: the simulator looks it
+    up in the memory of the replicas. The least of these numbers stands for the acknowledgements that a leader awaits."""
 
     def __init__(self) -> None:
         self.counted: list[int] = []
@@ -188,11 +224,6 @@ def _settings(design: Design) -> dict[str, str]:
     }
 
 
-def _part(design: Design) -> CommitDesign:
-    assert isinstance(design.part, CommitDesign)
-    return design.part
-
-
 # -- what it costs ---------------------------------------------------------------------------------
 
 
@@ -209,14 +240,15 @@ class Latencies:
 
 @dataclass(frozen=True)
 class Costs:
+    seed: int
     f: int
     variant: Variant
     disk_bytes_per_byte: float
     """Bytes on all disks for each byte of the producer's batches."""
     wire_bytes_per_record: float
-    """Between brokers."""
+    """Of fetches between brokers: requests and responses."""
     copies_healthy: tuple[int, float]
-    """At the commit: least and mean."""
+    """At the commit, as the simulator sees them: least and mean."""
     healthy: Latencies
     slow: Latencies
     copies_slow: int
@@ -226,51 +258,42 @@ class Costs:
 
 
 def measure_costs(seed: int, f: int, variant: Variant, seconds: float) -> Costs:
-    design = design_named(variant.design)
     counts = CopyCounts()
-    with simulated(
-        seed,
-        nodes=variant.replicas + 1,
-        controllers=1,
-        make_node=_part(design).make_node(counts.committing),
-        settings=_settings(design),
-    ) as cluster:
-        laboratory = Laboratory(cluster, variant, counts)
+    with laboratory(seed, variant, counts) as lab:
+        cluster = lab.cluster
         cluster.run_for(1.0)
         before = cluster.counts.copy()
-        healthy = laboratory.produce(seconds, 0.01)
+        healthy = lab.produce(seconds, 0.01)
         cluster.run_for(1.0)
         moved = cluster.counts.since(before)
-        brokers = {laboratory.name(id) for id in laboratory.brokers}
-        wire_bytes = sum(
-            count
-            for bytes_by_line in (moved.request_bytes, moved.response_bytes)
-            for line, count in bytes_by_line.items()
-            if line.api == "fetch" and line.client in brokers and line.port == BROKER_PORT
+        brokers = {lab.name(id) for id in lab.brokers}
+        fetches = moved.where(
+            lambda line: line.api == "fetch" and line.client in brokers and line.port == BROKER_PORT
         )
-        disk_bytes = sum(_log_bytes(cluster, id) for id in laboratory.brokers)
+        disk_bytes = sum(_log_bytes(cluster, id) for id in lab.brokers)
         copies = counts.take()
-        leader = laboratory.leader
-        follower = next(id for id in laboratory.brokers if id != leader)
+        leader = lab.leader
+        follower = next(id for id in lab.brokers if id != leader)
         ways = [
-            (laboratory.name(leader), laboratory.name(follower)),
-            (laboratory.name(follower), laboratory.name(leader)),
+            (lab.name(leader), lab.name(follower)),
+            (lab.name(follower), lab.name(leader)),
         ]
         for way in ways:
             cluster.world.network.conditions.slow_links[way] = SLOW_S
-        slow = laboratory.produce(seconds, 0.01)
+        slow = lab.produce(seconds, 0.01)
         copies_slow = counts.take()
         for way in ways:
             del cluster.world.network.conditions.slow_links[way]
         cluster.run_for(1.0)
         cluster.world.network.partition([ways[0][0]], [ways[0][1]])
-        cut_off = laboratory.produce(CUT_OFF_S, 0.5)
-        after = laboratory.produce(seconds, 0.01)
+        cut_off = lab.produce(CUT_OFF_S, 0.5)
+        after = lab.produce(seconds, 0.01)
         return Costs(
+            seed,
             f,
             variant,
             disk_bytes / healthy.batch_bytes,
-            wire_bytes / len(healthy.acknowledged_at),
+            fetches.bytes / len(healthy.acknowledged_at),
             (min(copies), sum(copies) / len(copies)),
             _latencies(healthy),
             _latencies(slow),
@@ -316,6 +339,7 @@ def _percentile_ms(sorted_s: Sequence[float], share: float) -> float | None:
 class Removal:
     """What was left after some brokers were removed."""
 
+    seed: int
     f: int
     variant: Variant
     removed: int
@@ -323,37 +347,34 @@ class Removal:
     """Whether f replicas lagged behind before."""
     keep_disks: bool
     acknowledged: int
+    readable_before_write: int
+    """Acknowledged records that can be read while the brokers are gone, and before anybody writes again."""
     readable: int
-    """Acknowledged records that can be read while the brokers are gone."""
+    """The same after an attempt to write."""
     writable: bool
+    needs_operator: bool
+    """After the return only an unclean election, ordered by an operator, gave the partition a leader."""
     readable_after_return: int
     writable_after_return: bool
     lost: int
-    """Acknowledged records that are on no disk any more."""
+    """Acknowledged records that are on no disk any more after the return, and before an operator elects anybody."""
 
 
 def remove_brokers(
     seed: int, f: int, variant: Variant, removed: int, lagging: bool, keep_disks: bool
 ) -> Removal:
-    design = design_named(variant.design)
-    with simulated(
-        seed,
-        nodes=variant.replicas + 1,
-        controllers=1,
-        make_node=_part(design).make_node(),
-        settings=_settings(design),
-    ) as cluster:
-        laboratory = Laboratory(cluster, variant, CopyCounts())
-        acknowledged = set(laboratory.produce(1.0, 0.02).acknowledged_at)
-        leader = laboratory.leader
-        behind = [id for id in laboratory.brokers if id != leader][::-1][:f] if lagging else []
+    with laboratory(seed, variant) as lab:
+        cluster = lab.cluster
+        acknowledged = set(lab.produce(1.0, 0.02).acknowledged_at)
+        leader = lab.leader
+        behind = [id for id in lab.brokers if id != leader][::-1][:f] if lagging else []
         ways = []
         if behind:
-            others = [laboratory.name(id) for id in laboratory.brokers if id not in behind]
-            ways = cluster.world.network.partition([laboratory.name(id) for id in behind], others)
-            acknowledged |= set(laboratory.produce(CUT_OFF_S, 1.0).acknowledged_at)
+            others = [lab.name(id) for id in lab.brokers if id not in behind]
+            ways = cluster.world.network.partition([lab.name(id) for id in behind], others)
+            acknowledged |= set(lab.produce(CUT_OFF_S, 1.0).acknowledged_at)
         # Those that have everything go first, the leader before all.
-        order = sorted(laboratory.brokers, key=lambda id: (id != leader, id in behind, id))
+        order = sorted(lab.brokers, key=lambda id: (id != leader, id in behind, id))
         gone = order[:removed]
         for id in gone:
             node = cluster.sim.nodes[id]
@@ -362,27 +383,33 @@ def remove_brokers(
                 node.host.disk.wipe()
         cluster.world.network.unblock(ways)
         cluster.run_for(WAIT_S)
-        writable = laboratory.can_write()
-        readable = len(acknowledged & laboratory.readable())
+        before_write = len(acknowledged & lab.readable())
+        writable = lab.can_write()
+        readable = len(acknowledged & lab.readable())
         for id in gone:
             cluster.sim.nodes[id].start()
         cluster.run_for(WAIT_S)
-        writable_after_return = laboratory.can_write()
-        readable_after_return = len(acknowledged & laboratory.readable())
+        # Before an operator's choice removes more.
         stored = {
-            record.value
-            for id in laboratory.brokers
-            for record in cluster.records_on_disk(id, PARTITION)
+            record.value for id in lab.brokers for record in cluster.records_on_disk(id, PARTITION)
         }
+        needs_operator = not lab.has_leader
+        if needs_operator:
+            lab.elect_uncleanly()
+        writable_after_return = lab.can_write()
+        readable_after_return = len(acknowledged & lab.readable())
         return Removal(
+            seed,
             f,
             variant,
             removed,
             lagging,
             keep_disks,
             len(acknowledged),
+            before_write,
             readable,
             writable,
+            needs_operator,
             readable_after_return,
             writable_after_return,
             len(acknowledged - stored),
@@ -397,27 +424,22 @@ def _designs() -> list[str]:
 
 
 def runs(options: LabOptions) -> list[Run]:
+    return [run for seed in options.seeds for run in _runs_of(seed, options)]
+
+
+def _runs_of(seed: int, options: LabOptions) -> Iterator[Run]:
     chosen = options.designs or tuple(_designs())
-    seed = options.seeds.start
-    found = []
+    seconds = 1.0 if options.is_small else 5.0
     disks = (False,) if options.is_small else (True, False)
     for f in (1,) if options.is_small else (1, 2, 3):
-        for variant in variants(f):
-            if variant.design not in chosen:
-                continue
-            seconds = 1.0 if options.is_small else 5.0
-            found += [Run(measure_costs, (each, f, variant, seconds)) for each in options.seeds]
-            found += [
-                Run(remove_brokers, (seed, f, variant, removed, lagging, keep_disks))
-                for lagging in (False, True)
-                for removed, keep_disks in ((f, False), *((f + 1, keep) for keep in disks))
-            ]
-        found += [
-            Run(remove_brokers, (seed, f, variant, f, False, False))
-            for variant in with_one_replica_less(f)
-            if variant.design in chosen
-        ]
-    return found
+        for variant in (each for each in variants(f) if each.design in chosen):
+            yield Run(measure_costs, (seed, f, variant, seconds))
+            for lagging in (False, True):
+                for removed, keep_disks in ((f, False), *((f + 1, keep) for keep in disks)):
+                    yield Run(remove_brokers, (seed, f, variant, removed, lagging, keep_disks))
+        for variant in with_one_replica_less(f):
+            if variant.design in chosen:
+                yield Run(remove_brokers, (seed, f, variant, f, False, False))
 
 
 def summarize(options: LabOptions, results: Sequence[Costs | Removal]) -> ExperimentResult:
@@ -439,8 +461,11 @@ def summarize(options: LabOptions, results: Sequence[Costs | Removal]) -> Experi
 
 def _cost_table(costs: Sequence[Costs]) -> Table:
     return Table(
-        "What it costs to survive f failures (healthy cluster)",
+        "What it costs to survive f failures (healthy cluster). Copies at commit: an observation of the simulator in the memory "
+        "of all replicas; the least of them stands for the acknowledgements awaited. Bytes between brokers: fetches, requests "
+        "and responses",
         (
+            "seed",
             "f",
             "placement",
             "replicas",
@@ -452,6 +477,7 @@ def _cost_table(costs: Sequence[Costs]) -> Table:
         ),
         [
             (
+                each.seed,
                 each.f,
                 each.variant.label,
                 each.variant.replicas,
@@ -471,6 +497,7 @@ def _latency_table(costs: Sequence[Costs]) -> Table:
         f"Time to the acknowledgement in ms: healthy; one replica slow ({SLOW_S * 1000:g} ms each way); "
         "one replica cut off, and after the ISR has let it go",
         (
+            "seed",
             "f",
             "placement",
             "healthy p50",
@@ -485,6 +512,7 @@ def _latency_table(costs: Sequence[Costs]) -> Table:
         ),
         [
             (
+                each.seed,
                 each.f,
                 each.variant.label,
                 each.healthy.p50_ms,
@@ -504,33 +532,41 @@ def _latency_table(costs: Sequence[Costs]) -> Table:
 
 def _removal_table(removals: Sequence[Removal]) -> Table:
     return Table(
-        "Brokers removed, the leader first. Readable: acknowledged records that a consumer reads",
+        "Brokers removed, the leader first. Readable: acknowledged records that a consumer reads. On no disk: when all "
+        "brokers are back. By an operator: only an unclean election gave the partition a leader then, and removed what the "
+        "elected replica did not have",
         (
+            "seed",
             "f",
             "placement",
             "removed",
             "before",
             "disks",
             "acknowledged",
-            "readable",
+            "readable before the next write",
             "writable",
+            "readable",
+            "on no disk any more",
+            "by an operator",
             "readable after return",
             "writable after return",
-            "on no disk any more",
         ),
         [
             (
+                each.seed,
                 each.f,
                 each.variant.label,
                 each.removed,
                 f"{each.f} lag" if each.lagging else "all in step",
                 "kept" if each.keep_disks else "lost",
                 each.acknowledged,
-                each.readable,
+                each.readable_before_write,
                 _yes(each.writable),
+                each.readable,
+                each.lost,
+                _yes(each.needs_operator),
                 each.readable_after_return,
                 _yes(each.writable_after_return),
-                each.lost,
             )
             for each in removals
         ],
@@ -545,17 +581,17 @@ def _charts(costs: Sequence[Costs], removals: Sequence[Removal]) -> list[Chart]:
     labels = list(dict.fromkeys(each.variant.label for each in costs))
     if not labels:
         return []
-    f = max(each.f for each in costs)
+    f, seed = max(each.f for each in costs), costs[0].seed
     phases = (
         ("healthy", "healthy"),
         ("one slow replica", "slow"),
         ("one cut off", "cut_off"),
         ("later", "after"),
     )
-    firsts = {(each.f, each.variant.label): each for each in reversed(costs)}
+    firsts = {(each.f, each.variant.label): each for each in costs if each.seed == seed}
     return [
         Chart(
-            "Bytes on all disks for each byte produced",
+            f"Bytes on all disks for each byte produced (seed {seed})",
             "line",
             "f: failures to survive",
             "bytes",
@@ -567,7 +603,7 @@ def _charts(costs: Sequence[Costs], removals: Sequence[Removal]) -> list[Chart]:
             },
         ),
         Chart(
-            f"Time to the acknowledgement, p99, f = {f} (no bar: nothing was acknowledged)",
+            f"Time to the acknowledgement, p99, f = {f}, seed {seed} (no bar: nothing was acknowledged)",
             "bar",
             "",
             "ms",
@@ -582,7 +618,8 @@ def _charts(costs: Sequence[Costs], removals: Sequence[Removal]) -> list[Chart]:
             log_y=True,
         ),
         Chart(
-            f"Acknowledged records that can be read after brokers were lost with their disks, f = {f}",
+            f"Acknowledged records that can be read after brokers were lost with their disks, f = {f}, seed {seed} "
+            "(after an operator's election, where one was needed)",
             "bar",
             "",
             "% of the acknowledged records",
@@ -593,7 +630,9 @@ def _charts(costs: Sequence[Costs], removals: Sequence[Removal]) -> list[Chart]:
                         100 * each.readable_after_return / each.acknowledged,
                     )
                     for each in removals
-                    if each.f == f and each.variant.label == label and not each.keep_disks
+                    if (each.f, each.seed) == (f, seed)
+                    and each.variant.label == label
+                    and not each.keep_disks
                 ]
                 for label in labels
             },
@@ -611,12 +650,17 @@ def _finding(costs: Sequence[Costs], removals: Sequence[Removal]) -> str:
     of = {label: [c for c in costs if c.variant.label == label] for label in (BACKUP, QUORUM)}
     kept = {label: _share_kept(removals, label, lambda r: r.removed == r.f) for label in of}
     one_more = [r for r in removals if r.variant.label == QUORUM and r.removed > r.f]
+    by_operator = sum(r.needs_operator for r in one_more)
+    survived = [r for r in removals if r.variant.label == QUORUM and r.removed == r.f]
     return (
         f"For f = {_list(c.f for c in of[BACKUP])} failures the ISR kept {kept[BACKUP]:.0%} of the acknowledged records "
         f"with {_list(c.variant.replicas for c in of[BACKUP])} replicas and the majority {kept[QUORUM]:.0%} with "
         f"{_list(c.variant.replicas for c in of[QUORUM])}, after one failure more the ISR of f+1 had "
         f"{_share_kept(removals, BACKUP, lambda r: r.removed > r.f and not r.keep_disks):.0%} left and the majority took no "
-        f"writes in {sum(not r.writable for r in one_more)} of {len(one_more)} cases; both commit with at least "
+        f"writes in {sum(not r.writable for r in one_more)} of {len(one_more)} cases, of which {by_operator} needed an operator "
+        f"even after all brokers were back; a new leader of the majority, which commits nothing before a record of its own, let "
+        f"consumers read {sum(r.readable_before_write for r in survived)} of {sum(r.acknowledged for r in survived)} "
+        f"acknowledged records until somebody wrote; both commit with at least "
         f"{_list(c.copies_healthy[0] for c in of[BACKUP])} and {_list(c.copies_healthy[0] for c in of[QUORUM])} copies; "
         f"with one slow replica the p99 is {_list(c.slow.p99_ms for c in of[BACKUP])} ms for the ISR and "
         f"{_list(c.slow.p99_ms for c in of[QUORUM])} ms for the majority, and a replica that is cut off holds the ISR up "
@@ -678,8 +722,10 @@ def _not_shown(costs: Sequence[Costs], removals: Sequence[Removal]) -> list[str]
         survives = r.readable_after_return == r.acknowledged and r.lost == 0
         if r.variant.replicas in (r.f, 2 * r.f) and r.variant in with_one_replica_less(r.f):
             expect("one replica less does not do", not r.writable, r)
-        elif r.removed == r.f and not (r.lagging and r.variant.label == BACKUP):
-            expect("f failures lose nothing", survives, r)
+            continue
+        expect("who kept its disks needs no operator", not (r.needs_operator and r.keep_disks), r)
+        if r.removed == r.f and not (r.lagging and r.variant.label == BACKUP):
+            expect("f failures lose nothing", survives and not r.needs_operator, r)
             expect("f failures stop only all of f+1", r.writable != (r.variant.label == STRICT), r)
         elif r.removed > r.f:
             expect("f+1 failures stop writes", not r.writable, r)
