@@ -202,3 +202,15 @@ def test_a_place_that_cannot_be_written_is_named_before_anything_runs(
 def test_more_seeds_than_anybody_can_wait_for_are_refused() -> None:
     failure = failure_of("run", "loss", "--seeds", "1000000000000000000000")
     assert failure.code == USAGE and "at most 100,000" in str(failure)
+
+
+def test_of_several_files_the_last_result_of_an_experiment_counts(
+    stored: Path, tmp_path: Path
+) -> None:
+    first, *others = json.loads(stored.read_text())
+    newer = tmp_path / "newer.json"
+    newer.write_text(json.dumps([{**first, "finding": "It was measured anew."}]))
+    ottla_lab("report", "--from", str(stored), "--from", str(newer), "--out", str(tmp_path))
+    page = (tmp_path / "index.html").read_text()
+    assert "It was measured anew." in page
+    assert all(f'id="{each["experiment"]}"' in page for each in others)

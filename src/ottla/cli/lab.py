@@ -19,7 +19,7 @@ import typer
 
 from ottla.cli import lab_play
 from ottla.cli.errors import FAILED, NOT_FOUND, USAGE, Failure
-from ottla.cli.output import Format, FormatOption, print_json, print_table
+from ottla.cli.output import Format, FormatOption, print_json, print_table, progress_bar
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -140,9 +140,13 @@ def report(
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Markdown page, charts beside it.")
     ] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="RESULTS.json", help="Run nothing; take these results."),
+    sources: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            metavar="RESULTS.json",
+            help="Run nothing; take these results (repeatable: the last of an experiment counts).",
+        ),
     ] = None,
     seeds: SeedsOption = None,
     jobs: JobsOption = PROCESSORS,
@@ -153,7 +157,7 @@ def report(
 
     if out is None and markdown is None:
         raise Failure("say where to write: --out DIR, or --markdown FILE, or both", USAGE)
-    if source is not None and (seeds is not None or small):
+    if sources and (seeds is not None or small):
         raise Failure("--seeds and --small choose what runs; with --from nothing does", USAGE)
     if not pages.can_draw():
         raise Failure("the charts need matplotlib: pip install 'ottla[lab]'")
@@ -164,10 +168,11 @@ def report(
         if markdown is not None:
             markdown.parent.mkdir(parents=True, exist_ok=True)
             markdown.open("a").close()
-    if source is None:
-        found = run_experiments(_chosen(None, True), seeds, [], jobs, small=small)
+    if sources:
+        newest = {each.experiment: each for file in sources for each in _read_results(file)}
+        found = [each for _, each in sorted(newest.items())]
     else:
-        found = _read_results(source)
+        found = run_experiments(_chosen(None, True), seeds, [], jobs, small=small)
     if out is not None:
         with _writing("--out"):
             print(pages.write_html(found, out))
@@ -246,7 +251,7 @@ def run_experiments(
             )
         options = options_for(experiment, seeds=chosen, designs=fitting, small=small)
         began = time.monotonic()
-        bar = _bar() if sys.stderr.isatty() else None
+        bar = progress_bar(sys.stderr, "{task.description}") if sys.stderr.isatty() else None
         with bar or nullcontext():
             found.append(run_experiment(experiment, options, jobs, _advance(bar, experiment.name)))
         took_s = time.monotonic() - began
@@ -288,25 +293,3 @@ def _advance(bar: Bar | None, name: str) -> Progress:
         return lambda done, of: None
     task = bar.add_task(name, total=None)
     return lambda done, of: bar.update(task, completed=done, total=of)
-
-
-def _bar() -> Bar:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=Console(file=sys.stderr),
-    )

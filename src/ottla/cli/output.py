@@ -6,9 +6,12 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class Format(StrEnum):
@@ -55,6 +58,30 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
             for cell, width, to_right in zip(line, widths, right, strict=True)
         ]
         print("  ".join(padded).rstrip(), flush=True)
+
+
+def progress_bar(file: IO[str], head: str = "", news: str = "") -> Progress:
+    """A bar, done and all, the time that it took and that is left; `head` and `news` are formats of texts around it."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        *([TextColumn(head)] if head else []),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        *([TextColumn(news)] if news else []),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=Console(file=file),
+    )
 
 
 def _text(cell: object) -> str:

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.errors import USAGE, Failure
+from ottla.cli.output import progress_bar
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -307,7 +308,7 @@ def _many(
     print(f"seeds {seeds[0]} to {seeds[-1]}{chosen} on {processes}", flush=True)
     tally, began, interrupted = Tally(), time.monotonic(), False
     told = began
-    bar = _bar() if sys.stdout.isatty() else None
+    bar = progress_bar(sys.stdout, news="{task.fields[news]}") if sys.stdout.isatty() else None
     with bar or nullcontext(), closing(outcomes(runs, jobs)) as found:
         task = None if bar is None else bar.add_task("", total=len(runs), news="")
         try:
@@ -410,28 +411,6 @@ def _news(tally: Tally, seconds: float) -> str:
     """The same, short enough to stand beside a bar."""
     seconds = max(seconds, 1e-6)
     return f"{len(tally.failed)} failed {tally.count / seconds:.1f}/s {tally.speed:.0f}x a core"
-
-
-def _bar() -> Progress:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    return Progress(
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[news]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=Console(file=sys.stdout),
-    )
 
 
 # Fewer faults

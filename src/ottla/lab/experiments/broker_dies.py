@@ -680,20 +680,25 @@ def _finding(deaths: Deaths, gone: Deaths, notifications: dict[str, Notification
         f"{design} {each.notification_rpcs:.3g}" for design, each in notifications.items()
     )
     totals = ", ".join(
-        f"{design} {deaths.mean(design, size, 'rpcs'):.0f} RPCs and"
-        f" {deaths.after_detection_s(design, size):.3g} s after the detection"
+        f"{design} {deaths.mean(design, size, 'rpcs'):,.0f} RPCs and"
+        f" {_seconds(deaths.after_detection_s(design, size))}"
         for design in deaths.designs
     )
+    least = min(gone.sizes(gone.designs[0]))
     noticed = ", ".join(
-        f"{design} {deaths.mean(design, least, 'detected_s'):.2g} and"
-        f" {gone.mean(design, least, 'detected_s'):.2g}"
-        for least in [min(gone.sizes(gone.designs[0]))]
+        f"{design} {_seconds(deaths.mean(design, least, 'detected_s'))} and"
+        f" {_seconds(gone.mean(design, least, 'detected_s'))}"
         for design in gone.designs
     )
     return (
-        f"To tell one broker of one decision takes in RPCs: {told}; with {size} partitions: {totals};"
-        f" the detection takes in s if the process is killed, and if the machine is gone: {noticed}."
+        f"RPCs to tell one broker of one decision: {told}. Other leaders for {size:,} partitions take, once the death"
+        f" is detected, {totals}. A death is detected, if the process is killed and if the machine is gone, after:"
+        f" {noticed}."
     )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.0f} ms"
 
 
 def _contradictions(

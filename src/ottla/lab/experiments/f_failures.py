@@ -653,18 +653,17 @@ def _finding(costs: Sequence[Costs], removals: Sequence[Removal]) -> str:
     by_operator = sum(r.needs_operator for r in one_more)
     survived = [r for r in removals if r.variant.label == QUORUM and r.removed == r.f]
     return (
-        f"For f = {_list(c.f for c in of[BACKUP])} failures the ISR kept {kept[BACKUP]:.0%} of the acknowledged records "
-        f"with {_list(c.variant.replicas for c in of[BACKUP])} replicas and the majority {kept[QUORUM]:.0%} with "
-        f"{_list(c.variant.replicas for c in of[QUORUM])}, after one failure more the ISR of f+1 had "
-        f"{_share_kept(removals, BACKUP, lambda r: r.removed > r.f and not r.keep_disks):.0%} left and the majority took no "
-        f"writes in {sum(not r.writable for r in one_more)} of {len(one_more)} cases, of which {by_operator} needed an operator "
-        f"even after all brokers were back; a new leader of the majority, which commits nothing before a record of its own, let "
-        f"consumers read {sum(r.readable_before_write for r in survived)} of {sum(r.acknowledged for r in survived)} "
-        f"acknowledged records until somebody wrote; both commit with at least "
-        f"{_list(c.copies_healthy[0] for c in of[BACKUP])} and {_list(c.copies_healthy[0] for c in of[QUORUM])} copies; "
-        f"with one slow replica the p99 is {_list(c.slow.p99_ms for c in of[BACKUP])} ms for the ISR and "
-        f"{_list(c.slow.p99_ms for c in of[QUORUM])} ms for the majority, and a replica that is cut off holds the ISR up "
-        f"for {_list(round(c.cut_off.longest_pause_s, 1) for c in of[BACKUP])} s."
+        f"Where all replicas are in step, the ISR kept {kept[BACKUP]:.0%} of the acknowledged records through f = "
+        f"{_list(c.f for c in of[BACKUP])} lost disks with {_list(c.variant.replicas for c in of[BACKUP])} replicas, and the "
+        f"majority {kept[QUORUM]:.0%} with {_list(c.variant.replicas for c in of[QUORUM])}. With one more the ISR of f+1 kept "
+        f"{_share_kept(removals, BACKUP, lambda r: r.removed > r.f and not r.keep_disks):.0%}, and the majority took no writes "
+        f"in {sum(not r.writable for r in one_more)} of {len(one_more)} cases, {by_operator} of which needed an operator even "
+        f"after all brokers were back. Both commit with {_list(c.copies_healthy[0] for c in of[BACKUP])} and "
+        f"{_list(c.copies_healthy[0] for c in of[QUORUM])} copies at least. One slow replica costs the ISR a p99 of "
+        f"{max(c.slow.p99_ms or 0.0 for c in of[BACKUP]):.0f} ms and the majority {max(c.slow.p99_ms or 0.0 for c in of[QUORUM]):.0f} ms; "
+        f"one that is cut off stops the ISR for {max(c.cut_off.longest_pause_s for c in of[BACKUP]):.0f} s. A new leader of "
+        f"the majority commits nothing before a record of its own: until then consumers read "
+        f"{sum(r.readable_before_write for r in survived)} of {sum(r.acknowledged for r in survived)} acknowledged records."
     )
 
 

@@ -21,7 +21,7 @@ def contradictions(played: dict[tuple[str, str], PlayedScenario]) -> list[str]:
     if promotion is None or promotion.lost:
         return []
     return [
-        "without leader epochs, they say, a follower that is promoted when its leader dies deletes what lies above its own "
+        "Without leader epochs, document 001 says, a follower that is promoted when its leader dies deletes what lies above its own "
         "high watermark. Played as told (scenario promotion), hw-truncation loses 0 records: a replica truncates when it "
         "begins to follow, not when it is elected. The loss needs a restart or a new epoch in between (scenario loss)."
     ]

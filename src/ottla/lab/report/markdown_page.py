@@ -27,7 +27,8 @@ HEAD = """# The lab
 {introduction}
 
 This page is generated. `ottla lab report --markdown docs/LAB.md` runs every experiment and writes it anew;
-`ottla lab report --from docs/lab/results.json --markdown docs/LAB.md` makes it of the stored results.
+`ottla lab report --from docs/lab/results.json --markdown docs/LAB.md` makes it of the stored results. For one experiment anew:
+`ottla lab run NAME --results new.json`, then the second command with `--from new.json` as well.
 
 "The documents" are five public texts about Kafka's replication, with which this project began. Their claims are tested here, and a
 contradiction names the text. 000 and 002 are translations of Kafka's own chapter on replication (French, Chinese), 001 is a set
