@@ -158,15 +158,15 @@ def summarize(options: LabOptions, found: Sequence[Any]) -> ExperimentResult:
         return fmean(getattr(each, name) for each in by[design, cause, size])
 
     smallest, largest = sizes[0], sizes[-1]
-    finding = f"Once the death is noticed, another controller decides with {smallest} and with {largest:,} partitions after:"
+    finding = f"Once the death is noticed, another controller decides with {smallest} and with {largest:,} partitions after: "
     finding += ", ".join(
-        f" {design} {mean(design, smallest, 'after_notice_s') * 1000:,.0f} and"
+        f"{design} {mean(design, smallest, 'after_notice_s') * 1000:,.0f} and"
         f" {mean(design, largest, 'after_notice_s') * 1000:,.0f} ms"
         for design in designs
     )
-    finding += ". It is noticed, if the process is killed and if the machine is gone, after:"
+    finding += ". It is noticed, if the process is killed and if the machine is gone, after: "
     finding += ", ".join(
-        f" {design} {mean(design, smallest, 'detected_s') * 1000:,.0f} and"
+        f"{design} {mean(design, smallest, 'detected_s') * 1000:,.0f} and"
         f" {mean(design, smallest, 'detected_s', GONE) * 1000:,.0f} ms"
         for design in designs
     )
