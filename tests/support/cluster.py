@@ -78,6 +78,7 @@ class ProcessCluster(Cluster):
     ) -> None:
         super().__init__(brokers, overrides, node_overrides, directory=directory)
         self._admin: AdminClient | None = None
+        self._former_admins: list[AdminClient | None] = []
         self.create()
 
     # -- life and death ---------------------------------------------------------------------------
@@ -107,11 +108,14 @@ class ProcessCluster(Cluster):
 
     def kill(self, *ids: int) -> None:
         super().kill(*ids)
-        # Its next request would go to the node that it last took for the controller: perhaps a dead one.
+        # The next request would go to the node that the client last took for the controller: perhaps a dead one. The
+        # client stays, for those who still wait for its answers.
+        self._former_admins.append(self._admin)
         self._admin = None
 
     def close(self) -> None:
         self._admin = None
+        self._former_admins.clear()
         super().close()
 
     @property

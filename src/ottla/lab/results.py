@@ -136,11 +136,11 @@ def _read(kind: Any, value: Any, where: str) -> Any:
         for each in arguments:
             with suppress(TypeError):
                 return _read(each, value, where)
-    elif origin is Sequence and isinstance(value, list):
+    elif origin is Sequence and isinstance(value, list | tuple):
         return [_read(arguments[0], each, f"{where}[{at}]") for at, each in enumerate(value)]
     elif origin is Mapping and isinstance(value, dict):
         return {key: _read(arguments[1], each, f"{where}[{key}]") for key, each in value.items()}
-    elif origin is tuple and isinstance(value, list) and len(value) == len(arguments):
+    elif origin is tuple and isinstance(value, list | tuple) and len(value) == len(arguments):
         return tuple(_read(each, part, where) for each, part in zip(arguments, value, strict=True))
     elif (origin is Literal and value in arguments) or (origin is None and _is_plain(kind, value)):
         return value
