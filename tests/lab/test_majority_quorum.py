@@ -32,6 +32,7 @@ def test_P41_a_majority_loses_no_acknowledged_record_with_f_failures_at_a_time(
     assert sum(each.leader_epoch for each in histories) > 2 * len(seeds), "too few elections"
     assert all(each.acknowledged > 500 for each in histories), histories
     assert [(each.lost, each.read_and_lost) for each in histories] == [(0, 0)] * len(seeds)
+    assert not any(each.is_offline for each in histories)
 
 
 def test_P41_a_majority_that_elects_the_least_complete_log_is_found_out(
@@ -56,6 +57,7 @@ def test_P41_a_majority_loses_no_acknowledged_record_when_f_disks_at_a_time_are_
     histories = [history_of(seed, "majority", replicas, failures, DISKS_REPLACED) for seed in seeds]
     assert all(each.acknowledged > 500 for each in histories), histories
     assert [(each.lost, each.read_and_lost) for each in histories] == [(0, 0)] * len(seeds)
+    assert not any(each.is_offline for each in histories)
 
 
 def test_P41_a_history_in_which_replicas_on_replaced_disks_vote_is_found_out(

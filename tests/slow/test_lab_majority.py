@@ -17,3 +17,5 @@ def test_P41_a_majority_loses_nothing_in_a_hundred_histories(replicas: int, mix:
     assert sum(each.leader_epoch for each in histories.values()) > 200, "too few elections"
     bad = {seed: each for seed, each in histories.items() if each.lost or each.read_and_lost}
     assert bad == {}
+    offline = [seed for seed, each in histories.items() if each.is_offline]
+    assert len(offline) <= (len(histories) // 10 if mix is DISKS_REPLACED else 0), offline

@@ -43,6 +43,9 @@ class ClientHistory(NamedTuple):
     leader_epoch: int
     """At the end: how often the leader changed."""
     outages: int
+    is_offline: bool
+    """At the end nobody could lead, and so nothing could be read: too many voters had lost their disks before they had
+    copied everything anew."""
 
 
 def history_of(
@@ -76,13 +79,18 @@ def history_of(
         producer.is_running = reader.is_running = False
         cluster.run_until(lambda: producer.is_settled, SETTLE_S)
         final = PartitionReader(connections("final reader"), PARTITION)
-        cluster.clients.complete(final.read_to_end())
+        is_offline = False
+        try:
+            cluster.clients.complete(final.read_to_end())
+        except TimeoutError:
+            is_offline = True
         assert not cluster.failures and not cluster.world.problems()
         epochs = [each.leader_epoch for id in brokers if (each := cluster.replica(id, PARTITION))]
         return ClientHistory(
             len(producer.acknowledged_at),
-            len(set(producer.acknowledged_at) - set(final.read)),
-            len(set(reader.read) - set(final.read)),
+            0 if is_offline else len(set(producer.acknowledged_at) - set(final.read)),
+            0 if is_offline else len(set(reader.read) - set(final.read)),
             max(epochs),
             len(schedule),
+            is_offline,
         )

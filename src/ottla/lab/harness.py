@@ -6,6 +6,7 @@ it has no checkers that stop at the first violation: a design of the lab may los
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -132,6 +133,9 @@ def simulated(
     keep_trace: bool = False,
 ) -> Iterator[LabCluster]:
     """A cluster that is made and not started yet. `make_node` is for designs that replace more than `NodeDesign` has."""
-    with collector_at_rest(), World(seed, keep_trace=keep_trace) as world:
-        made = make_node or partial(Node, design=design)
-        yield LabCluster(world, nodes, settings or {}, made, controllers)
+    try:
+        with collector_at_rest(), World(seed, keep_trace=keep_trace) as world:
+            made = make_node or partial(Node, design=design)
+            yield LabCluster(world, nodes, settings or {}, made, controllers)
+    finally:
+        gc.collect()  # what is left of this world must not be found, and reported, in the next one
