@@ -9,6 +9,7 @@ from support.lab_history import DISKS_REPLACED, MIX, history_of
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mix", [MIX, DISKS_REPLACED], ids=["disks kept", "disks replaced"])
 @pytest.mark.parametrize("replicas", [3, 5, 7])
 def test_P41_a_majority_loses_nothing_in_a_hundred_histories(replicas: int, mix: OutageMix) -> None:

@@ -220,7 +220,9 @@ async def create_assigned_topics(
             codes = {ErrorCode(each.error_code) for each in answer.topics}
             if codes <= {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
                 return
-            assert codes <= {*RETRIABLE, ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}, codes
+            # A broker of the assignment may be fenced for now: its first heartbeats compete with those of all others.
+            expected = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
+            assert codes <= {*RETRIABLE, *expected, ErrorCode.INVALID_REPLICA_ASSIGNMENT}, codes
         except FAILURES:
             pass
         await asyncio.sleep(BACKOFF_S)
