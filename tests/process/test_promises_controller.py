@@ -159,8 +159,9 @@ def test_P34_a_broker_that_was_down_learns_from_the_metadata_what_was_decided(
     wait_until(deleted.exists, 10, "its log on 4")
     cluster.kill(4)
     topic = NewTopic("made-meanwhile", replica_assignment=[[4, 1, 2]], num_partitions=1)
-    cluster.admin.create_topics([topic])["made-meanwhile"].result(20)
-    cluster.admin.delete_topics(["deleted-meanwhile"])["deleted-meanwhile"].result(20)
+    admin = cluster.new_admin()
+    admin.create_topics([topic])["made-meanwhile"].result(20)
+    admin.delete_topics(["deleted-meanwhile"])["deleted-meanwhile"].result(20)
     assert write(cluster, "made-meanwhile", "while 4 was down") is ErrorCode.NONE
 
     cluster.start(4)

@@ -78,7 +78,6 @@ class ProcessCluster(Cluster):
     ) -> None:
         super().__init__(brokers, overrides, node_overrides, directory=directory)
         self._admin: AdminClient | None = None
-        self._former_admins: list[AdminClient | None] = []
         self.create()
 
     # -- life and death ---------------------------------------------------------------------------
@@ -106,16 +105,8 @@ class ProcessCluster(Cluster):
             known, pid=process.pid, started=started_at(process.pid) or ""
         )
 
-    def kill(self, *ids: int) -> None:
-        super().kill(*ids)
-        # The next request would go to the node that the client last took for the controller: perhaps a dead one. The
-        # client stays, for those who still wait for its answers.
-        self._former_admins.append(self._admin)
-        self._admin = None
-
     def close(self) -> None:
         self._admin = None
-        self._former_admins.clear()
         super().close()
 
     @property
@@ -188,8 +179,13 @@ class ProcessCluster(Cluster):
     @property
     def admin(self) -> AdminClient:
         if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+            self._admin = self.new_admin()
         return self._admin
+
+    def new_admin(self) -> AdminClient:
+        """A client that knows no node yet. The next request of another would go to the node that it last took for the
+        controller, perhaps one that was killed since."""
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def create_topic(
         self,
