@@ -220,7 +220,7 @@ async def create_assigned_topics(
             codes = {ErrorCode(each.error_code) for each in answer.topics}
             if codes <= {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
                 return
-            # A broker of the assignment may be fenced for now: its first heartbeats compete with those of all others.
+            # Once in some hundred runs with seven brokers the assignment was refused at first; why was not looked into.
             expected = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
             assert codes <= {*RETRIABLE, *expected, ErrorCode.INVALID_REPLICA_ASSIGNMENT}, codes
         except FAILURES:
