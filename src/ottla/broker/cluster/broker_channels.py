@@ -46,7 +46,11 @@ class BrokerChannels:
                 channel = await Channel.open(
                     self._network, address.host, address.port, self._client_id
                 )
-                await channel.negotiate(CONNECT_TIMEOUT_S)
+                try:
+                    await channel.negotiate(CONNECT_TIMEOUT_S)
+                except BaseException:
+                    channel.abort()
+                    raise
             self._channels[broker] = address, channel
             return channel
 

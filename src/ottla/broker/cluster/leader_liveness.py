@@ -2,8 +2,11 @@
 
 A client that lost its leader asks for new metadata within a millisecond: often before the controller has elected another
 one, and even before this broker has seen its own connection to the dead one close. If the response still names the old
-leader, librdkafka asks again only after a second. So this broker first tries to connect to the leaders. Where nobody
-listens any more, the response waits for the election, which takes milliseconds (docs/DECISIONS.md).
+leader, librdkafka asks again only after a second. So this broker first sends the leaders a request. Where nobody listens
+any more, the response waits for the election, which takes milliseconds (docs/DECISIONS.md).
+
+A connection alone proves nothing: the kernel closes the sockets of a killed process one by one, and the listening ones
+among the last. For a millisecond or two it still accepts, and loses, connections.
 """
 
 from __future__ import annotations
@@ -11,13 +14,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from ottla.broker.cluster.metadata_cache import ClusterView
-from ottla.broker.cluster.probe import Probe, is_refused
+from ottla.broker.cluster.metadata_cache import BrokerAddress, ClusterView
 from ottla.metadata.image import MetadataImage
 from ottla.runtime import Network
+from ottla.wire.channel import Channel
+from ottla.wire.errors import InvalidFrame, KafkaError
 
 PROBE_TIMEOUT_S = 0.02
 """A machine that does not answer at all is not waited for: only the session timeout shows that it is gone."""
+PROBE_PAUSE_S = 0.001
 ELECTION_TIMEOUT_S = 0.5
 
 
@@ -63,8 +68,33 @@ class LeaderLiveness:
         return await asyncio.shield(probe)
 
     async def _probe(self, id: int) -> bool:
+        """Ask until the broker answers, or its address refuses connections."""
         address = self._cluster.address(id, self._listener)
         if address is None:
             return False
-        connecting = self._network.connect(address.host, address.port, Probe)
-        return await is_refused(asyncio.wait_for(connecting, PROBE_TIMEOUT_S))
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                while True:
+                    if await self._answers(address):
+                        return False
+                    await asyncio.sleep(PROBE_PAUSE_S)
+        except ConnectionRefusedError:
+            return True
+        except OSError:  # a TimeoutError too
+            return False
+
+    async def _answers(self, address: BrokerAddress) -> bool:
+        """False if the connection was lost before the answer came."""
+        try:
+            channel = await Channel.open(self._network, address.host, address.port, "probe")
+        except ConnectionResetError:
+            return False
+        try:
+            await channel.negotiate(PROBE_TIMEOUT_S)
+        except ConnectionError:
+            return False
+        except (InvalidFrame, KafkaError):
+            return True  # an answer, whatever it says
+        finally:
+            channel.abort()
+        return True
