@@ -495,6 +495,7 @@ class ParkedFetch:
         if self._request.connection.closed:
             self.drop()  # else what it asked long ago would be taken for where its fetcher is
         else:
+            self._request.answered_at = now  # if it is answered now
             self.try_complete(now)
 
     def complete(self) -> None:
