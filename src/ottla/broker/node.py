@@ -150,6 +150,10 @@ class Node:
 
     async def _take_ports(self) -> None:
         settings = self.settings
+        if settings.metrics_listeners:
+            from ottla.broker.observability.endpoint import Observability
+
+            self.observability = Observability(self)
         advertised = {listener.name: listener for listener in settings.advertised_listeners}
         for listener in settings.listeners:
             server = Server(
@@ -163,16 +167,15 @@ class Node:
                 connections_per_ip_max=settings.max_connections_per_ip,
             )
             self.servers[listener.name] = server
+            if self.observability is not None:
+                server.times = self.observability.request_times
             try:
                 _, port = await server.listen(self.runtime.network, listener.host, listener.port)
             except OSError as error:
                 raise ConfigError(f"listeners: {listener}: {error.strerror or error}") from error
             announced = advertised[listener.name]
             self.endpoints[listener.name] = announced._replace(port=announced.port or port)
-        if settings.metrics_listeners:
-            from ottla.broker.observability.endpoint import Observability
-
-            self.observability = Observability(self)
+        if self.observability is not None:
             await self.observability.listen(settings.metrics_listeners)
 
     def _take_directories(self) -> str:
@@ -356,6 +359,9 @@ class Broker:
         self.quotas = ClientQuotas(
             settings, runtime.clock.monotonic, lambda: self.cluster.image, events=runtime.events
         )
+        self.fetches = FetchHandler(
+            settings, runtime, self.replicas, self.cluster, self.quotas, self.throttle
+        )
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
         for server in servers:
             server.quotas = self.quotas
@@ -442,7 +448,7 @@ class Broker:
             ApiVersionsHandler(lambda: source.image),
             DescribeHandlers(settings, cluster, self.to_controller, self.cluster_id, liveness),
             ProduceHandler(replicas, cluster, verifier),
-            FetchHandler(settings, runtime, replicas, cluster, self.quotas, self.throttle),
+            self.fetches,
             OffsetHandlers(replicas),
             FindCoordinatorHandler(self.coordination, cluster),
             self.groups,

@@ -61,9 +61,7 @@ class RealFile:
 
     __slots__ = ("_descriptor", "_descriptor_lock", "_flush_times", "_path", "_size")
 
-    def __init__(
-        self, path: str, descriptor: int, flush_times: deque[float] | None = None
-    ) -> None:
+    def __init__(self, path: str, descriptor: int, flush_times: deque[float] | None = None) -> None:
         self._path = path
         self._flush_times = flush_times
         self._descriptor = descriptor

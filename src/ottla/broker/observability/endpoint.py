@@ -6,15 +6,22 @@ It listens from the moment at which the node has its ports, so a node that recov
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
 
+from ottla.broker.observability.cluster_metrics import ClusterMetrics
 from ottla.broker.observability.http import HttpRequest, HttpServer, Page
+from ottla.broker.observability.loop_metrics import LoopMetrics
 from ottla.broker.observability.observed import ObservedNode
+from ottla.broker.observability.process_metrics import ProcessMetrics
 from ottla.broker.observability.replica_metrics import ReplicaMetrics
+from ottla.broker.observability.request_metrics import RequestMetrics
 from ottla.config import ConfigError, ListenerAddress
 from ottla.metrics.exposition import JSON, format_for
 from ottla.metrics.registry import Metrics
 
+FLUSHES_MAX = 10_000
+"""Times of flushes kept until the next tick; beyond that the oldest are forgotten."""
 SLICE_S = 0.002
 """A page is made in slices of this length. Between them the broker has its turns."""
 
@@ -27,9 +34,23 @@ class Observability:
         self.metrics = Metrics()
         self.addresses: list[ListenerAddress] = []
         self._servers: list[HttpServer] = []
-        self.metrics.register(ReplicaMetrics(node).collect)
+        requests = RequestMetrics()
+        self.request_times = requests.times
+        """For the node's listeners."""
+        flush_times: deque[float] = deque(maxlen=FLUSHES_MAX)
+        node.runtime.disk.flush_times = flush_times
+        self._loop = LoopMetrics(node.runtime.clock, requests, flush_times)
+        for collector in (
+            ProcessMetrics(node).collect,
+            self._loop.collect,
+            requests.collect,
+            ClusterMetrics(node).collect,
+            ReplicaMetrics(node).collect,
+        ):
+            self.metrics.register(collector)
 
     async def listen(self, listeners: tuple[ListenerAddress, ...]) -> None:
+        self._loop.start()
         pages = {"/metrics": self._metrics_page}
         for listener in listeners:
             server = HttpServer(pages)
@@ -42,6 +63,7 @@ class Observability:
             self.addresses.append(listener._replace(port=port))
 
     async def close(self) -> None:
+        self._loop.stop()
         for server in self._servers:
             await server.close()
 

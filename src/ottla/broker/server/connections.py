@@ -296,7 +296,11 @@ class ServerConnection:
                     first.returned_at,
                     first.answered_at,
                 )
-                timed.marks += (timing,)  # not `append`: that would be a call for each request
+                # Not with `append`: that would be a call for each request.
+                if first._answer is not None:
+                    timed.marks += (timing,)
+                elif timed.sent is not None:
+                    timed.sent += ((first.answered_at, [timing]),)
             if first._answer is not None:
                 self._connection.send(first._answer)
         if self._is_paused:
