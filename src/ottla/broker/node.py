@@ -72,9 +72,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-
-async def run_node(settings: Settings, runtime: Runtime, ready: Callable[[], None]) -> None:
-    await Node(settings, runtime).run(ready)
+PROGRESS_EVERY_S = 5.0
+"""How often a node that opens its logs reports how far it is."""
 
 
 class Node:
@@ -376,6 +375,8 @@ class Broker:
         """Recover the logs, register, catch up, take our roles, serve, and be unfenced."""
         loop = asyncio.get_running_loop()
         now_ms = self.runtime.clock.wall_ms()
+        self.logs.progress.began_at = self.runtime.clock.monotonic()
+        self._report_progress()
         self._opening = loop.run_in_executor(
             None, self.logs.start, self.cluster_id, self.settings.node_id, now_ms
         )
@@ -396,6 +397,15 @@ class Broker:
         self.housekeeping.start()
         self.lifecycle.logs_are_ready()
         await self._unless_refused(self.lifecycle.ready)
+
+    def _report_progress(self) -> None:
+        progress = self.logs.progress
+        if progress.is_complete or self.source.failed is not None:
+            return
+        now = self.runtime.clock.monotonic()
+        if progress.done:
+            logger.info("recovering logs: %s", progress.words(now))
+        asyncio.get_running_loop().call_later(PROGRESS_EVERY_S, self._report_progress)
 
     async def _unless_refused(self, event: asyncio.Event) -> None:
         waiter: asyncio.Future[Any] = asyncio.ensure_future(event.wait())

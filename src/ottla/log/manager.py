@@ -32,6 +32,7 @@ from ottla.log.log_directories import (
     read_properties,
 )
 from ottla.log.offset_checkpoints import CheckpointPlan, OffsetCheckpoints
+from ottla.log.progress import OpeningProgress
 from ottla.log.removal import DeletedLogs, RemovalPlan
 from ottla.log.resources import LogResources
 from ottla.log.segment import OpenFiles
@@ -73,6 +74,7 @@ class LogManager:
         self.offline_directories: dict[str, Exception] = {}
         self.on_offline: list[Callable[[str, list[TopicPartition]], None]] = []
         """Called with the directory and the logs that went with it."""
+        self.progress = OpeningProgress()
         self.previous_broker_epoch = -1
         """Of the clean shutdown before this start; -1 if it was not clean."""
         self._disk = disk
@@ -131,14 +133,17 @@ class LogManager:
         if not self._taken:
             self.take(cluster_id, node_id)
         clean_epochs = [found.clean_epoch for found in self._taken.values()]
+        names = self._names_of_logs()
         for directory, found in self._taken.items():
+            if directory not in names:
+                continue
             try:
                 self._identify(directory, found.properties)
                 if found.clean_epoch is not None:
                     # The marker is durably removed before the first log is changed.
                     self._disk.remove(f"{directory}/{checkpoints.CLEAN_SHUTDOWN}")
                     self._disk.flush_dir(directory)
-                self._open_logs(directory, found, now_ms, config_of)
+                self._open_logs(directory, names[directory], found, now_ms, config_of)
             except OSError as error:
                 self.mark_offline(directory, error)
             except LogDirError as error:
@@ -154,6 +159,21 @@ class LogManager:
             if first >= 0 and self._events:
                 self._events.emit(CleanShutdownRecognized(tuple(self.directories), first))
         self._is_open = True
+        self.progress.is_complete = True
+
+    def _names_of_logs(self) -> dict[str, list[str]]:
+        """What lies in each directory that can be read."""
+        names: dict[str, list[str]] = {}
+        for directory in self._taken:
+            try:
+                names[directory] = self._disk.list_dir(directory)
+            except OSError as error:
+                self.mark_offline(directory, error)
+                continue
+            self.progress.total += sum(
+                _PARTITION_DIRECTORY.fullmatch(name) is not None for name in names[directory]
+            )
+        return names
 
     def _identify(self, directory: str, properties: MetaProperties) -> None:
         if properties.directory_id is None:
@@ -166,18 +186,20 @@ class LogManager:
     def _open_logs(
         self,
         directory: str,
+        names: list[str],
         found: DirectoryContents,
         now_ms: int,
         config_of: Callable[[str], LogConfig] | None,
     ) -> None:
         recovery_points = found.recovery_points
         self._checkpoints.found(directory, found)
-        for name in self._disk.list_dir(directory):
+        for name in names:
             path = f"{directory}/{name}"
             if name.endswith(DELETE_SUFFIX):
                 self._deleted.add(path, now_ms, directory)
                 continue
             match = _PARTITION_DIRECTORY.fullmatch(name)
+            self.progress.done += match is not None
             if match is None or match[1] == CLUSTER_METADATA_TOPIC or not self._disk.is_dir(path):
                 continue
             key = TopicPartition(match[1], int(match[2]))

@@ -6,10 +6,12 @@ It listens from the moment at which the node has its ports, so a node that recov
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Iterator
 
 from ottla.broker.observability.cluster_metrics import ClusterMetrics
+from ottla.broker.observability.health import Health
 from ottla.broker.observability.http import HttpRequest, HttpServer, Page
 from ottla.broker.observability.loop_metrics import LoopMetrics
 from ottla.broker.observability.observed import ObservedNode
@@ -31,6 +33,7 @@ class Observability:
 
     def __init__(self, node: ObservedNode) -> None:
         self._clock = node.runtime.clock
+        self.health = Health(node)
         self.metrics = Metrics()
         self.addresses: list[ListenerAddress] = []
         self._servers: list[HttpServer] = []
@@ -51,7 +54,11 @@ class Observability:
 
     async def listen(self, listeners: tuple[ListenerAddress, ...]) -> None:
         self._loop.start()
-        pages = {"/metrics": self._metrics_page}
+        pages = {
+            "/metrics": self._metrics_page,
+            "/livez": self._live_page,
+            "/readyz": self._ready_page,
+        }
         for listener in listeners:
             server = HttpServer(pages)
             try:
@@ -73,6 +80,20 @@ class Observability:
             wanted = JSON
         body = await self._in_slices(wanted.write(self.metrics.families()))
         return Page(body, wanted.content_type)
+
+    async def _live_page(self, request: HttpRequest) -> Page:
+        return self._health_page(request, self.health.why_dead(), "alive")
+
+    async def _ready_page(self, request: HttpRequest) -> Page:
+        return self._health_page(request, self.health.why_not_ready(), "ready")
+
+    def _health_page(self, request: HttpRequest, reasons: list[str], well: str) -> Page:
+        status = 503 if reasons else 200
+        if request.query == "format=json":
+            told = json.dumps(self.health.as_json()) + "\n"
+            return Page(told.encode(), "application/json", status)
+        lines = [f"not {well}: {reason}" for reason in reasons] or [well]
+        return Page(("\n".join(lines) + "\n").encode(), status=status)
 
     async def _in_slices(self, pieces: Iterator[str]) -> bytes:
         monotonic = self._clock.monotonic

@@ -22,6 +22,9 @@ class ObservedBroker(Protocol):
     def replicas(self) -> ReplicaManager: ...
 
     @property
+    def logs(self) -> LogManager: ...
+
+    @property
     def lifecycle(self) -> BrokerLifecycle: ...
 
     @property
