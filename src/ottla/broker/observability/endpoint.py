@@ -20,6 +20,7 @@ from ottla.broker.observability.replica_metrics import ReplicaMetrics
 from ottla.broker.observability.request_metrics import RequestMetrics
 from ottla.config import ConfigError, ListenerAddress
 from ottla.metrics.exposition import JSON, format_for
+from ottla.metrics.families import Family, gauge
 from ottla.metrics.registry import Metrics
 
 FLUSHES_MAX = 10_000
@@ -44,6 +45,7 @@ class Observability:
         node.runtime.disk.flush_times = flush_times
         self._loop = LoopMetrics(node.runtime.clock, requests, flush_times)
         for collector in (
+            self._health,
             ProcessMetrics(node).collect,
             self._loop.collect,
             requests.collect,
@@ -73,6 +75,15 @@ class Observability:
         self._loop.stop()
         for server in self._servers:
             await server.close()
+
+    def _health(self) -> Iterator[Family]:
+        yield gauge("ottla_ready", "1 if /readyz says so.", int(not self.health.why_not_ready()))
+        recovery = self.health.recovery
+        if recovery is not None:
+            yield gauge("ottla_recovery_logs", "Logs that were found at the start.", recovery.total)
+            yield gauge(
+                "ottla_recovery_logs_done", "Those of them that are recovered.", recovery.done
+            )
 
     async def _metrics_page(self, request: HttpRequest) -> Page:
         wanted = format_for(request.headers.get("accept", ""))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ottla.broker.cluster.lifecycle import BrokerState
 from ottla.broker.observability.observed import ObservedBroker, ObservedNode
+from ottla.log.progress import OpeningProgress
 
 
 class Health:
@@ -55,19 +56,21 @@ class Health:
             return ["no controller has answered its heartbeats for longer than usual"]
         return []
 
+    @property
+    def recovery(self) -> OpeningProgress | None:
+        """None on a node without logs."""
+        logs = self._node.logs
+        return None if logs is None else logs.progress
+
     def recovery_words(self) -> str:
         """How many logs are recovered, at which rate, and how long it will take."""
-        logs = self._node.logs
-        if logs is None:
-            return ""
-        return logs.progress.words(self._node.runtime.clock.monotonic())
+        progress = self.recovery
+        return "" if progress is None else progress.words(self._node.runtime.clock.monotonic())
 
     def as_json(self) -> dict[str, Any]:
-        logs = self._node.logs
         why_not = self.why_not_ready()
         recovery = None
-        if logs is not None:
-            progress = logs.progress
+        if (progress := self.recovery) is not None:
             now = self._node.runtime.clock.monotonic()
             recovery = {
                 "logs": progress.total,
