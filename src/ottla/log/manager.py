@@ -50,6 +50,14 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 
 
+def _log_in(name: str) -> TopicPartition | None:
+    """Whose log a directory of this name holds; the metadata's log is the quorum's."""
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    if match is None or match[1] == CLUSTER_METADATA_TOPIC:
+        return None
+    return TopicPartition(match[1], int(match[2]))
+
+
 class LogManager:
     def __init__(
         self,
@@ -170,9 +178,7 @@ class LogManager:
             except OSError as error:
                 self.mark_offline(directory, error)
                 continue
-            self.progress.total += sum(
-                _PARTITION_DIRECTORY.fullmatch(name) is not None for name in names[directory]
-            )
+            self.progress.total += sum(_log_in(name) is not None for name in names[directory])
         return names
 
     def _identify(self, directory: str, properties: MetaProperties) -> None:
@@ -198,11 +204,12 @@ class LogManager:
             if name.endswith(DELETE_SUFFIX):
                 self._deleted.add(path, now_ms, directory)
                 continue
-            match = _PARTITION_DIRECTORY.fullmatch(name)
-            self.progress.done += match is not None
-            if match is None or match[1] == CLUSTER_METADATA_TOPIC or not self._disk.is_dir(path):
+            key = _log_in(name)
+            if key is None:
                 continue
-            key = TopicPartition(match[1], int(match[2]))
+            self.progress.done += 1
+            if not self._disk.is_dir(path):
+                continue
             if key in self.logs or key in self.corrupt:
                 raise WrongDirectory(directory, f"{key} lies in two log directories")
             # Without a recovery point the other marks do not count: see OffsetCheckpoints.forget.

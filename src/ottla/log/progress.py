@@ -14,8 +14,8 @@ class OpeningProgress:
         self.is_complete = False
 
     def rate(self, now: float) -> float | None:
-        """Logs per second; None while nothing is known."""
-        if self.began_at is None or not self.done or now <= self.began_at:
+        """Logs per second; None while nothing is known, and when all are done."""
+        if self.is_complete or self.began_at is None or not self.done or now <= self.began_at:
             return None
         return self.done / (now - self.began_at)
 

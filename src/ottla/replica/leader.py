@@ -110,7 +110,7 @@ class Leadership:
         end_before = log.log_end
         appended = log.append_as_leader(records, self.written_epoch, now_ms)
         if not appended.duplicate:
-            self._appended(end_before, now, len(records))
+            self._appended(end_before, now, records.nbytes)
         return appended
 
     def _too_few_replicas(self) -> KafkaError:
@@ -148,7 +148,7 @@ class Leadership:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         end_before = self.log.log_end
         appended = self.log.append_as_leader(records, self.written_epoch, now_ms, from_client=False)
-        self._appended(end_before, now, len(records))
+        self._appended(end_before, now, records.nbytes)
         return appended
 
     def _appended(self, end_before: int, now: float, size: int) -> None:

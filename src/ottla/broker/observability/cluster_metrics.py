@@ -20,7 +20,8 @@ from ottla.raft.roles import RaftRole
 
 CONTROLLER = "kafka_controller_kafkacontroller"
 RAFT = "kafka_server_raftmetrics"
-COUNTED_AT_ONCE = 1_000
+COUNTED_AT_ONCE = 100
+"""Topics."""
 UNKNOWN = -1
 
 

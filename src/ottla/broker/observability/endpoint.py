@@ -25,7 +25,7 @@ from ottla.metrics.registry import Metrics
 
 FLUSHES_MAX = 10_000
 """Times of flushes kept until the next tick; beyond that the oldest are forgotten."""
-SLICE_S = 0.002
+SLICE_S = 0.001
 """A page is made in slices of this length. Between them the broker has its turns."""
 
 

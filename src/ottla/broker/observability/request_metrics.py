@@ -10,7 +10,6 @@ Connections note four times for each request, in a list. It is folded into histo
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -79,27 +78,32 @@ class RequestMetrics:
         return found
 
     def fold(self) -> bool:
-        """Some of what was noted. Whether there is more."""
-        times = self.times
-        count = min(len(times), FOLDED_AT_ONCE_MAX)
-        for sent_at, marks in times[:count]:
+        """Some of what was noted. Whether there is more. Without a call for a request: every request is folded."""
+        times, kinds = self.times, self._kinds
+        some = times[:FOLDED_AT_ONCE_MAX]
+        for sent_at, marks in some:
             for key, by_follower, received, started, returned, answered in marks:
-                kind = self._kinds.get((key, by_follower))
-                if kind is None:
-                    kind = self._kinds[key, by_follower] = self._of(_name(key, by_follower))
+                try:
+                    kind = kinds[key, by_follower]
+                except KeyError:
+                    kind = kinds[key, by_follower] = self._of(_name(key, by_follower))
+                queue, local, remote, send, total = kind.histograms
                 waited_from = returned or answered
-                spent = (
-                    started - received,
-                    waited_from - started,
-                    answered - waited_from,
-                    sent_at - answered,
-                    sent_at - received,
-                )
-                for histogram, seconds in zip(kind.histograms, spent, strict=True):
-                    # Written out: this is done five times for each request.
-                    histogram.counts[bisect_left(SECONDS, seconds)] += 1
+                for histogram, seconds in (
+                    (queue, started - received),
+                    (local, waited_from - started),
+                    (remote, answered - waited_from),
+                    (send, sent_at - answered),
+                    (total, sent_at - received),
+                ):
+                    index = 0
+                    for bound in SECONDS:  # nearly all are within the first few
+                        if seconds <= bound:
+                            break
+                        index += 1
+                    histogram.counts[index] += 1
                     histogram.sum += seconds
-        del times[:count]
+        del times[:FOLDED_AT_ONCE_MAX]
         return bool(times)
 
     def minute_passed(self) -> None:
