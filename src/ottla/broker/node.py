@@ -72,9 +72,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-
-async def run_node(settings: Settings, runtime: Runtime, ready: Callable[[], None]) -> None:
-    await Node(settings, runtime).run(ready)
+PROGRESS_EVERY_S = 5.0
+"""How often a node that opens its logs reports how far it is."""
 
 
 class Node:
@@ -150,6 +149,10 @@ class Node:
 
     async def _take_ports(self) -> None:
         settings = self.settings
+        if settings.metrics_listeners:
+            from ottla.broker.observability.endpoint import Observability
+
+            self.observability = Observability(self)
         advertised = {listener.name: listener for listener in settings.advertised_listeners}
         for listener in settings.listeners:
             server = Server(
@@ -163,16 +166,15 @@ class Node:
                 connections_per_ip_max=settings.max_connections_per_ip,
             )
             self.servers[listener.name] = server
+            if self.observability is not None:
+                server.times = self.observability.request_times
             try:
                 _, port = await server.listen(self.runtime.network, listener.host, listener.port)
             except OSError as error:
                 raise ConfigError(f"listeners: {listener}: {error.strerror or error}") from error
             announced = advertised[listener.name]
             self.endpoints[listener.name] = announced._replace(port=announced.port or port)
-        if settings.metrics_listeners:
-            from ottla.broker.observability.endpoint import Observability
-
-            self.observability = Observability(self)
+        if self.observability is not None:
             await self.observability.listen(settings.metrics_listeners)
 
     def _take_directories(self) -> str:
@@ -356,6 +358,9 @@ class Broker:
         self.quotas = ClientQuotas(
             settings, runtime.clock.monotonic, lambda: self.cluster.image, events=runtime.events
         )
+        self.fetches = FetchHandler(
+            settings, runtime, self.replicas, self.cluster, self.quotas, self.throttle
+        )
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
         for server in servers:
             server.quotas = self.quotas
@@ -370,6 +375,8 @@ class Broker:
         """Recover the logs, register, catch up, take our roles, serve, and be unfenced."""
         loop = asyncio.get_running_loop()
         now_ms = self.runtime.clock.wall_ms()
+        self.logs.progress.began_at = self.runtime.clock.monotonic()
+        self._report_progress()
         self._opening = loop.run_in_executor(
             None, self.logs.start, self.cluster_id, self.settings.node_id, now_ms
         )
@@ -390,6 +397,15 @@ class Broker:
         self.housekeeping.start()
         self.lifecycle.logs_are_ready()
         await self._unless_refused(self.lifecycle.ready)
+
+    def _report_progress(self) -> None:
+        progress = self.logs.progress
+        if progress.is_complete or self.source.failed is not None:
+            return
+        now = self.runtime.clock.monotonic()
+        if progress.done:
+            logger.info("recovering logs: %s", progress.words(now))
+        asyncio.get_running_loop().call_later(PROGRESS_EVERY_S, self._report_progress)
 
     async def _unless_refused(self, event: asyncio.Event) -> None:
         waiter: asyncio.Future[Any] = asyncio.ensure_future(event.wait())
@@ -442,7 +458,7 @@ class Broker:
             ApiVersionsHandler(lambda: source.image),
             DescribeHandlers(settings, cluster, self.to_controller, self.cluster_id, liveness),
             ProduceHandler(replicas, cluster, verifier),
-            FetchHandler(settings, runtime, replicas, cluster, self.quotas, self.throttle),
+            self.fetches,
             OffsetHandlers(replicas),
             FindCoordinatorHandler(self.coordination, cluster),
             self.groups,

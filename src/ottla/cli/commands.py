@@ -16,6 +16,7 @@ from ottla.cli import (
     groups,
     lab,
     local,
+    metrics,
     records,
     settings,
     sim,
@@ -60,6 +61,7 @@ app.command()(local.down)
 app.command()(local.purge)
 app.add_typer(local.nodes, name="nodes")
 app.command()(local.node)
+app.command()(metrics.metrics)
 app.command()(settings.settings)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")

@@ -132,6 +132,10 @@ class ProducerStateManager:
         self._partition = partition
         self._events = events
 
+    @property
+    def open_transactions(self) -> int:
+        return len(self._ongoing)
+
     def restore(self, producers: dict[int, ProducerStateEntry]) -> None:
         """Begin with the entries of a snapshot."""
         assert not self.producers

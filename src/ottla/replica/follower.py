@@ -76,10 +76,12 @@ def apply_fetch_answer(partition: Partition, answer: FetchedPartition, leader_ep
                 raise
             partition.flush_if_asked()
             appended = len(records)
+            partition.traffic.every.replication_bytes_in += appended
             if log.log_end > before:
                 partition.observer.partition_changed(partition, News.LOG_END)
     if answer.log_start_offset > log.log_start:
         log.advance_log_start(min(answer.log_start_offset, log.log_end))
+    partition.leader_high_watermark = answer.high_watermark
     high_watermark = min(answer.high_watermark, log.log_end)
     if high_watermark > log.high_watermark:
         log.advance_high_watermark(high_watermark)

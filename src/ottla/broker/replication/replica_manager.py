@@ -29,6 +29,7 @@ from ottla.replica import follower
 from ottla.replica.observer import News
 from ottla.replica.partition import Partition, ReplicaConfig, ReplicationRules
 from ottla.replica.roles import Role
+from ottla.replica.traffic import TopicTraffic, Traffic
 from ottla.runtime import Clock
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
@@ -58,6 +59,10 @@ class ReplicaManager:
         self.partitions: dict[TopicPartition, Partition] = {}
         """The replicas that are served."""
         self.by_id: dict[tuple[UUID, int], Partition] = {}
+        self.traffic = Traffic()
+        """Of all topics together."""
+        self.topic_traffic: dict[str, TopicTraffic] = {}
+        """Of topics with a replica here."""
         self.listeners: list[ReplicaListener] = []
         self.placement = Placement(settings.node_id, clock, logs, self.listeners)
         self.purgatory = Purgatory(clock)
@@ -214,10 +219,17 @@ class ReplicaManager:
             self,
             self.eligible_broker_epoch,
             self.events,
+            self._traffic_of(topic.name),
         )
         self.partitions[partition.key] = partition
         self.by_id[topic.id, number] = partition
         return partition
+
+    def _traffic_of(self, topic: str) -> TopicTraffic:
+        found = self.topic_traffic.get(topic)
+        if found is None:
+            found = self.topic_traffic[topic] = TopicTraffic(self.traffic)
+        return found
 
     def _remove(self, key: TopicPartition, topic_id: UUID) -> None:
         self.placement.forget(key)
@@ -225,6 +237,8 @@ class ReplicaManager:
         if partition is None or partition.topic_id != topic_id:
             return
         self._take_out(partition)
+        if key.topic not in self.image.topics:
+            self.topic_traffic.pop(key.topic, None)
         self.placement.delete_log(key)
 
     def _take_out(self, partition: Partition) -> None:
