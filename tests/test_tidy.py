@@ -33,7 +33,7 @@ RUNTIME_IMPLEMENTATIONS = {
 }
 
 # What decides must not see the machine: the simulator could not replay it.
-CORES = ("log", "replica", "raft", "metadata", "controller", "coordinators")
+CORES = ("log", "replica", "raft", "metadata", "controller", "coordinators", "metrics")
 BANNED_MODULES = {
     "asyncio",
     "concurrent",

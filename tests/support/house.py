@@ -23,6 +23,7 @@ _WHOLE_BROKER = {
     "broker.cluster",
     "broker.coordination",
     "broker.node",
+    "broker.observability",
     "broker.replication",
     "broker.server",
 }
@@ -37,6 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "events": {"wire"},
     "runtime": {"events"},
     "config": set(),
+    "metrics": set(),
     "records": _RECORDS,
     "log": _LOG,
     "replica": _LOG | {"log"},
@@ -69,6 +71,9 @@ ARROWS: dict[str, set[str]] = {
     | _COORDINATORS
     | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"},
     "broker.design": {"broker.cluster", "broker.replication", "config", "controller", "replica"},
+    "broker.observability": _BROKER
+    | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
+    | {"controller", "metrics", "raft"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
     "client": {"records", "runtime", "wire"},
     # Its checkers look into every part of a broker.
@@ -133,8 +138,9 @@ ARROWS: dict[str, set[str]] = {
     },
     "spark.write": {"client", "records", "spark.connect", "spark.errors", "spark.options", "wire"},
     "spark.source": {"spark.columns", "spark.errors", "spark.options", "spark.read", "spark.write"},
+    "diagnosis": {"client", "config", "local", "records", "runtime", "wire"},
     "cli": _PRODUCT
-    | {"client", "local", "runtime", "sim.faults", "sim.run"}
+    | {"client", "diagnosis", "local", "runtime", "sim.faults", "sim.run"}
     | {"lab.design", "lab.experiment", "lab.results", "lab.runner", "lab.report"}
     | {"lab.play", "lab.truncation"}
     | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}

@@ -12,7 +12,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.apis.broker_loggers import LoggerHandlers
 from ottla.broker.apis.configs import DescribeConfigsHandler, ListConfigResourcesHandler
@@ -67,6 +67,9 @@ from ottla.raft.format import (
 from ottla.runtime import File, Runtime
 from ottla.wire.apis import ApiKey
 
+if TYPE_CHECKING:
+    from ottla.broker.observability.endpoint import Observability
+
 logger = logging.getLogger(__name__)
 
 
@@ -85,6 +88,8 @@ class Node:
         self.controller: ControllerService | None = None
         self.broker: Broker | None = None
         self.logs: LogManager | None = None
+        self.observability: Observability | None = None
+        """Only with metrics.listeners: other nodes do not import it."""
         self._lock: File | None = None
         """Of the metadata's directory, where no log manager holds it."""
 
@@ -164,6 +169,11 @@ class Node:
                 raise ConfigError(f"listeners: {listener}: {error.strerror or error}") from error
             announced = advertised[listener.name]
             self.endpoints[listener.name] = announced._replace(port=announced.port or port)
+        if settings.metrics_listeners:
+            from ottla.broker.observability.endpoint import Observability
+
+            self.observability = Observability(self)
+            await self.observability.listen(settings.metrics_listeners)
 
     def _take_directories(self) -> str:
         """Lock the directories and read whose they are; only when nothing is wrong with any of them is the
@@ -268,6 +278,8 @@ class Node:
             self.logs.close(clean=False)
         if self._lock is not None:
             self._lock.close()
+        if self.observability is not None:
+            await self.observability.close()
 
     def _quorum_failed(self, error: Exception) -> None:
         """This node's metadata is out of date from now on. It stops serving and sends no more heartbeats, so that the

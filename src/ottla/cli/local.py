@@ -95,7 +95,11 @@ def up(
                 )
         else:
             cluster = LocalCluster.create(
-                directory, 3 if count is None else count, 9092 if port is None else port, settings
+                directory,
+                3 if count is None else count,
+                9092 if port is None else port,
+                settings,
+                metrics=True,
             )
         waiting = [node.id for node in cluster.nodes.values() if not node.running]
         starting = cluster.start(waiting, timeout, warn)

@@ -566,7 +566,15 @@ class Client:
 
 
 def _quorum_replicas(answer: Iterable[Any]) -> tuple[QuorumReplica, ...]:
-    return tuple(QuorumReplica(int(each.replica_id), int(each.log_end_offset)) for each in answer)
+    return tuple(
+        QuorumReplica(
+            int(each.replica_id),
+            int(each.log_end_offset),
+            int(field(each, "last_fetch_timestamp", -1)),
+            int(field(each, "last_caught_up_timestamp", -1)),
+        )
+        for each in answer
+    )
 
 
 def _fetched(answer: FetchedPartition, offset: int) -> FetchedRecords:

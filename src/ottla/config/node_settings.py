@@ -26,6 +26,7 @@ from ottla.config.values import (
     CODECS,
     FLOAT_MAX,
     HOUR_MS,
+    HTTP_LISTENERS,
     INT_MAX,
     LIST,
     LISTENERS,
@@ -277,6 +278,26 @@ class Settings:
         True,
         "Nodes that find each other at a loopback address talk over Unix sockets (Linux); false: over TCP, to be watched "
         "or disturbed.",
+    )
+
+    # Seeing into it
+    metrics_listeners: tuple[ListenerAddress, ...] = setting(
+        "metrics.listeners",
+        HTTP_LISTENERS,
+        (),
+        "Where metrics and health are served, as HTTP://host:port (empty: nowhere). Paths: /metrics, /livez, /readyz.",
+    )
+    ottla_metrics_topics_max: int = setting(
+        "ottla.metrics.topics.max",
+        integer(0),
+        1_000,
+        "Topics with metrics of their own. The others count in the sums.",
+    )
+    ottla_metrics_partitions_max: int = setting(
+        "ottla.metrics.partitions.max",
+        integer(0),
+        2_000,
+        "Replicas with metrics of their own (size, offsets, ISR). The others count in the sums.",
     )
 
     # Replication

@@ -145,7 +145,7 @@ class Log:
         self.deleted = DeletedSegments(resources)
         self.unflushed = Unflushed(everything=not loaded.clean)
         self.epochs_file = LeaderEpochCheckpointFile(resources.disk, self.path)
-        if loaded.bytes_cut and resources.events:
+        if loaded.bytes_cut and TornTailCut in resources.events:
             resources.events.emit(TornTailCut(key, directory, loaded.bytes_cut, self.log_end))
 
     # Opening and closing

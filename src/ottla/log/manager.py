@@ -151,7 +151,7 @@ class LogManager:
         first = clean_epochs[0]
         if not self.offline_directories and first is not None and set(clean_epochs) == {first}:
             self.previous_broker_epoch = first
-            if first >= 0 and self._events:
+            if first >= 0 and CleanShutdownRecognized in self._events:
                 self._events.emit(CleanShutdownRecognized(tuple(self.directories), first))
         self._is_open = True
 
@@ -344,7 +344,7 @@ class LogManager:
         except OSError as error:
             self.mark_offline(directory, error)
             raise LogDirError(directory, error) from error
-        if self._events:
+        if LogSetAside in self._events:
             self._events.emit(LogSetAside(key, directory, target))
         return target
 
@@ -374,7 +374,7 @@ class LogManager:
         for key in [key for key, place in self._corrupt_in.items() if place == directory]:
             del self.corrupt[key], self._corrupt_in[key]
         self._deleted.forget(directory)
-        if self._events:
+        if LogDirectoryFailed in self._events:
             self._events.emit(LogDirectoryFailed(directory, str(cause), tuple(lost)))
         for callback in self.on_offline:
             callback(directory, lost)
@@ -422,7 +422,7 @@ class LogManager:
         except OSError as error:
             self.mark_offline(log.directory, error)
             return
-        if self._events:
+        if LogCompacted in self._events:
             self._events.emit(
                 LogCompacted(
                     log.key,

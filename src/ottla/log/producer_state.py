@@ -161,7 +161,7 @@ class ProducerStateManager:
                     batch.base_sequence,
                     batch.last_sequence,
                 ):
-                    if self._events:
+                    if DuplicateBatchAnswered in self._events:
                         self._events.emit(
                             DuplicateBatchAnswered(
                                 self._partition,
@@ -199,7 +199,7 @@ class ProducerStateManager:
         refusal = _marker_refusal(batch, marker, producer, bumps_epoch)
         if refusal is None:
             return
-        if self._events:
+        if MarkerRefused in self._events:
             self._events.emit(
                 MarkerRefused(
                     self._partition,
@@ -213,7 +213,7 @@ class ProducerStateManager:
 
     def _check_epoch(self, batch: Batch, producer: ProducerStateEntry) -> None:
         if batch.producer_epoch < producer.epoch:
-            if self._events:
+            if ProducerFenced in self._events:
                 self._events.emit(
                     ProducerFenced(
                         self._partition, batch.producer_id, batch.producer_epoch, producer.epoch

@@ -67,7 +67,7 @@ def apply_fetch_answer(partition: Partition, answer: FetchedPartition, leader_ep
             try:
                 log.append_as_follower(records, leader_epoch)
             except CorruptBatch as damage:
-                if partition.events:
+                if DamagedBatchRefused in partition.events:
                     partition.events.emit(
                         DamagedBatchRefused(
                             partition.key, partition.leader, leader_epoch, before, damage.message
@@ -125,7 +125,7 @@ def restart_within(partition: Partition, leader_log_start: int, leader_log_end: 
     elif is_above or end < leader_log_start:
         # Also if both hold: the leader's end and start are two answers, and the log may have moved on in between.
         log.truncate_fully(leader_log_start)
-        if partition.events:
+        if LogRestarted in partition.events:
             partition.events.emit(
                 LogRestarted(partition.key, partition.leader_epoch, end, leader_log_start)
             )
@@ -163,7 +163,7 @@ def _cut(
         partition.leader_epoch,
         *diverging,
     )
-    if partition.events:
+    if Truncated in partition.events:
         partition.events.emit(
             Truncated(
                 partition.key,

@@ -170,7 +170,7 @@ class Partition:
 
     def _report_role(self) -> None:
         assert (self.leadership is not None) == (self.role is Role.LEADER), self
-        if self.events:
+        if RoleChanged in self.events:
             log = self.log
             self.events.emit(
                 RoleChanged(
@@ -240,7 +240,7 @@ class Partition:
             if named_epoch < self.leader_epoch
             else ErrorCode.UNKNOWN_LEADER_EPOCH
         )
-        if self.events:
+        if LeaderEpochRefused in self.events:
             self.events.emit(LeaderEpochRefused(self.key, named_epoch, self.leader_epoch, error))
         return error
 
@@ -258,7 +258,7 @@ class Partition:
         end that another leader has returned. It then answers with an error rather than an older end (P26)."""
         log, leadership = self.log, self.leadership
         if leadership is not None and log.high_watermark < leadership.epoch_start:
-            if self.events:
+            if EndNotAvailable in self.events:
                 self.events.emit(
                     EndNotAvailable(
                         self.key, self.leader_epoch, log.high_watermark, leadership.epoch_start

@@ -242,7 +242,7 @@ class OffsetHandlers:
         if target > partition.log.log_start:
             partition.log.advance_log_start(target)
             self._replicas.partition_changed(partition, News.LOG_START)
-        if self._replicas.events:
+        if RecordsDeleted in self._replicas.events:
             self._replicas.events.emit(RecordsDeleted(partition.key, target))
         return partition, target
 

@@ -77,7 +77,7 @@ class ParkedProduce:
         self._done(partition, None)
 
     def not_committed(self, partition: Partition, error: ErrorCode) -> None:
-        if events := self._replicas.events:
+        if ProduceNotCommitted in (events := self._replicas.events):
             events.emit(ProduceNotCommitted(partition.key, error))
         self._done(partition, error)
 
@@ -99,7 +99,7 @@ class ParkedProduce:
         )
 
     def time_is_up(self) -> None:
-        if events := self._replicas.events:
+        if ProduceTimedOut in (events := self._replicas.events):
             events.emit(ProduceTimedOut(tuple(partition.key for partition in self._waiting_for)))
         for partition, indexes in self._waiting_for.items():
             self._replicas.purgatory.stop_awaiting(partition, self)

@@ -133,7 +133,7 @@ class IsrProposals(ReplicaListener):
         """False if another controller must be asked."""
         error = ErrorCode(int(result.error_code))
         proposed = tuple(id for id, _ in proposal.isr)
-        if self._replicas.events:
+        if IsrDecided in self._replicas.events:
             self._replicas.events.emit(
                 IsrDecided(partition.key, partition.isr, proposed, proposal.cause, error)
             )

@@ -234,7 +234,7 @@ class ClassicProtocol:
         something changes for them."""
         leader_before = group.leader
         old, member = group.replace_static(instance_id, new_id)
-        if self._context.events:
+        if StaticMemberReplaced in self._context.events:
             replaced = StaticMemberReplaced(group.id, instance_id, old.id, new_id)
             self._context.events.emit(replaced)
         self._answer_join(old, join_failure(ErrorCode.FENCED_INSTANCE_ID, old.id))
@@ -278,7 +278,7 @@ class ClassicProtocol:
         logger.info(
             "preparing rebalance group=%s generation=%d reason=%s", group.id, generation, reason
         )
-        if self._context.events:
+        if GroupRebalanced in self._context.events:
             self._context.events.emit(GroupRebalanced(group.id, generation, reason))
         group.rebalance_reason = reason
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
@@ -510,7 +510,7 @@ class ClassicProtocol:
         if member.has_satisfied_heartbeat:
             return  # its session starts with the response that it waits for
         logger.info("member's session expired group=%s member=%s", group.id, member.id)
-        if self._context.events:
+        if MemberExpired in self._context.events:
             self._context.events.emit(MemberExpired(group.id, member.id, "session timeout"))
         self._remove(group, member)
         self._after_removal(group, f"the session of member {member.id} expired")
@@ -522,7 +522,7 @@ class ClassicProtocol:
             member_id,
             request,
         )
-        if self._context.events:
+        if MemberMissedRebalance in self._context.events:
             missed = MemberMissedRebalance(group.id, member_id, group.generation, request)
             self._context.events.emit(missed)
 

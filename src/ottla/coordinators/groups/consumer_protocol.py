@@ -275,7 +275,7 @@ class ConsumerProtocol:
     ) -> ConsumerMember:
         """A static member comes back under another id and keeps its assignment."""
         assert former.instance_id is not None
-        if self._context.events:
+        if StaticMemberReplaced in self._context.events:
             replaced = StaticMemberReplaced(group.id, former.instance_id, former.id, member_id)
             self._context.events.emit(replaced)
         self._forget_timers(group, former.id)
@@ -331,7 +331,7 @@ class ConsumerProtocol:
         return self._bump(group, hashed, cause), patterns
 
     def _bump(self, group: ConsumerGroup, hashed: int, cause: str) -> int:
-        if self._context.events:
+        if GroupRebalanced in self._context.events:
             self._context.events.emit(GroupRebalanced(group.id, group.epoch + 1, cause))
         group.epoch_since_ms = self._context.out.now_ms
         self._context.out.records.append(
@@ -536,7 +536,7 @@ class ConsumerProtocol:
         if member is None or epoch not in (None, member.epoch):
             return
         logger.info("member expired group=%s member=%s cause=%s", group_id, member_id, why)
-        if self._context.events:
+        if MemberExpired in self._context.events:
             self._context.events.emit(MemberExpired(group_id, member_id, why))
         self.remove(group, [member_id])
 

@@ -1,0 +1,29 @@
+"""The collectors of one node: each part of a node that has something to say registers one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ottla.metrics.families import Collector, Family
+
+
+class Metrics:
+    """A collector is called for each scrape, in the order of registration."""
+
+    def __init__(self) -> None:
+        self._collectors: list[Collector] = []
+
+    def register(self, collector: Collector) -> None:
+        self._collectors.append(collector)
+
+    def unregister(self, collector: Collector) -> None:
+        self._collectors.remove(collector)
+
+    def families(self) -> Iterator[Family]:
+        """Whoever goes through them may pause in between: nothing is collected ahead."""
+        seen: set[str] = set()
+        for collector in list(self._collectors):
+            for family in collector():
+                assert family.name not in seen, f"two collectors give {family.name}"
+                seen.add(family.name)
+                yield family
