@@ -108,7 +108,9 @@ def describe(
         groups = GroupAdmin(blocking.client)
         described = _described(blocking, groups, group)
         assigned = tuple(place for member in described.members for place in member.assigned)
-        lags, unknown = blocking.run(groups.lags(group, assigned, read_committed=read_committed))
+        lags, unknown = blocking.run(
+            groups.known_lags(group, assigned, read_committed=read_committed)
+        )
     now_ms = time.time() * 1000
     _warn_of_unknown(unknown)
     owners = {place: member for member in described.members for place in member.assigned}
@@ -215,7 +217,7 @@ def explain(
         groups = GroupAdmin(blocking.client)
         described = _described(blocking, groups, group)
         assigned = tuple(place for member in described.members for place in member.assigned)
-        lags, unknown = blocking.run(groups.lags(group, assigned))
+        lags, unknown = blocking.run(groups.known_lags(group, assigned))
     _warn_of_unknown(unknown)
     lines = explanation(described, lags, time.time() * 1000)
     if format is Format.json:

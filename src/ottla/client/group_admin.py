@@ -12,7 +12,8 @@ from ottla.client.all_brokers import BrokerAnswers, ask_all_brokers
 from ottla.client.client import Client
 from ottla.client.connections import check
 from ottla.client.coordinators import GROUP_KEY, find_coordinator
-from ottla.client.group_lag import AT_ONCE_MAX, LagReader, PartitionLag, Place
+from ottla.client.group_lag import AT_ONCE_MAX, LagReader, Place
+from ottla.client.group_lag import PartitionLag as PartitionLag
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -126,11 +127,15 @@ class GroupAdmin:
 
         return await self._connections.retrying(attempt)
 
-    async def lags(
+    async def lags(self, group: str, assigned: tuple[Place, ...] = ()) -> list[PartitionLag]:
+        """Of every partition that the group has committed, or that is `assigned` to one of its members."""
+        lags, _ = await self.known_lags(group, assigned)
+        return lags
+
+    async def known_lags(
         self, group: str, assigned: tuple[Place, ...] = (), *, read_committed: bool = False
     ) -> tuple[list[PartitionLag], list[Place]]:
-        """Of every partition that the group has committed, or that is `assigned` to one of its members; and those of them
-        that nobody answers for."""
+        """The same, and the partitions that nobody answers for."""
         offsets = await self.offsets(group)
         reader = LagReader(self._client, read_committed=read_committed)
         unknown = await reader.locate({*offsets, *assigned})

@@ -299,6 +299,12 @@ class Settings:
         2_000,
         "Replicas with metrics of their own (size, offsets, ISR). The others count in the sums.",
     )
+    ottla_metrics_group_partitions_max: int = setting(
+        "ottla.metrics.group.partitions.max",
+        integer(0),
+        10_000,
+        "Committed offsets (a group's in a partition) whose lag one scrape may ask for. The others are counted.",
+    )
 
     # Replication
     default_replication_factor: int = setting(

@@ -26,7 +26,6 @@ from ottla.coordinators.groups.group_shard import GroupShard
 from ottla.coordinators.groups.offsets import OffsetAndMetadata
 from ottla.log.errors import LogDirError
 from ottla.log.unread import FirstRecord
-from ottla.runtime import Clock
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.internal_topics import GROUP_METADATA_TOPIC
@@ -62,6 +61,13 @@ class PartitionLag(NamedTuple):
         return max(0, self.end - self.committed)
 
 
+def seconds_behind(unread: FirstRecord | None, now_ms: int) -> float | None:
+    """0 if nothing is unread. None: the record has no timestamp."""
+    if unread is None:
+        return 0.0
+    return max(0.0, (now_ms - unread.timestamp) / 1000) if unread.timestamp >= 0 else None
+
+
 class GroupLag(NamedTuple):
     id: str
     state: str
@@ -73,7 +79,6 @@ class GroupLag(NamedTuple):
 
 
 class LagReport(NamedTuple):
-    at_ms: int
     groups: tuple[GroupLag, ...]
     unknown: int
     """Partitions of groups whose leaders did not answer."""
@@ -115,7 +120,6 @@ class GroupLagMeter:
     def __init__(
         self,
         node_id: int,
-        clock: Clock,
         coordination: Coordination,
         replicas: ReplicaManager,
         cluster: ClusterView,
@@ -123,7 +127,6 @@ class GroupLagMeter:
         partitions_max: int,
     ) -> None:
         self._node_id = node_id
-        self._clock = clock
         self._coordination = coordination
         self._replicas = replicas
         self._cluster = cluster
@@ -162,7 +165,7 @@ class GroupLagMeter:
             known = tuple(lag for lag in lags if lag is not None)
             unknown += len(lags) - len(known)
             found.append(GroupLag(*group[:5], known))
-        return LagReport(self._clock.wall_ms(), tuple(found), unknown, left_out)
+        return LagReport(tuple(found), unknown, left_out)
 
     # -- what was committed -------------------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+from ottla.broker.observability.group_metrics import GroupMetrics
 from ottla.broker.observability.http import HttpRequest, HttpServer, Page
 from ottla.broker.observability.observed import ObservedNode
 from ottla.broker.observability.replica_metrics import ReplicaMetrics
+from ottla.broker.observability.transaction_metrics import TransactionMetrics
 from ottla.config import ConfigError, ListenerAddress
 from ottla.metrics.exposition import JSON, format_for
 from ottla.metrics.registry import Metrics
@@ -28,6 +30,12 @@ class Observability:
         self.addresses: list[ListenerAddress] = []
         self._servers: list[HttpServer] = []
         self.metrics.register(ReplicaMetrics(node).collect)
+        self._groups = GroupMetrics(node)
+        self.metrics.before_scrape(self._groups.prepare)
+        self.metrics.register(self._groups.collect)
+        transactions = TransactionMetrics(node)
+        self.metrics.before_scrape(transactions.prepare)
+        self.metrics.register(transactions.collect)
 
     async def listen(self, listeners: tuple[ListenerAddress, ...]) -> None:
         pages = {"/metrics": self._metrics_page}
@@ -44,11 +52,13 @@ class Observability:
     async def close(self) -> None:
         for server in self._servers:
             await server.close()
+        self._groups.close()
 
     async def _metrics_page(self, request: HttpRequest) -> Page:
         wanted = format_for(request.headers.get("accept", ""))
         if request.query == "format=json":
             wanted = JSON
+        await self.metrics.prepare()
         body = await self._in_slices(wanted.write(self.metrics.families()))
         return Page(body, wanted.content_type)
 

@@ -7,7 +7,9 @@ from typing import Protocol
 
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
+from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.cluster.raft_driver import RaftDriver
+from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.server import Server
 from ottla.config import Settings
@@ -21,6 +23,18 @@ class ObservedBroker(Protocol):
 
     @property
     def lifecycle(self) -> BrokerLifecycle: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def cluster(self) -> ClusterView: ...
+
+    @property
+    def coordination(self) -> Coordination: ...
+
+    @property
+    def is_serving(self) -> bool: ...
 
 
 class ObservedNode(Protocol):
