@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.log.transaction_index import AbortedTransaction
-from ottla.log.unpacking import unpacked_within_limits
+from ottla.log.unpacking import BYTES_MAX
 from ottla.records.batch import HEADER_BYTES, Batch, CorruptBatch, read_batch
 from ottla.records.filtering import record_outlines
-from ottla.records.record import Malformed, read_varint
+from ottla.records.record import Malformed, read_varint, unpacked
 from ottla.runtime.seams import FileRange
 
 CHUNK_BYTES = 4096
@@ -79,13 +79,15 @@ def record_at_head(found: DataBatch, offset: int) -> FirstRecord | None:
     return FirstRecord(_timestamp(batch, timestamp_delta), first) if first >= offset else None
 
 
-def record_inside(source: FileRange, batch: Batch, offset: int) -> FirstRecord | None:
+def record_inside(
+    source: FileRange, batch: Batch, offset: int, max_bytes: int = BYTES_MAX
+) -> FirstRecord | None:
     """The first record at `offset` or later, found by opening the batch. None: compaction has removed all of those.
-    KafkaError MESSAGE_TOO_LARGE if the batch is too large to be opened. A large one takes milliseconds: call this in a
+    KafkaError MESSAGE_TOO_LARGE if it unpacks to more than `max_bytes`. A large batch takes milliseconds: call this in a
     thread."""
     content = _read(source, batch.position, batch.size)
     inside = Batch(0, *batch[1:])
-    data = unpacked_within_limits(content, inside)
+    data = unpacked(content, inside, max_bytes=max_bytes)
     for _, _, _, timestamp_delta, found, _, _ in record_outlines(data, inside):
         if found >= offset:
             return FirstRecord(_timestamp(batch, timestamp_delta), found)

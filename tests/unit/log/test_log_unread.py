@@ -14,7 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from logkit import append, new_log, sim_disk
 
-from ottla.broker.replication.first_unread import first_unread, offset_in, question_about
+from ottla.broker.replication.first_unread import (
+    first_unread,
+    first_unread_by_level,
+    offset_in,
+    question_about,
+)
 from ottla.log.log import Log
 from ottla.log.unread import FirstRecord
 from ottla.records.record import Record, build
@@ -130,8 +135,10 @@ class World:
     async def check(self) -> None:
         partition: Any = FakePartition(self.log)
         for offset in range(self.log.log_end + 2):
+            both = await first_unread_by_level(partition, offset)
             for read_committed in (False, True):
                 found = await first_unread(partition, offset, read_committed=read_committed)
+                assert found == both[read_committed], (offset, read_committed, self.log)
                 truth = self.truth(offset, read_committed=read_committed)
                 assert found == truth, (offset, read_committed, self.log)
                 self.seen["found" if found else "nothing"] += 1

@@ -16,6 +16,7 @@ from ottla.events.replication import RecordsDeleted
 from ottla.log.errors import LogDirError
 from ottla.replica.observer import News
 from ottla.replica.partition import ANY_EPOCH, Partition
+from ottla.runtime.turns import Turns
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -140,10 +141,12 @@ class OffsetHandlers:
     async def _list_unread(self, message: Any) -> Mapping[str, Any]:
         """The first unread record of each partition. All of the request must be such questions."""
         read_committed = int(messages.field(message, "isolation_level", 0)) == 1
+        turns = Turns(self._replicas.clock)
         topics = []
         for topic in message.topics:
             partitions = []
             for asked in topic.partitions:
+                await turns.pause()
                 found = await self._first_unread(
                     topic.name,
                     asked.partition_index,

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 from ottla.broker.cluster.broker_channels import BrokerChannels
 from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.coordination.shard_host import Coordination
-from ottla.broker.replication.first_unread import first_unread, question_about
+from ottla.broker.replication.first_unread import first_unread_by_level, question_about
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.coordinators.groups.group_descriptions import type_of
 from ottla.coordinators.groups.group_shard import GroupShard
 from ottla.coordinators.groups.offsets import OffsetAndMetadata
 from ottla.log.errors import LogDirError
 from ottla.log.unread import FirstRecord
+from ottla.runtime.turns import Turns
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.internal_topics import GROUP_METADATA_TOPIC
@@ -35,9 +36,7 @@ logger = logging.getLogger(__name__)
 
 ASKED_AT_ONCE_MAX = 200
 """Partitions in one request. To read or write a request of that size takes a millisecond or two."""
-TURN_MAX = 200
-"""Partitions looked at in one turn of the event loop."""
-TIMEOUT_S = 2.0
+TIMEOUT_S = 5.0
 """How long to wait for the leaders."""
 LATEST = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -68,6 +67,28 @@ def seconds_behind(unread: FirstRecord | None, now_ms: int) -> float | None:
     return max(0.0, (now_ms - unread.timestamp) / 1000) if unread.timestamp >= 0 else None
 
 
+class TopicLag:
+    """One group in all partitions of a topic, added up."""
+
+    __slots__ = ("committed", "largest", "oldest_ms", "records")
+
+    def __init__(self) -> None:
+        self.committed = 0
+        self.records = 0
+        self.largest = 0
+        """Records in one partition."""
+        self.oldest_ms: int | None = None
+        """Timestamp of the oldest unread record. None: nothing is unread, or nothing of it has a timestamp."""
+
+    def add(self, lag: PartitionLag) -> None:
+        self.committed += lag.committed
+        self.records += lag.records
+        self.largest = max(self.largest, lag.records)
+        if lag.unread is not None and lag.unread.timestamp >= 0:
+            oldest = lag.unread.timestamp
+            self.oldest_ms = oldest if self.oldest_ms is None else min(oldest, self.oldest_ms)
+
+
 class GroupLag(NamedTuple):
     id: str
     state: str
@@ -76,6 +97,7 @@ class GroupLag(NamedTuple):
     """Empty: offsets were committed without members."""
     members: int
     partitions: tuple[PartitionLag, ...]
+    topics: Mapping[str, TopicLag]
 
 
 class LagReport(NamedTuple):
@@ -149,37 +171,48 @@ class GroupLagMeter:
             self._under_way.cancel()
 
     async def _report(self) -> LagReport:
-        groups, left_out = await self._groups()
+        turns = Turns(self._replicas.clock)
+        groups, left_out = await self._groups(turns)
         by_leader: dict[int, dict[TopicPartition, set[int]]] = {}
         for group in groups:
             for partition, offset in group.offsets.items():
                 leader = self._leader(partition)
                 by_leader.setdefault(leader, {}).setdefault(partition, set()).add(offset)
+                await turns.pause()
         answers = _Answers()
         await asyncio.gather(
             *(self._ask(leader, asked, answers) for leader, asked in by_leader.items())
         )
         found, unknown = [], 0
         for group in groups:
-            lags = [answers.lag(*place) for place in group.offsets.items()]
-            known = tuple(lag for lag in lags if lag is not None)
-            unknown += len(lags) - len(known)
-            found.append(GroupLag(*group[:5], known))
+            known: list[PartitionLag] = []
+            topics: dict[str, TopicLag] = {}
+            for partition, committed in group.offsets.items():
+                if (lag := answers.lag(partition, committed)) is not None:
+                    known.append(lag)
+                    topics.setdefault(partition.topic, TopicLag()).add(lag)
+                await turns.pause()
+            unknown += len(group.offsets) - len(known)
+            found.append(GroupLag(*group[:5], tuple(known), topics))
         return LagReport(tuple(found), unknown, left_out)
 
     # -- what was committed -------------------------------------------------------------------------------
 
-    async def _groups(self) -> tuple[list[_Group], int]:
+    async def _groups(self, turns: Turns) -> tuple[list[_Group], int]:
         """The groups of this coordinator with their offsets, and how many offsets are beyond the limit."""
         found: list[_Group] = []
-        taken = left_out = in_turn = 0
+        taken = left_out = 0
         for live in self._coordination.shards(GROUP_METADATA_TOPIC):
             if not live.is_loaded:
                 continue
             shard = live.shard
             assert isinstance(shard, GroupShard)
             for group in list(shard.groups.values()):
-                offsets = dict(self._existing(shard.offsets.of(group.id)))
+                offsets = {}
+                for partition, committed in list(shard.offsets.of(group.id).items()):
+                    if self._exists(partition, committed):
+                        offsets[partition] = committed.offset
+                    await turns.pause()
                 if taken + len(offsets) > self._partitions_max:
                     left_out += len(offsets)
                     offsets = {}
@@ -191,25 +224,16 @@ class GroupLagMeter:
                         group.id, group.state_name, type_of(group), protocol_type, members, offsets
                     )
                 )
-                in_turn += 1 + len(offsets)
-                if in_turn >= TURN_MAX:
-                    await asyncio.sleep(0)
-                    in_turn = 0
         return found, left_out
 
-    def _existing(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> Iterator[tuple[TopicPartition, int]]:
-        """Without those of deleted topics, which the coordinator is about to forget."""
-        topics = self._cluster.image.topics
-        for partition, committed in offsets.items():
-            topic = topics.get(partition.topic)
-            if (
-                topic is not None
-                and partition.partition < len(topic.partitions)
-                and committed.topic_id in (ZERO_UUID, topic.id)
-            ):
-                yield partition, committed.offset
+    def _exists(self, partition: TopicPartition, committed: OffsetAndMetadata) -> bool:
+        """Not where the topic was deleted: the coordinator is about to forget the offset."""
+        topic = self._cluster.image.topics.get(partition.topic)
+        return (
+            topic is not None
+            and partition.partition < len(topic.partitions)
+            and committed.topic_id in (ZERO_UUID, topic.id)
+        )
 
     def _leader(self, partition: TopicPartition) -> int:
         topic = self._cluster.image.topics.get(partition.topic)
@@ -236,18 +260,19 @@ class GroupLagMeter:
 
     async def _look(self, asked: Mapping[TopicPartition, set[int]], answers: _Answers) -> None:
         """In the logs here."""
-        for number, (key, offsets) in enumerate(asked.items()):
-            if number % TURN_MAX == TURN_MAX - 1:
-                await asyncio.sleep(0)
+        turns = Turns(self._replicas.clock)
+        for key, offsets in asked.items():
+            await turns.pause()
             try:
                 partition = self._replicas.get(*key)
                 partition.leading()
                 answers.ends[key] = end = partition.latest_offset(read_committed=False)
                 for offset in offsets:
-                    for level in (READ_UNCOMMITTED, READ_COMMITTED) if offset < end else ():
-                        answers.firsts[level, key, offset] = await first_unread(
-                            partition, offset, read_committed=level == READ_COMMITTED
-                        )
+                    if offset < end:
+                        await turns.pause()
+                        found = await first_unread_by_level(partition, offset)
+                        for level, record in enumerate(found):
+                            answers.firsts[level, key, offset] = record
             except LogDirError as error:
                 self._replicas.directory_failed(error)
             except KafkaError:

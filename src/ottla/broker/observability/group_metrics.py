@@ -7,14 +7,15 @@ estimated; these are the age of a record (`coordination.group_lag`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import Generic, TypeVar
 
 from ottla.broker.cluster.broker_channels import BrokerChannels
 from ottla.broker.coordination.group_lag import (
-    GroupLag,
     GroupLagMeter,
     LagReport,
     PartitionLag,
+    TopicLag,
     seconds_behind,
 )
 from ottla.broker.observability.observed import ObservedBroker, ObservedNode
@@ -22,6 +23,24 @@ from ottla.metrics.families import Family, Kind, Labels, Sample, gauge
 
 EXPORTER = "kafka_consumergroup"
 LAG_EXPORTER = "kafka_consumergroup_group"
+
+
+T = TypeVar("T")
+
+
+class _Labelled(Generic[T]):
+    """Values with their labels, which are made when they are first gone through: there may be thousands, and families are
+    written in slices."""
+
+    def __init__(self, pairs: Iterator[tuple[Labels, T]]) -> None:
+        self._to_come = pairs
+        self._made: list[tuple[Labels, T]] = []
+
+    def __iter__(self) -> Iterator[tuple[Labels, T]]:
+        yield from self._made
+        for pair in self._to_come:
+            self._made.append(pair)
+            yield pair
 
 
 class GroupMetrics:
@@ -100,16 +119,16 @@ def families(report: LagReport, cluster_id: str, now_ms: int) -> Iterator[Family
 
 
 def _as_kafka_exporter(report: LagReport) -> Iterator[Family]:
-    places = [
+    places = _Labelled(
         (Labels(consumergroup=group.id, **_place(lag)), lag)
         for group in report.groups
         for lag in group.partitions
-    ]
-    topics = [
-        (Labels(consumergroup=group.id, topic=topic), lags)
+    )
+    topics = _Labelled(
+        (Labels(consumergroup=group.id, topic=topic), lag)
         for group in report.groups
-        for topic, lags in _by_topic(group).items()
-    ]
+        for topic, lag in group.topics.items()
+    )
 
     def family(name: str, help: str, samples: Iterator[Sample]) -> Family:
         return Family(f"{EXPORTER}_{name}", Kind.GAUGE, help, samples)
@@ -122,7 +141,7 @@ def _as_kafka_exporter(report: LagReport) -> Iterator[Family]:
     yield family(
         "current_offset_sum",
         "Sum of the offsets that the group has committed in the topic.",
-        (Sample(labels, sum(lag.committed for lag in lags)) for labels, lags in topics),
+        (Sample(labels, lag.committed) for labels, lag in topics),
     )
     yield family(
         "lag",
@@ -132,7 +151,7 @@ def _as_kafka_exporter(report: LagReport) -> Iterator[Family]:
     yield family(
         "lag_sum",
         "Sum of the group's lag in the topic.",
-        (Sample(labels, sum(lag.records for lag in lags)) for labels, lags in topics),
+        (Sample(labels, lag.records) for labels, lag in topics),
     )
     yield family(
         "members",
@@ -142,23 +161,24 @@ def _as_kafka_exporter(report: LagReport) -> Iterator[Family]:
 
 
 def _as_kafka_lag_exporter(report: LagReport, cluster_id: str, now_ms: int) -> Iterator[Family]:
-    groups = [
+    groups = _Labelled(
         (Labels(cluster_name=cluster_id, group=group.id), group)
         for group in report.groups
         if group.partitions
-    ]
-    places = [
+    )
+    places = _Labelled(
         (labels.also(**_place(lag)), lag) for labels, group in groups for lag in group.partitions
-    ]
+    )
 
     def family(name: str, help: str, samples: Iterator[Sample]) -> Family:
         return Family(f"{LAG_EXPORTER}_{name}", Kind.GAUGE, help, samples)
 
-    def each_group(value: Callable[[GroupLag], float | None]) -> Iterator[Sample]:
-        return _known((labels, value(group)) for labels, group in groups)
+    def each_group(value: Callable[[Collection[TopicLag]], float]) -> Iterator[Sample]:
+        return (Sample(labels, value(group.topics.values())) for labels, group in groups)
 
-    def seconds(lag: PartitionLag) -> float | None:
-        return seconds_behind(lag.unread, now_ms)
+    def largest_seconds(topics: Collection[TopicLag]) -> float:
+        oldest = [topic.oldest_ms for topic in topics if topic.oldest_ms is not None]
+        return max(0.0, (now_ms - min(oldest)) / 1000) if oldest else 0.0
 
     yield family(
         "offset",
@@ -173,30 +193,30 @@ def _as_kafka_lag_exporter(report: LagReport, cluster_id: str, now_ms: int) -> I
     yield family(
         "lag_seconds",
         "Age of the first record that the group has not read.",
-        _known((labels, seconds(lag)) for labels, lag in places),
+        _known((labels, seconds_behind(lag.unread, now_ms)) for labels, lag in places),
     )
     yield family(
         "max_lag",
         "The largest lag of the group in a partition.",
-        each_group(lambda group: max(lag.records for lag in group.partitions)),
+        each_group(lambda topics: max(topic.largest for topic in topics)),
     )
     yield family(
         "max_lag_seconds",
         "The largest lag of the group in a partition, in seconds.",
-        each_group(lambda group: _largest(map(seconds, group.partitions))),
+        each_group(largest_seconds),
     )
     yield family(
         "sum_lag",
         "Sum of the group's lag in all partitions.",
-        each_group(lambda group: sum(lag.records for lag in group.partitions)),
+        each_group(lambda topics: sum(topic.records for topic in topics)),
     )
     yield family(
         "topic_sum_lag",
         "Sum of the group's lag in the topic.",
         (
-            Sample(labels.also(topic=topic), sum(lag.records for lag in lags))
+            Sample(labels.also(topic=topic), lag.records)
             for labels, group in groups
-            for topic, lags in _by_topic(group).items()
+            for topic, lag in group.topics.items()
         ),
     )
 
@@ -218,16 +238,5 @@ def _known(samples: Iterator[tuple[Labels, float | None]]) -> Iterator[Sample]:
     return (Sample(labels, value) for labels, value in samples if value is not None)
 
 
-def _largest(values: Iterator[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
 def _place(lag: PartitionLag) -> dict[str, str]:
     return {"topic": lag.partition.topic, "partition": str(lag.partition.partition)}
-
-
-def _by_topic(group: GroupLag) -> dict[str, list[PartitionLag]]:
-    topics: dict[str, list[PartitionLag]] = {}
-    for lag in group.partitions:
-        topics.setdefault(lag.partition.topic, []).append(lag)
-    return topics

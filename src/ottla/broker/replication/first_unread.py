@@ -13,7 +13,9 @@ import asyncio
 from ottla.log.errors import InMemory, NotInMemory
 from ottla.log.log import ReadResult
 from ottla.log.unread import FirstRecord, data_batches, record_at_head, record_inside
+from ottla.records.batch import Batch
 from ottla.replica.partition import Partition
+from ottla.runtime import FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
 
 STEP_BYTES = 64 * 1024
@@ -21,6 +23,8 @@ STEP_BYTES = 64 * 1024
 LOOKED_THROUGH_MAX = 256 * 1024 * 1024
 """A search ends here. Only an aborted transaction, or a log that compaction emptied, is that long without data."""
 
+SMALL_BYTES, SMALL_UNPACKED_BYTES = 4 * 1024, 32 * 1024
+"""To open such a batch takes less time than to ask a thread for it."""
 _QUESTION = -(1 << 62)
 
 
@@ -52,9 +56,7 @@ async def first_unread(
         for found in data_batches(source, at, aborted):
             record = record_at_head(found, at)
             if record is None:
-                record = await asyncio.get_running_loop().run_in_executor(
-                    None, record_inside, source, found.batch, at
-                )
+                record = await _opened(source, found.batch, at)
             if record is not None:
                 return record
         looked_through += source.size
@@ -67,6 +69,34 @@ async def first_unread(
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         at = max(next_offset, log.log_start)
     return None
+
+
+async def first_unread_by_level(
+    partition: Partition, offset: int
+) -> tuple[FirstRecord | None, FirstRecord | None]:
+    """As `first_unread`, for consumers that read everything, and for those that read committed transactions only. Mostly it
+    is the same record."""
+    first = await first_unread(partition, offset, read_committed=False)
+    if first is None:
+        return None, None
+    log = partition.log
+    is_decided = first.offset < partition.latest_offset(read_committed=True)
+    if is_decided and not log.aborted_transactions(first.offset, first.offset + 1):
+        return first, first
+    return first, await first_unread(partition, first.offset, read_committed=True)
+
+
+async def _opened(source: FileRange, batch: Batch, offset: int) -> FirstRecord | None:
+    """A small batch at once, any other in a thread."""
+    if batch.size <= SMALL_BYTES:
+        try:
+            return record_inside(source, batch, offset, SMALL_UNPACKED_BYTES)
+        except KafkaError as error:
+            if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+    return await asyncio.get_running_loop().run_in_executor(
+        None, record_inside, source, batch, offset
+    )
 
 
 async def _read(partition: Partition, offset: int, end: int) -> ReadResult:
