@@ -281,7 +281,7 @@ def test_no_metrics_of_clients_are_wanted(cluster: ProcessCluster) -> None:
     assert push(terminating=True) == ErrorCode.NONE
     assert push(subscription_id=7) == ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     assert push(client_instance_id=ZERO_UUID) == ErrorCode.INVALID_REQUEST
-    assert push(metrics=bytes(1 << 19)) == ErrorCode.TELEMETRY_TOO_LARGE
+    assert push(metrics=bytes((1 << 20) + 1)) == ErrorCode.TELEMETRY_TOO_LARGE
 
 
 def test_a_level_of_one_logger_is_changed_and_given_back(cluster: ProcessCluster) -> None:

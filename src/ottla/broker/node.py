@@ -356,6 +356,9 @@ class Broker:
         self.quotas = ClientQuotas(
             settings, runtime.clock.monotonic, lambda: self.cluster.image, events=runtime.events
         )
+        self.telemetry = TelemetryHandlers(
+            settings, runtime.clock, lambda: self.cluster.image, lambda: new_uuid(runtime)
+        )
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
         for server in servers:
             server.quotas = self.quotas
@@ -454,7 +457,7 @@ class Broker:
             DescribeLogDirsHandler(runtime.disk, replicas),
             QuotaHandlers(lambda: cluster.image),
             SecurityHandlers(lambda: cluster.image),
-            TelemetryHandlers(lambda: new_uuid(runtime)),
+            self.telemetry,
             self.to_controller,  # what it forwards
         )
 

@@ -306,6 +306,16 @@ class Settings:
         "Committed offsets (a group's in a partition) whose lag one scrape may ask for. The others are counted.",
     )
 
+    telemetry_max_bytes: int = setting(
+        "telemetry.max.bytes", integer(1), 1_048_576, "Largest push of a client's metrics."
+    )
+    ottla_client_metrics_clients_max: int = setting(
+        "ottla.client.metrics.clients.max",
+        integer(0),
+        1_000,
+        "Clients whose pushed metrics one broker shows. What others push is counted and dropped.",
+    )
+
     # Replication
     default_replication_factor: int = setting(
         "default.replication.factor", integer(1), 1, "Replicas of a topic that names no factor."

@@ -36,6 +36,9 @@ class Observability:
         transactions = TransactionMetrics(node)
         self.metrics.before_scrape(transactions.prepare)
         self.metrics.register(transactions.collect)
+        self.metrics.register(
+            lambda: () if node.broker is None else node.broker.telemetry.families()
+        )
 
     async def listen(self, listeners: tuple[ListenerAddress, ...]) -> None:
         pages = {"/metrics": self._metrics_page}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from ottla.broker.apis.telemetry import TelemetryHandlers
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
 from ottla.broker.cluster.metadata_cache import ClusterView
@@ -32,6 +33,9 @@ class ObservedBroker(Protocol):
 
     @property
     def coordination(self) -> Coordination: ...
+
+    @property
+    def telemetry(self) -> TelemetryHandlers: ...
 
     @property
     def is_serving(self) -> bool: ...
