@@ -76,6 +76,7 @@ ARROWS: dict[str, set[str]] = {
     | {"metrics", "patterns", "telemetry"},
     "broker.design": {"broker.cluster", "broker.replication", "config", "controller", "replica"},
     "broker.observability": _BROKER
+    | _COORDINATORS
     | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
     | {"controller", "metrics", "raft"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
