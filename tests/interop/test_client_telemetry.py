@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pytest
@@ -33,7 +33,7 @@ class Cluster(NamedTuple):
     def ask(self, key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
         return self.cluster.ask(self.cluster.nodes[1], key, version, fields)
 
-    def alter(self, name: str, configs: dict[str, str | None]) -> int:
+    def alter(self, name: str, configs: Mapping[str, str | None]) -> int:
         changes = [
             {
                 "name": each,

@@ -28,7 +28,7 @@ class RefusedSubscription(ConfigError):
     """What Kafka answers with INVALID_REQUEST; other errors are INVALID_CONFIG."""
 
 
-class Subscription(NamedTuple):
+class MetricsSubscription(NamedTuple):
     name: str
     metrics: frozenset[str]
     """Prefixes of names; `*` stands for all."""
@@ -46,14 +46,14 @@ class Subscription(NamedTuple):
             return False
 
 
-def subscription_of(name: str, configs: Mapping[str, str]) -> Subscription:
+def subscription_of(name: str, configs: Mapping[str, str]) -> MetricsSubscription:
     """ConfigError if a setting is unknown or its value wrong."""
     if not name:
         raise RefusedSubscription("Subscription name can't be empty")
     for each in configs:
         if each not in CLIENT_METRICS_SETTINGS:
             raise RefusedSubscription(f"Unknown client metrics configuration: {each}")
-    return Subscription(
+    return MetricsSubscription(
         name,
         frozenset(_members(configs.get(METRICS, ""))),
         _interval(configs.get(INTERVAL, str(INTERVAL_DEFAULT_MS))),

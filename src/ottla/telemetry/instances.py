@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.config.client_metrics_settings import INTERVAL_DEFAULT_MS, Subscription
+from ottla.config.client_metrics_settings import INTERVAL_DEFAULT_MS, MetricsSubscription
 from ottla.records.compression import Codec
 from ottla.records.crc import crc32c
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -25,7 +25,7 @@ RESERVED_IDS = frozenset({UUID(int=0), UUID(int=1)})
 NEVER = float("-inf")
 
 
-class Wanted(NamedTuple):
+class Wish(NamedTuple):
     """What one client instance is to push."""
 
     subscription_id: int
@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
 
 
 class ClientInstance:
-    def __init__(self, id: UUID, attributes: Mapping[str, str], wanted: Wanted) -> None:
+    def __init__(self, id: UUID, attributes: Mapping[str, str], wanted: Wish) -> None:
         self.id = id
         self.attributes = attributes
         self.wanted = wanted
@@ -64,7 +64,7 @@ class ClientInstances:
     """Times are monotonic milliseconds."""
 
     def __init__(self) -> None:
-        self._subscriptions: tuple[Subscription, ...] = ()
+        self._subscriptions: tuple[MetricsSubscription, ...] = ()
         self._version = 0
         self._instances: dict[UUID, ClientInstance] = {}
         """The one that was heard of last comes last."""
@@ -74,7 +74,7 @@ class ClientInstances:
     def __len__(self) -> int:
         return len(self._instances)
 
-    def subscribe(self, subscriptions: Iterable[Subscription]) -> None:
+    def subscribe(self, subscriptions: Iterable[MetricsSubscription]) -> None:
         """These from now on."""
         self._subscriptions = tuple(subscriptions)
         self._version += 1
@@ -149,7 +149,7 @@ class ClientInstances:
                 break
             del self._instances[oldest.id]
 
-    def _wanted(self, id: UUID, attributes: Mapping[str, str]) -> Wanted:
+    def _wanted(self, id: UUID, attributes: Mapping[str, str]) -> Wish:
         metrics: set[str] = set()
         interval_ms = INTERVAL_DEFAULT_MS
         for subscription in self._subscriptions:
@@ -157,7 +157,7 @@ class ClientInstances:
                 metrics |= subscription.metrics
                 interval_ms = min(interval_ms, subscription.interval_ms)
         names = (ALL_METRICS,) if ALL_METRICS in metrics else tuple(sorted(metrics))
-        return Wanted(_subscription_id(names, interval_ms, id), names, interval_ms)
+        return Wish(_subscription_id(names, interval_ms, id), names, interval_ms)
 
 
 def _subscription_id(names: tuple[str, ...], interval_ms: int, id: UUID) -> int:

@@ -11,13 +11,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Generic, TypeVar
 
 from ottla.broker.cluster.broker_channels import BrokerChannels
-from ottla.broker.coordination.group_lag import (
-    GroupLagMeter,
-    LagReport,
-    PartitionLag,
-    TopicLag,
-    seconds_behind,
-)
+from ottla.broker.coordination.group_lag import GroupLagMeter, LagReport, TopicLag
+from ottla.broker.coordination.offset_lag import OffsetLag, PartitionLeaders, seconds_behind
 from ottla.broker.observability.observed import ObservedBroker, ObservedNode
 from ottla.metrics.families import Family, Kind, Labels, Sample, gauge
 
@@ -67,11 +62,10 @@ class GroupMetrics:
                 f"broker-{settings.node_id}-group-lag",
             )
             self._meter = GroupLagMeter(
-                settings.node_id,
+                runtime.clock,
                 broker.coordination,
-                broker.replicas,
                 broker.cluster,
-                self._peers,
+                PartitionLeaders(settings.node_id, broker.replicas, broker.cluster, self._peers),
                 settings.ottla_metrics_group_partitions_max,
             )
         return self._meter
@@ -238,5 +232,5 @@ def _known(samples: Iterator[tuple[Labels, float | None]]) -> Iterator[Sample]:
     return (Sample(labels, value) for labels, value in samples if value is not None)
 
 
-def _place(lag: PartitionLag) -> dict[str, str]:
+def _place(lag: OffsetLag) -> dict[str, str]:
     return {"topic": lag.partition.topic, "partition": str(lag.partition.partition)}
