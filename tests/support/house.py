@@ -37,8 +37,10 @@ ARROWS: dict[str, set[str]] = {
     "wire": set(),
     "events": {"wire"},
     "runtime": {"events"},
-    "config": set(),
+    "config": {"patterns"},
     "metrics": set(),
+    "patterns": set(),
+    "telemetry": {"config", "metrics", "records", "wire"},
     "records": _RECORDS,
     "log": _LOG,
     "replica": _LOG | {"log"},
@@ -48,6 +50,7 @@ ARROWS: dict[str, set[str]] = {
     "coordinators.shard": {"events", "wire"},
     "coordinators.timers": {"wire"},
     "coordinators.groups": {
+        "patterns",
         "coordinators.shard",
         "coordinators.timers",
         "events",
@@ -69,9 +72,11 @@ ARROWS: dict[str, set[str]] = {
     | {"broker.cluster", "broker.replication", "broker.server"},
     "broker.apis": _BROKER
     | _COORDINATORS
-    | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"},
+    | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"}
+    | {"metrics", "patterns", "telemetry"},
     "broker.design": {"broker.cluster", "broker.replication", "config", "controller", "replica"},
     "broker.observability": _BROKER
+    | _COORDINATORS
     | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
     | {"controller", "metrics", "raft"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
@@ -149,7 +154,7 @@ ARROWS: dict[str, set[str]] = {
     "spark.source": {"spark.columns", "spark.errors", "spark.options", "spark.read", "spark.write"},
     "diagnosis": {"client", "config", "local", "records", "runtime", "wire"},
     "cli": _PRODUCT
-    | {"client", "diagnosis", "local", "runtime", "sim.faults", "sim.run"}
+    | {"client", "diagnosis", "local", "patterns", "runtime", "sim.faults", "sim.run"}
     | {"lab.design", "lab.experiment", "lab.results", "lab.runner", "lab.report"}
     | {"lab.play", "lab.truncation"}
     | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}

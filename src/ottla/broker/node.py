@@ -361,6 +361,9 @@ class Broker:
         self.fetches = FetchHandler(
             settings, runtime, self.replicas, self.cluster, self.quotas, self.throttle
         )
+        self.telemetry = TelemetryHandlers(
+            settings, runtime.clock, lambda: self.cluster.image, lambda: new_uuid(runtime)
+        )
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
         for server in servers:
             server.quotas = self.quotas
@@ -470,7 +473,7 @@ class Broker:
             DescribeLogDirsHandler(runtime.disk, replicas),
             QuotaHandlers(lambda: cluster.image),
             SecurityHandlers(lambda: cluster.image),
-            TelemetryHandlers(lambda: new_uuid(runtime)),
+            self.telemetry,
             self.to_controller,  # what it forwards
         )
 

@@ -299,6 +299,22 @@ class Settings:
         2_000,
         "Replicas with metrics of their own (size, offsets, ISR). The others count in the sums.",
     )
+    ottla_metrics_group_partitions_max: int = setting(
+        "ottla.metrics.group.partitions.max",
+        integer(0),
+        10_000,
+        "Committed offsets (a group's in a partition) whose lag one scrape may ask for. The others are counted.",
+    )
+
+    telemetry_max_bytes: int = setting(
+        "telemetry.max.bytes", integer(1), 1_048_576, "Largest push of a client's metrics."
+    )
+    ottla_client_metrics_clients_max: int = setting(
+        "ottla.client.metrics.clients.max",
+        integer(0),
+        1_000,
+        "Clients whose pushed metrics one broker shows. What others push is counted and dropped.",
+    )
 
     # Replication
     default_replication_factor: int = setting(

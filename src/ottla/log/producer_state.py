@@ -370,6 +370,12 @@ class ProducerStateManager:
         firsts += islice(self._ongoing.values(), 1)
         return min(firsts, default=None)
 
+    def oldest_transaction(self) -> tuple[int, int] | None:
+        """Of the open transaction that began first: its first offset, and the timestamp of its producer's last batch."""
+        for producer_id, first_offset in self._ongoing.items():
+            return first_offset, self.producers[producer_id].last_timestamp
+        return None
+
     def expire(self, now_ms: int, after_ms: int) -> None:
         """Forget producers that are silent for so long, unless they have an open transaction.
 

@@ -291,7 +291,7 @@ def _refuse_partitions(message: Any, error: KafkaError) -> Fields:
 
 
 def _alter_configs(controller: Controller, message: Any, now: float) -> ControllerResult:
-    """AlterConfigs 0-2. Left out: client metrics (resource type 16)."""
+    """AlterConfigs 0-2."""
     wanted = [
         ConfigChanges(
             resource.resource_type,
@@ -306,7 +306,7 @@ def _alter_configs(controller: Controller, message: Any, now: float) -> Controll
 def _incremental_alter_configs(
     controller: Controller, message: Any, now: float
 ) -> ControllerResult:
-    """IncrementalAlterConfigs 0-1. Left out: client metrics (resource type 16)."""
+    """IncrementalAlterConfigs 0-1."""
     wanted = [
         ConfigChanges(
             resource.resource_type,

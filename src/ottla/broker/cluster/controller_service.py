@@ -34,6 +34,7 @@ from ottla.config import (
     validate_group_config,
     validate_topic_config,
 )
+from ottla.config.client_metrics_settings import RefusedSubscription, subscription_of
 from ottla.config.dynamic import DYNAMIC, ROWS
 from ottla.controller.controller import Controller
 from ottla.controller.draft import ControllerConfig, ControllerResult, Draft
@@ -443,6 +444,7 @@ def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:
         validate_topic_config=_validate_topic_config,
         validate_broker_config=_validate_broker_config,
         validate_group_config=lambda configs: _validate_group_config(settings, configs),
+        validate_client_metrics_config=_validate_client_metrics_config,
         topic_defaults=settings.topic_defaults(),
         topic_defaults_given=[
             row.name for row in TOPIC_SETTINGS.values() if row.server_name in settings.given
@@ -471,6 +473,15 @@ def _validate_topic_config(configs: Mapping[str, str]) -> None:
 def _validate_group_config(settings: Settings, configs: Mapping[str, str]) -> None:
     try:
         validate_group_config(settings, configs)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _validate_client_metrics_config(configs: Mapping[str, str]) -> None:
+    try:
+        subscription_of("any", configs)
+    except RefusedSubscription as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from ottla.broker.observability.cluster_metrics import ClusterMetrics
+from ottla.broker.observability.group_metrics import GroupMetrics
 from ottla.broker.observability.health import Health
 from ottla.broker.observability.http import HttpRequest, HttpServer, Page
 from ottla.broker.observability.loop_metrics import LoopMetrics
@@ -18,6 +19,7 @@ from ottla.broker.observability.observed import ObservedNode
 from ottla.broker.observability.process_metrics import ProcessMetrics
 from ottla.broker.observability.replica_metrics import ReplicaMetrics
 from ottla.broker.observability.request_metrics import RequestMetrics
+from ottla.broker.observability.transaction_metrics import TransactionMetrics
 from ottla.config import ConfigError, ListenerAddress
 from ottla.metrics.exposition import JSON, format_for
 from ottla.metrics.families import Family, gauge
@@ -44,6 +46,8 @@ class Observability:
         flush_times: deque[float] = deque(maxlen=FLUSHES_MAX)
         node.runtime.disk.flush_times = flush_times
         self._loop = LoopMetrics(node.runtime.clock, requests, flush_times)
+        self._groups = GroupMetrics(node)
+        transactions = TransactionMetrics(node)
         for collector in (
             self._health,
             ProcessMetrics(node).collect,
@@ -51,8 +55,13 @@ class Observability:
             requests.collect,
             ClusterMetrics(node).collect,
             ReplicaMetrics(node).collect,
+            self._groups.collect,
+            transactions.collect,
+            lambda: () if node.broker is None else node.broker.telemetry.families(),
         ):
             self.metrics.register(collector)
+        self.metrics.before_scrape(self._groups.prepare)
+        self.metrics.before_scrape(transactions.prepare)
 
     async def listen(self, listeners: tuple[ListenerAddress, ...]) -> None:
         self._loop.start()
@@ -75,6 +84,7 @@ class Observability:
         self._loop.stop()
         for server in self._servers:
             await server.close()
+        self._groups.close()
 
     def _health(self) -> Iterator[Family]:
         yield gauge("ottla_ready", "1 if /readyz says so.", int(not self.health.why_not_ready()))
@@ -89,6 +99,7 @@ class Observability:
         wanted = format_for(request.headers.get("accept", ""))
         if request.query == "format=json":
             wanted = JSON
+        await self.metrics.prepare()
         body = await self._in_slices(wanted.write(self.metrics.families()))
         return Page(body, wanted.content_type)
 

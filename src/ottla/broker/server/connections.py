@@ -175,6 +175,8 @@ class ServerConnection:
         self._connection = connection
         self._unanswered: deque[Request] = deque()
         self._early_bytes = 0
+        self.client_software = "", ""
+        """Name and version, if the client has said them (KIP-511)."""
         self.is_follower = False
         """Whether another broker replicates over it."""
         self._is_paused = False

@@ -44,9 +44,9 @@ from ottla.coordinators.groups.group_records import (
     delete,
     put,
 )
-from ottla.coordinators.groups.patterns import BadPattern, compiled
 from ottla.coordinators.shard import CoordinatorRecord, Token
 from ottla.events.coordination import GroupRebalanced, MemberExpired, StaticMemberReplaced
+from ottla.patterns.re2 import BadPattern, compiled
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import field
 
