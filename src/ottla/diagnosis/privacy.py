@@ -18,6 +18,7 @@ from ottla.client.model import Config
 from ottla.config.names import HARMLESS, TOPIC_TO_SERVER
 from ottla.config.node_settings import NAMES
 from ottla.diagnosis.facts import Facts, GroupFacts, MachineFacts, TopicFacts
+from ottla.wire.errors import ErrorCode
 
 HIDDEN: Final = "(hidden)"
 
@@ -62,7 +63,7 @@ _GROUP_KINDS = frozenset({"rebalance", "member_expired"})
 _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d[ T][\d:.,]+Z?) ([A-Z]+) (.*)")
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
 _TRACE_LINE = re.compile(r'  File "[^"]*", line \d+, in \S+')
-_CODE = re.compile(r"[A-Z][A-Z_]+|true|false")
+_WORDS = frozenset({*ErrorCode.__members__, "true", "false", "records", "bytes", "seconds"})
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _CLIENT_LABELS = frozenset(
     {"client_id", "clientid", "user", "member", "member_id", "transactional_id"}
@@ -182,7 +183,7 @@ def _message(message: str) -> str:
 
 
 def _value(name: str, value: str) -> str:
-    harmless = name in _NAMED_VALUES or _NUMBERS.fullmatch(value) or _CODE.fullmatch(value)
+    harmless = name in _NAMED_VALUES or value in _WORDS or _NUMBERS.fullmatch(value)
     return value if harmless else HIDDEN
 
 
