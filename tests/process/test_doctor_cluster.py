@@ -146,7 +146,7 @@ def test_the_bundle_has_what_a_helper_needs_and_no_secret(
 def produce(cluster: ProcessCluster, topic: str) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "client.id": f"{MARKER}-client"})
     for _ in range(10):
-        headers = {"h": MARKER.encode()}
+        headers: list[tuple[str, str | bytes | None]] = [("h", MARKER.encode())]
         producer.produce(topic, key=MARKER, value=f"value {MARKER}", headers=headers)
     assert producer.flush(20) == 0
 

@@ -22,7 +22,7 @@ OF_THE_MACHINE = {"disk-full", "disk-will-be-full"}
 
 
 def doctor(cluster: ProcessCluster, *words: str) -> tuple[int, dict[str, Any]]:
-    command = [OTTLA, "doctor", "-b", cluster.bootstrap, "--format", "json", *words]
+    command = [str(OTTLA), "doctor", "-b", cluster.bootstrap, "--format", "json", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
@@ -57,7 +57,7 @@ def test_the_doctor_knows_apache_kafka_healthy_and_ill(tmp_path: Path) -> None:
             )
 
             out = tmp_path / "bundle.tar.gz"
-            command = [OTTLA, "bundle", "-b", cluster.bootstrap, "--out", str(out)]
+            command = [str(OTTLA), "bundle", "-b", cluster.bootstrap, "--out", str(out)]
             subprocess.run(command, check=True, timeout=90)
             with tarfile.open(out) as archive:
                 names = [Path(name).name for name in archive.getnames()]

@@ -58,6 +58,8 @@ _NAMED_VALUES = frozenset(
     }
 )
 """Fields of log lines and events whose texts an operator or the program chose."""
+_SENT_BY_PEERS = frozenset({"first_bytes"})
+"""Hidden also if they are digits alone."""
 _GROUP_KINDS = frozenset({"rebalance", "member_expired"})
 """Kinds of events whose cause names members."""
 _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d[ T][\d:.,]+Z?) ([A-Z]+) (.*)")
@@ -183,6 +185,8 @@ def _message(message: str) -> str:
 
 
 def _value(name: str, value: str) -> str:
+    if name in _SENT_BY_PEERS:
+        return HIDDEN
     harmless = name in _NAMED_VALUES or value in _WORDS or _NUMBERS.fullmatch(value)
     return value if harmless else HIDDEN
 

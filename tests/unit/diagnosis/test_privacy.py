@@ -43,6 +43,10 @@ def test_the_value_of_a_setting_that_is_secret_or_unknown_is_hidden(name: str) -
             "2026-11-16 18:02:04.116 ERROR it failed: MARKER",
             "2026-11-16 18:02:04.116 ERROR it failed",
         ),
+        (
+            "2026-11-16 18:02:04.116 WARNING it is no frame first_bytes=47455420 listener=PLAINTEXT",
+            "2026-11-16 18:02:04.116 WARNING it is no frame first_bytes=(hidden) listener=PLAINTEXT",
+        ),
         ("ValueError: MARKER", "(18 characters of another kind)"),
         ('  File "/x/y.py", line 3, in f', '  File "/x/y.py", line 3, in f'),
     ],

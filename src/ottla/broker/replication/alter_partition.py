@@ -98,7 +98,7 @@ class IsrProposals(ReplicaListener):
                 ApiKey.ALTER_PARTITION, fields, timeout_s=self._timeout_s
             )
         except (OSError, TimeoutError, KafkaError) as error:
-            logger.info("AlterPartition was not answered, it is sent again: %s", error)
+            logger.info("AlterPartition was not answered, it is sent again error=%s", error)
             self._propose_again(proposals)
             await asyncio.sleep(RETRY_S)
             return
