@@ -276,7 +276,7 @@ def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
 
     A node is running, fenced (alive, but not yet or no longer part of the cluster), not answering, or it
     ended: stopped, killed (both by a command), or died (without one). "since" is when it ended; of a node
-    that died unseen, when it last wrote into its log. The active controller decides; a standby one takes
+    that died unseen, when it last wrote a file. The active controller decides; a standby one takes
     over when it fails.
     """
     from ottla.local.cluster import DIED, LocalCluster

@@ -21,7 +21,7 @@ STDOUT, STDERR = 1, 2
 
 _FIELD = re.compile(r"\s(\w+)=(\S+)")
 _CONVERSION = re.compile(r"%(?!%)[-+ #0]*\d*(?:\.\d+)?[a-zA-Z]")
-_NEEDS_QUOTES = re.compile(r'[\s"\x00-\x1f\x7f]|^$')
+_NEEDS_QUOTES = re.compile(r'[\s"]|^$')
 
 
 class _Field(NamedTuple):
@@ -71,7 +71,9 @@ def parts(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
 def quoted(value: object) -> str:
     """As it is if it has no blanks; else as JSON writes it, on one line."""
     text = str(value)
-    return json.dumps(text, ensure_ascii=False) if _NEEDS_QUOTES.search(text) else text
+    if text.isprintable():
+        return json.dumps(text, ensure_ascii=False) if _NEEDS_QUOTES.search(text) else text
+    return json.dumps(text)
 
 
 class TextLines(logging.Formatter):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.replica.partition import Partition
+from ottla.wire.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +80,26 @@ class RoleLog:
                     roles["follower"],
                     roles["offline"],
                 )
+
+
+def tell_of_isrs(changes: Sequence[tuple[TopicPartition, Sequence[int], str]]) -> None:
+    """The ISRs that the controller accepted in one answer, with the cause of each."""
+    by_topic: dict[str, list[tuple[TopicPartition, Sequence[int], str]]] = {}
+    for change in changes:
+        by_topic.setdefault(change[0].topic, []).append(change)
+    for topic, changed in by_topic.items():
+        level = logging.INFO if len(changed) <= FEW else logging.DEBUG
+        for key, isr, cause in changed:
+            shown = ",".join(map(str, isr))
+            logger.log(level, "ISR changed partition=%s-%d isr=%s cause=%s", *key, shown, cause)
+        if len(changed) > FEW:
+            causes = Counter(cause for *_, cause in changed)
+            logger.info(
+                "ISRs changed topic=%s partitions=%d cause=%s",
+                topic,
+                len(changed),
+                "; ".join(f"{cause}: {count}" for cause, count in causes.most_common(FEW)),
+            )
 
 
 @dataclass
