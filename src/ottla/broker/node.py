@@ -213,7 +213,7 @@ class Node:
             self.logs.take(cluster_id, settings.node_id)
             for place, cause in self.logs.offline_directories.items():
                 self._unless_metadata(place, cause)
-                logger.error("log directory is offline path=%s: %s", place, cause)
+                logger.error("log directory is offline path=%s error=%s", place, cause)
                 del places[place]
         for place in places:
             if place not in found:

@@ -13,6 +13,7 @@ import typer
 import ottla
 from ottla.cli import (
     checkpoints,
+    doctor,
     groups,
     lab,
     local,
@@ -27,7 +28,8 @@ from ottla.cli import (
 
 HELP = """Kafka's replicated log in Python: a real cluster in a second.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 not found, 4 nobody answers, 5 conflict.
+Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 not found, 4 nobody answers, 5 conflict,
+6 the doctor found something serious.
 """
 
 app = typer.Typer(
@@ -63,6 +65,9 @@ app.add_typer(local.nodes, name="nodes")
 app.command()(local.node)
 app.command()(metrics.metrics)
 app.command()(settings.settings)
+app.command("check-config")(settings.check_config)
+app.command()(doctor.doctor)
+app.command()(doctor.bundle)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")

@@ -316,6 +316,23 @@ class Settings:
         "Clients whose pushed metrics one broker shows. What others push is counted and dropped.",
     )
 
+    # The node's log
+    ottla_log_format: str = setting(
+        "ottla.log.format",
+        choice("text", "json"),
+        "text",
+        "Lines of the node's log: a text and key=value, or one JSON object each.",
+    )
+    ottla_log_file_max_bytes: int = setting(
+        "ottla.log.file.max.bytes",
+        long(0),
+        10 << 20,
+        "Size at which node.log is rotated; 0: never. Of nodes that ottla up starts.",
+    )
+    ottla_log_file_backups: int = setting(
+        "ottla.log.file.backups", integer(0), 5, "Rotated files to keep: node.log.1 is the newest."
+    )
+
     # Replication
     default_replication_factor: int = setting(
         "default.replication.factor", integer(1), 1, "Replicas of a topic that names no factor."

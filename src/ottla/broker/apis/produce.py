@@ -291,7 +291,7 @@ class ProduceHandler:
         failed = [result for result in results if result.error]
         if failed:
             logger.info(
-                "produce with acks=0 failed, closing connection peer=%s partition=%s-%d error=%s",
+                "produce without acknowledgement failed, closing connection peer=%s partition=%s-%d error=%s",
                 request.connection.peer,
                 failed[0].topic,
                 failed[0].partition,

@@ -34,6 +34,8 @@ class ObservedBroker(Protocol):
 
     @property
     def fetches(self) -> FetchHandler: ...
+
+    @property
     def cluster_id(self) -> str: ...
 
     @property

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from ottla.runtime import AcceptedConnection, Chunk, FileRange, TimedConnection
+from ottla.runtime.framed_connection import FIRST_BYTES, FrameRefused
 from ottla.wire import messages, schema
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import InvalidFrame
@@ -220,9 +221,10 @@ class ServerConnection:
             header = read_request_header(frame)
         except InvalidFrame as error:
             logger.info(
-                "closing connection, invalid header peer=%s listener=%s error=%s",
+                "closing connection, invalid header peer=%s listener=%s first_bytes=%s error=%s",
                 self.peer,
                 self.server.name,
+                bytes(frame[:FIRST_BYTES]).hex(),
                 error,
             )
             self._connection.abort()
@@ -262,7 +264,7 @@ class ServerConnection:
                 quotas.handle(request, handler, len(frame))
         except InvalidFrame as error:
             logger.info(
-                "closing connection, invalid request peer=%s request=%r error=%s",
+                "closing connection, invalid request peer=%s request=%s error=%s",
                 self.peer,
                 request.describe(),
                 error,
@@ -278,7 +280,7 @@ class ServerConnection:
 
     def fail(self, request: Request) -> None:
         """Called while an unforeseen exception is handled: close the connection, and go on."""
-        logger.exception("closing connection, request failed request=%r", request.describe())
+        logger.exception("closing connection, request failed request=%s", request.describe())
         self._connection.abort()
 
     def answered(self, request: Request) -> None:
@@ -346,9 +348,20 @@ class ServerConnection:
             self._connection.resume_reading()
 
     def connection_lost(self, reason: str) -> None:
-        logger.debug(
-            "connection lost peer=%s listener=%s reason=%s", self.peer, self.server.name, reason
-        )
+        if isinstance(reason, FrameRefused):
+            logger.warning(
+                "closing connection, what it sent is no frame peer=%s listener=%s looks_like=%s"
+                " first_bytes=%s reason=%s",
+                self.peer,
+                self.server.name,
+                reason.words,
+                reason.begins.hex(),
+                reason,
+            )
+        else:
+            logger.debug(
+                "connection lost peer=%s listener=%s reason=%s", self.peer, self.server.name, reason
+            )
         self.server.connections.pop(self, None)
         if self.parked_fetch is not None:
             self.parked_fetch.drop()
