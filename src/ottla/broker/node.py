@@ -54,6 +54,7 @@ from ottla.config.values import ConfigError, ListenerAddress
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import LogConfig
 from ottla.log.errors import WrongDirectory
+from ottla.log.kept_records import KeptRecords
 from ottla.log.log_directories import LOCK, make_directory
 from ottla.log.manager import LogManager
 from ottla.metadata.image import Delta, MetadataImage
@@ -85,6 +86,8 @@ class Node:
         self.controller: ControllerService | None = None
         self.broker: Broker | None = None
         self.logs: LogManager | None = None
+        self.unclean_elections: dict[tuple[uuid.UUID, int], int] = {}
+        """The leader epochs that began with one, as far as the metadata log that this node has read still says."""
         self._lock: File | None = None
         """Of the metadata's directory, where no log manager holds it."""
 
@@ -115,6 +118,7 @@ class Node:
                 cluster_id,
                 [self.servers[listener.name] for listener in settings.broker_listeners],
                 self.design,
+                self.unclean_elections,
             )
             await self.broker.start(
                 lambda handlers: self._serve(settings.broker_listeners, handlers)
@@ -134,6 +138,9 @@ class Node:
                 DescribeConfigsHandler(settings, lambda: quorum.image),
             )
             self._serve(settings.controller_listeners, handlers)
+        quorum.on_image.append(
+            lambda _image, delta: self.unclean_elections.update(delta.unclean_elections)
+        )
         await quorum.start()
         if self.controller is not None:
             await self.controller.start()
@@ -197,6 +204,13 @@ class Node:
                 new_id=lambda: new_uuid(self.runtime),
                 producer_id_expiration_ms=settings.producer_id_expiration_ms,
                 events=self.runtime.events,
+                kept=KeptRecords(
+                    disk,
+                    new_id=lambda: new_uuid(self.runtime),
+                    now_ms=self.runtime.clock.wall_ms,
+                    max_bytes=settings.ottla_kept_records_max_bytes,
+                    retention_ms=settings.ottla_kept_records_retention_ms,
+                ),
             )
             self.logs.take(cluster_id, settings.node_id)
             for place, cause in self.logs.offline_directories.items():
@@ -293,6 +307,7 @@ class Broker:
         cluster_id: str,
         servers: Sequence[Server],
         design: NodeDesign,
+        unclean_elections: Mapping[tuple[uuid.UUID, int], int],
     ) -> None:
         self.settings = settings
         self._servers = servers
@@ -302,7 +317,7 @@ class Broker:
         self.cluster = ClusterView(linger_s=settings.broker_session_timeout_ms / 1000)
         self.logs = logs
         self.replicas = ReplicaManager(
-            settings, runtime.clock, self.logs, runtime.events, design.rules
+            settings, runtime.clock, self.logs, runtime.events, design.rules, unclean_elections
         )
         self.throttle = ReplicationThrottle(settings)
         self.replication = design.transfer(

@@ -24,7 +24,9 @@ from ottla.log.checkpoints import MetaProperties
 from ottla.log.compaction import Compaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
-from ottla.log.log import DELETE_SUFFIX, NAME_BYTES_MAX, Log, directory_name
+from ottla.log.committed_marks import CommittedMarks
+from ottla.log.kept_records import DELETE_SUFFIX, NAME_BYTES_MAX, STRAY_SUFFIX, KeptRecords
+from ottla.log.log import Log, directory_name
 from ottla.log.log_directories import (
     DirectoryContents,
     lock_directory,
@@ -40,7 +42,6 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.wire.types import TopicPartition
 
-STRAY_SUFFIX = "-stray"
 OPEN_FILES_MAX = 512
 """Fits the usual limit of 1,024 descriptors of a process."""
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
@@ -60,7 +61,9 @@ class LogManager:
         open_files_max: int = OPEN_FILES_MAX,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         events: Events | None = None,
+        kept: KeptRecords | None = None,
     ) -> None:
+        """Without `kept`, a truncation keeps nothing of what it cuts off."""
         assert directories and len(set(directories)) == len(directories), directories
         self.directories = list(directories)
         self.defaults = defaults
@@ -85,6 +88,10 @@ class LogManager:
         self._corrupt_in: dict[TopicPartition, str] = {}
         """The directories of those in `corrupt`."""
         self._deleted = DeletedLogs()
+        self._marks: dict[str, CommittedMarks] = {}
+        self.kept = kept
+        if kept is not None:
+            kept.on_removed = lambda path, directory: self._deleted.add(path, 0, directory)
         self._checkpoints = OffsetCheckpoints(disk, self.logs, self._corrupt_in)
 
     # Starting and stopping
@@ -94,6 +101,8 @@ class LogManager:
         WrongDirectory if one belongs to another node, or none is usable; CorruptCheckpoint if a checkpoint file is
         damaged."""
         assert not self._taken
+        if self.kept is not None:
+            self.kept.broker = node_id
         try:
             for directory in self.directories:
                 try:
@@ -172,7 +181,8 @@ class LogManager:
     ) -> None:
         recovery_points = found.recovery_points
         self._checkpoints.found(directory, found)
-        for name in self._disk.list_dir(directory):
+        names = self._disk.list_dir(directory)
+        for name in names:
             path = f"{directory}/{name}"
             if name.endswith(DELETE_SUFFIX):
                 self._deleted.add(path, now_ms, directory)
@@ -209,6 +219,12 @@ class LogManager:
             if log.high_watermark < high_watermark:
                 self._checkpoints.high_watermark_falls(log, log.high_watermark)
             self._adopt(log)
+        here = {key: log for key, log in self.logs.items() if log.directory == directory}
+        marks = self._marks[directory] = CommittedMarks(self._disk, directory)
+        marks.start(here.values())
+        if self.kept is not None:
+            self.kept.found(directory, names)
+            self.kept.settle(here)
 
     def _discarded_if_empty(self, path: str) -> bool:
         """A power loss right after the creation may leave a directory without topic id and data. It is removed."""
@@ -240,6 +256,8 @@ class LogManager:
                     )
                 except OSError as error:
                     self.mark_offline(directory, error)
+        for marks in self._marks.values():
+            marks.close()
         self.logs.clear()
         self._unlock()
 
@@ -290,15 +308,23 @@ class LogManager:
                 now_ms=now_ms,
                 log_start=log_start,
             )
+            self._mark(log)
         except LogDirError as error:
             self.mark_offline(error.directory, error.cause)
             raise
         self._adopt(log)
         return log
 
+    def _mark(self, log: Log) -> None:
+        try:
+            self._marks[log.directory].add(log)
+        except OSError as error:
+            log.fail(error)
+
     def delete(self, key: TopicPartition, now_ms: int) -> None:
         """The log is deleted at once, its files after file.delete.delay.ms."""
         log = self.logs.pop(key)
+        self._marks[log.directory].remove(log)
         try:
             path = log.mark_deleted()
         except LogDirError as error:
@@ -311,6 +337,7 @@ class LogManager:
         log.before_high_watermark_falls = self._checkpoints.high_watermark_falls
         log.before_gaps = self._checkpoints.gaps_come
         log.on_unsettled = self._unsettled
+        log.keeper = self.kept
         self.logs[log.key] = log
         self._unsettled(log)
 
@@ -326,7 +353,7 @@ class LogManager:
         counts = Counter(log.directory for log in self.logs.values())
         return min(online, key=lambda directory: counts[directory])
 
-    def set_aside(self, key: TopicPartition) -> str:
+    def set_aside(self, key: TopicPartition, why: str = "it is damaged") -> str:
         """Rename a log that is corrupt or not wanted here, and keep it for an operator. Returns its new path."""
         log = self.logs.pop(key, None)
         if log is None:
@@ -334,18 +361,23 @@ class LogManager:
             del self.corrupt[key]
         else:
             directory = log.directory
+            self._marks[directory].remove(log)
             log.close(clean=False)
         name = directory_name(key.topic, key.partition)
-        suffix = f".{self._new_id().hex}{STRAY_SUFFIX}"
+        id = self._new_id().hex
+        suffix = f".{id}{STRAY_SUFFIX}"
         target = f"{directory}/{name[: NAME_BYTES_MAX - len(suffix)]}{suffix}"
         try:
+            if log is not None and self.kept is not None:
+                self.kept.stray(log, id, target, why)
             self._disk.rename(f"{directory}/{name}", target)
             self._disk.flush_dir(directory)
         except OSError as error:
             self.mark_offline(directory, error)
             raise LogDirError(directory, error) from error
         if self._events:
-            self._events.emit(LogSetAside(key, directory, target))
+            kept = id if self.kept is not None and id in self.kept.kept else None
+            self._events.emit(LogSetAside(key, directory, target, kept))
         return target
 
     # Failing
@@ -353,6 +385,7 @@ class LogManager:
     def found_corrupt(self, key: TopicPartition, why: str) -> None:
         """A log in use is damaged. From now on it is treated as if the start had found the damage."""
         log = self.logs.pop(key)
+        self._marks[log.directory].remove(log)
         log.close(clean=False)
         self.corrupt[key] = CorruptLog(log.path, why)
         self._corrupt_in[key] = log.directory
@@ -374,6 +407,8 @@ class LogManager:
         for key in [key for key, place in self._corrupt_in.items() if place == directory]:
             del self.corrupt[key], self._corrupt_in[key]
         self._deleted.forget(directory)
+        if self.kept is not None:
+            self.kept.directory_failed(directory)
         if self._events:
             self._events.emit(LogDirectoryFailed(directory, str(cause), tuple(lost)))
         for callback in self.on_offline:
@@ -456,8 +491,17 @@ class LogManager:
         for log in self.logs.values():
             if log.failed is None:
                 plan.files.update(dict.fromkeys(log.doomed_by(now_ms), log.directory))
+        if self.kept is not None:
+            self._expire_kept(self.kept, now_ms)
         plan.trees = self._deleted.take_due(now_ms)
         return plan
+
+    def _expire_kept(self, kept: KeptRecords, now_ms: int) -> None:
+        for directory in self._online():
+            try:
+                kept.expire(directory, now_ms)
+            except OSError as error:
+                self.mark_offline(directory, error)
 
     def removed(self, plan: RemovalPlan) -> None:
         for directory, error in plan.failures.items():
