@@ -16,7 +16,7 @@ SOURCE = ROOT / "src"
 
 _RECORDS = {"wire"}
 _LOG = {"records", "wire"}
-_BROKER = {"config", "log", "metadata", "records", "replica", "wire"}
+_BROKER = {"config", "log", "losses", "metadata", "records", "replica", "wire"}
 _COORDINATORS = {"coordinators.groups", "coordinators.shard", "coordinators.transactions"}
 _WHOLE_BROKER = {
     "broker.apis",
@@ -71,7 +71,7 @@ ARROWS: dict[str, set[str]] = {
     | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"},
     "broker.design": {"broker.cluster", "broker.replication", "config", "controller", "replica"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
-    "client": {"records", "runtime", "wire"},
+    "client": {"losses", "records", "runtime", "wire"},
     # Its checkers look into every part of a broker.
     "sim": {"sim.engine"},
     "sim.engine": {"runtime"},

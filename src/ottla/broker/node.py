@@ -20,6 +20,7 @@ from ottla.broker.apis.describe import ApiVersionsHandler, DescribeHandlers
 from ottla.broker.apis.fetch import FetchHandler
 from ottla.broker.apis.find_coordinator import FindCoordinatorHandler
 from ottla.broker.apis.groups import GroupHandlers, group_topic
+from ottla.broker.apis.kept_records import KeptRecordsHandler
 from ottla.broker.apis.log_dirs import DescribeLogDirsHandler
 from ottla.broker.apis.offsets import OffsetHandlers
 from ottla.broker.apis.produce import ProduceHandler
@@ -66,7 +67,7 @@ from ottla.raft.format import (
     load_properties,
 )
 from ottla.runtime import File, Runtime
-from ottla.wire.apis import ApiKey
+from ottla.wire.apis import KEPT_RECORDS, ApiKey
 
 logger = logging.getLogger(__name__)
 
@@ -255,7 +256,9 @@ class Node:
         return ids.pop() if ids else settings.cluster_id or settings.derived_cluster_id()
 
     def _serve(
-        self, listeners: tuple[ListenerAddress, ...], handlers: Mapping[ApiKey, Handler]
+        self,
+        listeners: tuple[ListenerAddress, ...],
+        handlers: Mapping[ApiKey, Handler] | Mapping[int, Handler],
     ) -> None:
         for listener in listeners:
             served = self.servers[listener.name].handlers
@@ -369,7 +372,9 @@ class Broker:
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
 
-    async def start(self, serve: Callable[[Mapping[ApiKey, Handler]], None]) -> None:
+    async def start(
+        self, serve: Callable[[Mapping[ApiKey, Handler] | Mapping[int, Handler]], None]
+    ) -> None:
         """Recover the logs, register, catch up, take our roles, serve, and be unfenced."""
         loop = asyncio.get_running_loop()
         now_ms = self.runtime.clock.wall_ms()
@@ -390,6 +395,7 @@ class Broker:
         self.is_serving = True
         await self._unless_refused(self.assignments.losses_reported)
         serve(self._handlers())
+        serve({KEPT_RECORDS: KeptRecordsHandler(self.logs)})
         self.housekeeping.start()
         self.lifecycle.logs_are_ready()
         await self._unless_refused(self.lifecycle.ready)

@@ -86,24 +86,15 @@ class KeptRecords:
     # Starting
 
     def found(self, directory: str, names: Iterable[str]) -> None:
-        """Read the manifests in a log directory. Stray logs without one are an older version's, or Kafka's."""
-        found = []
-        for name in names:
-            path = f"{directory}/{name}"
-            if not name.endswith(STRAY_SUFFIX):
-                continue
-            if not self._disk.exists(f"{path}/{manifests.FILE}"):
-                if all(each.endswith(".tmp") for each in self._disk.list_dir(path)):
-                    self._disk.remove_tree(path)  # the process died before its manifest was there
-                continue
-            try:
-                manifest = manifests.parse(self._disk.read(f"{path}/{manifests.FILE}"))
-            except BadManifest as error:
-                logger.warning("kept records have no manifest path=%s: %s", path, error)
-                continue
-            found.append(Kept(directory, path, manifest))
-        for kept in sorted(found, key=lambda each: each.manifest.at_ms):
-            self.kept[kept.manifest.id] = kept
+        """Read the manifests in a log directory. A stray log without one is an older version's, or Kafka's. A directory
+        with nothing else is what is left of a process that died before its manifest was there."""
+        strays = [f"{directory}/{name}" for name in names if name.endswith(STRAY_SUFFIX)]
+        for path in strays:
+            if all(each.endswith(".tmp") for each in self._disk.list_dir(path)):
+                self._disk.remove_tree(path)
+        if strays:
+            for kept in kept_in(self._disk, directory):
+                self.kept[kept.manifest.id] = kept
 
     def settle(self, logs: Mapping[TopicPartition, Log]) -> None:
         """Complete or undo what a process that died was about to cut off."""
@@ -121,9 +112,9 @@ class KeptRecords:
                 self._shorten(kept, lost_from)
 
     def _shorten(self, kept: Kept, first: int) -> None:
-        for name in self._segments_of(kept.path):
-            if int(name[:20]) < first != kept.manifest.first_offset:
-                self._disk.remove(f"{kept.path}/{name}")
+        for path in self.files_of(kept) if first > kept.manifest.first_offset else ():
+            if _base_of(path) < first:
+                self._disk.remove(path)
         size = sum(self._disk.file_size(path) for path in self.files_of(kept))
         manifest = kept.manifest._replace(
             state=State.KEPT,
@@ -133,7 +124,7 @@ class KeptRecords:
             records=min(kept.manifest.records, kept.manifest.end_offset - first),
             bytes=size,
         )
-        self._write(kept.path, manifest)
+        write_manifest(self._disk, kept.path, manifest)
         self.kept[manifest.id] = kept._replace(manifest=manifest)
 
     # Keeping
@@ -178,7 +169,7 @@ class KeptRecords:
         if why_not is None:
             try:
                 self._disk.make_dirs(kept.path)
-                self._write(kept.path, manifest)
+                write_manifest(self._disk, kept.path, manifest)
                 if tail is not None and copied:
                     self._copy(*tail, kept.path)
                 self._disk.flush_dir(kept.path)
@@ -231,7 +222,7 @@ class KeptRecords:
         self.kept[kept.manifest.id] = kept
         try:
             self._disk.make_dirs(kept.path)
-            self._write(kept.path, kept.manifest)
+            write_manifest(self._disk, kept.path, kept.manifest)
         except OSError as error:
             # What is kept stays; if that was CUTTING, the next start completes it.
             logger.warning("manifest was not written path=%s: %s", kept.path, error)
@@ -258,22 +249,21 @@ class KeptRecords:
             leader_epoch=-1,
             broker=self.broker,
         )
-        self._write(log.path, manifest)
+        write_manifest(self._disk, log.path, manifest)
         self.kept[id] = Kept(log.directory, path, manifest)
-
-    def _write(self, path: str, manifest: Manifest) -> None:
-        self._disk.replace(f"{path}/{manifests.FILE}", manifest.text())
 
     # Reading
 
     def files_of(self, kept: Kept) -> list[str]:
         """The paths of its batches, in the order of their offsets."""
-        if kept.manifest.state is State.NOT_KEPT:
-            return []
-        return [f"{kept.path}/{name}" for name in self._segments_of(kept.path)]
+        return files_of(self._disk, kept)
 
-    def _segments_of(self, path: str) -> list[str]:
-        return [name for name in self._disk.list_dir(path) if name.endswith(".log")]
+    def recovered(self, id: str, topic: str) -> None:
+        """An operator has copied them. They stay until they expire."""
+        kept = self.kept[id]
+        manifest = kept.manifest._replace(recovered_to=topic)
+        write_manifest(self._disk, kept.path, manifest)
+        self.kept[id] = kept._replace(manifest=manifest)
 
     # Forgetting
 
@@ -294,6 +284,32 @@ class KeptRecords:
         self._disk.rename(kept.path, doomed)
         del self.kept[kept.manifest.id]
         self.on_removed(doomed, kept.directory)
+
+
+def kept_in(disk: Disk, directory: str) -> list[Kept]:
+    """What is kept in a log directory, oldest first, also of a node that does not run."""
+    found = []
+    for name in disk.list_dir(directory):
+        path = f"{directory}/{name}"
+        if not name.endswith(STRAY_SUFFIX) or not disk.exists(f"{path}/{manifests.FILE}"):
+            continue
+        try:
+            manifest = manifests.parse(disk.read(f"{path}/{manifests.FILE}"))
+        except BadManifest as error:
+            logger.warning("kept records have no manifest path=%s: %s", path, error)
+            continue
+        found.append(Kept(directory, path, manifest))
+    return sorted(found, key=lambda kept: kept.manifest.at_ms)
+
+
+def files_of(disk: Disk, kept: Kept) -> list[str]:
+    """The paths of its batches, in the order of their offsets."""
+    names = [] if kept.manifest.state is State.NOT_KEPT else disk.list_dir(kept.path)
+    return [f"{kept.path}/{name}" for name in names if name.endswith(".log")]
+
+
+def write_manifest(disk: Disk, path: str, manifest: Manifest) -> None:
+    disk.replace(f"{path}/{manifests.FILE}", manifests.text_of(manifest))
 
 
 class Keeping:
@@ -353,6 +369,10 @@ class Keeping:
                 manifest=self._kept.manifest._replace(state=State.KEPT)
             )
         self._owner.completed(self._kept)
+
+
+def _base_of(path: str) -> int:
+    return int(path.rpartition("/")[2].removesuffix(".log"))
 
 
 def _is_bounded(kept: Kept, directory: str) -> bool:

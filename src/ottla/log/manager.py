@@ -21,10 +21,10 @@ from ottla.events.storage import (
 )
 from ottla.log import checkpoints, cleaner
 from ottla.log.checkpoints import MetaProperties
+from ottla.log.committed_marks import CommittedMarks
 from ottla.log.compaction import Compaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
-from ottla.log.committed_marks import CommittedMarks
 from ottla.log.kept_records import DELETE_SUFFIX, NAME_BYTES_MAX, STRAY_SUFFIX, KeptRecords
 from ottla.log.log import Log, directory_name
 from ottla.log.log_directories import (
@@ -78,7 +78,7 @@ class LogManager:
         """Called with the directory and the logs that went with it."""
         self.previous_broker_epoch = -1
         """Of the clean shutdown before this start; -1 if it was not clean."""
-        self._disk = disk
+        self.disk = disk
         self._new_id = new_id
         self._events = events if events is not None else Events()
         self._resources = LogResources(disk, OpenFiles(disk, open_files_max), self._events)
@@ -119,14 +119,14 @@ class LogManager:
             raise
 
     def _take(self, directory: str, cluster_id: str, node_id: int) -> DirectoryContents:
-        self._locks[directory] = lock_directory(self._disk, directory)
-        properties = read_properties(self._disk, directory, cluster_id, node_id)
+        self._locks[directory] = lock_directory(self.disk, directory)
+        properties = read_properties(self.disk, directory, cluster_id, node_id)
         id = properties.directory_id
         if id is not None and any(
             contents.properties.directory_id == id for contents in self._taken.values()
         ):
             raise WrongDirectory(directory, f"directory id {id} is there twice")
-        return read_contents(self._disk, directory, properties)
+        return read_contents(self.disk, directory, properties)
 
     def start(
         self,
@@ -145,8 +145,8 @@ class LogManager:
                 self._identify(directory, found.properties)
                 if found.clean_epoch is not None:
                     # The marker is durably removed before the first log is changed.
-                    self._disk.remove(f"{directory}/{checkpoints.CLEAN_SHUTDOWN}")
-                    self._disk.flush_dir(directory)
+                    self.disk.remove(f"{directory}/{checkpoints.CLEAN_SHUTDOWN}")
+                    self.disk.flush_dir(directory)
                 self._open_logs(directory, found, now_ms, config_of)
             except OSError as error:
                 self.mark_offline(directory, error)
@@ -168,7 +168,7 @@ class LogManager:
         if properties.directory_id is None:
             properties = properties._replace(directory_id=self._new_id())
             path = f"{directory}/{checkpoints.META_PROPERTIES}"
-            checkpoints.write_meta_properties(self._disk, path, properties)
+            checkpoints.write_meta_properties(self.disk, path, properties)
         assert properties.directory_id is not None
         self.directory_ids[directory] = properties.directory_id
 
@@ -181,14 +181,14 @@ class LogManager:
     ) -> None:
         recovery_points = found.recovery_points
         self._checkpoints.found(directory, found)
-        names = self._disk.list_dir(directory)
+        names = self.disk.list_dir(directory)
         for name in names:
             path = f"{directory}/{name}"
             if name.endswith(DELETE_SUFFIX):
                 self._deleted.add(path, now_ms, directory)
                 continue
             match = _PARTITION_DIRECTORY.fullmatch(name)
-            if match is None or match[1] == CLUSTER_METADATA_TOPIC or not self._disk.is_dir(path):
+            if match is None or match[1] == CLUSTER_METADATA_TOPIC or not self.disk.is_dir(path):
                 continue
             key = TopicPartition(match[1], int(match[2]))
             if key in self.logs or key in self.corrupt:
@@ -220,7 +220,7 @@ class LogManager:
                 self._checkpoints.high_watermark_falls(log, log.high_watermark)
             self._adopt(log)
         here = {key: log for key, log in self.logs.items() if log.directory == directory}
-        marks = self._marks[directory] = CommittedMarks(self._disk, directory)
+        marks = self._marks[directory] = CommittedMarks(self.disk, directory)
         marks.start(here.values())
         if self.kept is not None:
             self.kept.found(directory, names)
@@ -228,10 +228,10 @@ class LogManager:
 
     def _discarded_if_empty(self, path: str) -> bool:
         """A power loss right after the creation may leave a directory without topic id and data. It is removed."""
-        for name in self._disk.list_dir(path):
-            if name.endswith(".log") and self._disk.file_size(f"{path}/{name}"):
+        for name in self.disk.list_dir(path):
+            if name.endswith(".log") and self.disk.file_size(f"{path}/{name}"):
                 return False
-        self._disk.remove_tree(path)
+        self.disk.remove_tree(path)
         return True
 
     def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
@@ -252,7 +252,7 @@ class LogManager:
             for directory in self._online():
                 try:
                     checkpoints.write_clean_shutdown(
-                        self._disk, f"{directory}/{checkpoints.CLEAN_SHUTDOWN}", broker_epoch
+                        self.disk, f"{directory}/{checkpoints.CLEAN_SHUTDOWN}", broker_epoch
                     )
                 except OSError as error:
                     self.mark_offline(directory, error)
@@ -370,8 +370,8 @@ class LogManager:
         try:
             if log is not None and self.kept is not None:
                 self.kept.stray(log, id, target, why)
-            self._disk.rename(f"{directory}/{name}", target)
-            self._disk.flush_dir(directory)
+            self.disk.rename(f"{directory}/{name}", target)
+            self.disk.flush_dir(directory)
         except OSError as error:
             self.mark_offline(directory, error)
             raise LogDirError(directory, error) from error
@@ -448,7 +448,7 @@ class LogManager:
             return None
         log, to_clean = found
         round = cleaner.round_of(log, to_clean, now_ms)
-        return log, Compaction(self._disk, self._resources.files, round, keys_max)
+        return log, Compaction(self.disk, self._resources.files, round, keys_max)
 
     def compacted(self, log: Log, compaction: Compaction) -> None:
         log.cleaned = compaction.cleaned_up_to
@@ -487,7 +487,7 @@ class LogManager:
     def removal_plan(self, now_ms: int) -> RemovalPlan:
         """The files of dropped segments and deleted logs whose delay is over. `run` of the plan may be called in a thread,
         then `removed`."""
-        plan = RemovalPlan(self._disk)
+        plan = RemovalPlan(self.disk)
         for log in self.logs.values():
             if log.failed is None:
                 plan.files.update(dict.fromkeys(log.doomed_by(now_ms), log.directory))

@@ -1,8 +1,8 @@
 """The manifest of kept records: one JSON object beside the batches that a truncation, or a stray log, took away.
 
-    first_offset         the first record that was taken away
-    committed_end        the records below it were committed: this replica knew that. They are lost for certain.
-    end_offset           the end of what was taken away. Between the two nobody here knows: another replica may have known more.
+first_offset         the first record that was taken away
+committed_end        the records below it were committed: this replica knew that. They are lost for certain.
+end_offset           the end of what was taken away. Between the two nobody here knows: another replica may have known more.
 """
 
 from __future__ import annotations
@@ -61,12 +61,15 @@ class Manifest(NamedTuple):
     broker: int
     why_not: str | None = None
     """Why they are not kept."""
+    recovered_to: str | None = None
+    """The topic into which `ottla recover` has copied them."""
 
     def as_json(self) -> dict[str, Any]:
         return {"version": VERSION, **self._asdict()}
 
-    def text(self) -> bytes:
-        return (json.dumps(self.as_json()) + "\n").encode()
+
+def text_of(manifest: Manifest) -> bytes:
+    return (json.dumps(manifest.as_json()) + "\n").encode()
 
 
 def parse(text: bytes | str) -> Manifest:
