@@ -469,6 +469,7 @@ def _open_elections(blocking: BlockingClient, topic: str | None) -> list[OpenEle
 
     entries = []
     try:
+        blocking.run(blocking.client.topic(EVENT_LOG))
         for record in _all_records(blocking, EVENT_LOG, 0):
             entries.append(json.loads(record.value or b"null"))
     except KafkaError as error:
