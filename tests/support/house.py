@@ -16,7 +16,7 @@ SOURCE = ROOT / "src"
 
 _RECORDS = {"wire"}
 _LOG = {"records", "wire"}
-_BROKER = {"config", "log", "metadata", "records", "replica", "wire"}
+_BROKER = {"config", "log", "losses", "metadata", "records", "replica", "wire"}
 _COORDINATORS = {"coordinators.groups", "coordinators.shard", "coordinators.transactions"}
 _WHOLE_BROKER = {
     "broker.apis",
@@ -42,7 +42,8 @@ ARROWS: dict[str, set[str]] = {
     "patterns": set(),
     "telemetry": {"config", "metrics", "records", "wire"},
     "records": _RECORDS,
-    "log": _LOG,
+    "losses": _LOG,
+    "log": _LOG | {"losses"},
     "replica": _LOG | {"log"},
     "raft": _LOG | {"log", "metadata"},
     "metadata": {"wire"},
@@ -80,7 +81,7 @@ ARROWS: dict[str, set[str]] = {
     | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
     | {"controller", "metrics", "raft"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
-    "client": {"records", "runtime", "wire"},
+    "client": {"losses", "records", "runtime", "wire"},
     # Its checkers look into every part of a broker.
     "sim": {"sim.engine"},
     "sim.engine": {"runtime"},

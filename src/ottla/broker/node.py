@@ -20,6 +20,7 @@ from ottla.broker.apis.describe import ApiVersionsHandler, DescribeHandlers
 from ottla.broker.apis.fetch import FetchHandler
 from ottla.broker.apis.find_coordinator import FindCoordinatorHandler
 from ottla.broker.apis.groups import GroupHandlers, group_topic
+from ottla.broker.apis.kept_records import KeptRecordsHandler
 from ottla.broker.apis.log_dirs import DescribeLogDirsHandler
 from ottla.broker.apis.offsets import OffsetHandlers
 from ottla.broker.apis.produce import ProduceHandler
@@ -54,6 +55,7 @@ from ottla.config.values import ConfigError, ListenerAddress
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import LogConfig
 from ottla.log.errors import WrongDirectory
+from ottla.log.kept_records import KeptRecords
 from ottla.log.log_directories import LOCK, make_directory
 from ottla.log.manager import LogManager
 from ottla.metadata.image import Delta, MetadataImage
@@ -65,7 +67,7 @@ from ottla.raft.format import (
     load_properties,
 )
 from ottla.runtime import File, Runtime
-from ottla.wire.apis import ApiKey
+from ottla.wire.apis import KEPT_RECORDS, ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.observability.endpoint import Observability
@@ -89,6 +91,8 @@ class Node:
         self.logs: LogManager | None = None
         self.observability: Observability | None = None
         """Only with metrics.listeners: other nodes do not import it."""
+        self.unclean_elections: dict[tuple[uuid.UUID, int], int] = {}
+        """The leader epochs that began with one, as far as the metadata log that this node has read still says."""
         self._lock: File | None = None
         """Of the metadata's directory, where no log manager holds it."""
 
@@ -119,6 +123,7 @@ class Node:
                 cluster_id,
                 [self.servers[listener.name] for listener in settings.broker_listeners],
                 self.design,
+                self.unclean_elections,
             )
             await self.broker.start(
                 lambda handlers: self._serve(settings.broker_listeners, handlers)
@@ -138,6 +143,9 @@ class Node:
                 DescribeConfigsHandler(settings, lambda: quorum.image),
             )
             self._serve(settings.controller_listeners, handlers)
+        quorum.on_image.append(
+            lambda _image, delta: self.unclean_elections.update(delta.unclean_elections)
+        )
         await quorum.start()
         if self.controller is not None:
             await self.controller.start()
@@ -209,6 +217,13 @@ class Node:
                 new_id=lambda: new_uuid(self.runtime),
                 producer_id_expiration_ms=settings.producer_id_expiration_ms,
                 events=self.runtime.events,
+                kept=KeptRecords(
+                    disk,
+                    new_id=lambda: new_uuid(self.runtime),
+                    now_ms=self.runtime.clock.wall_ms,
+                    max_bytes=settings.ottla_kept_records_max_bytes,
+                    retention_ms=settings.ottla_kept_records_retention_ms,
+                ),
             )
             self.logs.take(cluster_id, settings.node_id)
             for place, cause in self.logs.offline_directories.items():
@@ -253,7 +268,9 @@ class Node:
         return ids.pop() if ids else settings.cluster_id or settings.derived_cluster_id()
 
     def _serve(
-        self, listeners: tuple[ListenerAddress, ...], handlers: Mapping[ApiKey, Handler]
+        self,
+        listeners: tuple[ListenerAddress, ...],
+        handlers: Mapping[ApiKey, Handler] | Mapping[int, Handler],
     ) -> None:
         for listener in listeners:
             served = self.servers[listener.name].handlers
@@ -307,6 +324,7 @@ class Broker:
         cluster_id: str,
         servers: Sequence[Server],
         design: NodeDesign,
+        unclean_elections: Mapping[tuple[uuid.UUID, int], int],
     ) -> None:
         self.settings = settings
         self._servers = servers
@@ -316,7 +334,7 @@ class Broker:
         self.cluster = ClusterView(linger_s=settings.broker_session_timeout_ms / 1000)
         self.logs = logs
         self.replicas = ReplicaManager(
-            settings, runtime.clock, self.logs, runtime.events, design.rules
+            settings, runtime.clock, self.logs, runtime.events, design.rules, unclean_elections
         )
         self.throttle = ReplicationThrottle(settings)
         self.replication = design.transfer(
@@ -374,7 +392,9 @@ class Broker:
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
 
-    async def start(self, serve: Callable[[Mapping[ApiKey, Handler]], None]) -> None:
+    async def start(
+        self, serve: Callable[[Mapping[ApiKey, Handler] | Mapping[int, Handler]], None]
+    ) -> None:
         """Recover the logs, register, catch up, take our roles, serve, and be unfenced."""
         loop = asyncio.get_running_loop()
         now_ms = self.runtime.clock.wall_ms()
@@ -397,6 +417,7 @@ class Broker:
         self.is_serving = True
         await self._unless_refused(self.assignments.losses_reported)
         serve(self._handlers())
+        serve({KEPT_RECORDS: KeptRecordsHandler(self.logs)})
         self.housekeeping.start()
         self.lifecycle.logs_are_ready()
         await self._unless_refused(self.lifecycle.ready)

@@ -17,6 +17,7 @@ from ottla.cli import (
     groups,
     lab,
     local,
+    losses,
     metrics,
     records,
     settings,
@@ -75,6 +76,8 @@ app.command()(records.produce)
 app.command()(records.consume)
 app.command()(topics.replicas)
 app.command()(checkpoints.checkpoints)
+app.command()(losses.losses)
+app.command()(losses.recover)
 app.add_typer(spark.app, name="spark")
 app.command(help=sim.HELP)(sim.sim)
 app.add_typer(lab.app, name="lab")

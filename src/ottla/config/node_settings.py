@@ -498,6 +498,18 @@ class Settings:
         FLOAT_MAX,
         "Bytes that compaction reads and writes at most.",
     )
+    ottla_kept_records_max_bytes: int = setting(
+        "ottla.kept.records.max.bytes",
+        long(0),
+        1 << 30,
+        "Bytes of lost records that each log directory keeps aside, the newest; 0 keeps none.",
+    )
+    ottla_kept_records_retention_ms: int = setting(
+        "ottla.kept.records.retention.ms",
+        long(0),
+        WEEK_MS,
+        "How long lost records are kept aside.",
+    )
 
     # Defaults of topic settings
     log_segment_bytes: int = setting(

@@ -111,6 +111,9 @@ class Partition:
         self.leader_epoch = -1
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
+        self.unclean_epoch = -1
+        """The last leader epoch that is known to have begun without records that may have been committed. Records of earlier
+        epochs that are truncated may be lost."""
         self.isr: tuple[int, ...] = ()
         """The newest ISR that this replica knows the controller to have decided."""
         self.leader_high_watermark = 0

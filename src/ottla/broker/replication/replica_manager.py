@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from uuid import UUID
@@ -51,11 +51,14 @@ class ReplicaManager:
         logs: LogManager,
         events: Events,
         rules: ReplicationRules,
+        unclean: Mapping[tuple[UUID, int], int],
     ) -> None:
+        """`unclean`: the leader epochs that began with an unclean election. Its owner adds to it."""
         self.settings = settings
         self.clock = clock
         self.logs = logs
         self.events = events
+        self._unclean = unclean
         self.image = MetadataImage()
         self.partitions: dict[TopicPartition, Partition] = {}
         """The replicas that are served."""
@@ -212,6 +215,7 @@ class ReplicaManager:
         self._report_placement(topic, number)
 
     def _take_role(self, partition: Partition, decided: PartitionImage) -> None:
+        partition.unclean_epoch = self._unclean.get((partition.topic_id, partition.partition), -1)
         decision = partition.rules.role(decided, self.settings.node_id)
         if decision.leader == self.settings.node_id:
             partition.become_leader(decision, self.clock.monotonic())

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from ottla.runtime import AcceptedConnection, Chunk, FileRange, TimedConnection
 from ottla.runtime.framed_connection import FIRST_BYTES, FrameRefused
 from ottla.wire import messages, schema
-from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.apis import APIS, PRIVATE_APIS, PRIVATE_BYTES_MAX, ApiKey
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.headers import (
     RequestHeader,
@@ -38,7 +38,9 @@ EARLY_BYTES_MAX = 4 * 1024 * 1024
 """A connection is not read while the answers that wait for an earlier answer take more bytes than this. Answers that
 were sent, and that the client does not take, are limited by `runtime.framed_connection`."""
 
-REQUEST_BYTES_MAX: dict[int, int] = {int(api.key): api.request_bytes_max for api in APIS.values()}
+REQUEST_BYTES_MAX: dict[int, int] = {
+    int(api.key): api.request_bytes_max for api in APIS.values()
+} | dict.fromkeys(PRIVATE_APIS, PRIVATE_BYTES_MAX)
 
 NO_FRAME = memoryview(b"")
 
@@ -155,7 +157,7 @@ class Request:
 
     def describe(self) -> str:
         header = self.header
-        api = APIS[ApiKey(header.api_key)].name
+        api = PRIVATE_APIS.get(header.api_key) or APIS[ApiKey(header.api_key)].name
         return (
             f"{api} v{header.api_version} from {header.client_id or '?'} at {self.connection.peer}"
         )
