@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -29,13 +30,16 @@ def place_hash(place: tuple[str, int]) -> int:
     return (31 * (31 + partition) + string_hash(topic)) & _MASK
 
 
-def hash_order(keys: Iterable[K], hash_of: Callable[[K], int]) -> list[K]:
-    """The keys in the order in which a java.util.HashMap gives them, into which they were put in this order.
+def hash_order(keys: Iterable[K], hash_of: Callable[[K], int], capacity: int = 16) -> list[K]:
+    """The keys in the order in which a java.util.HashMap gives them, into which they were put in this order. `capacity` is
+    the one that it was made with.
 
     Kafka's tools print many things in this order. It looks random and is not: scripts may have come to rely on it.
     """
     unique = list(dict.fromkeys(keys))
-    buckets = 16
+    buckets = 1
+    while buckets < capacity:
+        buckets *= 2
     while len(unique) > buckets * 3 // 4:
         buckets *= 2
 
@@ -46,8 +50,8 @@ def hash_order(keys: Iterable[K], hash_of: Callable[[K], int]) -> list[K]:
     return sorted(unique, key=bucket)
 
 
-def names_in_order(names: Iterable[str]) -> list[str]:
-    return hash_order(names, string_hash)
+def names_in_order(names: Iterable[str], capacity: int = 16) -> list[str]:
+    return hash_order(names, string_hash, capacity)
 
 
 def places_in_order(places: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -65,9 +69,22 @@ def uuid_of(text: str) -> UUID:
     raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if len(raw) != 16:
         raise ValueError(
-            f"Input string `{text}` decoded as {len(raw)} bytes, which is not 16 bytes"
+            f"Input string `{text}` decoded as {len(raw)} bytes, which is not equal to the expected 16 bytes of a base64-encoded UUID"
         )
     return UUID(bytes=raw)
+
+
+def double_text(value: float) -> str:
+    """As Java writes a double: plain from 0.001 up to ten million, else with an exponent."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        text = format(Decimal(repr(value)), "f")
+        return text if "." in text else f"{text}.0"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int), "the number is finite"
+    plain = "".join(map(str, digits))
+    return f"{'-' if sign else ''}{plain[0]}.{plain[1:] or '0'}E{exponent + len(plain) - 1}"
 
 
 def place_text(place: tuple[str, int]) -> str:
