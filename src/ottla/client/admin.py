@@ -401,8 +401,10 @@ class Admin:
             for each in topic.partition_result
         }
 
-    async def reassign(self, targets: Mapping[Place, Sequence[int] | None]) -> dict[Place, Outcome]:
-        """None cancels."""
+    async def reassign(
+        self, targets: Mapping[Place, Sequence[int] | None], *, keep_factor: bool = False
+    ) -> dict[Place, Outcome]:
+        """None cancels. `keep_factor`: refuse to change the number of replicas."""
         topics = _by_topic(
             targets,
             "name",
@@ -410,7 +412,7 @@ class Admin:
         )
         fields = {
             "topics": topics,
-            "allow_replication_factor_change": True,
+            "allow_replication_factor_change": not keep_factor,
             "timeout": self._timeout_ms,
         }
         answer = await self.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, fields)
