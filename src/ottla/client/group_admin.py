@@ -185,8 +185,10 @@ class GroupAdmin:
             )
         return PartitionLag(topic, partition, committed, start, end, timestamp)
 
-    async def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
-        """Set offsets of a group without members."""
+    async def commit(
+        self, group: str, offsets: Mapping[Place, int], *, member: str = "", epoch: int = -1
+    ) -> None:
+        """Set offsets of a group without members, or as one of its members."""
         by_topic: dict[str, list[dict[str, Any]]] = {}
         for (topic, partition), offset in sorted(offsets.items()):
             by_topic.setdefault(topic, []).append(
@@ -202,8 +204,8 @@ class GroupAdmin:
             channel = await self._connections.to(await self.coordinator(group))
             fields = {
                 "group_id": group,
-                "generation_id_or_member_epoch": -1,
-                "member_id": "",
+                "generation_id_or_member_epoch": epoch,
+                "member_id": member,
                 "topics": [
                     {"name": topic, "partitions": partitions}
                     for topic, partitions in by_topic.items()
