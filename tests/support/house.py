@@ -71,6 +71,22 @@ ARROWS: dict[str, set[str]] = {
     "broker.design": {"broker.cluster", "broker.replication", "config", "controller", "replica"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
     "client": {"records", "runtime", "wire"},
+    # Kafka's tools decode every file that a node writes, and no tool imports what it does not need.
+    "kafka_tools": {
+        "client",
+        "config",
+        "controller",
+        "coordinators.groups",
+        "coordinators.transactions",
+        "log",
+        "metadata",
+        "raft",
+        "records",
+        "runtime",
+        "spark.command_config",
+        "spark.errors",
+        "wire",
+    },
     # Its checkers look into every part of a broker.
     "sim": {"sim.engine"},
     "sim.engine": {"runtime"},
@@ -134,7 +150,7 @@ ARROWS: dict[str, set[str]] = {
     "spark.write": {"client", "records", "spark.connect", "spark.errors", "spark.options", "wire"},
     "spark.source": {"spark.columns", "spark.errors", "spark.options", "spark.read", "spark.write"},
     "cli": _PRODUCT
-    | {"client", "local", "runtime", "sim.faults", "sim.run"}
+    | {"client", "kafka_tools", "local", "runtime", "sim.faults", "sim.run"}
     | {"lab.design", "lab.experiment", "lab.results", "lab.runner", "lab.report"}
     | {"lab.play", "lab.truncation"}
     | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}
