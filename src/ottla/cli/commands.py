@@ -20,6 +20,7 @@ from ottla.cli import (
     settings,
     sim,
     spark,
+    tools,
     topics,
     transactions,
 )
@@ -71,3 +72,4 @@ app.command()(checkpoints.checkpoints)
 app.add_typer(spark.app, name="spark")
 app.command(help=sim.HELP)(sim.sim)
 app.add_typer(lab.app, name="lab")
+app.add_typer(tools.app, name="tools")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from ottla.client.client import EARLIEST, LATEST, Client
 from ottla.client.connections import check
@@ -25,13 +25,14 @@ class GroupConsumer:
         self,
         client: Client,
         group: str,
+        member: str,
         *,
         topics: Sequence[str] = (),
         pattern: str | None = None,
         from_beginning: bool = False,
         commits: bool = True,
     ) -> None:
-        """`pattern`: a regular expression of topics instead of names. `from_beginning`: where to begin without a committed
+        """`member`: an id that no other member has. `pattern`: a regular expression of topics instead of names. `from_beginning`: where to begin without a committed
         offset."""
         self.positions: dict[Place, int] = {}
         """Next offset to read of each partition that is assigned."""
@@ -42,7 +43,7 @@ class GroupConsumer:
         self._pattern = pattern
         self._from_beginning = from_beginning
         self._commits = commits
-        self._member = str(uuid4())
+        self._member = member
         self._epoch = JOIN
         self._due = 0.0
         self._committed: dict[Place, int] = {}

@@ -16,6 +16,7 @@ from ottla.client.admin import (
     Resource,
 )
 from ottla.client.group_admin import GroupAdmin
+from ottla.kafka_tools.ending import ended
 from ottla.kafka_tools.java import (
     double_text,
     exception_text,
@@ -24,8 +25,15 @@ from ottla.kafka_tools.java import (
     names_in_order,
     string_hash,
 )
-from ottla.kafka_tools.options import BOOTSTRAP, COMMAND_CONFIG, Option, Parsed, Parser, ToolError
-from ottla.kafka_tools.session import Session, ended, properties, with_cluster
+from ottla.kafka_tools.options import (
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    Option,
+    OptionParser,
+    Parsed,
+    ToolError,
+)
+from ottla.kafka_tools.session import ToolSession, properties, with_cluster
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -76,7 +84,7 @@ DEFAULT_FLAGS = {
 }
 OUTSIDE_BRACKETS = r"(?=[^\]]*(?:\[|$))"
 TIMEOUT_MS = 30_000
-PARSER = Parser(
+PARSER = OptionParser(
     "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip,"
     " client-metrics or group",
     [
@@ -110,7 +118,7 @@ def _main(words: list[str]) -> int:
     if options.has("alter") and len(kinds) != len(names):
         raise ToolError("An entity name must be specified for every entity type")
 
-    async def work(session: Session) -> int:
+    async def work(session: ToolSession) -> int:
         try:
             if options.has("alter"):
                 await _alter(session, options, kinds, names)
@@ -250,7 +258,7 @@ def _added(options: Parsed) -> dict[str, str]:
 # Changing
 
 
-async def _alter(session: Session, options: Parsed, kinds: list[str], names: list[str]) -> None:
+async def _alter(session: ToolSession, options: Parsed, kinds: list[str], names: list[str]) -> None:
     kind, name = kinds[0], names[0]
     added = _added(options)
     deleted = [part.strip() for text in options.values("delete-config") for part in text.split(",")]
@@ -268,7 +276,7 @@ async def _alter(session: Session, options: Parsed, kinds: list[str], names: lis
         print(f"Completed updating default config for {kind} in the cluster.")
 
 
-async def _check_loggers(session: Session, broker: str, names: list[str]) -> None:
+async def _check_loggers(session: ToolSession, broker: str, names: list[str]) -> None:
     resource = (BROKER_LOGGER, broker)
     known = {entry.name for entry in (await session.admin.describe_configs([resource]))[resource]}
     unknown = [name for name in names if name not in known]
@@ -305,7 +313,11 @@ def _check_quotas(kinds: list[str], added: dict[str, str], deleted: list[str]) -
 
 
 async def _alter_quotas(
-    session: Session, kinds: list[str], names: list[str], added: dict[str, str], deleted: list[str]
+    session: ToolSession,
+    kinds: list[str],
+    names: list[str],
+    added: dict[str, str],
+    deleted: list[str],
 ) -> None:
     present = await _quotas(session, kinds, names)
     known = present[0][1] if present else {}
@@ -333,7 +345,7 @@ async def _alter_quotas(
 # Describing
 
 
-async def _describe(session: Session, kind: str, name: str | None, everything: bool) -> None:
+async def _describe(session: ToolSession, kind: str, name: str | None, everything: bool) -> None:
     if name is not None and not everything and not await _exists(session, kind, name):
         print(f"The {kind[:-1]} '{name}' doesn't exist and doesn't have dynamic config.")
         return
@@ -358,11 +370,11 @@ def _shown(value: str | None) -> str:
     return "null" if value is None else value
 
 
-async def _exists(session: Session, kind: str, name: str) -> bool:
+async def _exists(session: ToolSession, kind: str, name: str) -> bool:
     return name in await _all(session, kind)
 
 
-async def _all(session: Session, kind: str) -> list[str]:
+async def _all(session: ToolSession, kind: str) -> list[str]:
     if kind == TOPICS:
         return names_in_order(topic.name for topic in await session.admin.list_topics())
     if kind in (BROKERS, LOGGERS):
@@ -377,7 +389,9 @@ async def _all(session: Session, kind: str) -> list[str]:
     return list(dict.fromkeys([*found, *(each.resource_name for each in answer.config_resources)]))
 
 
-async def _entries(session: Session, kind: str, name: str, everything: bool) -> list[ConfigEntry]:
+async def _entries(
+    session: ToolSession, kind: str, name: str, everything: bool
+) -> list[ConfigEntry]:
     resource: Resource = (RESOURCES[kind], name)
     found = (await session.admin.describe_configs([resource], synonyms=True))[resource]
     source = CLUSTER_SOURCE if kind == BROKERS and name == "" else OWN_SOURCE.get(kind)
@@ -389,7 +403,7 @@ async def _entries(session: Session, kind: str, name: str, everything: bool) -> 
 Quotas = list[tuple[dict[str, str | None], dict[str, float]]]
 
 
-async def _quotas(session: Session, kinds: list[str], names: list[str]) -> Quotas:
+async def _quotas(session: ToolSession, kinds: list[str], names: list[str]) -> Quotas:
     """Of each entity that matches: its parts, and its quotas."""
     if len(names) > len(kinds):
         raise ToolError("More entity names specified than entity types")
@@ -422,7 +436,7 @@ def _entity_hash(entity: dict[str, str | None]) -> int:
     return (31 + sum(parts)) & 0xFFFFFFFF
 
 
-async def _describe_quotas(session: Session, kinds: list[str], names: list[str]) -> None:
+async def _describe_quotas(session: ToolSession, kinds: list[str], names: list[str]) -> None:
     for entity, values in await _quotas(session, kinds, names):
         who = ", ".join(
             f"the default {text}" if entity[part] is None else f"{text} '{entity[part]}'"
@@ -435,7 +449,7 @@ async def _describe_quotas(session: Session, kinds: list[str], names: list[str])
         print(f"Quota configs for {who} are {what}")
 
 
-async def _describe_scram(session: Session, names: list[str]) -> None:
+async def _describe_scram(session: ToolSession, names: list[str]) -> None:
     """Kafka's tool asks about SCRAM credentials whenever it describes users."""
     fields = {"users": [{"name": name} for name in names] or None}
     answer = await session.admin.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, fields)

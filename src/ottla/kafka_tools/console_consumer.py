@@ -12,16 +12,24 @@ import struct
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from ottla.client import Client
 from ottla.client.client import EARLIEST, LATEST
 from ottla.client.group_admin import Place
 from ottla.client.group_consumer import GroupConsumer
+from ottla.kafka_tools.ending import ended
 from ottla.kafka_tools.java import double_text
-from ottla.kafka_tools.options import BOOTSTRAP, COMMAND_CONFIG, Option, Parsed, Parser, ToolError
+from ottla.kafka_tools.options import (
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    Option,
+    OptionParser,
+    Parsed,
+    ToolError,
+)
 from ottla.kafka_tools.pairs import pairs, renamed, settings_of
-from ottla.kafka_tools.session import Session, ended, properties, with_cluster
+from ottla.kafka_tools.session import ToolSession, properties, with_cluster
 from ottla.records.record import Record
 
 IDLE_S: Final = 0.05
@@ -32,7 +40,7 @@ FORMATTERS: Final = {
     "org.apache.kafka.tools.consumer.NoOpMessageFormatter": False,
 }
 """Whether it prints anything."""
-PARSER = Parser(
+PARSER = OptionParser(
     "This tool helps to read data from Kafka topics and outputs it to standard output.",
     [
         Option("topic", "The topic to consume on.", "topic"),
@@ -74,7 +82,7 @@ PARSER = Parser(
 )
 
 
-class Found(NamedTuple):
+class ConsumedRecord(NamedTuple):
     topic: str
     partition: int
     record: Record
@@ -100,7 +108,7 @@ def _main(words: list[str]) -> int:
     group = _group(options, settings)
     formatter = _formatter(options, formatter_words)
 
-    async def work(session: Session) -> int:
+    async def work(session: ToolSession) -> int:
         source = _Source(session.client, options, settings, start, group)
         try:
             await _print(source, options, formatter)
@@ -231,19 +239,20 @@ class _Source:
             self._consumer = GroupConsumer(
                 client,
                 group,
+                str(uuid4()),
                 topics=[self._topic] if self._topic is not None else [],
                 pattern=self._include,
                 from_beginning=start == EARLIEST,
                 commits=settings.get("enable.auto.commit", "true").lower() == "true",
             )
 
-    def take(self, found: Found) -> None:
+    def take(self, found: ConsumedRecord) -> None:
         self.taken += 1
         place = (found.topic, found.partition)
         if self._consumer is not None and place in self._consumer.positions:
             self._consumer.positions[place] = found.record.offset + 1
 
-    async def records(self) -> AsyncIterator[list[Found]]:
+    async def records(self) -> AsyncIterator[list[ConsumedRecord]]:
         loop = asyncio.get_running_loop()
         look_at = 0.0
         while True:
@@ -294,14 +303,14 @@ class _Source:
                 )
         self._is_first_look = False
 
-    async def _fetch(self, place: Place) -> list[Found]:
+    async def _fetch(self, place: Place) -> list[ConsumedRecord]:
         fetched = await self._client.fetch(
             *place, self._positions[place], max_wait_ms=0, committed=self._committed
         )
         self._positions[place] = fetched.next_offset
         append_time = [batch for batch in fetched.batches if batch.log_append_time]
         return [
-            Found(
+            ConsumedRecord(
                 *place,
                 record,
                 any(b.base_offset <= record.offset <= b.last_offset for b in append_time),
@@ -399,7 +408,7 @@ class Formatter:
         self._read_value = _deserializer(settings, "value.deserializer")
         self._read_header = _deserializer(settings, "headers.deserializer")
 
-    def line(self, found: Found) -> bytes:
+    def line(self, found: ConsumedRecord) -> bytes:
         record = found.record
         cells: list[bytes] = []
         if self._timestamp:

@@ -12,10 +12,18 @@ from typing import Final
 
 from ottla.client import Producer
 from ottla.client.partitioner import partition_for
+from ottla.kafka_tools.ending import ended
 from ottla.kafka_tools.java import exception_text
-from ottla.kafka_tools.options import BOOTSTRAP, COMMAND_CONFIG, Option, Parsed, Parser, ToolError
+from ottla.kafka_tools.options import (
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    Option,
+    OptionParser,
+    Parsed,
+    ToolError,
+)
 from ottla.kafka_tools.pairs import pairs, renamed, settings_of
-from ottla.kafka_tools.session import Session, ended, properties, with_cluster
+from ottla.kafka_tools.session import ToolSession, properties, with_cluster
 from ottla.records.record import Record
 from ottla.wire.errors import KafkaError
 
@@ -24,7 +32,7 @@ ACKS: Final = {"0": 0, "1": 1, "-1": -1, "all": -1}
 READER: Final = "org.apache.kafka.tools.LineMessageReader"
 CHUNK_BYTES: Final = 1 << 18
 BLOCK_MS: Final = 60_000
-PARSER = Parser(
+PARSER = OptionParser(
     "This tool helps to read data from standard input and publish it to Kafka.",
     [
         Option("topic", "REQUIRED: The topic name to produce messages to.", "topic"),
@@ -94,7 +102,7 @@ def _main(words: list[str]) -> int:
     topic = options.text("topic")
     is_sync = options.has("sync")
 
-    async def work(session: Session) -> int:
+    async def work(session: ToolSession) -> int:
         found = await session.client.metadata([topic], created=True, create=True)
         count = len(found.topics[0].partitions)
         producer = Producer(session.client, acks=acks, codec=codec)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ottla.client.admin import DescribedTopic, Place
 from ottla.client.client import EARLIEST, LATEST
 from ottla.client.group_admin import GroupAdmin, ListedGroup, classic_assignment
+from ottla.kafka_tools.ending import ended, said
 from ottla.kafka_tools.java import (
     EXCEPTIONS,
     exception_text,
@@ -21,8 +22,15 @@ from ottla.kafka_tools.java import (
     place_text,
     places_in_order,
 )
-from ottla.kafka_tools.options import BOOTSTRAP, COMMAND_CONFIG, Option, Parsed, Parser, ToolError
-from ottla.kafka_tools.session import Session, ended, properties, said, with_cluster
+from ottla.kafka_tools.options import (
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    Option,
+    OptionParser,
+    Parsed,
+    ToolError,
+)
+from ottla.kafka_tools.session import ToolSession, properties, with_cluster
 from ottla.wire.errors import ErrorCode, KafkaError
 
 MISSING = "-"
@@ -50,7 +58,7 @@ REBALANCING = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconc
 TYPES = {"classic": "Classic", "consumer": "Consumer"}
 TIMEOUT_MS = 30_000
 CSV_CHECKED_LENGTH = 24
-PARSER = Parser(
+PARSER = OptionParser(
     "This tool helps to list all consumer groups, describe a consumer group, delete consumer group info, or reset"
     " consumer group offsets.",
     [
@@ -106,7 +114,7 @@ def _main(words: list[str]) -> int:
     settings = properties(options.value("command-config"))
     timeout_ms = options.number("timeout") or TIMEOUT_MS
 
-    async def work(session: Session) -> int:
+    async def work(session: ToolSession) -> int:
         try:
             await _Groups(session, options).run()
         except _WrongUse as error:
@@ -230,7 +238,7 @@ Offsets = dict[Place, int]
 class _Groups:
     """One run of the tool."""
 
-    def __init__(self, session: Session, options: Parsed) -> None:
+    def __init__(self, session: ToolSession, options: Parsed) -> None:
         self._session = session
         self._options = options
         self._groups = GroupAdmin(session.client)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 
 from ottla.client.admin import Place
+from ottla.kafka_tools.ending import ended
 from ottla.kafka_tools.java import exception_text, place_text, places_in_order
-from ottla.kafka_tools.options import BOOTSTRAP, COMMAND_CONFIG, Option, Parser, ToolError
-from ottla.kafka_tools.session import Session, ended, properties, with_cluster
+from ottla.kafka_tools.options import BOOTSTRAP, COMMAND_CONFIG, Option, OptionParser, ToolError
+from ottla.kafka_tools.session import ToolSession, properties, with_cluster
 from ottla.wire.errors import KafkaError
 
 FORMAT_VERSION = 1
-PARSER = Parser(
+PARSER = OptionParser(
     "This tool helps to delete records of the given partitions down to the specified offset.",
     [
         BOOTSTRAP,
@@ -30,7 +31,7 @@ def _main(words: list[str]) -> int:
     PARSER.require(options, "bootstrap-server", "offset-json-file")
     offsets = _offsets(options.text("offset-json-file"))
 
-    async def work(session: Session) -> int:
+    async def work(session: ToolSession) -> int:
         print("Executing records delete operation")
         found = await session.admin.delete_records(offsets)
         print("Records delete operation completed:")

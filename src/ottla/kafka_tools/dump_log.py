@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ottla.kafka_tools.options import Option, Parsed, Parser, ToolError
+from ottla.kafka_tools.ending import ended
+from ottla.kafka_tools.options import Option, OptionParser, Parsed, ToolError
 from ottla.kafka_tools.record_json import (
-    Assignment,
-    Subscription,
+    ConsumerAssignment,
+    ConsumerSubscription,
     camel,
     consumer_json,
     json_of,
     type_name,
 )
-from ottla.kafka_tools.session import ended
 from ottla.log.index import OFFSET_ROW, TIME_ROW
 from ottla.records.batch import Batch, CorruptBatch, batches, computed_crc
 from ottla.records.record import ControlType, Record, control_type, records
@@ -44,7 +44,7 @@ DECODERS = (
     "remote-log-metadata-decoder",
     "share-group-state-decoder",
 )
-PARSER = Parser(
+PARSER = OptionParser(
     "This tool helps to parse a log file and dump its contents to the console, useful for debugging a seemingly"
     " corrupt log segment.",
     [
@@ -239,7 +239,7 @@ class _Dump:
 
 
 def _rows(row: struct.Struct, data: bytes) -> Iterator[tuple[int, int]]:
-    return row.iter_unpack(data[: len(data) // row.size * row.size])  # type: ignore[return-value]
+    return row.iter_unpack(data[: len(data) // row.size * row.size])
 
 
 def _base(path: Path) -> int:
@@ -435,7 +435,9 @@ def _opened(value: CoordinatorValue, version: int) -> Any:
     shown = {camel(name): each for name, each in fields_of(value, version)}
     shown["members"] = [
         {
-            camel(name): consumer_json(Subscription if name == "subscription" else Assignment, each)
+            camel(name): consumer_json(
+                ConsumerSubscription if name == "subscription" else ConsumerAssignment, each
+            )
             if name in ("subscription", "assignment")
             else each
             for name, each in fields_of(member, version)

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable
 
 from ottla.client.admin import Place
+from ottla.kafka_tools.ending import said
 from ottla.kafka_tools.filters import include_filter
 from ottla.kafka_tools.java import exception_text, place_text
-from ottla.kafka_tools.options import BOOTSTRAP, COMMAND_CONFIG, Option, Parser, ToolError
-from ottla.kafka_tools.session import Session, properties, said, with_cluster
+from ottla.kafka_tools.options import BOOTSTRAP, COMMAND_CONFIG, Option, OptionParser, ToolError
+from ottla.kafka_tools.session import ToolSession, properties, with_cluster
 from ottla.wire.errors import KafkaError
 
 TIMES = {
@@ -27,7 +28,7 @@ NUMBER_MAX = 2**31 - 1
 
 Filter = Callable[[Place], bool]
 
-PARSER = Parser(
+PARSER = OptionParser(
     "An interactive shell for getting topic-partition offsets.",
     [
         BOOTSTRAP,
@@ -67,7 +68,7 @@ def _main(words: list[str]) -> int:
         allows = _topic_and_partitions(options.value("topic"), options.value("partitions"))
     skip_internal = options.has("exclude-internal-topics")
 
-    async def work(session: Session) -> int:
+    async def work(session: ToolSession) -> int:
         places = [
             (topic.name, each.partition)
             for topic in await session.admin.list_topics()

@@ -6,15 +6,23 @@ import json
 
 from ottla.client.admin import Outcome, Place
 from ottla.client.client import PREFERRED, UNCLEAN
+from ottla.kafka_tools.ending import ended
 from ottla.kafka_tools.java import exception_text, place_text, places_in_order
-from ottla.kafka_tools.options import BOOTSTRAP, COMMAND_CONFIG, Option, Parsed, Parser, ToolError
-from ottla.kafka_tools.session import Session, ended, properties, with_cluster
+from ottla.kafka_tools.options import (
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    Option,
+    OptionParser,
+    Parsed,
+    ToolError,
+)
+from ottla.kafka_tools.session import ToolSession, properties, with_cluster
 from ottla.wire.errors import ErrorCode
 
 TYPES = {"preferred": PREFERRED, "unclean": UNCLEAN}
 SCOPES = ("topic", "all-topic-partitions", "path-to-json-file")
 TIMEOUT_MS = 30_000
-PARSER = Parser(
+PARSER = OptionParser(
     "This tool attempts to elect a new leader for a set of topic partitions. The type of elections supported are"
     " preferred replicas and unclean replicas.",
     [
@@ -53,7 +61,7 @@ def _main(words: list[str]) -> int:
         )
         config = options.value("admin.config")
 
-    async def work(session: Session) -> int:
+    async def work(session: ToolSession) -> int:
         try:
             outcomes = await session.admin.elect_leaders(TYPES[name], places)
         except TimeoutError:

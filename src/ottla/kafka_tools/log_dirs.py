@@ -6,18 +6,19 @@ import json
 from typing import Any
 
 from ottla.client.admin import LogDir
+from ottla.kafka_tools.ending import ended
 from ottla.kafka_tools.java import exception_name, names_in_order, place_text, places_in_order
 from ottla.kafka_tools.options import (
     BOOTSTRAP,
     COMMAND_CONFIG,
     Option,
-    Parser,
+    OptionParser,
     ToolError,
     number_of,
 )
-from ottla.kafka_tools.session import Session, ended, properties, with_cluster
+from ottla.kafka_tools.session import ToolSession, properties, with_cluster
 
-PARSER = Parser(
+PARSER = OptionParser(
     "This tool helps to query log directory usage on the specified brokers.",
     [
         BOOTSTRAP,
@@ -41,7 +42,7 @@ def _main(words: list[str]) -> int:
         number_of("broker-list", text) for text in options.text("broker-list").split(",") if text
     }
 
-    async def work(session: Session) -> int:
+    async def work(session: ToolSession) -> int:
         known = {broker.id for broker in (await session.client.metadata([])).brokers}
         if asked - known:
             raise ToolError(

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from ottla.kafka_tools.ending import ended
 from ottla.kafka_tools.java import uuid_of, uuid_text
 from ottla.kafka_tools.options import ToolError
-from ottla.kafka_tools.session import Session, ended, properties, with_cluster
-from ottla.kafka_tools.subcommands import Parser, add_connection
+from ottla.kafka_tools.session import ToolSession, properties, with_cluster
+from ottla.kafka_tools.subcommands import SubcommandParser, add_connection
 from ottla.kafka_tools.tables import print_table
 from ottla.wire.apis import ApiKey
 
@@ -29,8 +30,8 @@ HEADERS = (
 )
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def _parser() -> SubcommandParser:
+    parser = SubcommandParser(
         "kafka-metadata-quorum", description="This tool describes kraft metadata quorum status."
     )
     add_connection(parser)
@@ -63,7 +64,7 @@ def _main(words: list[str]) -> int:
             " add-controller."
         )
 
-    async def work(session: Session) -> int:
+    async def work(session: ToolSession) -> int:
         if given.command == "describe":
             await (_replication if given.replication else _status)(session, given)
         elif given.command == "add-controller":
@@ -97,7 +98,7 @@ def _ms(value: Any) -> int | None:
     return None if number < 0 else number
 
 
-async def _replication(session: Session, given: Namespace) -> None:
+async def _replication(session: ToolSession, given: Namespace) -> None:
     quorum, _ = await session.admin.quorum()
     voters = list(quorum.current_voters)
     leader = next(each for each in voters if each.replica_id == quorum.leader_id)
@@ -129,7 +130,7 @@ async def _replication(session: Session, given: Namespace) -> None:
     print_table(HEADERS, rows)
 
 
-async def _status(session: Session, given: Namespace) -> None:
+async def _status(session: ToolSession, given: Namespace) -> None:
     cluster = await session.client.describe_cluster()
     quorum, nodes = await session.admin.quorum()
     voters = list(quorum.current_voters)
@@ -175,7 +176,7 @@ def _endpoint(listener: Listener) -> str:
     return f"{name}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-async def _add(session: Session, settings: dict[str, str], dry_run: bool) -> None:
+async def _add(session: ToolSession, settings: dict[str, str], dry_run: bool) -> None:
     """The settings are those of the controller that is added."""
     id = _controller_id(settings)
     directory = _directory_id(settings)
@@ -245,7 +246,7 @@ def _listeners(settings: dict[str, str]) -> list[Listener]:
     return [found[name] for name in names]
 
 
-async def _remove(session: Session, given: Namespace) -> None:
+async def _remove(session: ToolSession, given: Namespace) -> None:
     if given.controller_id < 0:
         raise ToolError(f"Invalid negative --controller-id: {given.controller_id}")
     try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 
 MODULES = {
-    "kafka-broker-api-versions": "broker_api_versions",
     "kafka-cluster": "cluster",
     "kafka-configs": "configs",
     "kafka-console-consumer": "console_consumer",
@@ -13,14 +14,12 @@ MODULES = {
     "kafka-consumer-groups": "consumer_groups",
     "kafka-delete-records": "delete_records",
     "kafka-dump-log": "dump_log",
-    "kafka-features": "features",
     "kafka-get-offsets": "get_offsets",
     "kafka-leader-election": "leader_election",
     "kafka-log-dirs": "log_dirs",
     "kafka-metadata-quorum": "metadata_quorum",
     "kafka-reassign-partitions": "reassign_partitions",
     "kafka-topics": "topics",
-    "kafka-transactions": "transactions",
 }
 
 
@@ -33,5 +32,11 @@ def tool_of(word: str) -> str | None:
 def run(name: str, words: list[str]) -> int:
     """Run a tool with these words. Its exit code."""
     module = import_module(f"ottla.kafka_tools.{MODULES[name]}")
-    code: int = module.main(words)
+    try:
+        code: int = module.main(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has enough of it, as in `kafka-topics --list | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     return code

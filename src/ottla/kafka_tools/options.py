@@ -83,7 +83,7 @@ KAFKA_VERSION = "4.3.1"
 """The version of Kafka whose tools these follow."""
 
 
-class Parser:
+class OptionParser:
     def __init__(self, about: str, options: Iterable[Option]) -> None:
         self._about = about
         self._options = [HELP, VERSION, *options]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ottla.kafka_tools.options import Parsed, Parser
+from ottla.kafka_tools.options import OptionParser, Parsed
 from ottla.kafka_tools.session import properties
 
 
@@ -13,7 +13,7 @@ def pairs(words: Iterable[str]) -> dict[str, str]:
     return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
-def renamed(options: Parsed, parser: Parser, old: str, new: str, warning: str) -> str:
+def renamed(options: Parsed, parser: OptionParser, old: str, new: str, warning: str) -> str:
     """Which of two names of an option to read. The old one still works, and is warned of."""
     if options.has(old) and options.has(new):
         parser.usage(f"Options --{old} and --{new} cannot be specified together.")

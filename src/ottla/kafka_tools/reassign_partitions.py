@@ -11,9 +11,17 @@ from typing import Any, NamedTuple
 from ottla.client.admin import BROKER, TOPIC, DescribedTopic, LogDir, Place
 from ottla.client.model import Reassignment
 from ottla.controller.placement import PlaceableBroker, place
+from ottla.kafka_tools.ending import ended, said
 from ottla.kafka_tools.java import exception_text, message_of, names_in_order, place_text
-from ottla.kafka_tools.options import BOOTSTRAP, COMMAND_CONFIG, Option, Parsed, Parser, ToolError
-from ottla.kafka_tools.session import Session, ended, properties, said, with_cluster
+from ottla.kafka_tools.options import (
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    Option,
+    OptionParser,
+    Parsed,
+    ToolError,
+)
+from ottla.kafka_tools.session import ToolSession, properties, with_cluster
 from ottla.wire.errors import ErrorCode, KafkaError
 
 Replica = tuple[int, str, int]
@@ -60,7 +68,7 @@ RUN_VERIFY = (
     "Warning: You must run --verify periodically, until the reassignment completes, to ensure the throttle is"
     " removed."
 )
-PARSER = Parser(
+PARSER = OptionParser(
     "This tool helps to move topic partitions between replicas.",
     [
         Option("verify", "Verify if the reassignment completed."),
@@ -110,7 +118,7 @@ def _main(words: list[str]) -> int:
     action = _action(options)
     settings = properties(options.value("command-config"))
 
-    async def work(session: Session) -> int:
+    async def work(session: ToolSession) -> int:
         try:
             await _Reassignment(session, options).run(action)
         except _Terse as error:
@@ -166,7 +174,7 @@ class _Move(NamedTuple):
 class _Reassignment:
     """One run of the tool."""
 
-    def __init__(self, session: Session, options: Parsed) -> None:
+    def __init__(self, session: ToolSession, options: Parsed) -> None:
         self._session = session
         self._admin = session.admin
         self._options = options

@@ -82,7 +82,7 @@ class TopicPartitions(Message):
 
 
 @message
-class Subscription(Message):
+class ConsumerSubscription(Message):
     topics: tuple[str, ...] = wire(array(STRING))
     user_data: bytes | None = wire(NULLABLE_BYTES)
     owned_partitions: tuple[TopicPartitions, ...] = wire(
@@ -93,7 +93,7 @@ class Subscription(Message):
 
 
 @message
-class Assignment(Message):
+class ConsumerAssignment(Message):
     assigned_partitions: tuple[TopicPartitions, ...] = wire(array(struct_of(TopicPartitions)))
     user_data: bytes | None = wire(NULLABLE_BYTES)
 

@@ -1,18 +1,15 @@
-"""How a tool finds its cluster, and how it ends: `--bootstrap-server`, `--command-config`, exit codes."""
+"""How a tool finds its cluster: `--bootstrap-server` and `--command-config`."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from ottla.client import BlockingClient, Client, Unreachable
+from ottla.client import BlockingClient, Client
 from ottla.client.admin import Admin
 from ottla.config.sources import read_properties
 from ottla.config.values import ConfigError, split_address
-from ottla.kafka_tools.java import message_of
 from ottla.kafka_tools.options import ToolError
-from ottla.wire.errors import KafkaError
 
 T = TypeVar("T")
 
@@ -22,7 +19,7 @@ PLAINTEXT = "PLAINTEXT"
 BOOTSTRAP_HELP = "Please provide valid host:port like host1:9091,host2:9092"
 
 
-class Session(NamedTuple):
+class ToolSession(NamedTuple):
     client: Client
     admin: Admin
 
@@ -41,12 +38,12 @@ def with_cluster(
     bootstrap: str,
     settings: Mapping[str, str],
     client_id: str,
-    work: Callable[[Session], Coroutine[Any, Any, T]],
+    work: Callable[[ToolSession], Coroutine[Any, Any, T]],
     timeout_ms: int = 60_000,
 ) -> T:
     """Connect, do the work, and close."""
     with _client(bootstrap, settings, client_id, timeout_ms) as blocking:
-        return blocking.run(work(Session(blocking.client, Admin(blocking.client))))
+        return blocking.run(work(ToolSession(blocking.client, Admin(blocking.client))))
 
 
 def _client(
@@ -69,7 +66,7 @@ def _client(
     )
 
 
-def addresses(bootstrap: str) -> list[tuple[str, int]]:
+def addresses(bootstrap: str) -> Sequence[tuple[str, int]]:
     try:
         found = [split_address(part.strip()) for part in bootstrap.split(",") if part.strip()]
     except ValueError as error:
@@ -77,30 +74,3 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
     if not found:
         raise ToolError(BOOTSTRAP_HELP)
     return found
-
-
-def ended(tool: Callable[[], int]) -> int:
-    """The exit code of a tool. What it raises is said on standard error."""
-    try:
-        return tool()
-    except ToolError as error:
-        print(error, file=sys.stderr)
-    except Exception as error:
-        text = said(error)
-        if text is None:
-            raise
-        print(text, file=sys.stderr)
-    return 1
-
-
-def said(error: Exception) -> str | None:
-    """What a person reads of an error; None if it must be a bug of ours."""
-    if isinstance(error, KafkaError):
-        return message_of(error)
-    if isinstance(error, Unreachable):
-        return f"{error}; is the cluster up, is --bootstrap-server right?"
-    if isinstance(error, TimeoutError):
-        return "the cluster did not answer in time"
-    if isinstance(error, (OSError, ToolError)):
-        return str(error)
-    return None

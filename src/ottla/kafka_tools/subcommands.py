@@ -7,7 +7,7 @@ import sys
 from typing import NoReturn
 
 
-class Parser(argparse.ArgumentParser):
+class SubcommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
         print(f"{self.prog}: error: {message}", file=sys.stderr)

@@ -15,18 +15,19 @@ from ottla.client.admin import (
     DescribedTopic,
 )
 from ottla.client.model import Reassignment
+from ottla.kafka_tools.ending import ended, said
 from ottla.kafka_tools.filters import include_filter
 from ottla.kafka_tools.java import exception_text, names_in_order, uuid_of, uuid_text
 from ottla.kafka_tools.options import (
     BOOTSTRAP,
     COMMAND_CONFIG,
     Option,
+    OptionParser,
     Parsed,
-    Parser,
     ToolError,
     number_of,
 )
-from ottla.kafka_tools.session import Session, ended, properties, said, with_cluster
+from ottla.kafka_tools.session import ToolSession, properties, with_cluster
 from ottla.wire.errors import ErrorCode, KafkaError
 
 ACTIONS = ("create", "list", "alter", "describe", "delete")
@@ -42,7 +43,7 @@ COLLISION = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide."
     " To avoid issues it is best to use either, but not both."
 )
-PARSER = Parser(
+PARSER = OptionParser(
     "This tool helps to create, delete, describe, or change a topic.",
     [
         BOOTSTRAP,
@@ -85,7 +86,7 @@ def _main(words: list[str]) -> int:
     _check(options)
     settings = properties(options.value("command-config"))
 
-    async def work(session: Session) -> int:
+    async def work(session: ToolSession) -> int:
         try:
             await _execute(session, options)
         except Exception as error:
@@ -150,7 +151,7 @@ def _only_with(options: Parsed, name: str, *actions: str) -> None:
     PARSER.forbid(options, name, *(action for action in ACTIONS if action not in actions))
 
 
-async def _execute(session: Session, options: Parsed) -> None:
+async def _execute(session: ToolSession, options: Parsed) -> None:
     if options.has("create"):
         await _create(session, options)
     elif options.has("alter"):
@@ -165,7 +166,7 @@ async def _execute(session: Session, options: Parsed) -> None:
             await session.admin.delete_topics(names)
 
 
-async def _names(session: Session, options: Parsed) -> list[str]:
+async def _names(session: ToolSession, options: Parsed) -> list[str]:
     """Those that --topic, a regular expression, allows; sorted."""
     skip_internal = options.has("exclude-internal")
     wanted = options.value("topic")
@@ -177,7 +178,7 @@ async def _names(session: Session, options: Parsed) -> list[str]:
     )
 
 
-async def _existing(session: Session, options: Parsed) -> list[str]:
+async def _existing(session: ToolSession, options: Parsed) -> list[str]:
     names = await _names(session, options)
     wanted = options.value("topic")
     if wanted and not names and not options.has("if-exists"):
@@ -185,7 +186,7 @@ async def _existing(session: Session, options: Parsed) -> list[str]:
     return names
 
 
-async def _create(session: Session, options: Parsed) -> None:
+async def _create(session: ToolSession, options: Parsed) -> None:
     name = options.text("topic")
     configs = _configs(options.values("config"))
     partitions, factor = options.number("partitions"), options.number("replication-factor")
@@ -239,7 +240,7 @@ def _assignment(text: str) -> list[list[int]]:
     return found
 
 
-async def _alter(session: Session, options: Parsed) -> None:
+async def _alter(session: ToolSession, options: Parsed) -> None:
     count = options.number("partitions")
     assert count is not None, "it is required"
     assignment = options.value("replica-assignment")
@@ -295,7 +296,7 @@ def _ids(brokers: Sequence[int]) -> str:
     return ",".join(map(str, brokers))
 
 
-async def _describe(session: Session, options: Parsed) -> None:
+async def _describe(session: ToolSession, options: Parsed) -> None:
     names = await _chosen(session, options)
     limit = options.number("partition-size-limit-per-response") or PARTITIONS_PER_ANSWER
     found = await session.admin.describe_topics(names, limit)
@@ -319,7 +320,7 @@ async def _describe(session: Session, options: Parsed) -> None:
                     print(row.line())
 
 
-async def _chosen(session: Session, options: Parsed) -> list[str]:
+async def _chosen(session: ToolSession, options: Parsed) -> list[str]:
     text = options.value("topic-id")
     if text is not None:
         try:

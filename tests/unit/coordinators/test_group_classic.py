@@ -452,7 +452,10 @@ def test_tools_tell_a_group_of_another_kind_from_none() -> None:
     """They show the message of ConsumerGroupDescribe, which they ask first."""
     world = GroupWorld()
     world.stable("old")
-    for name, message in (("x", "Group x not found."), ("old", "Group old is not a consumer group.")):
+    for name, message in (
+        ("x", "Group x not found."),
+        ("old", "Group old is not a consumer group."),
+    ):
         answer = world.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[name])
         assert answer.error == ErrorCode.GROUP_ID_NOT_FOUND
         assert answer.reply.error_message == message

@@ -288,9 +288,16 @@ def test_what_is_set_for_one_node_wins_over_what_is_set_for_all() -> None:
 
 
 def test_settings_that_kafka_changes_at_run_time_are_taken_though_they_do_nothing() -> None:
-    for name in """background.threads num.io.threads num.network.threads num.replica.fetchers
-        num.recovery.threads.per.data.dir log.cleaner.threads log.cleaner.io.buffer.size
-        log.cleaner.io.buffer.load.factor""".split():
+    for name in (
+        "background.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.replica.fetchers",
+        "num.recovery.threads.per.data.dir",
+        "log.cleaner.threads",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+    ):
         validate_broker_config({name: "2"})
     assert not INERT.keys() & (NAMES | DYNAMIC)
     for row in INERT.values():
@@ -318,7 +325,7 @@ def test_a_wrong_change_of_a_running_node_is_refused(name: str, value: str, mess
 
 
 def test_what_is_read_once_cannot_change_while_a_node_runs() -> None:
-    with pytest.raises(NotDynamic, match="Cannot update these configs dynamically: node.id"):
+    with pytest.raises(NotDynamic, match=r"Cannot update these configs dynamically: node\.id"):
         validate_broker_config({"node.id": "7"})
 
 
