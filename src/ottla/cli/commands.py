@@ -23,6 +23,7 @@ from ottla.cli import (
     settings,
     sim,
     spark,
+    tools,
     topics,
     transactions,
 )
@@ -81,3 +82,4 @@ app.command()(losses.recover)
 app.add_typer(spark.app, name="spark")
 app.command(help=sim.HELP)(sim.sim)
 app.add_typer(lab.app, name="lab")
+app.add_typer(tools.app, name="tools")
