@@ -138,9 +138,19 @@ ARROWS: dict[str, set[str]] = {
     },
     "spark.write": {"client", "records", "spark.connect", "spark.errors", "spark.options", "wire"},
     "spark.source": {"spark.columns", "spark.errors", "spark.options", "spark.read", "spark.write"},
-    "diagnosis": {"client", "config", "local", "records", "runtime", "wire"},
+    "diagnosis": {
+        "client",
+        "config",
+        "event_log",
+        "local",
+        "metadata",
+        "raft",
+        "records",
+        "runtime",
+        "wire",
+    },
     "cli": _PRODUCT
-    | {"client", "diagnosis", "local", "runtime", "sim.faults", "sim.run"}
+    | {"client", "diagnosis", "event_log", "local", "runtime", "sim.faults", "sim.run"}
     | {"lab.design", "lab.experiment", "lab.results", "lab.runner", "lab.report"}
     | {"lab.play", "lab.truncation"}
     | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}
