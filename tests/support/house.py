@@ -128,6 +128,7 @@ ARROWS: dict[str, set[str]] = {
     "spark.command_config": {"client", "config", "spark.connect", "spark.options"},
     "spark.connect": {"client", "config", "runtime", "spark.errors", "spark.options", "wire"},
     "spark.read": {
+        "event_log",
         "client",
         "records",
         "spark.columns",
