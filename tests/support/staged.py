@@ -348,8 +348,8 @@ STAGES = (
     Stage(
         "Records lost by an unclean election",
         _unclean_loss,
-        ("unclean election", "50 records that had been committed were lost", "cut them off"),
-        ("unclean.leader.election.enable=false",),
+        ("by an unclean election", "50 records that", "were lost", "cut them off"),
+        ("ottla losses --topic orders", "unclean.leader.election.enable=false"),
         brokers=4,
     ),
     Stage(

@@ -139,7 +139,8 @@ def _from_cluster(
         cluster = blocking.run(look.cluster())
         entries, why = blocking.run(fetched_history(blocking.client, cluster.now_ms))
         if not entries and local is not None:
-            entries, why = _stored_history(local)
+            entries, missing = _stored_history(local)
+            why = missing or f"{why} It was read from the disks of this machine instead."
         if why:
             look.unknown.append(why)
         commands = _commands(local, bootstrap, dir)

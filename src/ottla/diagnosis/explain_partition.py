@@ -18,10 +18,12 @@ from ottla.diagnosis.now import (
     Reach,
     TransactionNow,
 )
-from ottla.diagnosis.timeline import amount, story_of_partition, told
+from ottla.diagnosis.timeline import amount, behind, left_because, story_of_partition, told
 from ottla.diagnosis.words import brokers, count, duration, is_are, listed, size
 
 THROTTLED_WITHIN_MS = 10 * 60_000
+SKEW_MS = 1000
+"""Between the clocks of two nodes."""
 OPEN_LONG_MS = 10_000
 """A transaction that is open for longer than this is worth a line, even if its coordinator will end it."""
 
@@ -178,8 +180,8 @@ def _offline(s: Situation) -> Trouble | None:
         return None
     may_lead = tuple(dict.fromkeys((*now.isr, *now.elr)))
     went = s.last("offline")
-    since = f" since {duration(s.cluster.now_ms - went.at_ms)}" if went is not None else ""
-    headline = f"{now.name} is offline{since}: it has no leader."
+    since = f" for {duration(s.cluster.now_ms - went.at_ms)}" if went is not None else ""
+    headline = f"{now.name} has no leader{since}: it is offline."
     others = [id for id in now.replicas if id not in may_lead]
     cause = [
         f"Only {brokers(may_lead)} {_has(may_lead)} every committed record (ISR or ELR) and may lead."
@@ -405,34 +407,28 @@ def why_absent(s: Situation, broker: int) -> str:
             f"{state}; it left the ISR{_left(s, broker)}" if broker in s.now.out_of_sync else state
         )
     lag = s.now.lag(broker)
-    behind = f" It is {count(lag, 'record')} behind now" if lag else ""
+    more = f" It is {count(lag, 'record')} behind now" if lag else ""
     if broker in s.now.throttled and found.throttled_rate is not None:
-        behind += f"; its copying is throttled to {size(found.throttled_rate)}/s"
-    return f"runs, but left the ISR{_left(s, broker)}.{behind}".rstrip(".")
+        more += f"; its copying is throttled to {size(found.throttled_rate)}/s"
+    return f"runs, but left the ISR{_left(s, broker)}.{more}".rstrip(".")
 
 
 def _left(s: Situation, broker: int) -> str:
     entry = s.last("isr_shrink", "isr_expand", broker=broker)
     if entry is None or entry.kind == "isr_expand":
         return ""
-    reasons = {
-        "slow": "it could not keep up with the leader",
-        "silent": "it stopped fetching from the leader",
-        "fenced": "it was fenced",
-        "disk": "its disk failed",
-        "restart": "it restarted",
-        "shutdown": "it was shut down",
-    }
-    why = reasons.get(entry.cause or "", entry.cause or "")
-    because = f" because {why}" if why else ""
-    lag = (entry.fields.get("lag") or {}).get(str(broker)) or {}
-    amounts = [count(int(lag["records"]), "record")] if lag.get("records") else []
-    amounts += [duration(lag["seconds"] * 1000)] if lag.get("seconds") else []
-    behind = f", {' and '.join(amounts)} behind" if amounts else ""
-    return f" {s.ago(entry)}{because}{behind}"
+    why = (
+        "because it could not keep up with the leader"
+        if entry.cause == "slow"
+        else left_because(entry.cause, [broker])
+    )
+    lag = behind((entry.fields.get("lag") or {}).get(str(broker)) or {})
+    return f" {s.ago(entry)}{' ' if why else ''}{why}{f', {lag} behind' if lag else ''}"
 
 
 def _process(broker: BrokerNow) -> str:
+    if broker.reach is Reach.SILENT and broker.process is not False:
+        return f"accepts connections at {broker.address} but does not answer"
     if broker.process is False:
         return "does not run"
     if broker.reach is Reach.NOT_ASKED:
@@ -497,7 +493,7 @@ def _moving(s: Situation) -> Trouble | None:
         return None
     waits = tuple(id for id in now.adding if id not in now.isr)
     began = s.last("reassignment")
-    since = f" since {duration(s.cluster.now_ms - began.at_ms)}" if began is not None else ""
+    since = f" (for {duration(s.cluster.now_ms - began.at_ms)} now)" if began is not None else ""
     target = [id for id in now.replicas if id not in now.removing]
     headline = f"{now.name} is being moved to {brokers(target)}{since}"
     cancel = Step(
@@ -534,7 +530,7 @@ def _held_up(s: Situation, broker: int) -> tuple[str, Step | None]:
     if not found.answers or found.fenced or failed_directory(s, broker) is not None:
         return f"broker {broker} {why_absent(s, broker)}", repair(s, broker)
     lag = s.now.lag(broker)
-    behind = (
+    lacks = (
         f"broker {broker} lacks {count(lag, 'record')}"
         if lag
         else f"broker {broker} is catching up"
@@ -546,9 +542,11 @@ def _held_up(s: Situation, broker: int) -> tuple[str, Step | None]:
     }
     if rates:
         slowest = min(rates, key=lambda id: rates[id])
-        words = f"{behind}, and replication is throttled to {size(rates[slowest])}/s at broker {slowest}"
+        words = (
+            f"{lacks}, and replication is throttled to {size(rates[slowest])}/s at broker {slowest}"
+        )
         return words, raise_throttle(slowest, s.commands)
-    return behind, None
+    return lacks, None
 
 
 def _open_transaction(s: Situation) -> Trouble | None:
@@ -631,23 +629,22 @@ def _lost(s: Situation) -> Trouble | None:
     """An unclean election, or truncated records that were committed."""
     own = [each for each in s.entries if each.partition == s.now.name]
     elected = [e for e in own if e.kind == "election" and e.fields.get("how") == "unclean"]
-    cuts = [e for e in own if e.kind == "truncation" and e.fields.get("below_high_watermark")]
+    cuts = [e for e in own if e.kind == "truncation" and _may_lose(e, elected)]
     if not elected and not cuts:
         return None
     last = (elected or cuts)[-1]
-    cuts = [e for e in cuts if e.at_ms >= last.at_ms or not elected]
-    lost = max((int(e.fields.get("records") or 0) for e in cuts), default=0)
-    if cuts:
-        what = (
-            f"{count(lost, 'record')} that had been committed {'was' if lost == 1 else 'were'} lost"
-        )
+    cuts = [e for e in cuts if e.at_ms >= last.at_ms - SKEW_MS]
+    gone = count(max((int(e.fields.get("records") or 0) for e in cuts), default=0), "record")
+    if any(e.fields.get("below_high_watermark") for e in cuts):
+        what = f"{gone} that had been committed were lost"
+    elif cuts:
+        what = f"{gone} that may have been committed were lost"
     else:
         what = "committed records may have been lost"
     cause = []
     if elected:
-        fields = last.fields
         cause.append(
-            f"Broker {fields.get('leader')} was elected {s.ago(last)} although it was not in sync, because no replica that"
+            f"Broker {last.fields.get('leader')} was elected {s.ago(last)} although it was not in sync, because no replica that"
             " was in sync was alive (unclean leader election)."
         )
     for entry in cuts:
@@ -657,21 +654,26 @@ def _lost(s: Situation) -> Trouble | None:
             f"Broker {entry.node} came back with {count(int(fields.get('records') or 0), 'record')} that the new leader does"
             f" not have (offsets {fields.get('first_offset')} to {int(fields.get('end_offset') or 1) - 1}) and cut them off.{kept}"
         )
+    topic = s.now.topic
+    again = (
+        f"offsets from {cuts[0].fields.get('first_offset')} on"
+        if cuts
+        else "compare what is missing at the end"
+    )
     steps = [
         Step(
-            "Look at the lost records, and produce again what is needed.",
-            s.commands.ottla(f"losses list --topic {s.now.topic}"),
-        )
-        if any(entry.fields.get("kept") for entry in cuts)
-        else Step(
-            f"Write the lost records again from their source: offsets from {cuts[0].fields.get('first_offset')} on."
-            if cuts
-            else "Compare with the source of the records what is missing at the end, and write it again."
+            "See which records are lost, and who keeps them.",
+            s.commands.ottla(f"losses --topic {topic}"),
         ),
+        Step(
+            "Copy those that are kept into another topic.",
+            s.commands.ottla(f"recover --topic {topic} --to {topic}-recovered"),
+        ),
+        Step(f"Write what is not kept again from its source ({again})."),
         Step(
             "Keep it from happening again: no unclean election, and min.insync.replicas of at least 2.",
             s.commands.ottla(
-                f"topics alter {s.now.topic} -c unclean.leader.election.enable=false -c min.insync.replicas=2"
+                f"topics alter {topic} -c unclean.leader.election.enable=false -c min.insync.replicas=2"
             ),
         ),
     ]
@@ -689,6 +691,13 @@ def _lost(s: Situation) -> Trouble | None:
         else "",
         tuple(steps),
     )
+
+
+def _may_lose(cut: Happened, elected: Sequence[Happened]) -> bool:
+    """A truncation of committed records, or one that follows an unclean election: the follower may not have known how far
+    they were committed."""
+    after = any(cut.at_ms >= each.at_ms - SKEW_MS for each in elected)
+    return bool(cut.fields.get("below_high_watermark")) or after
 
 
 def _throttled(s: Situation) -> Trouble | None:
@@ -710,7 +719,7 @@ def throttling(hits: Sequence[Happened], now_ms: int, commands: Commands) -> Tro
     who = f"client {client}" if client else f"user {user}"
     node = last.node
     headline = (
-        f"Broker {node} throttles {who} ({len(hits)} times in the last {duration(now_ms - hits[0].at_ms)}):"
+        f"Broker {node} throttles {who}, last {duration(now_ms - last.at_ms)} ago:"
         f" its quota {quota} is {amount(quota, fields.get('limit'))}."
     )
     cause = (

@@ -77,8 +77,11 @@ class Explanation:
             parts.append("\n".join(["What happened (UTC):", *self._told()]))
         if self.cause:
             parts.append(_section("Why:", self.cause))
-        effects = [f"producers: {text}" for text in self.producers]
-        effects += [f"consumers: {text}" for text in self.consumers]
+        if self.producers == self.consumers:
+            effects = [f"producers and consumers: {text}" for text in self.producers]
+        else:
+            effects = [f"producers: {text}" for text in self.producers]
+            effects += [f"consumers: {text}" for text in self.consumers]
         if effects:
             parts.append(_section("What it means now:", effects))
         parts.append(_section("What to do:", _numbered(self.steps)))

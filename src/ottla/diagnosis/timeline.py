@@ -6,26 +6,28 @@ sync. What happened before that is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.diagnosis.explanation import Line
 from ottla.diagnosis.happened import Happened
 from ottla.diagnosis.words import brokers, clock, count, duration, listed, size
 
-BEFORE_MS = 10_000
-"""What happened to brokers and controllers so long before a story belongs to it."""
+BEFORE_MS = 60_000
+"""What failed so long before a story belongs to it: a follower leaves the ISR replica.lag.time.max.ms after its disk failed."""
 LINES_MAX = 30
-OF_BROKERS = ("fenced", "unfenced", "node_start", "node_stop", "log_dir_failure")
+FAILURES = ("fenced", "log_dir_failure", "node_stop")
+OF_BROKERS = (*FAILURES, "unfenced", "node_start")
 OF_CLUSTER = ("controller_change", "events_dropped")
+SAME_MOMENT_MS = 2_000
 LEFT_BECAUSE = {
-    "slow": "because it fell behind",
-    "silent": "because it stopped fetching",
-    "fenced": "because it was fenced",
-    "disk": "because its disk failed",
-    "restart": "because it restarted",
-    "shutdown": "because it was shut down",
-    "reassigned": "because the partition was moved away from it",
+    "slow": "because {they} fell behind",
+    "silent": "because {they} stopped fetching",
+    "fenced": "because {they} {were} fenced",
+    "disk": "because {their} disk failed",
+    "restart": "because {they} restarted",
+    "shutdown": "because {they} {were} shut down",
+    "reassigned": "because the partition was moved away",
 }
 HOW_ELECTED = {
     "elr": ", from the eligible leader replicas: it has every committed record",
@@ -47,15 +49,19 @@ def story_of_partition(
     """`whole_now`: all replicas are in sync. Then it is the story of the last time when they were not."""
     topic = name.rpartition("-")[0]
     ours = [each for each in entries if _is_about_partition(each, name, topic, replicas)]
-    own = [number for number, each in enumerate(ours) if each.partition == name]
-    begin = _beginning([ours[number] for number in own], set(replicas), whole_now)
-    if begin is None:
+    own = [each for each in ours if each.partition == name]
+    if not own:
         return Story([], len(ours))
-    first_ms = ours[own[begin]].at_ms - BEFORE_MS
-    first = next(number for number, each in enumerate(ours) if each.at_ms >= first_ms)
-    floor = own[begin - 1] + 1 if begin else 0
-    first = max(first, floor)
-    return Story(ours[first:], first)
+    begin = _beginning(own, set(replicas), whole_now)
+    first_ms = own[begin].at_ms
+    calm_ms = own[begin - 1].at_ms if begin else 0
+    story = [
+        each
+        for each in ours
+        if (each.at_ms >= first_ms and (each.partition is None or each in own[begin:]))
+        or (each.kind in FAILURES and each.at_ms >= max(first_ms - BEFORE_MS, calm_ms))
+    ]
+    return Story(story, len(ours) - len(story))
 
 
 def _is_about_partition(entry: Happened, name: str, topic: str, replicas: Sequence[int]) -> bool:
@@ -70,11 +76,9 @@ def _is_about_partition(entry: Happened, name: str, topic: str, replicas: Sequen
     return entry.kind in OF_CLUSTER
 
 
-def _beginning(own: list[Happened], replicas: set[int], whole_now: bool) -> int | None:
+def _beginning(own: list[Happened], replicas: set[int], whole_now: bool) -> int:
     """The first entry after the last time when the partition was whole; if it is now, of the time before that."""
     was_whole = [_leaves_whole(entry, replicas) for entry in own]
-    if not own:
-        return None
     end = len(own)
     if whole_now:
         broken = [number for number, whole in enumerate(was_whole) if whole is False]
@@ -91,6 +95,8 @@ def _leaves_whole(entry: Happened, replicas: set[int]) -> bool | None:
     """Whether all replicas are in sync after this entry; None if it does not say."""
     if entry.kind == "offline":
         return False
+    if entry.kind == "leader_start" and entry.fields.get("leader_epoch") == 0:
+        return True  # a new partition
     isr = entry.fields.get("isr")
     return None if isr is None else set(isr) >= replicas
 
@@ -122,13 +128,35 @@ def story_of_group(entries: Iterable[Happened], group: str, since_ms: int) -> St
 
 def told(story: Story, now_ms: int, own: str = "") -> tuple[tuple[Line, ...], str]:
     """The lines, and what is left out before them. `own`: the partition that all of it is about."""
-    lines = [_told_run(run, now_ms, own) for run in _runs(story.entries)]
+    lines = [_told_run(run, now_ms, own) for run in _runs(_in_order(story.entries))]
     left_out = story.left_out + max(0, len(lines) - LINES_MAX)
     earlier = f"({count(left_out, 'earlier event')} left out)" if left_out else ""
     return tuple(lines[-LINES_MAX:]), earlier
 
 
-SAME_MOMENT_MS = 2_000
+CONSEQUENCES = ("fenced", "isr_shrink", "offline", "election", "leader_start")
+"""In the order in which one leads to the next. Nodes write them with clocks of their own, and within the same milliseconds."""
+
+
+def _in_order(entries: Sequence[Happened]) -> list[Happened]:
+    """By time, but a leader starts after its election, and an event of the same millisecond comes after its cause."""
+    elected = {_epoch_of(each): each.at_ms for each in entries if each.kind == "election"}
+
+    def key(entry: Happened) -> tuple[int, int]:
+        rank = CONSEQUENCES.index(entry.kind) if entry.kind in CONSEQUENCES else -1
+        at_ms = entry.at_ms
+        if (
+            entry.kind == "leader_start"
+            and at_ms < elected.get(_epoch_of(entry), 0) < at_ms + SAME_MOMENT_MS
+        ):
+            at_ms = elected[_epoch_of(entry)]
+        return at_ms, rank
+
+    return sorted(entries, key=key)
+
+
+def _epoch_of(entry: Happened) -> tuple[str | None, object]:
+    return entry.partition, entry.fields.get("leader_epoch")
 
 
 def _runs(entries: Sequence[Happened]) -> list[list[Happened]]:
@@ -194,8 +222,9 @@ def _of_many(first: Happened, places: Sequence[str]) -> str:
             return f"{many} went offline: no replica that may lead them was alive"
         case "isr_expand":
             return f"{brokers(known.get('brokers', ()))} joined the ISR of {many}"
-    why = LEFT_BECAUSE.get(first.cause or "", "")
-    return f"{brokers(known.get('brokers', ()))} left the ISR of {many} {why}".rstrip()
+    ids = list(known.get("brokers", ()))
+    why = left_because(first.cause, ids)
+    return f"{brokers(ids)} left the ISR of {many} {why}".rstrip()
 
 
 def in_words(entry: Happened) -> str:
@@ -219,6 +248,16 @@ def _election(entry: Happened) -> str:
     return f"{_where(entry)}broker {known.get('leader')} was elected leader{after} (epoch {known.get('leader_epoch')}){how}"
 
 
+def _leader_start(entry: Happened) -> str:
+    known = entry.fields
+    if known.get("leader_epoch") == 0:
+        return f"{_where(entry)}the partition was created; broker {known.get('leader')} led it"
+    return (
+        f"{_where(entry)}broker {known.get('leader')} began to lead at offset {known.get('log_end')}"
+        f" (epoch {known.get('leader_epoch')})"
+    )
+
+
 def _offline(entry: Happened) -> str:
     before = entry.fields.get("previous_leader")
     return (
@@ -233,23 +272,34 @@ def _isr(entry: Happened) -> str:
     isr = f"in sync: {listed(known.get('isr', ())) or 'none'}"
     if entry.kind == "isr_expand":
         return f"{_where(entry)}{brokers(ids)} joined the ISR ({isr})"
-    why = LEFT_BECAUSE.get(entry.cause or "", f"because: {entry.cause}" if entry.cause else "")
+    why = left_because(entry.cause, ids)
     behind = _behind(known.get("lag") or {}, ids)
     return f"{_where(entry)}{brokers(ids)} left the ISR{' ' if why else ''}{why}{behind} ({isr})"
 
 
+def left_because(cause: str | None, ids: Sequence[int]) -> str:
+    several = len(ids) > 1
+    pronouns = {
+        "they": "they" if several else "it",
+        "their": "their" if several else "its",
+        "were": "were" if several else "was",
+    }
+    return LEFT_BECAUSE.get(cause or "", cause or "").format(**pronouns)
+
+
 def _behind(lag: dict[str, dict[str, float]], ids: list[int]) -> str:
-    words = []
-    for id in ids:
-        found = lag.get(str(id)) or {}
-        parts = []
-        if found.get("records"):
-            parts.append(count(int(found["records"]), "record"))
-        if found.get("seconds"):
-            parts.append(duration(found["seconds"] * 1000))
-        if parts:
-            words.append(f"{', '.join(parts)} behind")
-    return f": {'; '.join(words)}" if words else ""
+    found = {id: words for id in ids if (words := behind(lag.get(str(id)) or {}))}
+    if len(ids) == 1:
+        return "".join(f", {words} behind" for words in found.values())
+    return "".join(f"; broker {id} {words} behind" for id, words in found.items())
+
+
+def behind(lag: Mapping[str, float | None]) -> str:
+    """`700 records and 31.0 s`; empty if it is not known."""
+    records, seconds = lag.get("records"), lag.get("seconds")
+    parts = [count(int(records), "record")] if records else []
+    parts += [duration(seconds * 1000)] if seconds else []
+    return " and ".join(parts)
 
 
 def _truncation(entry: Happened) -> str:
@@ -335,10 +385,7 @@ def _expired(entry: Happened) -> str:
 WORDS: dict[str, Callable[[Happened], str]] = {
     "election": _election,
     "offline": _offline,
-    "leader_start": lambda entry: (
-        f"{_where(entry)}broker {entry.fields.get('leader')} began to lead at offset {entry.fields.get('log_end')}"
-        f" (epoch {entry.fields.get('leader_epoch')})"
-    ),
+    "leader_start": _leader_start,
     "isr_shrink": _isr,
     "isr_expand": _isr,
     "truncation": _truncation,
