@@ -16,7 +16,7 @@ SOURCE = ROOT / "src"
 
 _RECORDS = {"wire"}
 _LOG = {"records", "wire"}
-_BROKER = {"config", "log", "metadata", "records", "replica", "wire"}
+_BROKER = {"config", "log", "losses", "metadata", "records", "replica", "wire"}
 _COORDINATORS = {"coordinators.groups", "coordinators.shard", "coordinators.transactions"}
 _WHOLE_BROKER = {
     "broker.apis",
@@ -37,10 +37,13 @@ ARROWS: dict[str, set[str]] = {
     "wire": set(),
     "events": {"wire"},
     "runtime": {"events"},
-    "config": set(),
+    "config": {"patterns"},
     "metrics": set(),
+    "patterns": set(),
+    "telemetry": {"config", "metrics", "records", "wire"},
     "records": _RECORDS,
-    "log": _LOG,
+    "losses": _LOG,
+    "log": _LOG | {"losses"},
     "replica": _LOG | {"log"},
     "raft": _LOG | {"log", "metadata"},
     "metadata": {"wire"},
@@ -48,6 +51,7 @@ ARROWS: dict[str, set[str]] = {
     "coordinators.shard": {"events", "wire"},
     "coordinators.timers": {"wire"},
     "coordinators.groups": {
+        "patterns",
         "coordinators.shard",
         "coordinators.timers",
         "events",
@@ -69,13 +73,15 @@ ARROWS: dict[str, set[str]] = {
     | {"broker.cluster", "broker.replication", "broker.server"},
     "broker.apis": _BROKER
     | _COORDINATORS
-    | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"},
+    | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"}
+    | {"metrics", "patterns", "telemetry"},
     "broker.design": {"broker.cluster", "broker.replication", "config", "controller", "replica"},
     "broker.observability": _BROKER
+    | _COORDINATORS
     | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
     | {"controller", "metrics", "raft"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
-    "client": {"records", "runtime", "wire"},
+    "client": {"losses", "records", "runtime", "wire"},
     # Its checkers look into every part of a broker.
     "sim": {"sim.engine"},
     "sim.engine": {"runtime"},
@@ -118,7 +124,16 @@ ARROWS: dict[str, set[str]] = {
     "lab.play": {"lab.results"},
     "lab.runner": {"lab.experiment", "lab.results", "sim.run"},
     "lab.report": {"lab.design", "lab.experiment", "lab.results", "lab.runner"},
-    "local": {"broker.cluster", "broker.node", "config", "log", "raft", "runtime", "wire"},
+    "local": {
+        "broker.cluster",
+        "broker.node",
+        "broker.observability",
+        "config",
+        "log",
+        "raft",
+        "runtime",
+        "wire",
+    },
     "spark.errors": {"client", "wire"},
     "spark.columns": set(),
     "spark.kafka_names": set(),
@@ -151,7 +166,7 @@ ARROWS: dict[str, set[str]] = {
         "wire",
     },
     "cli": _PRODUCT
-    | {"client", "diagnosis", "event_log", "local", "runtime", "sim.faults", "sim.run"}
+    | {"client", "diagnosis", "event_log", "local", "patterns", "runtime", "sim.faults", "sim.run"}
     | {"lab.design", "lab.experiment", "lab.results", "lab.runner", "lab.report"}
     | {"lab.play", "lab.truncation"}
     | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}

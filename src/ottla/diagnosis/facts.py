@@ -22,7 +22,7 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class AdvertisedEndpoint:
     """An address that a broker advertises, and what this machine finds there."""
 
     broker: int
@@ -122,7 +122,7 @@ class ClockReading:
 
 
 @dataclass(frozen=True)
-class Disk:
+class FileSystem:
     """A file system of this machine."""
 
     path: str
@@ -146,7 +146,7 @@ class NodeProcessFacts:
     """From the last start in its log."""
     open_files: int | None
     open_files_max: int | None
-    disks: tuple[Disk, ...]
+    disks: tuple[FileSystem, ...]
     settings: Mapping[str, str]
     """Its file of settings."""
 
@@ -173,7 +173,7 @@ class Facts:
     controller: int | None
     brokers: tuple[BrokerInfo, ...]
     """Also the fenced ones, where the cluster says so."""
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: tuple[AdvertisedEndpoint, ...] = ()
     topics: tuple[TopicFacts, ...] = ()
     log_dirs: tuple[LogDir, ...] = ()
     groups: tuple[GroupFacts, ...] = ()

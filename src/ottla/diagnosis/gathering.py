@@ -24,14 +24,15 @@ from ottla.client.transaction_admin import (
 )
 from ottla.diagnosis.facts import (
     RECENT_MS,
+    AdvertisedEndpoint,
     ClockReading,
-    Endpoint,
     Facts,
     GroupFacts,
     PartitionFacts,
     Place,
     TopicFacts,
 )
+from ottla.diagnosis.metrics_pages import metrics_clocks
 from ottla.runtime.seams import Clock
 from ottla.wire.errors import KafkaError
 
@@ -71,7 +72,7 @@ class Gathering:
             self._try("reassignments", self._client.reassignments(), []),
         )
         opened = await self._open_transactions(topics, reachable)
-        return replace(
+        facts = replace(
             facts,
             topics=topics,
             groups=groups,
@@ -82,6 +83,11 @@ class Gathering:
             reassignments=tuple(moves),
             endpoints=(*facts.endpoints, *await self._other_listeners(facts.endpoints, configs)),
             unknown=dict(self._unknown),
+        )
+        told = {each.node for each in facts.clocks}
+        more = await metrics_clocks(facts, self._clock, CONNECT_S)
+        return replace(
+            facts, clocks=(*facts.clocks, *(each for each in more if each.node not in told))
         )
 
     async def _try(self, what: str, asked: Awaitable[T], otherwise: T) -> T:
@@ -121,10 +127,10 @@ class Gathering:
             features=dict(channel.features),
         )
 
-    async def _endpoint(self, broker: BrokerInfo) -> Endpoint:
+    async def _endpoint(self, broker: BrokerInfo) -> AdvertisedEndpoint:
         """Connect as a client does, and let the broker say which versions it serves."""
         resolved = await addresses_of(broker.host)
-        found = Endpoint(broker.id, "", broker.host, broker.port, resolved, None, None)
+        found = AdvertisedEndpoint(broker.id, "", broker.host, broker.port, resolved, None, None)
         if not resolved:
             return replace(found, error="the name is unknown here")
         try:
@@ -137,8 +143,8 @@ class Gathering:
         return replace(found, round_trip_ms=took_ms, apis=dict(channel.versions))
 
     async def _other_listeners(
-        self, known: Iterable[Endpoint], configs: Mapping[int, list[Config]]
-    ) -> list[Endpoint]:
+        self, known: Iterable[AdvertisedEndpoint], configs: Mapping[int, list[Config]]
+    ) -> list[AdvertisedEndpoint]:
         """The addresses that brokers advertise on listeners other than the one that this client uses."""
         seen = {(each.host, each.port) for each in known}
         asked = [
@@ -149,10 +155,10 @@ class Gathering:
         ]
         return list(await asyncio.gather(*asked))
 
-    async def _knock(self, broker: int, listener: str, host: str, port: int) -> Endpoint:
+    async def _knock(self, broker: int, listener: str, host: str, port: int) -> AdvertisedEndpoint:
         """Whether anything accepts a connection there. It may speak TLS, so nothing is sent."""
         resolved = await addresses_of(host)
-        found = Endpoint(broker, listener, host, port, resolved, None, None)
+        found = AdvertisedEndpoint(broker, listener, host, port, resolved, None, None)
         if not resolved:
             return replace(found, error="the name is unknown here")
         began = self._clock.monotonic()
@@ -305,6 +311,27 @@ class Gathering:
 
         answers = await self._of_each(led, "open transactions at broker", at)
         return {place: each for answer in answers.values() for place, each in answer.items()}
+
+
+def no_answers(at_ms: int, cluster_id: str, why: str) -> Facts:
+    """What is known of a cluster of which no node answers."""
+    return Facts(at_ms, cluster_id, None, (), unknown={"the cluster": why})
+
+
+def with_machine(facts: Facts) -> Facts:
+    """Nodes of this machine have its clock. The clock of any other node is unknown, unless the node told it."""
+    machine = facts.machine
+    here = (
+        set() if machine is None else {each.node for each in machine.nodes if each.pid is not None}
+    )
+    told = {each.node for each in facts.clocks}
+    same = tuple(ClockReading(node, 0.0, 0.0, "same machine") for node in sorted(here - told))
+    silent = [id for id in facts.live if id not in here | told]
+    unknown = {
+        f"clock of broker {id}": "Kafka's protocol tells only the clock of the active controller"
+        for id in silent
+    }
+    return replace(facts, clocks=(*facts.clocks, *same), unknown={**facts.unknown, **unknown})
 
 
 async def addresses_of(host: str) -> tuple[str, ...]:

@@ -19,20 +19,26 @@ PIECE_SAMPLES = 200
 
 class ExpositionFormat(NamedTuple):
     content_type: str
-    write: Callable[[Iterable[Family]], Iterator[str]]
+    write: Callable[[Iterable[Family | None]], Iterator[str]]
 
 
-def write_text(families: Iterable[Family]) -> Iterator[str]:
+def write_text(families: Iterable[Family | None]) -> Iterator[str]:
     """Prometheus' text format, version 0.0.4."""
     for family in families:
+        if family is None:
+            yield ""
+            continue
         name = family.name
         yield f"# HELP {name} {_escaped(family.help)}\n# TYPE {name} {family.kind.value}\n"
         yield from _sample_lines(family)
 
 
-def write_openmetrics(families: Iterable[Family]) -> Iterator[str]:
+def write_openmetrics(families: Iterable[Family | None]) -> Iterator[str]:
     """OpenMetrics, version 1.0.0: a counter's family is named without the `_total` of its samples."""
     for family in families:
+        if family is None:
+            yield ""
+            continue
         name = family.name.removesuffix("_total") if family.kind is Kind.COUNTER else family.name
         help = _escaped(family.help).replace('"', '\\"')
         yield f"# TYPE {name} {family.kind.value}\n# HELP {name} {help}\n"
@@ -40,10 +46,13 @@ def write_openmetrics(families: Iterable[Family]) -> Iterator[str]:
     yield "# EOF\n"
 
 
-def write_json(families: Iterable[Family]) -> Iterator[str]:
+def write_json(families: Iterable[Family | None]) -> Iterator[str]:
     """One object with a list of families. What is not a number is null."""
     before = '{"families": ['
     for family in families:
+        if family is None:
+            yield ""
+            continue
         head = {"name": family.name, "type": family.kind.value, "help": family.help}
         yield f'{before}\n{json.dumps(head)[:-1]}, "samples": ['
         comma = ""

@@ -77,6 +77,7 @@ def counter(name: str, help: str, value: float, labels: Labels = NO_LABELS) -> F
     return Family(name, Kind.COUNTER, help, (Sample(labels, value),))
 
 
-Collector: TypeAlias = Callable[[], Iterable[Family]]
+Collector: TypeAlias = Callable[[], Iterable[Family | None]]
 """Called once for each scrape, on the event loop. What it returns is gone through in slices, and the node goes on
-between them: a generator copies a dict before it goes through it."""
+between them: a generator copies a dict before it goes through it. One that counts for long yields None now and then, so
+that the node has its turn."""
