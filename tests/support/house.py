@@ -159,6 +159,7 @@ ARROWS: dict[str, set[str]] = {
     "spark.command_config": {"client", "config", "spark.connect", "spark.options"},
     "spark.connect": {"client", "config", "runtime", "spark.errors", "spark.options", "wire"},
     "spark.read": {
+        "event_log",
         "client",
         "records",
         "spark.columns",
@@ -169,11 +170,22 @@ ARROWS: dict[str, set[str]] = {
     },
     "spark.write": {"client", "records", "spark.connect", "spark.errors", "spark.options", "wire"},
     "spark.source": {"spark.columns", "spark.errors", "spark.options", "spark.read", "spark.write"},
-    "diagnosis": {"client", "config", "local", "records", "runtime", "wire"},
+    "diagnosis": {
+        "client",
+        "config",
+        "event_log",
+        "local",
+        "metadata",
+        "raft",
+        "records",
+        "runtime",
+        "wire",
+    },
     "cli": _PRODUCT
     | {
         "client",
         "diagnosis",
+        "event_log",
         "kafka_tools",
         "local",
         "patterns",

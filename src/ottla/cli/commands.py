@@ -14,6 +14,7 @@ import ottla
 from ottla.cli import (
     checkpoints,
     doctor,
+    explain,
     groups,
     lab,
     local,
@@ -79,6 +80,7 @@ app.command()(topics.replicas)
 app.command()(checkpoints.checkpoints)
 app.command()(losses.losses)
 app.command()(losses.recover)
+app.command()(explain.explain)
 app.add_typer(spark.app, name="spark")
 app.command(help=sim.HELP)(sim.sim)
 app.add_typer(lab.app, name="lab")
