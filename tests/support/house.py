@@ -23,10 +23,11 @@ _WHOLE_BROKER = {
     "broker.cluster",
     "broker.coordination",
     "broker.node",
+    "broker.observability",
     "broker.replication",
     "broker.server",
 }
-_PRODUCT = _BROKER | _COORDINATORS | _WHOLE_BROKER | {"controller", "raft"}
+_PRODUCT = _BROKER | _COORDINATORS | _WHOLE_BROKER | {"controller", "event_log", "raft"}
 
 _SIM = {"sim.clients", "sim.cluster", "sim.engine", "sim.faults", "sim.oracle", "sim.scripts"}
 
@@ -68,6 +69,8 @@ ARROWS: dict[str, set[str]] = {
     "broker.apis": _BROKER
     | _COORDINATORS
     | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"},
+    "event_log": {"events", "records", "wire"},
+    "broker.observability": {"config", "event_log", "metadata", "records", "runtime", "wire"},
     "broker.design": {"broker.cluster", "broker.replication", "config", "controller", "replica"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
     "client": {"records", "runtime", "wire"},

@@ -12,8 +12,9 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import ottla
 from ottla.broker.apis.broker_loggers import LoggerHandlers
 from ottla.broker.apis.configs import DescribeConfigsHandler, ListConfigResourcesHandler
 from ottla.broker.apis.describe import ApiVersionsHandler, DescribeHandlers
@@ -51,6 +52,7 @@ from ottla.broker.server.server import Server
 from ottla.config.dynamic import current
 from ottla.config.node_settings import Settings
 from ottla.config.values import ConfigError, ListenerAddress
+from ottla.events.node import NodeStarted, NodeStopping
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import LogConfig
 from ottla.log.errors import WrongDirectory
@@ -67,7 +69,13 @@ from ottla.raft.format import (
 from ottla.runtime import File, Runtime
 from ottla.wire.apis import ApiKey
 
+if TYPE_CHECKING:
+    from ottla.broker.observability.event_log import EventLogWriter
+
 logger = logging.getLogger(__name__)
+
+EVENT_LOG_FLUSH_S = 0.5
+"""How long a stop may wait for the event log, twice at most."""
 
 
 async def run_node(settings: Settings, runtime: Runtime, ready: Callable[[], None]) -> None:
@@ -85,6 +93,7 @@ class Node:
         self.controller: ControllerService | None = None
         self.broker: Broker | None = None
         self.logs: LogManager | None = None
+        self.event_log = self._event_log()
         self._lock: File | None = None
         """Of the metadata's directory, where no log manager holds it."""
 
@@ -119,6 +128,27 @@ class Node:
             await self.broker.start(
                 lambda handlers: self._serve(settings.broker_listeners, handlers)
             )
+        self._tell(NodeStarted)
+        if self.event_log is not None:
+            assert self.quorum is not None
+            self.event_log.start(self.quorum, self._to_controller)
+
+    def _event_log(self) -> EventLogWriter | None:
+        """First of all, so that it hears what happens while the node starts."""
+        if not self.settings.ottla_event_log_enable:
+            return None
+        from ottla.broker.observability.event_log import EventLogWriter
+
+        return EventLogWriter(self.settings, self.runtime)
+
+    def _to_controller(self) -> ControllerChannel | None:
+        if self.broker is not None:
+            return self.broker.to_controller
+        return None if self.controller is None else self.controller.to_controller
+
+    def _tell(self, kind: type[NodeStarted] | type[NodeStopping]) -> None:
+        if kind in self.runtime.events:
+            self.runtime.events.emit(kind(ottla.__version__))
 
     async def _join(self, cluster_id: str) -> Membership | None:
         """Take part in the quorum, as a controller or to learn from it. A broker gets its membership from it."""
@@ -256,8 +286,15 @@ class Node:
 
     async def stop(self) -> None:
         """Leaders move away first, then the quorum is left, then everything is flushed and closed."""
+        self._tell(NodeStopping)
+        if self.event_log is not None:
+            await self.event_log.flush(EVENT_LOG_FLUSH_S)
         if self.broker is not None:
             await self.broker.stop(self._stop_serving_clients)
+        if self.event_log is not None:
+            # If this is the active controller: how its own broker's leaders moved away.
+            await self.event_log.flush(EVENT_LOG_FLUSH_S)
+            await self.event_log.stop()
         if self.controller is not None:
             await self.controller.stop()
         if self.quorum is not None:

@@ -13,6 +13,7 @@ import typer
 import ottla
 from ottla.cli import (
     checkpoints,
+    events,
     groups,
     lab,
     local,
@@ -68,6 +69,7 @@ app.command()(records.produce)
 app.command()(records.consume)
 app.command()(topics.replicas)
 app.command()(checkpoints.checkpoints)
+app.command()(events.events)
 app.add_typer(spark.app, name="spark")
 app.command(help=sim.HELP)(sim.sim)
 app.add_typer(lab.app, name="lab")

@@ -145,7 +145,11 @@ def _cut(
     log = partition.log
     end, high_watermark = log.log_end, log.high_watermark
     assert target < end, f"truncation to {target}: {partition}"
-    segments = len(log.segment_bases)
+    segments, size = len(log.segment_bases), log.size_bytes
+    first_epoch = log.epochs.epoch_for_offset(target)
+    epochs = [
+        epoch for epoch, _ in log.epochs.entries if first_epoch is None or epoch >= first_epoch
+    ]
     if keeps_some:
         log.truncate_to(target)
     else:
@@ -176,5 +180,7 @@ def _cut(
                 partition.leader,
                 partition.leader_epoch,
                 diverging,
+                size - log.size_bytes,
+                tuple(epochs),
             )
         )

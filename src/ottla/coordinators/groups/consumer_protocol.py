@@ -328,11 +328,12 @@ class ConsumerProtocol:
         if not changed and hashed == group.metadata_hash:
             return group.epoch, patterns
         cause = "members changed" if changed else "topics changed"
-        return self._bump(group, hashed, cause), patterns
+        return self._bump(group, hashed, cause, len(members)), patterns
 
-    def _bump(self, group: ConsumerGroup, hashed: int, cause: str) -> int:
+    def _bump(self, group: ConsumerGroup, hashed: int, cause: str, members: int) -> int:
         if GroupRebalanced in self._context.events:
-            self._context.events.emit(GroupRebalanced(group.id, group.epoch + 1, cause))
+            rebalanced = GroupRebalanced(group.id, group.epoch + 1, cause, members)
+            self._context.events.emit(rebalanced)
         group.epoch_since_ms = self._context.out.now_ms
         self._context.out.records.append(
             put(
@@ -490,7 +491,7 @@ class ConsumerProtocol:
         members = {id: each for id, each in group.members.items() if id not in gone}
         patterns = self._resolve(group, members)
         names = {name for each in members.values() for name in group.topics_of(each, patterns)}
-        self._bump(group, topics_hash(self._context.topics, names), "members left")
+        self._bump(group, topics_hash(self._context.topics, names), "members left", len(members))
 
     def _delete_member(self, group: ConsumerGroup, member_id: str) -> None:
         ids = {"group_id": group.id, "member_id": member_id}
