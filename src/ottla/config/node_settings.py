@@ -277,6 +277,12 @@ class Settings:
         True,
         "Write what happens (elections, ISR changes, truncations and more) to the topic __ottla_events.",
     )
+    ottla_event_log_queue_max: int = setting(
+        "ottla.event.log.queue.max",
+        integer(1),
+        20_000,
+        "Events that wait while the event log cannot be written. More are dropped, and counted.",
+    )
     ottla_event_log_retention_ms: int = setting(
         "ottla.event.log.retention.ms",
         long(-1),

@@ -36,8 +36,6 @@ from ottla.wire.produce import PartitionData, ProduceRequest
 
 logger = logging.getLogger(__name__)
 
-QUEUE_MAX = 20_000
-"""Events that wait, at most: the elections of a large broker's partitions fit."""
 QUEUE_BYTES_MAX = 8 << 20
 """Entries that wait, at most."""
 BATCH_BYTES = 256 << 10
@@ -64,7 +62,6 @@ HOPELESS = (
     ErrorCode.MESSAGE_TOO_LARGE,
     ErrorCode.RECORD_LIST_TOO_LARGE,
     ErrorCode.INVALID_RECORD,
-    ErrorCode.INVALID_TIMESTAMP,
 )
 """The same batch would be refused again."""
 
@@ -102,7 +99,7 @@ class EventLogWriter:
         self._settings = settings
         self._runtime = runtime
         self._node = settings.node_id
-        self._incarnation = f"{runtime.random.getrandbits(32):08x}"
+        self.incarnation = f"{runtime.random.getrandbits(32):08x}"
         self._sequence = 0
         self._events: deque[tuple[int, Event]] = deque()
         self._entries: deque[_Waiting] = deque()
@@ -119,6 +116,18 @@ class EventLogWriter:
         self._task: asyncio.Task[None] | None = None
         runtime.events.subscribe(self._happened, *TELLERS)
 
+    @property
+    def waiting(self) -> int:
+        """Events that are not known to be in the log."""
+        return len(self._events) + len(self._entries)
+
+    @property
+    def _is_full(self) -> bool:
+        return (
+            self.waiting >= self._settings.ottla_event_log_queue_max
+            or self._entries_bytes >= QUEUE_BYTES_MAX
+        )
+
     # Hearing
 
     def _happened(self, event: Event) -> None:
@@ -126,9 +135,7 @@ class EventLogWriter:
         now_ms = self._runtime.clock.wall_ms()
         if isinstance(event, QuotaExceeded) and not self._tells_quota(event, now_ms):
             return
-        if len(self._events) + len(self._entries) >= QUEUE_MAX or (
-            self._entries_bytes >= QUEUE_BYTES_MAX
-        ):
+        if self._is_full:
             self._drop(1)
             return
         self._tell_dropped(now_ms)
@@ -154,7 +161,7 @@ class EventLogWriter:
         self._dropped_now += count
 
     def _tell_dropped(self, now_ms: int) -> None:
-        if self._dropped_now:
+        if self._dropped_now and not self._is_full:
             count, self._dropped_now = self._dropped_now, 0
             why = f"the topic {EVENT_LOG_TOPIC} could not be written"
             self._events.append((now_ms, EventsDropped(count, why)))
@@ -176,7 +183,7 @@ class EventLogWriter:
         self._controller = lambda: None  # no topic is created any more
         try:
             async with asyncio.timeout(timeout_s):
-                while self._waits() and await self._write():
+                while (self.waiting or self._dropped_now) and await self._write():
                     pass
         except TimeoutError:
             pass
@@ -194,14 +201,11 @@ class EventLogWriter:
 
     # Writing
 
-    def _waits(self) -> bool:
-        return bool(self._events or self._entries or self._dropped_now)
-
     async def _run(self) -> None:
         assert self._news is not None
         failures = 0
         while True:
-            if not self._waits():
+            if not (self.waiting or self._dropped_now):
                 self._news.clear()
                 await self._news.wait()
             await asyncio.sleep(LINGER_S)
@@ -249,7 +253,7 @@ class EventLogWriter:
         while self._events and self._entries_bytes < QUEUE_BYTES_MAX:
             at_ms, event = self._events.popleft()
             self._sequence += 1
-            id = f"{self._node}-{self._incarnation}-{self._sequence}"
+            id = f"{self._node}-{self.incarnation}-{self._sequence}"
             waiting = _Waiting(EventEntry(at_ms, self._node, id, told(event, self._node)))
             self._entries.append(waiting)
             self._entries_bytes += waiting.size
@@ -364,6 +368,9 @@ def topic_settings(settings: Settings) -> dict[str, str]:
         "retention.bytes": str(retention_bytes),
         "segment.bytes": str(min(max(segment_bytes, SEGMENT_BYTES_MIN), SEGMENT_BYTES_MAX)),
         "min.insync.replicas": "1",
+        # A node whose clock is wrong has something to tell, too.
+        "message.timestamp.before.max.ms": str(2**63 - 1),
+        "message.timestamp.after.max.ms": str(2**63 - 1),
         # An event log that lost its end is of more use than one that cannot be written.
         "unclean.leader.election.enable": "true",
     }
