@@ -27,7 +27,7 @@ def test_cause_and_remedy_of_a_staged_situation_are_told(title: str, tmp_path: P
     (stage,) = (each for each in STAGES if each.title == title)
     with staged(stage, tmp_path / "cluster") as (cluster, name):
         text = explanation_of(stage, cluster, name)
-    assert text.index("What happened") < text.index("Why:") < text.index("What to do:")
+    assert text.index("Why:") < text.index("What it means now:") < text.index("What to do:")
 
 
 def test_a_healthy_topic_a_broker_and_a_name_that_is_nothing(

@@ -137,7 +137,7 @@ ARROWS: dict[str, set[str]] = {
     "spark.errors": {"client", "wire"},
     "spark.columns": set(),
     "spark.kafka_names": set(),
-    "spark.options": {"spark.errors", "spark.kafka_names"},
+    "spark.options": {"spark.errors", "spark.kafka_names", "wire"},
     "spark.archive": set(),
     "spark.reach": set(),
     "spark.command_config": {"client", "config", "spark.connect", "spark.options"},

@@ -15,19 +15,19 @@ from ottla.event_log.entry import entries
 from ottla.records.batch import CorruptBatch, batches
 from ottla.records.record import Record, records
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 
 DAY_MS = 24 * 60 * 60_000
-EVENTS_TOPIC = "__ottla_events"
 
 
 async def fetched_history(client: Client, now_ms: int) -> tuple[list[Happened], str]:
     """What happened in the last day, and why that is not known, if so."""
     try:
-        await client.metadata([EVENTS_TOPIC])
-        offset = await client.offset(EVENTS_TOPIC, 0, now_ms - DAY_MS)
+        await client.metadata([EVENT_LOG_TOPIC])
+        offset = await client.offset(EVENT_LOG_TOPIC, 0, now_ms - DAY_MS)
         found: list[Record] = []
         while True:
-            fetched = await client.fetch(EVENTS_TOPIC, 0, offset, max_wait_ms=0)
+            fetched = await client.fetch(EVENT_LOG_TOPIC, 0, offset, max_wait_ms=0)
             found += fetched.records
             if fetched.next_offset <= offset or fetched.next_offset >= fetched.high_watermark:
                 return _happened(found), ""
@@ -35,7 +35,7 @@ async def fetched_history(client: Client, now_ms: int) -> tuple[list[Happened], 
     except KafkaError as error:
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return [], (
-                f"What happened before: this cluster has no event log (topic {EVENTS_TOPIC}). Apache Kafka keeps none."
+                f"What happened before: this cluster has no event log (topic {EVENT_LOG_TOPIC}). Apache Kafka keeps none."
             )
         reason = str(error)
     except (OSError, Unreachable) as error:
@@ -49,7 +49,7 @@ def stored_history(nodes: Iterable[Path]) -> list[Happened]:
         _stored(place)
         for node in nodes
         for directory in log_directories(node)
-        if (place := directory / f"{EVENTS_TOPIC}-0").is_dir()
+        if (place := directory / f"{EVENT_LOG_TOPIC}-0").is_dir()
     ]
     return max(found, key=lambda each: (each[-1].at_ms if each else 0, len(each)), default=[])
 
