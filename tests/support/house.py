@@ -82,6 +82,22 @@ ARROWS: dict[str, set[str]] = {
     | {"controller", "metrics", "raft"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
     "client": {"losses", "records", "runtime", "wire"},
+    # Kafka's tools decode every file that a node writes, and no tool imports what it does not need.
+    "kafka_tools": {
+        "client",
+        "config",
+        "controller",
+        "coordinators.groups",
+        "coordinators.transactions",
+        "log",
+        "metadata",
+        "raft",
+        "records",
+        "runtime",
+        "spark.command_config",
+        "spark.errors",
+        "wire",
+    },
     # Its checkers look into every part of a broker.
     "sim": {"sim.engine"},
     "sim.engine": {"runtime"},
@@ -166,7 +182,17 @@ ARROWS: dict[str, set[str]] = {
         "wire",
     },
     "cli": _PRODUCT
-    | {"client", "diagnosis", "event_log", "local", "patterns", "runtime", "sim.faults", "sim.run"}
+    | {
+        "client",
+        "diagnosis",
+        "event_log",
+        "kafka_tools",
+        "local",
+        "patterns",
+        "runtime",
+        "sim.faults",
+        "sim.run",
+    }
     | {"lab.design", "lab.experiment", "lab.results", "lab.runner", "lab.report"}
     | {"lab.play", "lab.truncation"}
     | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}

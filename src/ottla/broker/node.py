@@ -462,6 +462,12 @@ class Broker:
         self.throttle.set_rates(
             value("leader.replication.throttled.rate"), value("follower.replication.throttled.rate")
         )
+        self.housekeeping.configure_cleaner(
+            value("log.cleaner.threads"),
+            value("log.cleaner.backoff.ms"),
+            value("log.cleaner.dedupe.buffer.size"),
+            value("log.cleaner.io.max.bytes.per.second"),
+        )
         for server in self._servers:
             server.connections_max = value("max.connections")
             server.connections_per_ip_max = value("max.connections.per.ip")

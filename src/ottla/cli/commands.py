@@ -24,6 +24,7 @@ from ottla.cli import (
     settings,
     sim,
     spark,
+    tools,
     topics,
     transactions,
 )
@@ -83,3 +84,4 @@ app.command()(explain.explain)
 app.add_typer(spark.app, name="spark")
 app.command(help=sim.HELP)(sim.sim)
 app.add_typer(lab.app, name="lab")
+app.add_typer(tools.app, name="tools")

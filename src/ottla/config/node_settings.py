@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NoReturn, TypeVar
 
+from ottla.config.inert import INERT
 from ottla.config.names import HARMLESS, TOPIC_TO_SERVER, refuse_unknown
 from ottla.config.sources import Entry, entries_from_environment, read_properties
 from ottla.config.values import (
@@ -765,11 +766,13 @@ class Settings:
     def _build(cls, entries: Iterable[Entry], source: str) -> Settings:
         given: dict[str, Entry] = {}
         ignored: list[str] = []
+        inert: dict[str, str] = {}
         for entry in entries:
             if entry.name in NAMES:
                 given[entry.name] = entry
             elif entry.name in HARMLESS:
                 ignored.append(entry.name)
+                inert |= {entry.name: entry.value} if entry.name in INERT else {}
             else:
                 refuse_unknown(entry, NAMES)
         values: dict[str, Any] = {}
@@ -782,7 +785,7 @@ class Settings:
                     texts[row.name] = found.value if name == row.name else text_of(value)
                     places[row.name] = f"{found.where}: {name}"
                     break
-        settings = cls(given=texts, ignored=tuple(ignored), **_derived(values))
+        settings = cls(given=texts | inert, ignored=tuple(ignored), **_derived(values))
         settings._check(places, source)
         return settings
 

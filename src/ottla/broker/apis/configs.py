@@ -12,6 +12,7 @@ from ottla.broker.server.registration import serves
 from ottla.config.client_metrics_settings import CLIENT_METRICS_SETTINGS
 from ottla.config.dynamic import DYNAMIC, ROWS
 from ottla.config.group_settings import GROUP_SETTINGS
+from ottla.config.inert import INERT
 from ottla.config.node_settings import TABLE, Settings
 from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.metadata.image import MetadataImage
@@ -136,7 +137,7 @@ class DescribeConfigsHandler:
     def _broker(self, name: str) -> Iterable[dict[str, Any]]:
         if name == "":
             for key, value in sorted(self._image().config(BROKER_RESOURCE, "").items()):
-                row = ROWS.get(key)
+                row = INERT.get(key) or ROWS.get(key)
                 yield {
                     "name": key,
                     "synonyms": [(key, value, SOURCE_CLUSTER)],
@@ -153,6 +154,14 @@ class DescribeConfigsHandler:
                 "type": row.kind.type_name,
                 "doc": row.doc,
                 "read_only": row.name not in DYNAMIC,
+            }
+        for inert in INERT.values():
+            yield {
+                "name": inert.name,
+                "synonyms": self._server_synonyms(inert.name, inert.default),
+                "type": inert.kind.type_name,
+                "doc": inert.doc,
+                "read_only": False,
             }
 
     def _loggers(self, name: str) -> Iterable[dict[str, Any]]:
@@ -198,7 +207,7 @@ class DescribeConfigsHandler:
         if name in everywhere:
             found.append((name, everywhere[name], SOURCE_CLUSTER))
         if name in self._settings.given:
-            found.append((name, self._texts[name], SOURCE_FILE))
+            found.append((name, self._texts.get(name, self._settings.given[name]), SOURCE_FILE))
         found.append((name, default, SOURCE_DEFAULT))
         return found
 

@@ -110,7 +110,7 @@ def _assign_replicas_to_dirs(controller: Controller, message: Any, now: float) -
 
 def _endpoints(listeners: Any) -> tuple[Endpoint, ...]:
     return tuple(
-        Endpoint(name=at.name, host=at.host, port=at.port, protocol=at.security_protocol)
+        Endpoint(name=at.name, host=at.host, port=at.port, security_protocol=at.security_protocol)
         for at in listeners
     )
 

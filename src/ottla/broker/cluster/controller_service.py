@@ -35,7 +35,7 @@ from ottla.config import (
     validate_topic_config,
 )
 from ottla.config.client_metrics_settings import RefusedSubscription, subscription_of
-from ottla.config.dynamic import DYNAMIC, ROWS
+from ottla.config.dynamic import NotDynamic, validate_broker_config
 from ottla.controller.controller import Controller
 from ottla.controller.draft import ControllerConfig, ControllerResult, Draft
 from ottla.controller.elections import ChangeRule, leader_changes
@@ -524,14 +524,9 @@ def _validate_client_metrics_config(configs: Mapping[str, str]) -> None:
 
 def _validate_broker_config(configs: Mapping[str, str]) -> None:
     """Only what is read from the metadata can be changed while nodes run."""
-    for name, value in configs.items():
-        if name not in DYNAMIC:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}"
-            )
-        try:
-            ROWS[name].kind.parse(value)
-        except ValueError as error:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"Invalid value for {name}: {error}"
-            ) from None
+    try:
+        validate_broker_config(configs)
+    except NotDynamic as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
