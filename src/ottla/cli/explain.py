@@ -137,7 +137,9 @@ def _from_cluster(
     with BlockingClient(reached, timeout_s=min(timeout_s, QUESTION_S)) as blocking:
         look = Look(blocking.client, RealClock(), reached, nodes, voters)
         cluster = blocking.run(look.cluster())
-        entries, why = blocking.run(fetched_history(blocking.client, cluster.now_ms))
+        entries, why = blocking.run(
+            fetched_history(blocking.client, cluster.now_ms, cluster.unreachable)
+        )
         if not entries and local is not None:
             entries, missing = _stored_history(local)
             why = missing or f"{why} It was read from the disks of this machine instead."

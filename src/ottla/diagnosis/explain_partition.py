@@ -157,7 +157,7 @@ def no_majority(cluster: ClusterNow, gone: tuple[int, ...]) -> tuple[str, ...]:
         needed = len(voters) // 2 + 1
         majority = f"{len(voters) - len(gone)} of {len(voters)} controllers answer, {needed} are needed for a majority"
     else:
-        majority = "too few controllers answer for a majority"
+        majority = "Too few controllers answer for a majority"
     return (
         f"{majority}: {each}.",
         "Without a majority nothing can be decided: no leader is elected, no ISR changes, no topic is created.",
