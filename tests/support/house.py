@@ -173,6 +173,8 @@ ARROWS: dict[str, set[str]] = {
     "diagnosis": {
         "client",
         "config",
+        "coordinators.groups",
+        "coordinators.shard",
         "event_log",
         "local",
         "metadata",
