@@ -154,7 +154,7 @@ ARROWS: dict[str, set[str]] = {
     "spark.errors": {"client", "wire"},
     "spark.columns": set(),
     "spark.kafka_names": set(),
-    "spark.options": {"spark.errors", "spark.kafka_names"},
+    "spark.options": {"spark.errors", "spark.kafka_names", "wire"},
     "spark.archive": set(),
     "spark.reach": set(),
     "spark.command_config": {"client", "config", "spark.connect", "spark.options"},
@@ -174,6 +174,8 @@ ARROWS: dict[str, set[str]] = {
     "diagnosis": {
         "client",
         "config",
+        "coordinators.groups",
+        "coordinators.shard",
         "event_log",
         "local",
         "metadata",
