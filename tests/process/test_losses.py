@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
+
 from support.cluster import ProcessCluster
 from support.unclean import (
     CONFIG,
