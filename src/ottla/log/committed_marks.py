@@ -45,7 +45,7 @@ class CommittedMarks:
         for number, log in enumerate(marked):
             offset, epoch = found.get((log.topic_id, log.partition), (0, -1))
             if log.log_start < offset <= log.log_end and epoch == _epoch_before(log, offset):
-                log.known_committed = offset
+                log.known_committed = max(log.known_committed, offset)
             content += _slot(log, log.known_committed)
             self._slots[log.key] = number
         temporary = f"{self._path}.tmp"

@@ -106,6 +106,9 @@ class KeptRecords:
             lost_from = manifest.first_offset
             if log is not None and _holds(log, manifest):
                 lost_from = max(lost_from, log.log_end)
+                # What is left is about to be cut off, and was committed as far as its manifest says.
+                committed = min(manifest.committed_end, log.log_end)
+                log.known_committed = max(log.known_committed, committed)
             if lost_from >= manifest.end_offset:
                 self._remove(kept)
             else:
@@ -381,12 +384,20 @@ def _is_bounded(kept: Kept, directory: str) -> bool:
 
 
 def _holds(log: Log, manifest: Manifest) -> bool:
-    """Whether the log still has the first of these records."""
+    """Whether the log still has these records, from the first to its own end. One leader wrote the records of an epoch, so
+    it is enough to compare the epochs at both."""
+    first, last = manifest.first_offset, min(manifest.end_offset, log.log_end) - 1
     return (
         str(log.topic_id) == manifest.topic_id
-        and log.log_start <= manifest.first_offset < log.log_end
-        and bool(manifest.epochs)
-        and log.epochs.epoch_for_offset(manifest.first_offset) == manifest.epochs[0].epoch
+        and log.log_start <= first <= last
+        and all(
+            any(
+                epoch == log.epochs.epoch_for_offset(offset)
+                for epoch, begin, end in manifest.epochs
+                if begin <= offset < end
+            )
+            for offset in (first, last)
+        )
     )
 
 
