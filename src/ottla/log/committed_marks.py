@@ -17,7 +17,7 @@ from struct import Struct
 from uuid import UUID
 
 from ottla.log.log import Log
-from ottla.log.mark import Mark
+from ottla.log.mark import CommittedMark
 from ottla.runtime.seams import Disk, File
 from ottla.wire.types import TopicPartition
 
@@ -56,7 +56,7 @@ class CommittedMarks:
         self._disk.rename(temporary, self._path)
         self._file = file
         for log in marked:
-            log.mark = Mark(file, self._slots[log.key] * SLOT.size + MARK_AT)
+            log.mark = CommittedMark(file, self._slots[log.key] * SLOT.size + MARK_AT)
 
     def _read(self) -> Iterator[tuple[tuple[UUID, int], tuple[int, int]]]:
         if not self._disk.exists(self._path):
@@ -73,7 +73,7 @@ class CommittedMarks:
         self._slots[log.key] = number
         position = number * SLOT.size
         self._file.write_at(position, _slot(log, 0))
-        log.mark = Mark(self._file, position + MARK_AT)
+        log.mark = CommittedMark(self._file, position + MARK_AT)
 
     def remove(self, log: Log) -> None:
         """The log is deleted or set aside: another may take its place."""

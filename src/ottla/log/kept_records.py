@@ -43,7 +43,7 @@ KEPT_BYTES_MAX = 1 << 30
 KEPT_MS = 7 * 24 * 60 * 60 * 1000
 
 
-class Loss(NamedTuple):
+class CutRecords(NamedTuple):
     """What a truncation is about to cut off, and why."""
 
     first_offset: int
@@ -135,7 +135,7 @@ class KeptRecords:
     def begin(
         self,
         log: Log,
-        loss: Loss,
+        loss: CutRecords,
         tail: tuple[Segment, OffsetPosition] | None,
         whole: Sequence[Segment],
     ) -> Keeping:

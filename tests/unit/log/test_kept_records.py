@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from logkit import SMALL, append, content, sim_disk
 
-from ottla.log.kept_records import SPARE_BYTES, KeptRecords, Loss, files_of, kept_in
+from ottla.log.kept_records import SPARE_BYTES, CutRecords, KeptRecords, files_of, kept_in
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
 from ottla.losses.manifest import EpochRange, Kind, State
@@ -56,8 +56,8 @@ class Broker:
         return log.truncate_to(offset, loss_from(log, offset))
 
 
-def loss_from(log: Log, offset: int) -> Loss:
-    return Loss(offset, log.committed_end, "a test", 2, 3)
+def loss_from(log: Log, offset: int) -> CutRecords:
+    return CutRecords(offset, log.committed_end, "a test", 2, 3)
 
 
 def kept_bytes(disk: SimDisk) -> bytes:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.losses import manifest as manifests
 from ottla.losses.manifest import BadManifest, EpochRange, Kind, Manifest, State
-from ottla.losses.merge import Loss, Piece, merge
+from ottla.losses.merge import NamedLoss, Piece, merge
 from ottla.losses.open_elections import open_elections
 from ottla.losses.recovering import BatchReader, Recovery, identity_of
 from ottla.records.batch import assign, read_batch
@@ -150,7 +150,7 @@ def _placed(data: bytearray, offset: int, epoch: int) -> bytearray:
     return data
 
 
-def recovered(loss: Loss, *files: bytes, possible: bool = False):
+def recovered(loss: NamedLoss, *files: bytes, possible: bool = False):
     recovery = Recovery(loss, possible=possible)
     found = []
     for pass_ in ("survey", "records"):
@@ -165,9 +165,9 @@ def recovered(loss: Loss, *files: bytes, possible: bool = False):
     return recovery, [each.record for each in found]
 
 
-def a_loss(first: int, end: int, possible: int | None = None) -> Loss:
+def a_loss(first: int, end: int, possible: int | None = None) -> NamedLoss:
     pieces = [Piece(3, first, end, end if possible is None else possible)]
-    return Loss(Kind.TRUNCATION, "orders", "id", 0, pieces)
+    return NamedLoss(Kind.TRUNCATION, "orders", "id", 0, pieces)
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])

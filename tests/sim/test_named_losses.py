@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.log.kept_records import Keeping, KeptRecords, Loss
-from ottla.log.mark import Mark
+from ottla.log.kept_records import CutRecords, Keeping, KeptRecords
+from ottla.log.mark import CommittedMark
 from ottla.replica import follower
 from ottla.sim.run.outcome import Verdict
 from ottla.sim.run.scenario import run_seed
@@ -42,7 +42,7 @@ def caught() -> str:
 def test_a_range_that_begins_one_record_late_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     original = follower._loss
 
-    def late(*given: object) -> Loss | None:
+    def late(*given: object) -> CutRecords | None:
         loss = original(*given)  # type: ignore[arg-type]
         return None if loss is None else loss._replace(first_offset=loss.first_offset + 1)
 
@@ -72,5 +72,5 @@ def test_records_that_are_copied_after_they_were_cut_off_are_noticed(
 def test_a_high_watermark_that_is_only_the_checkpoints_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Mark, "write", lambda *_: None)
+    monkeypatch.setattr(CommittedMark, "write", lambda *_: None)
     assert "named as possible only" in caught()
