@@ -98,6 +98,8 @@ class ClusterMetrics:
         }
         for name, (help, value) in figures.items():
             yield gauge(f"{CONTROLLER}_{name}", help, value)
+        if active:
+            yield gauge("kafka_brokers", "Registered brokers that are not fenced.", brokers)
         yield gauge(
             f"{CONTROLLER}_lastappliedrecordoffset",
             "Offset of the last metadata record that this controller has applied.",

@@ -18,6 +18,9 @@ from ottla.metrics.families import Family, Kind, Labels, Sample
 from ottla.metrics.histogram import SECONDS, Histogram, quantile
 from ottla.wire.apis import APIS, ApiKey
 
+CALLS_MAX = 5
+"""Budget, counted by test_counted_work: calls that metrics add to an acks=all request, with the fetches of its two
+followers."""
 FOLDED_AT_ONCE_MAX = 500
 """Flushes with their answers: about a millisecond."""
 PHASES = ("queue", "local", "remote", "send", "total")
