@@ -73,6 +73,7 @@ ARROWS: dict[str, set[str]] = {
     "broker.design": {"broker.cluster", "broker.replication", "config", "controller", "replica"},
     "broker.observability": _BROKER
     | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
+    | _COORDINATORS
     | {"controller", "metrics", "raft"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
     "client": {"records", "runtime", "wire"},

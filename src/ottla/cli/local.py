@@ -258,14 +258,14 @@ def purge(dir: DirOption = None, format: FormatOption = Format.table) -> None:
         print(f"removed {directory}")
 
 
-class Wanted(StrEnum):
+class WaitFor(StrEnum):
     ready = "ready"
 
 
 def status(
     dir: DirOption = None,
     wait: Annotated[
-        Wanted | None,
+        WaitFor | None,
         typer.Option(help="Wait until every node is ready: unfenced, and caught up."),
     ] = None,
     timeout: Annotated[
