@@ -219,6 +219,7 @@ def test_queries_of_strimzis_dashboards_return_data_unchanged(busy: Prometheus) 
     assert without == []
 
 
+@pytest.mark.timeout(400)
 def test_real_faults_fire_their_alerts(cluster: ProcessCluster, busy: Prometheus) -> None:
     """A broker dies; then no majority of the controllers is left; then all come back."""
     cluster.create_topic("strict", 1, config={"min.insync.replicas": "3"})
