@@ -14,6 +14,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from confluent_kafka import Producer
 from test_cli_cluster import OTTLA, command, fails
 
 from ottla.cli import errors
@@ -70,6 +71,38 @@ def test_the_nodes_say_what_was_written(run: Run, directory: Path) -> None:
     assert table[0].split() == ["metric", "labels", "node", "1", "node", "2", "node", "3"]
     assert sum(map(int, table[1].split()[1:])) == 300
     assert "topic=orders" in table[2]
+
+
+def test_an_open_transaction_has_an_age(run: Run, directory: Path) -> None:
+    bootstrap = json.loads(run("status", "--format", "json"))["bootstrap"]
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "slow"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("orders", b"later")
+    producer.flush(30)
+
+    def open_and_old() -> bool:
+        told = run("metrics", "transaction", "--format", "json")
+        return (
+            sum(figures(told, "ottla_transactions_open").values()) == 1
+            and max(figures(told, "ottla_transaction_open_age_seconds").values()) > 0
+            and sum(figures(told, "ottla_partition_transactions_open").values()) == 1
+        )
+
+    wait_until(open_and_old, 30, "the transaction is seen")
+    producer.commit_transaction(30)
+    wait_until(
+        lambda: (
+            not sum(
+                figures(
+                    run("metrics", "transactions_open", "--format", "json"),
+                    "ottla_transactions_open",
+                ).values()
+            )
+        ),
+        30,
+        "no transaction is open",
+    )
 
 
 def test_status_and_cluster_json_name_the_addresses(run: Run, directory: Path) -> None:

@@ -298,6 +298,7 @@ def status(
                 "controller": told.get("controller") if node.running else None,
                 "leaders": told.get("leaders"),
                 "replicas": told.get("replicas"),
+                "metrics": node.metrics,
                 "dir": str(cluster.node_directory(node.id)),
             }
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -15,10 +16,14 @@ from test_counted_work import produce_body, produced
 from ottla.broker.node import Node
 from ottla.broker.observability import request_metrics
 from ottla.broker.observability.http import HttpRequest
+from ottla.broker.observability.loop_metrics import TICK_S
 from ottla.broker.observability.request_metrics import RequestMetrics
 from ottla.config import ConfigError, Settings
+from ottla.events.replication import IsrDecided, Truncated, TruncationCause
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
+from ottla.wire.errors import ErrorCode
+from ottla.wire.types import TopicPartition
 from support import exposition as reader
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "METRICS.md"
@@ -238,6 +243,55 @@ def test_a_page_gives_the_node_its_turns(tmp_path: Path) -> None:
         counting.cancel()
         assert len(page.body) > 100_000
         assert turns >= 2
+
+    with_node(tmp_path, talk)
+
+
+def test_changes_of_the_isr_and_truncations_are_counted(tmp_path: Path) -> None:
+    async def talk(node: Node, channel: Channel) -> None:
+        events, key = node.runtime.events, TopicPartition("t", 0)
+        for before, proposed in (((1, 2, 3), (1, 2)), ((1, 2), (1, 2, 3)), ((1, 2, 3), (1, 3))):
+            events.emit(IsrDecided(key, before, proposed, "a cause", ErrorCode.NONE))
+        events.emit(IsrDecided(key, (1,), (1, 2), "a cause", ErrorCode.INVALID_UPDATE_VERSION))
+        events.emit(Truncated(key, TruncationCause.DIVERGING, 90, 110, 95, 90, 0, 2, 7, (6, 90)))
+        found = await families(node)
+        manager = "kafka_server_replicamanager"
+        assert value(found[f"{manager}_isrshrinks_total"]) == 2
+        assert value(found[f"{manager}_isrexpands_total"]) == 1
+        assert value(found[f"{manager}_failedisrupdates_total"]) == 1
+        assert value(found["ottla_truncated_records_total"]) == 20
+        assert value(found["ottla_truncated_committed_records_total"]) == 5
+
+    with_node(tmp_path, talk)
+
+
+def test_a_stall_of_the_event_loop_and_a_flush_are_seen(tmp_path: Path) -> None:
+    async def talk(node: Node, channel: Channel) -> None:
+        def late() -> float:
+            (counted,) = [
+                each
+                for name, pairs, each in found["ottla_event_loop_lateness_seconds"].samples
+                if pairs.get("le") == "0.025"
+            ]
+            (total,) = [
+                each
+                for name, _, each in found["ottla_event_loop_lateness_seconds"].samples
+                if name.endswith("_count")
+            ]
+            return total - counted
+
+        async with asyncio.timeout(30):
+            found = await families(node)
+            while not late():
+                time.sleep(TICK_S)  # noqa: ASYNC251 (this is the stall)
+                await asyncio.sleep(TICK_S / 2)
+                found = await families(node)
+        (flushes,) = [
+            each
+            for name, _, each in found["ottla_flush_seconds"].samples
+            if name.endswith("_count")
+        ]
+        assert flushes > 0  # those of the metadata quorum
 
     with_node(tmp_path, talk)
 
