@@ -104,6 +104,10 @@ def test_a_client_pushes_what_is_subscribed_to(telemetry: Cluster) -> None:
     assert f"# TYPE {name} counter" in page
     assert 'client_software_name="confluent-kafka-python"' in page
     assert "unasked" not in page
+    counts = re.findall(
+        r"^kafka_server_client_metrics_instance_count ([0-9]+)$", page, re.MULTILINE
+    )
+    assert sum(map(int, counts)) >= 1
     assert telemetry.alter("producers", dict.fromkeys(configs)) == ErrorCode.NONE
     assert not telemetry.ask(ApiKey.LIST_CONFIG_RESOURCES, 0, {}).config_resources
 
