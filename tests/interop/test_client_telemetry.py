@@ -33,6 +33,10 @@ class Cluster(NamedTuple):
     def ask(self, key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
         return self.cluster.ask(self.cluster.nodes[1], key, version, fields)
 
+    def listed(self) -> list[str]:
+        answer = self.ask(ApiKey.LIST_CONFIG_RESOURCES, 0, {})
+        return [resource.resource_name for resource in answer.config_resources]
+
     def alter(self, name: str, configs: Mapping[str, str | None]) -> int:
         changes = [
             {
@@ -82,8 +86,7 @@ def test_a_client_pushes_what_is_subscribed_to(telemetry: Cluster) -> None:
         "match": "client_id=wanted.*",
     }
     assert telemetry.alter("producers", configs) == ErrorCode.NONE
-    listed = telemetry.ask(ApiKey.LIST_CONFIG_RESOURCES, 0, {}).config_resources
-    assert [resource.resource_name for resource in listed] == ["producers"]
+    wait_until(lambda: telemetry.listed() == ["producers"], 10, "the broker knows it")
     resource = {"resource_type": CLIENT_METRICS, "resource_name": "producers"}
     asked = {"resources": [resource | {"configuration_keys": None}]}
     described = telemetry.ask(ApiKey.DESCRIBE_CONFIGS, 4, asked).results[0]
@@ -104,8 +107,12 @@ def test_a_client_pushes_what_is_subscribed_to(telemetry: Cluster) -> None:
     assert f"# TYPE {name} counter" in page
     assert 'client_software_name="confluent-kafka-python"' in page
     assert "unasked" not in page
+    counts = re.findall(
+        r"^kafka_server_client_metrics_instance_count ([0-9]+)$", page, re.MULTILINE
+    )
+    assert sum(map(int, counts)) >= 1
     assert telemetry.alter("producers", dict.fromkeys(configs)) == ErrorCode.NONE
-    assert not telemetry.ask(ApiKey.LIST_CONFIG_RESOURCES, 0, {}).config_resources
+    wait_until(lambda: not telemetry.listed(), 10, "the broker knows that it is gone")
 
 
 def test_a_push_is_answered_as_kafka_answers_it(telemetry: Cluster) -> None:

@@ -84,21 +84,11 @@ class TransactionMetrics:
                 for key, since in list(self._began_ms.items())
             ),
         )
-        held_back = self._held_back(broker)
-        yield Family(
-            "kafka_cluster_partition_laststableoffsetlag",
-            Kind.GAUGE,
-            "High watermark minus last stable offset, where a transaction is open.",
-            (
-                Sample(_labels(each.key), each.log.high_watermark - each.log.last_stable_offset)
-                for each in held_back[: self._node.settings.ottla_metrics_partitions_max]
-            ),
-        )
         limit_ms = self._node.settings.transaction_max_timeout_ms + LATE_BUFFER_MS
         yield gauge(
             "kafka_server_replicamanager_partitionswithlatetransactionscount",
             "Led partitions with a transaction that was open for much longer than it may be.",
-            sum(_is_late(partition, now_ms, limit_ms) for partition in held_back),
+            sum(_is_late(each, now_ms, limit_ms) for each in self._held_back(broker)),
         )
 
     @staticmethod
