@@ -94,7 +94,7 @@ class Gathering:
         try:
             return await asked
         except LOST as error:
-            self._unknown[what] = str(error) or type(error).__name__
+            self._unknown[what] = _reason(error)
             return otherwise
 
     async def _of_each(
