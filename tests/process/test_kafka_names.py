@@ -63,6 +63,7 @@ COMMANDS = {
     "kafka-consumer-groups": ["--list"],
     "kafka-delete-records": ["--offset-json-file"],
     "kafka-dump-log": ["--files"],
+    "kafka-features": ["describe"],
     "kafka-get-offsets": ["--topic", "started"],
     "kafka-leader-election": ["--election-type", "preferred", "--all-topic-partitions"],
     "kafka-log-dirs": ["--describe"],

@@ -27,6 +27,7 @@ CLASSES = {
     "kafka-consumer-groups": TOOLS + "consumer.group.ConsumerGroupCommand",
     "kafka-delete-records": TOOLS + "DeleteRecordsCommand",
     "kafka-dump-log": TOOLS + "DumpLogSegments",
+    "kafka-features": TOOLS + "FeatureCommand",
     "kafka-get-offsets": TOOLS + "GetOffsetShell",
     "kafka-leader-election": TOOLS + "LeaderElectionCommand",
     "kafka-log-dirs": TOOLS + "LogDirsCommand",

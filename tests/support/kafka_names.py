@@ -125,6 +125,9 @@ STEPS = (
     Step("kafka-metadata-quorum describe --replication"),
     Step("kafka-cluster cluster-id"),
     Step("kafka-cluster list-endpoints"),
+    Step("kafka-features describe"),
+    Step("kafka-features upgrade --feature share.version=1"),
+    Step("kafka-features downgrade --feature group.version=0 --dry-run"),
     Step("kafka-topics --delete --topic small_one"),
     Step("kafka-topics --delete --topic small_one"),
 )
@@ -176,17 +179,26 @@ def general(text: str, cluster: ProcessCluster, directory: Path) -> str:
     for id, node in cluster.nodes.items():
         text = text.replace(str(node.data), f"<data {id}>").replace(str(node.port), f"<port {id}>")
     text = text.replace(str(directory), "<dir>")
+    # A port has four or five digits, and the column behind it is padded.
+    text = re.sub(r"(<port \d>(?:  \(\d\))?) +", r"\1 ", text)
+    # Only the leader's directory is known.
+    text = re.sub(r", \"directoryId\": \"[\w-]{22}\"", "", text)
     text = re.sub(r"\b1[6-9]\d{11}\b", "<time>", text)
-    text = re.sub(
-        r"(TopicId: |ClusterId: +|Cluster ID: |\"directoryId\": \")[\w-]{22}", r"\1<id>", text
-    )
+    text = re.sub(r"(TopicId: |ClusterId: +|Cluster ID: )[\w-]{22}", r"\1<id>", text)
     text = re.sub(r"\b(crc|producerId|size): \d+", r"\1: <number>", text)
     text = re.sub(r"\"size\":\d+", '"size":<number>', text)
     text = re.sub(
         r"((?:LeaderId|LeaderEpoch|HighWatermark|MaxFollower\w+): +)-?\d+", r"\1<number>", text
     )
+    text = re.sub(r"  Epoch: \d+", "  Epoch: <number>", text)
+    text = re.sub(r"(?:(?m:^)partition: .*\n)+", lambda found: _sorted_lines(found[0]), text)
     text = re.sub(r"CONTROLLER://[\d.]+:\d+", "<controller>", text)
     return re.sub(r"(?m)^(NodeId\t.*\n)((?:\d+ .*\n)+)", _quorum_rows, text)
+
+
+def _sorted_lines(text: str) -> str:
+    """Java gives an unmodifiable map another order in every process."""
+    return "".join(sorted(text.splitlines(keepends=True)))
 
 
 def _quorum_rows(found: re.Match[str]) -> str:
