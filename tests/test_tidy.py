@@ -64,9 +64,6 @@ BANNED_CALLS_IN_CORES = {"open", "print", "input", "id"}
 SEAMS = ("runtime", "local", "cli", "kafka_tools", "testing", "spark")
 SEAM_MODULES = {
     "ottla.sim.engine.borrowed_time",  # gives third-party code the simulator's time and chance
-    *(f"ottla.kafka_tools.{name}" for name in MODULES.values()),  # a tool imports only itself
-    *(f"ottla.kafka_tools.{name}" for name in MODULES.values()),  # `names` imports one by its name
-    "ottla.kafka_tools.__main__",  # python -m ottla.kafka_tools, which the launchers run
     "ottla.sim.mutate",  # a command around simulations, which says how many real seconds they took
     "ottla.sim.run.scenario",  # which says how much processor time a run took, beside what happened in it
 }
