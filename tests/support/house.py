@@ -16,13 +16,14 @@ SOURCE = ROOT / "src"
 
 _RECORDS = {"wire"}
 _LOG = {"records", "wire"}
-_BROKER = {"config", "log", "metadata", "records", "replica", "wire"}
+_BROKER = {"config", "log", "losses", "metadata", "records", "replica", "wire"}
 _COORDINATORS = {"coordinators.groups", "coordinators.shard", "coordinators.transactions"}
 _WHOLE_BROKER = {
     "broker.apis",
     "broker.cluster",
     "broker.coordination",
     "broker.node",
+    "broker.observability",
     "broker.replication",
     "broker.server",
 }
@@ -36,9 +37,13 @@ ARROWS: dict[str, set[str]] = {
     "wire": set(),
     "events": {"wire"},
     "runtime": {"events"},
-    "config": set(),
+    "config": {"patterns"},
+    "metrics": set(),
+    "patterns": set(),
+    "telemetry": {"config", "metrics", "records", "wire"},
     "records": _RECORDS,
-    "log": _LOG,
+    "losses": _LOG,
+    "log": _LOG | {"losses"},
     "replica": _LOG | {"log"},
     "raft": _LOG | {"log", "metadata"},
     "metadata": {"wire"},
@@ -46,6 +51,7 @@ ARROWS: dict[str, set[str]] = {
     "coordinators.shard": {"events", "wire"},
     "coordinators.timers": {"wire"},
     "coordinators.groups": {
+        "patterns",
         "coordinators.shard",
         "coordinators.timers",
         "events",
@@ -67,10 +73,15 @@ ARROWS: dict[str, set[str]] = {
     | {"broker.cluster", "broker.replication", "broker.server"},
     "broker.apis": _BROKER
     | _COORDINATORS
-    | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"},
+    | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"}
+    | {"metrics", "patterns", "telemetry"},
     "broker.design": {"broker.cluster", "broker.replication", "config", "controller", "replica"},
+    "broker.observability": _BROKER
+    | _COORDINATORS
+    | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
+    | {"controller", "metrics", "raft"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
-    "client": {"records", "runtime", "wire"},
+    "client": {"losses", "records", "runtime", "wire"},
     # Kafka's tools decode every file that a node writes, and no tool imports what it does not need.
     "kafka_tools": {
         "client",
@@ -129,7 +140,16 @@ ARROWS: dict[str, set[str]] = {
     "lab.play": {"lab.results"},
     "lab.runner": {"lab.experiment", "lab.results", "sim.run"},
     "lab.report": {"lab.design", "lab.experiment", "lab.results", "lab.runner"},
-    "local": {"broker.cluster", "broker.node", "config", "log", "raft", "runtime", "wire"},
+    "local": {
+        "broker.cluster",
+        "broker.node",
+        "broker.observability",
+        "config",
+        "log",
+        "raft",
+        "runtime",
+        "wire",
+    },
     "spark.errors": {"client", "wire"},
     "spark.columns": set(),
     "spark.kafka_names": set(),
@@ -139,6 +159,7 @@ ARROWS: dict[str, set[str]] = {
     "spark.command_config": {"client", "config", "spark.connect", "spark.options"},
     "spark.connect": {"client", "config", "runtime", "spark.errors", "spark.options", "wire"},
     "spark.read": {
+        "event_log",
         "client",
         "records",
         "spark.columns",
@@ -149,8 +170,29 @@ ARROWS: dict[str, set[str]] = {
     },
     "spark.write": {"client", "records", "spark.connect", "spark.errors", "spark.options", "wire"},
     "spark.source": {"spark.columns", "spark.errors", "spark.options", "spark.read", "spark.write"},
+    "diagnosis": {
+        "client",
+        "config",
+        "event_log",
+        "local",
+        "metadata",
+        "raft",
+        "records",
+        "runtime",
+        "wire",
+    },
     "cli": _PRODUCT
-    | {"client", "kafka_tools", "local", "runtime", "sim.faults", "sim.run"}
+    | {
+        "client",
+        "diagnosis",
+        "event_log",
+        "kafka_tools",
+        "local",
+        "patterns",
+        "runtime",
+        "sim.faults",
+        "sim.run",
+    }
     | {"lab.design", "lab.experiment", "lab.results", "lab.runner", "lab.report"}
     | {"lab.play", "lab.truncation"}
     | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}

@@ -19,6 +19,8 @@ from ottla.cli.errors import (
 )
 from ottla.local.errors import LocalClusterError
 
+WHO_RUNS = "ottla status shows which nodes run, ottla doctor what is wrong"
+
 
 def main() -> None:
     if sys.argv[1:2] == ["node"]:
@@ -68,7 +70,7 @@ def explain(error: Exception) -> tuple[int, str] | None:
     if isinstance(error, Unreachable):
         return UNREACHABLE, f"{error}; is the cluster up (ottla status), is --bootstrap right?"
     if isinstance(error, TimeoutError):
-        return UNREACHABLE, "the cluster did not answer in time (--timeout)"
+        return UNREACHABLE, f"the cluster did not answer in time (--timeout); {WHO_RUNS}"
     if isinstance(error, ConnectionError):
         return UNREACHABLE, str(error)
     if isinstance(error, KafkaError):
@@ -82,7 +84,14 @@ def explain(error: Exception) -> tuple[int, str] | None:
             ErrorCode.INVALID_REPLICATION_FACTOR: USAGE,
             ErrorCode.INVALID_REPLICA_ASSIGNMENT: USAGE,
         }
-        return codes.get(error.code, FAILED), str(error)
+        lacks_nodes = (
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            ErrorCode.REQUEST_TIMED_OUT,
+        )
+        advice = f"; {WHO_RUNS}" if error.code in lacks_nodes else ""
+        return codes.get(error.code, FAILED), f"{error}{advice}"
     return None
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from ottla.client.all_brokers import BrokerAnswers, ask_all_brokers
-from ottla.client.client import EARLIEST, LATEST, Client
+from ottla.client.client import Client
 from ottla.client.connections import check, error_of
 from ottla.client.coordinators import GROUP_KEY, find_coordinator
+from ottla.client.group_lag import AT_ONCE_MAX, LagReader
+from ottla.client.group_lag import PartitionLag as PartitionLag
+from ottla.client.group_lag import Place as Place
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
-
-Place = tuple[str, int]
-"""Topic and partition."""
 
 
 class ListedGroup(NamedTuple):
@@ -48,24 +49,6 @@ class GroupDescription(NamedTuple):
     epoch: int | None
     hold_up: Mapping[str, Any] | None
     """What a rebalance waits for. Only ottla's brokers say it."""
-
-
-class PartitionLag(NamedTuple):
-    """How far a group is behind in one partition."""
-
-    topic: str
-    partition: int
-    committed: int | None
-    """None: nothing was committed."""
-    log_start: int
-    log_end: int
-    next_timestamp_ms: int | None
-    """Of the next record that the group will read; None if it has read all there is."""
-
-    @property
-    def lag(self) -> int:
-        """Records that exist and were not read."""
-        return self.log_end - min(max(self.committed or 0, self.log_start), self.log_end)
 
 
 class GroupAdmin:
@@ -164,26 +147,38 @@ class GroupAdmin:
 
     async def lags(self, group: str, assigned: tuple[Place, ...] = ()) -> list[PartitionLag]:
         """Of every partition that the group has committed, or that is `assigned` to one of its members."""
-        offsets = await self.offsets(group)
-        return [
-            await self._lag(place, offsets.get(place)) for place in sorted({*offsets, *assigned})
-        ]
+        lags, _ = await self.known_lags(group, assigned)
+        return lags
 
-    async def _lag(self, place: Place, committed: int | None) -> PartitionLag:
-        topic, partition = place
-        start = await self._client.offset(topic, partition, EARLIEST)
-        end = await self._client.offset(topic, partition, LATEST)
-        timestamp = None
-        next_offset = max(start if committed is None else committed, start)
-        if next_offset < end:
-            fetched = await self._client.fetch(
-                topic, partition, next_offset, max_bytes=1, max_wait_ms=0
-            )
-            timestamp = next(
-                (record.timestamp for record in fetched.records if record.offset >= next_offset),
-                None,
-            )
-        return PartitionLag(topic, partition, committed, start, end, timestamp)
+    async def known_lags(
+        self, group: str, assigned: tuple[Place, ...] = (), *, read_committed: bool = False
+    ) -> tuple[list[PartitionLag], list[Place]]:
+        """The same, and the partitions that nobody answers for."""
+        offsets = await self.offsets(group)
+        reader = LagReader(self._client, read_committed=read_committed)
+        unknown = await reader.locate({*offsets, *assigned})
+        lags = await reader.lags({**dict.fromkeys(assigned), **offsets})
+        return lags, unknown
+
+    async def lags_of_all(
+        self, groups: Iterable[str], *, read_committed: bool = False
+    ) -> dict[str, list[PartitionLag]]:
+        """By group. A group whose lag is not known in every partition is left out."""
+        turns = asyncio.Semaphore(AT_ONCE_MAX)
+
+        async def offsets(group: str) -> dict[Place, int]:
+            async with turns:
+                return await self.offsets(group)
+
+        names = list(groups)
+        committed = dict(zip(names, await asyncio.gather(*map(offsets, names)), strict=True))
+        reader = LagReader(self._client, read_committed=read_committed)
+        unknown = set(await reader.locate({place for each in committed.values() for place in each}))
+        return {
+            group: await reader.lags(each)
+            for group, each in committed.items()
+            if unknown.isdisjoint(each)
+        }
 
     async def commit(
         self, group: str, offsets: Mapping[Place, int], *, member: str = "", epoch: int = -1

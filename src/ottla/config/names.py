@@ -84,7 +84,6 @@ NOT_YET = (
     ("metric", "Java metric reporters are not served"),
     ("auto.include.jmx.reporter", "Java metric reporters are not served"),
     ("kafka.metrics", "Java metric reporters are not served"),
-    ("telemetry.", "client telemetry is not served"),
     (
         "group.consumer.regex.refresh.interval.ms",
         "patterns are matched anew whenever topics come or go, never by the clock",

@@ -162,6 +162,16 @@ def _parse_listeners(text: str) -> tuple[ListenerAddress, ...]:
     return tuple(result)
 
 
+def _parse_http_listeners(text: str) -> tuple[ListenerAddress, ...]:
+    result = []
+    for part in _split_list(text):
+        scheme, separator, address = part.partition("://")
+        if not separator or scheme.upper() != "HTTP":
+            raise ValueError(f"'{part}' is not HTTP://host:port")
+        result.append(ListenerAddress("HTTP", *split_address(address)))
+    return tuple(result)
+
+
 def _parse_voters(text: str) -> tuple[QuorumVoter, ...]:
     result = []
     for part in _split_list(text):
@@ -218,6 +228,9 @@ THROTTLED: SettingKind[tuple[str, ...]] = SettingKind("LIST", _parse_throttled)
 ASSIGNORS = choices("uniform", "range")
 PROTOCOLS = choices("classic", "consumer")
 LISTENERS: SettingKind[tuple[ListenerAddress, ...]] = SettingKind("STRING", _parse_listeners)
+HTTP_LISTENERS: SettingKind[tuple[ListenerAddress, ...]] = SettingKind(
+    "LIST", _parse_http_listeners
+)
 VOTERS: SettingKind[tuple[QuorumVoter, ...]] = SettingKind("LIST", _parse_voters)
 ADDRESSES: SettingKind[tuple[Address, ...]] = SettingKind(
     "LIST", lambda text: tuple(split_address(part) for part in _split_list(text))

@@ -56,6 +56,7 @@ class ControllerConfig:
     """Raises KafkaError INVALID_CONFIG for an invalid name or value of a topic setting."""
     validate_broker_config: Callable[[Mapping[str, str]], None]
     validate_group_config: Callable[[Mapping[str, str]], None]
+    validate_client_metrics_config: Callable[[Mapping[str, str]], None]
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """The value of each topic setting that neither the topic nor the cluster default overrides."""
     topic_defaults_given: Collection[str] = ()

@@ -46,6 +46,18 @@ class Truncated(Event):
     leader_epoch: int
     diverging: tuple[int, int]
     """The leader's answer: (epoch, its end there), or (-1, log end) if no epochs could be compared."""
+    committed_end: int
+    """What was truncated below it was committed: the high watermark before, or what an earlier process knew."""
+    bytes: int
+    epochs: tuple[int, ...]
+    """Of the truncated records."""
+    kept: str | None
+    """The id under which they are kept; None if this is no loss, or there was no room."""
+
+    @property
+    def records(self) -> int:
+        """How many offsets were truncated."""
+        return self.end_offset - self.first_offset
 
     @property
     def below_high_watermark(self) -> bool:

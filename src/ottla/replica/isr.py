@@ -60,7 +60,10 @@ class IsrChanges:
         - belongs to a broker that may be in an ISR, in the incarnation that fetched (KIP-903)."""
         leadership = self._leadership
         partition, log = leadership.partition, leadership.log
-        if log.high_watermark < leadership.epoch_start and partition.events:
+        if (
+            log.high_watermark < leadership.epoch_start
+            and FollowerBelowEpochStart in partition.events
+        ):
             self._report_held_back()
         if self.proposal is not None:
             return
@@ -138,7 +141,7 @@ class IsrChanges:
             tuple((id, self._broker_epoch_of(id)) for id in isr),
             cause,
         )
-        if partition.events:
+        if IsrProposed in partition.events:
             partition.events.emit(
                 IsrProposed(
                     partition.key,

@@ -46,6 +46,7 @@ class World:
             validate_topic_config=refuse_unknown_names,
             validate_broker_config=refuse_unknown_names,
             validate_group_config=refuse_unknown_names,
+            validate_client_metrics_config=refuse_unknown_names,
             topic_defaults={"cleanup.policy": "delete", "retention.ms": "604800000"},
             **settings,
         )

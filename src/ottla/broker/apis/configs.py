@@ -9,6 +9,7 @@ from typing import Any
 from ottla.broker.apis.broker_loggers import levels
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
+from ottla.config.client_metrics_settings import CLIENT_METRICS_SETTINGS
 from ottla.config.dynamic import DYNAMIC, ROWS
 from ottla.config.group_settings import GROUP_SETTINGS
 from ottla.config.inert import INERT
@@ -34,6 +35,7 @@ SOURCE_CLUSTER = 3
 SOURCE_FILE = 4
 SOURCE_DEFAULT = 5
 SOURCE_LOGGER = 6
+SOURCE_CLIENT_METRICS = 7
 SOURCE_GROUP = 8
 
 # Kafka's config types.
@@ -48,8 +50,8 @@ class DescribeConfigsHandler:
 
     @serves(ApiKey.DESCRIBE_CONFIGS)
     def __call__(self, request: Request) -> None:
-        """DescribeConfigs 1-4 for topics (2), brokers (4), their loggers (8) and groups (32). Left out: client metrics
-        (resource type 16)."""
+        """DescribeConfigs 1-4 for topics (2), brokers (4), their loggers (8), groups (32), and
+        subscriptions to metrics of clients (16)."""
         message = request.message()
         with_synonyms = messages.field(message, "include_synonyms", False)
         with_docs = messages.field(message, "include_documentation", False)
@@ -90,6 +92,8 @@ class DescribeConfigsHandler:
             return self._group(name)
         if kind == BROKER_LOGGER_RESOURCE:
             return self._loggers(name)
+        if kind == CLIENT_METRICS_RESOURCE:
+            return self._client_metrics(name)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no settings here"
         )
@@ -171,6 +175,20 @@ class DescribeConfigsHandler:
                 "read_only": False,
             }
 
+    def _client_metrics(self, name: str) -> Iterable[dict[str, Any]]:
+        if not name:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+            )
+        for setting, value in sorted(self._image().config(CLIENT_METRICS_RESOURCE, name).items()):
+            yield {
+                "name": setting,
+                "synonyms": [(setting, value, SOURCE_CLIENT_METRICS)],
+                "type": CLIENT_METRICS_SETTINGS[setting],
+                "doc": "",
+                "read_only": False,
+            }
+
     def _check_asked_here(self, name: str) -> None:
         if name != str(self._settings.node_id):
             raise KafkaError(
@@ -202,8 +220,7 @@ class ListConfigResourcesHandler:
 
     @serves(ApiKey.LIST_CONFIG_RESOURCES)
     def __call__(self, request: Request) -> None:
-        """ListConfigResources 0-1. Version 0 asks for client metrics. Left out: client metrics; the list of them is
-        empty."""
+        """ListConfigResources 0-1. Version 0 asks for subscriptions to metrics of clients."""
         message = request.message()
         wanted = dict.fromkeys(messages.field(message, "resource_types", ()))
         if request.version == 0:
@@ -214,8 +231,10 @@ class ListConfigResourcesHandler:
             TOPIC_RESOURCE: sorted(image.topics),
             BROKER_RESOURCE: brokers,
             BROKER_LOGGER_RESOURCE: brokers,
-            CLIENT_METRICS_RESOURCE: [],
-            GROUP_RESOURCE: sorted(name for kind, name in image.configs if kind == GROUP_RESOURCE),
+            **{
+                wanted_kind: sorted(name for kind, name in image.configs if kind == wanted_kind)
+                for wanted_kind in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
+            },
         }
         if not wanted.keys() <= names.keys():
             request.respond({"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": ()})

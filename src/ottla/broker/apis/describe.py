@@ -74,6 +74,8 @@ class ApiVersionsHandler:
                 if not _CLIENT_SOFTWARE.fullmatch(text):
                     request.respond({"error_code": ErrorCode.INVALID_REQUEST, "api_keys": ()})
                     return
+            software = message.client_software_name, message.client_software_version
+            request.connection.client_software = software
         now = self._image()
         request.respond(
             {

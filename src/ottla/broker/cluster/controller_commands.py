@@ -6,10 +6,13 @@ API, when the request as a whole failed (most often with NOT_CONTROLLER).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ottla.config.names import TOPIC_TO_SERVER
+from ottla.config.traps import topic_traps
 from ottla.controller.brokers import Assignment, Heartbeat, Registration
 from ottla.controller.configs import ConfigChange, ConfigChanges, Operation
 from ottla.controller.controller import Controller
@@ -19,13 +22,16 @@ from ottla.controller.partitions import NO_EPOCH, ElectionType, IsrProposal
 from ottla.controller.quotas import QuotaChange, QuotaChanges
 from ottla.controller.reassignments import ReassignedPartition
 from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited
-from ottla.metadata.records import Endpoint, FeatureRange
+from ottla.metadata.records import BROKER_RESOURCE, Endpoint, FeatureRange
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.wire.messages import field
 from ottla.wire.types import ZERO_UUID
 
 Fields = dict[str, Any]
+
+logger = logging.getLogger(__name__)
 
 
 class ControllerApi(NamedTuple):
@@ -220,7 +226,45 @@ def _create_topics(
         )
         for topic in message.topics
     ]
-    return controller.create_topics(wanted, validate_only=message.validate_only, permit=permit)
+    result = controller.create_topics(wanted, validate_only=message.validate_only, permit=permit)
+    if not message.validate_only:
+        _warn_of_traps(controller, wanted, result.response["topics"])
+    return result
+
+
+def _warn_of_traps(
+    controller: Controller, wanted: list[NewTopic], rows: list[Mapping[str, Any]]
+) -> None:
+    """One line for each new topic whose settings are allowed and often regretted."""
+    image = controller.image
+    of_cluster = image.config(BROKER_RESOURCE, "")
+    set_on = {topic.name: dict(topic.configs) for topic in wanted}
+    for row in rows:
+        if row["error_code"]:
+            continue
+        own = set_on[row["name"]]
+        configs = {each["name"]: each["value"] for each in row["configs"]}
+        configs |= {
+            name: of_cluster[server_name]
+            for name, server_name in TOPIC_TO_SERVER.items()
+            if server_name in of_cluster and name not in own
+        }
+        traps = topic_traps(
+            row["replication_factor"],
+            configs,
+            len(image.brokers),
+            transactional=TRANSACTION_STATE_TOPIC in image.topics,
+            own=frozenset(own),
+        )
+        if names := ",".join(trap.name for trap in traps):
+            logger.warning(
+                "topic was created with settings that are often regretted topic=%s traps=%s"
+                " replication_factor=%d min_insync_replicas=%s",
+                row["name"],
+                names,
+                row["replication_factor"],
+                configs["min.insync.replicas"],
+            )
 
 
 def _refuse_topics(message: Any, error: KafkaError) -> Fields:
@@ -291,7 +335,7 @@ def _refuse_partitions(message: Any, error: KafkaError) -> Fields:
 
 
 def _alter_configs(controller: Controller, message: Any, now: float) -> ControllerResult:
-    """AlterConfigs 0-2. Left out: client metrics (resource type 16)."""
+    """AlterConfigs 0-2."""
     wanted = [
         ConfigChanges(
             resource.resource_type,
@@ -306,7 +350,7 @@ def _alter_configs(controller: Controller, message: Any, now: float) -> Controll
 def _incremental_alter_configs(
     controller: Controller, message: Any, now: float
 ) -> ControllerResult:
-    """IncrementalAlterConfigs 0-1. Left out: client metrics (resource type 16)."""
+    """IncrementalAlterConfigs 0-1."""
     wanted = [
         ConfigChanges(
             resource.resource_type,

@@ -34,14 +34,20 @@ from ottla.config import (
     validate_group_config,
     validate_topic_config,
 )
+from ottla.config.client_metrics_settings import RefusedSubscription, subscription_of
 from ottla.config.dynamic import NotDynamic, validate_broker_config
 from ottla.controller.controller import Controller
 from ottla.controller.draft import ControllerConfig, ControllerResult, Draft
 from ottla.controller.elections import ChangeRule, leader_changes
-from ottla.events.controller import ControllerActivated, ControllerDeactivated
+from ottla.events.controller import (
+    BrokerFenced,
+    ControllerActivated,
+    ControllerDeactivated,
+    FenceCause,
+)
 from ottla.metadata.features import supported_ranges
 from ottla.metadata.image import Delta, MetadataImage
-from ottla.metadata.records import MetadataRecord
+from ottla.metadata.records import LEADER_UNCHANGED, MetadataRecord, PartitionChangeRecord
 from ottla.raft.format import load_bootstrap_records
 from ottla.runtime import Runtime
 from ottla.wire import messages
@@ -55,6 +61,8 @@ PROBE_PAUSE_S = 0.01
 FAILED_TICK_S = 1.0
 REGISTRATION_TIMEOUT_S = 5.0
 ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS = 1, 2
+PLANNED = (FenceCause.ASKED, FenceCause.SHUT_DOWN, FenceCause.RESTARTED)
+"""Causes of fencing that are no failure."""
 
 
 class MetadataLog(LeaderInfo, Protocol):
@@ -167,6 +175,7 @@ class ControllerService:
     def _run(self, command: Callable[[], ControllerResult]) -> ControllerResult:
         """Decide and append. A controller whose records the quorum does not take is one no longer."""
         next_offset = self._quorum.next_offset
+        before = self._controller.image
         result = command()
         if result.records:
             try:
@@ -177,6 +186,8 @@ class ControllerService:
             assert offset == next_offset, f"appended at {offset}, decided for {next_offset}"
             self._last_append.add_done_callback(_note_failure)
         for event in result.events:
+            if isinstance(event, BrokerFenced):
+                _tell_of_fenced(event, before, result.records)
             self._events.emit(event)
         self._set_timer()
         return result
@@ -355,9 +366,6 @@ class ControllerService:
             at = broker.endpoints[0]
             if await self._is_gone(at.host, at.port, max(PROBE_PAUSE_S, end - self._now())):
                 if self._is_silent(broker_id, epoch):
-                    logger.info(
-                        "fencing broker, nobody listens at its address broker=%d", broker_id
-                    )
                     self._decide_alone(
                         lambda: self._controller.broker_unreachable(broker_id, epoch)
                     )
@@ -422,6 +430,35 @@ class ControllerService:
             logger.error("task of the controller failed", exc_info=error)
 
 
+def _tell_of_fenced(
+    fenced: BrokerFenced, before: MetadataImage, decided: Sequence[MetadataRecord]
+) -> None:
+    """One line: which broker, why, and what moved because of it."""
+    moved = offline = shrunk = 0
+    for record in decided:
+        if not isinstance(record, PartitionChangeRecord):
+            continue
+        topic = before.topics_by_id.get(record.topic_id)
+        if topic is None:
+            continue  # created in the same batch
+        was = topic.partitions[record.partition_id]
+        if was.leader == fenced.broker and record.leader != LEADER_UNCHANGED:
+            moved += record.leader >= 0
+            offline += record.leader < 0
+        shrunk += record.isr is not None and fenced.broker in was.isr
+    logger.log(
+        logging.INFO if fenced.cause in PLANNED else logging.WARNING,
+        "broker is fenced broker=%d broker_epoch=%d cause=%s leaders_moved=%d partitions_offline=%d"
+        " isr_shrunk=%d",
+        fenced.broker,
+        fenced.broker_epoch,
+        fenced.cause.value,
+        moved,
+        offline,
+        shrunk,
+    )
+
+
 def _failure_of(append: asyncio.Future[int]) -> KafkaError | None:
     """Why an append that is over was not committed; None if it was."""
     if append.cancelled():
@@ -443,6 +480,7 @@ def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:
         validate_topic_config=_validate_topic_config,
         validate_broker_config=_validate_broker_config,
         validate_group_config=lambda configs: _validate_group_config(settings, configs),
+        validate_client_metrics_config=_validate_client_metrics_config,
         topic_defaults=settings.topic_defaults(),
         topic_defaults_given=[
             row.name for row in TOPIC_SETTINGS.values() if row.server_name in settings.given
@@ -471,6 +509,15 @@ def _validate_topic_config(configs: Mapping[str, str]) -> None:
 def _validate_group_config(settings: Settings, configs: Mapping[str, str]) -> None:
     try:
         validate_group_config(settings, configs)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _validate_client_metrics_config(configs: Mapping[str, str]) -> None:
+    try:
+        subscription_of("any", configs)
+    except RefusedSubscription as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 

@@ -199,7 +199,7 @@ class ClientQuotas:
             delay = min(delay, self._window.seconds)  # at most one sample, as in Kafka
         if delay > 0.0:
             request.throttle(delay)
-            if self._events:
+            if QuotaExceeded in self._events:
                 self._events.emit(QuotaExceeded(request.client_id, what, allowed.rate, delay))
 
     def _meter(self, what: str, allowed: Allowance) -> Meter:
@@ -268,7 +268,7 @@ class Mutations:
                 self._exceeded()
 
     def _exceeded(self) -> None:
-        if self._events:
+        if QuotaExceeded in self._events:
             self._events.emit(QuotaExceeded(self._client_id, MUTATIONS, self._rate, self.delay))
 
 

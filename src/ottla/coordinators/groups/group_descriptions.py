@@ -40,11 +40,11 @@ class GroupDescriber:
                 "group_id": group.id,
                 "protocol_type": group.protocol_type or "",
                 "group_state": group.state_name,
-                "group_type": _type_of(group),
+                "group_type": type_of(group),
             }
             for group in self._groups.values()
             if (not states or group.state_name.lower() in states)
-            and (not types or _type_of(group) in types)
+            and (not types or type_of(group) in types)
         ]
         self._context.out.reply(token, {"error_code": ErrorCode.NONE, "groups": groups})
 
@@ -129,7 +129,7 @@ class GroupDescriber:
         ]
 
 
-def _type_of(group: Group) -> str:
+def type_of(group: Group) -> str:
     return "classic" if isinstance(group, ClassicGroup) else "consumer"
 
 

@@ -181,4 +181,8 @@ RULES: Mapping[str, Rule] = {
             "oracle.group_oracle.GroupOracle.took_a_stale_commit",
         ),
     ),
+    "C6": Rule(
+        "the lag of a group is the age of the record that its consumer would get next",
+        ("run.lag_check.check_lag",),
+    ),
 }

@@ -38,6 +38,7 @@ from ottla.sim.oracle.ledger import Violation
 from ottla.sim.oracle.safety_checker import SafetyChecker
 from ottla.sim.oracle.swallowed import heard
 from ottla.sim.run.final_checks import check_end, unsettled
+from ottla.sim.run.lag_check import check_lag
 from ottla.sim.run.options import RunOptions
 from ottla.sim.run.outcome import RunOutcome, Verdict
 from ottla.wire.types import TopicPartition
@@ -159,6 +160,7 @@ class Scenario:
             self.table.check_end()
         if self.groups is not None:
             self.groups.check_end(self.evidence)
+        check_lag(self.cluster, self.world.loop.random_for("lag"))
         self._check_problems()
 
     @property
