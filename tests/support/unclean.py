@@ -20,7 +20,12 @@ from support.ledger import PATIENT, consume_all
 
 TOPIC = "orders"
 CONFIG = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
-CARELESS = {**PATIENT, "enable.idempotence": False, "message.timeout.ms": 60_000}
+CARELESS = {
+    **PATIENT,
+    "enable.idempotence": False,
+    "message.timeout.ms": 60_000,
+    "batch.size": 16_384,
+}
 """An idempotent producer stops at a log that lost its batches."""
 
 
