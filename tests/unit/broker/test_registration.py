@@ -31,7 +31,7 @@ class Deleting:
         pass
 
 
-def test_a_listener_serves_exactly_what_it_announces() -> None:
+def test_a_listener_serves_exactly_what_it_announces_and_what_only_ottla_asks() -> None:
     with FuzzedNode() as node:
         served = {name: set(server.handlers) for name, server in node.node.servers.items()}
     announced = {api.key for api in APIS.values() if api.on_broker}
