@@ -9,7 +9,7 @@ import json
 import math
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -226,12 +226,12 @@ def test_queries_of_strimzis_dashboards_return_data_unchanged(busy: Prometheus) 
     assert without == []
 
 
-def no_alert_fires(server: Prometheus, within_s: float) -> None:
+def no_alert_fires(server: Prometheus, within_s: float, but: Collection[str] = ()) -> None:
     left: set[str] = set()
 
     def is_quiet() -> bool:
         left.clear()
-        left.update(server.firing() - OF_THE_MACHINE)
+        left.update(server.firing() - OF_THE_MACHINE - set(but))
         return not left
 
     try:
@@ -262,4 +262,6 @@ def test_real_faults_fire_their_alerts(cluster: ProcessCluster, busy: Prometheus
     fire("OttlaNoActiveController", "OttlaNodeNotReady", "OttlaMetadataLag")
     cluster.start(2, 3)
     cluster.wait_ready()
-    no_alert_fires(busy, 120)
+    # The only replica of `single` was killed: it may lack its last records, and leads again all the same.
+    fire("OttlaUncleanElection")
+    no_alert_fires(busy, 120, but={"OttlaUncleanElection"})

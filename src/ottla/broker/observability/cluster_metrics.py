@@ -43,9 +43,9 @@ class ClusterMetrics:
         """(time, end of the metadata log) at the scrapes of the last minute."""
         self._elections = dict.fromkeys(ElectionKind, 0)
         self._fencings = dict.fromkeys(FenceCause, 0)
-        node.runtime.events.subscribe(self._note)
 
-    def _note(self, event: Event) -> None:
+    def note(self, event: Event) -> None:
+        """Subscribed to the node's events."""
         if isinstance(event, LeaderElected):
             self._elections[event.kind] += 1
         elif isinstance(event, BrokerFenced):

@@ -36,7 +36,8 @@ class Observability:
     """What can be seen of one node. Parts of the node register collectors with `metrics`."""
 
     def __init__(self, node: ObservedNode) -> None:
-        self._clock = node.runtime.clock
+        self._runtime = node.runtime
+        self._one_scrape = asyncio.Lock()
         self.health = Health(node)
         self.metrics = Metrics()
         self.addresses: list[ListenerAddress] = []
@@ -47,15 +48,20 @@ class Observability:
         flush_times: deque[float] = deque(maxlen=FLUSHES_MAX)
         node.runtime.disk.flush_times = flush_times
         self._loop = LoopMetrics(node.runtime.clock, requests, flush_times)
+        self._process = ProcessMetrics(node)
+        cluster, replicas = ClusterMetrics(node), ReplicaMetrics(node)
         for collector in (
             self._health,
-            ProcessMetrics(node).collect,
+            self._process.collect,
             self._loop.collect,
             requests.collect,
-            ClusterMetrics(node).collect,
-            ReplicaMetrics(node).collect,
+            cluster.collect,
+            replicas.collect,
         ):
             self.metrics.register(collector)
+        self._subscribers = (cluster.note, replicas.note)
+        for subscriber in self._subscribers:
+            self._runtime.events.subscribe(subscriber)
 
     async def listen(self, listeners: tuple[ListenerAddress, ...]) -> None:
         self._loop.start()
@@ -77,6 +83,9 @@ class Observability:
 
     async def close(self) -> None:
         self._loop.stop()
+        self._runtime.disk.flush_times = None
+        for subscriber in self._subscribers:
+            self._runtime.events.unsubscribe(subscriber)
         for server in self._servers:
             await server.close()
 
@@ -93,7 +102,9 @@ class Observability:
         wanted = format_for(request.headers.get("accept", ""))
         if request.query == "format=json":
             wanted = JSON
-        body = await self._in_slices(wanted.write(self.metrics.families()))
+        async with self._one_scrape:
+            await self._process.read()
+            body = await self._in_slices(wanted.write(self.metrics.families()))
         return Page(body, wanted.content_type)
 
     async def _live_page(self, request: HttpRequest) -> Page:
@@ -111,7 +122,7 @@ class Observability:
         return Page(("\n".join(lines) + "\n").encode(), status=status)
 
     async def _in_slices(self, pieces: Iterator[str]) -> bytes:
-        monotonic = self._clock.monotonic
+        monotonic = self._runtime.clock.monotonic
         made: list[bytes] = []
         until = monotonic() + SLICE_S
         for piece in pieces:

@@ -182,9 +182,9 @@ class ReplicaMetrics:
         self._shrinks = self._expands = self._failed_updates = 0
         self._truncations = self._truncated_records = self._truncated_committed = 0
         self._timed_out = 0
-        node.runtime.events.subscribe(self._note)
 
-    def _note(self, event: Event) -> None:
+    def note(self, event: Event) -> None:
+        """Subscribed to the node's events."""
         if isinstance(event, IsrDecided):
             if event.error is not ErrorCode.NONE:
                 self._failed_updates += 1
@@ -325,13 +325,15 @@ class ReplicaMetrics:
             "ottla_page_cache_miss_bytes_total", "Bytes of these reads.", fetches.cold_reads.bytes
         )
 
-    def _transactions(self, broker: ObservedBroker) -> Iterator[Family]:
+    def _transactions(self, broker: ObservedBroker) -> Iterator[Family | None]:
         """As their coordinators here know them."""
         now_ms = self._node.runtime.clock.wall_ms()
         ongoing, oldest_ms = 0, now_ms
         for live in broker.coordination.shards(TRANSACTION_STATE_TOPIC):
             assert isinstance(live.shard, TransactionShard)
-            for transaction in list(live.shard.transactions.values()):
+            for number, transaction in enumerate(list(live.shard.transactions.values()), 1):
+                if number % COUNTED_AT_ONCE == 0:
+                    yield None
                 if transaction.state in OPEN:
                     ongoing += 1
                     oldest_ms = min(oldest_ms, transaction.start_ms)
