@@ -14,12 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import ottla
 from ottla.broker.apis.broker_loggers import LoggerHandlers
 from ottla.broker.apis.configs import DescribeConfigsHandler, ListConfigResourcesHandler
 from ottla.broker.apis.describe import ApiVersionsHandler, DescribeHandlers
 from ottla.broker.apis.fetch import FetchHandler
 from ottla.broker.apis.find_coordinator import FindCoordinatorHandler
 from ottla.broker.apis.groups import GroupHandlers, group_topic
+from ottla.broker.apis.kept_records import KeptRecordsHandler
 from ottla.broker.apis.log_dirs import DescribeLogDirsHandler
 from ottla.broker.apis.offsets import OffsetHandlers
 from ottla.broker.apis.produce import ProduceHandler
@@ -51,9 +53,11 @@ from ottla.broker.server.server import Server
 from ottla.config.dynamic import current
 from ottla.config.node_settings import Settings
 from ottla.config.values import ConfigError, ListenerAddress
+from ottla.events.node import NodeStarted, NodeStopping
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import LogConfig
 from ottla.log.errors import WrongDirectory
+from ottla.log.kept_records import KeptRecords
 from ottla.log.log_directories import LOCK, make_directory
 from ottla.log.manager import LogManager
 from ottla.metadata.image import Delta, MetadataImage
@@ -65,15 +69,18 @@ from ottla.raft.format import (
     load_properties,
 )
 from ottla.runtime import File, Runtime
-from ottla.wire.apis import ApiKey
+from ottla.wire.apis import KEPT_RECORDS, ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.observability.endpoint import Observability
+    from ottla.broker.observability.event_log import EventLogWriter
 
 logger = logging.getLogger(__name__)
 
 PROGRESS_EVERY_S = 5.0
 """How often a node that opens its logs reports how far it is."""
+EVENT_LOG_FLUSH_S = 0.5
+"""How long a stop may wait for the event log, twice at most."""
 
 
 class Node:
@@ -89,6 +96,9 @@ class Node:
         self.logs: LogManager | None = None
         self.observability: Observability | None = None
         """Only with metrics.listeners: other nodes do not import it."""
+        self.unclean_elections: dict[tuple[uuid.UUID, int], int] = {}
+        """The leader epochs that began with one, as far as the metadata log that this node has read still says."""
+        self.event_log = self._event_log()
         self._lock: File | None = None
         """Of the metadata's directory, where no log manager holds it."""
 
@@ -119,10 +129,32 @@ class Node:
                 cluster_id,
                 [self.servers[listener.name] for listener in settings.broker_listeners],
                 self.design,
+                self.unclean_elections,
             )
             await self.broker.start(
                 lambda handlers: self._serve(settings.broker_listeners, handlers)
             )
+        self._tell(NodeStarted)
+        if self.event_log is not None:
+            assert self.quorum is not None
+            self.event_log.start(self.quorum, self._to_controller)
+
+    def _event_log(self) -> EventLogWriter | None:
+        """First of all, so that it hears what happens while the node starts."""
+        if not self.settings.ottla_event_log_enable:
+            return None
+        from ottla.broker.observability.event_log import EventLogWriter
+
+        return EventLogWriter(self.settings, self.runtime)
+
+    def _to_controller(self) -> ControllerChannel | None:
+        if self.broker is not None:
+            return self.broker.to_controller
+        return None if self.controller is None else self.controller.to_controller
+
+    def _tell(self, kind: type[NodeStarted] | type[NodeStopping]) -> None:
+        if kind in self.runtime.events:
+            self.runtime.events.emit(kind(ottla.__version__))
 
     async def _join(self, cluster_id: str) -> Membership | None:
         """Take part in the quorum, as a controller or to learn from it. A broker gets its membership from it."""
@@ -138,6 +170,9 @@ class Node:
                 DescribeConfigsHandler(settings, lambda: quorum.image),
             )
             self._serve(settings.controller_listeners, handlers)
+        quorum.on_image.append(
+            lambda _image, delta: self.unclean_elections.update(delta.unclean_elections)
+        )
         await quorum.start()
         if self.controller is not None:
             await self.controller.start()
@@ -209,11 +244,18 @@ class Node:
                 new_id=lambda: new_uuid(self.runtime),
                 producer_id_expiration_ms=settings.producer_id_expiration_ms,
                 events=self.runtime.events,
+                kept=KeptRecords(
+                    disk,
+                    new_id=lambda: new_uuid(self.runtime),
+                    now_ms=self.runtime.clock.wall_ms,
+                    max_bytes=settings.ottla_kept_records_max_bytes,
+                    retention_ms=settings.ottla_kept_records_retention_ms,
+                ),
             )
             self.logs.take(cluster_id, settings.node_id)
             for place, cause in self.logs.offline_directories.items():
                 self._unless_metadata(place, cause)
-                logger.error("log directory is offline path=%s: %s", place, cause)
+                logger.error("log directory is offline path=%s error=%s", place, cause)
                 del places[place]
         for place in places:
             if place not in found:
@@ -253,7 +295,9 @@ class Node:
         return ids.pop() if ids else settings.cluster_id or settings.derived_cluster_id()
 
     def _serve(
-        self, listeners: tuple[ListenerAddress, ...], handlers: Mapping[ApiKey, Handler]
+        self,
+        listeners: tuple[ListenerAddress, ...],
+        handlers: Mapping[ApiKey, Handler] | Mapping[int, Handler],
     ) -> None:
         for listener in listeners:
             served = self.servers[listener.name].handlers
@@ -268,8 +312,15 @@ class Node:
 
     async def stop(self) -> None:
         """Leaders move away first, then the quorum is left, then everything is flushed and closed."""
+        self._tell(NodeStopping)
+        if self.event_log is not None:
+            await self.event_log.flush(EVENT_LOG_FLUSH_S)
         if self.broker is not None:
             await self.broker.stop(self._stop_serving_clients)
+        if self.event_log is not None:
+            # If this is the active controller: how its own broker's leaders moved away.
+            await self.event_log.flush(EVENT_LOG_FLUSH_S)
+            await self.event_log.stop()
         if self.controller is not None:
             await self.controller.stop()
         if self.quorum is not None:
@@ -307,6 +358,7 @@ class Broker:
         cluster_id: str,
         servers: Sequence[Server],
         design: NodeDesign,
+        unclean_elections: Mapping[tuple[uuid.UUID, int], int],
     ) -> None:
         self.settings = settings
         self._servers = servers
@@ -316,7 +368,7 @@ class Broker:
         self.cluster = ClusterView(linger_s=settings.broker_session_timeout_ms / 1000)
         self.logs = logs
         self.replicas = ReplicaManager(
-            settings, runtime.clock, self.logs, runtime.events, design.rules
+            settings, runtime.clock, self.logs, runtime.events, design.rules, unclean_elections
         )
         self.throttle = ReplicationThrottle(settings)
         self.replication = design.transfer(
@@ -361,6 +413,9 @@ class Broker:
         self.fetches = FetchHandler(
             settings, runtime, self.replicas, self.cluster, self.quotas, self.throttle
         )
+        self.telemetry = TelemetryHandlers(
+            settings, runtime.clock, lambda: self.cluster.image, lambda: new_uuid(runtime)
+        )
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
         for server in servers:
             server.quotas = self.quotas
@@ -371,7 +426,9 @@ class Broker:
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
 
-    async def start(self, serve: Callable[[Mapping[ApiKey, Handler]], None]) -> None:
+    async def start(
+        self, serve: Callable[[Mapping[ApiKey, Handler] | Mapping[int, Handler]], None]
+    ) -> None:
         """Recover the logs, register, catch up, take our roles, serve, and be unfenced."""
         loop = asyncio.get_running_loop()
         now_ms = self.runtime.clock.wall_ms()
@@ -394,6 +451,7 @@ class Broker:
         self.is_serving = True
         await self._unless_refused(self.assignments.losses_reported)
         serve(self._handlers())
+        serve({KEPT_RECORDS: KeptRecordsHandler(self.logs)})
         self.housekeeping.start()
         self.lifecycle.logs_are_ready()
         await self._unless_refused(self.lifecycle.ready)
@@ -438,6 +496,12 @@ class Broker:
         self.throttle.set_rates(
             value("leader.replication.throttled.rate"), value("follower.replication.throttled.rate")
         )
+        self.housekeeping.configure_cleaner(
+            value("log.cleaner.threads"),
+            value("log.cleaner.backoff.ms"),
+            value("log.cleaner.dedupe.buffer.size"),
+            value("log.cleaner.io.max.bytes.per.second"),
+        )
         for server in self._servers:
             server.connections_max = value("max.connections")
             server.connections_per_ip_max = value("max.connections.per.ip")
@@ -470,7 +534,7 @@ class Broker:
             DescribeLogDirsHandler(runtime.disk, replicas),
             QuotaHandlers(lambda: cluster.image),
             SecurityHandlers(lambda: cluster.image),
-            TelemetryHandlers(lambda: new_uuid(runtime)),
+            self.telemetry,
             self.to_controller,  # what it forwards
         )
 

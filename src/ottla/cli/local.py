@@ -190,22 +190,30 @@ def _interrupt(*_: object) -> NoReturn:
 
 def _attend(directory: Path, exit_codes: dict[int, Callable[[], int | None]]) -> NoReturn:
     """Run until interrupted, and report each node that ends although nobody stopped it."""
-    from ottla.local.cluster import LocalCluster
-    from ottla.local.errors import LocalClusterError
+    from ottla.local.cluster import LocalCluster, locked
+    from ottla.local.errors import Conflict, LocalClusterError
 
     while True:
         time.sleep(0.2)
         for id, exit_code in list(exit_codes.items()):
-            if (code := exit_code()) is not None:
-                del exit_codes[id]
-                with suppress(LocalClusterError):  # another command removed the cluster
+            if (code := exit_code()) is None:
+                continue
+            try:
+                LocalCluster.load(directory)
+                with locked(directory):
                     _report_end(LocalCluster.load(directory), id, code)
+            except Conflict:
+                continue  # another command is at work, perhaps the one that ended the node: look again
+            except LocalClusterError:
+                pass  # another command removed the cluster
+            del exit_codes[id]
 
 
 def _report_end(cluster: LocalCluster, id: int, code: int) -> None:
     if cluster.nodes[id].pid is not None and not cluster.nodes[id].running:
+        cluster.died(id, code)
         print(
-            f"node {id} ended with code {code}; see {cluster.log_file(id)};"
+            f"node {id} {cluster.nodes[id].state}; see {cluster.log_file(id)};"
             f" ottla nodes start {id}{_dir_option(cluster)} brings it back",
             flush=True,
         )
@@ -222,15 +230,27 @@ def down(
     with locked(directory):
         cluster = LocalCluster.load(directory)
         running = [node.id for node in cluster.running]
+        others = [
+            f"node {node.id} {_end_text(cluster, node)}"
+            for node in cluster.nodes.values()
+            if not node.running
+        ]
         killed = cluster.stop(running, timeout)
     if format is Format.json:
         print_json({"stopped": running, "killed": killed})
     elif running:
-        print(f"stopped {len(running)} of {count_of(len(cluster.nodes), 'node')}")
+        why = f"; not running before: {', '.join(others)}" if others else ""
+        print(f"stopped {len(running)} of {count_of(len(cluster.nodes), 'node')}{why}")
     else:
         print("nothing was running")
     if killed:
         raise _not_in_good_order(cluster, killed, timeout)
+
+
+def _end_text(cluster: LocalCluster, node: LocalNode) -> str:
+    """`(killed, 2026-01-31T12:00:00+0000)`"""
+    when = _time_text(cluster.end_time(node.id))
+    return f"({node.state})" if when is None else f"({node.state}, {when})"
 
 
 def _not_in_good_order(cluster: LocalCluster, killed: list[int], timeout_s: float) -> Failure:
@@ -275,10 +295,12 @@ def status(
 ) -> None:
     """Show the nodes, what they lead, and the active controller.
 
-    A node is running, fenced (alive, but not yet or no longer part of the cluster), not answering, or
-    stopped. The active controller decides; a standby one takes over when it fails.
+    A node is running, fenced (alive, but not yet or no longer part of the cluster), not answering, or it
+    ended: stopped, killed (both by a command), or died (without one). "since" is when it ended; of a node
+    that died unseen, when it last wrote a file. The active controller decides; a standby one takes
+    over when it fails.
     """
-    from ottla.local.cluster import LocalCluster
+    from ottla.local.cluster import DIED, LocalCluster
 
     if wait is not None:
         _wait_ready(directory_of(dir), timeout)
@@ -288,13 +310,14 @@ def status(
     rows = []
     for node in cluster.nodes.values():
         told = live.get(node.id, {})
-        state = "stopped" if not node.running else told.get("state", "not answering")
+        state = told.get("state", "not answering") if node.running else node.state
         rows.append(
             {
                 "id": node.id,
                 "address": node.address,
                 "pid": node.pid if node.running else None,
                 "state": state,
+                "since": _time_text(cluster.end_time(node.id)),
                 "controller": told.get("controller") if node.running else None,
                 "leaders": told.get("leaders"),
                 "replicas": told.get("replicas"),
@@ -309,15 +332,15 @@ def status(
         return
     print(f"cluster {cluster.cluster_id} in {cluster.directory}\n")
     print_table(
-        ("node", "address", "pid", "state", "controller", "leaders", "replicas"),
-        [
-            [
-                row[name]
-                for name in ("id", "address", "pid", "state", "controller", "leaders", "replicas")
-            ]
-            for row in rows
-        ],
+        ("node", "address", "pid", "state", "since", "controller", "leaders", "replicas"),
+        [[value for name, value in row.items() if name != "dir"] for row in rows],
     )
+    for node in cluster.nodes.values():
+        if node.state.startswith(DIED):
+            print(
+                f"\nnode {node.id} {node.state}; see {cluster.log_file(node.id)};"
+                f" ottla nodes start {node.id}{_dir_option(cluster)} brings it back"
+            )
     if lack:
         print(f"\nno active controller: {lack}")
     elif not any(row["controller"] == "active" for row in rows):
@@ -360,6 +383,13 @@ def _why_not_ready(cluster: LocalCluster) -> dict[int, str]:
             if state != "running":
                 reasons[node.id] = state
     return reasons
+
+
+def _time_text(seconds: float | None) -> str | None:
+    """A moment as people of this machine's time zone write it."""
+    if seconds is None:
+        return None
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))
 
 
 def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:

@@ -101,6 +101,18 @@ def _parse_boolean(text: str) -> bool:
     return lowered == "true"
 
 
+def decimal() -> SettingKind[float]:
+    """Any number."""
+
+    def parse(text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError(f"'{text}' is not a number") from None
+
+    return SettingKind("DOUBLE", parse)
+
+
 def _parse_ratio(text: str) -> float:
     try:
         value = float(text)

@@ -31,12 +31,14 @@ from ottla.local.errors import (
 from ottla.local.exit_codes import CONFLICT, USAGE
 from ottla.local.ports import free_ports
 from ottla.local.processes import Process, Starting, stop_all, wait_gone
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 
 HOST = "127.0.0.1"
 CONTROLLERS_MAX = 3  # a larger quorum would only be slower on one machine
 READY_TIMEOUT_S = 60.0
 NEWS_EVERY_S = 5.0
 STOP_PATIENCE_S = 60.0
+RUNNING, STOPPED, KILLED, DIED = "running", "stopped", "killed", "died"
 OF_EACH_NODE = (
     "node.id",
     "process.roles",
@@ -68,6 +70,10 @@ class LocalNode:
     metrics_port: int | None = None
     pid: int | None = None
     started: str = ""
+    ended: str = ""
+    """How its last process ended, if that is known: STOPPED, KILLED or, with a code, DIED."""
+    ended_at: float | None = None
+    """When, in seconds since 1970."""
 
     @property
     def process(self) -> Process | None:
@@ -76,6 +82,13 @@ class LocalNode:
     @property
     def running(self) -> bool:
         return self.process is not None and self.process.alive
+
+    @property
+    def state(self) -> str:
+        """RUNNING, or how it ended. Whoever ended without a command of ours has died."""
+        if self.running:
+            return RUNNING
+        return DIED if self.pid is not None and not self.ended else self.ended or STOPPED
 
     @property
     def address(self) -> str:
@@ -279,7 +292,9 @@ class LocalCluster:
         for id in ids:
             starting[id] = Starting(self.config_file(id), self.log_file(id), outlives=outlive)
             process = starting[id].process
-            self.nodes[id] = replace(self.nodes[id], pid=process.pid, started=process.started)
+            self.nodes[id] = replace(
+                self.nodes[id], pid=process.pid, started=process.started, ended="", ended_at=None
+            )
         self.save()
         return starting
 
@@ -327,21 +342,49 @@ class LocalCluster:
     def stop(self, ids: list[int], patience_s: float = STOP_PATIENCE_S) -> list[int]:
         """Controlled shutdown of these nodes; returns those that had to be killed."""
         processes = {id: process for id in ids if (process := self.nodes[id].process) is not None}
+        alive = [id for id, process in processes.items() if process.alive]
         killed = stop_all(processes, patience_s)
+        self._ended([id for id in alive if id in killed], KILLED)
+        self._ended([id for id in alive if id not in killed], STOPPED)
         self._forget(ids)
         return killed
 
     def kill(self, ids: list[int] | None = None) -> None:
         """SIGKILL, as in a crash. All get it before any is waited for, so that they die at the same moment."""
         ids = list(self.nodes) if ids is None else ids
-        processes = [process for id in ids if (process := self.nodes[id].process) is not None]
-        for process in [each for each in processes if each.signal(signal.SIGKILL)]:
-            wait_gone(process)
+        processes = {id: process for id in ids if (process := self.nodes[id].process) is not None}
+        signalled = [id for id, process in processes.items() if process.signal(signal.SIGKILL)]
+        for id in signalled:
+            wait_gone(processes[id])
+        self._ended(signalled, KILLED)
         self._forget(ids)
+
+    def died(self, id: int, code: int) -> None:
+        """Its process ended with this exit code, or by the signal -`code`, and no command ended it."""
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+        self._ended([id], f"{DIED} {how}")
+        self.save()
+
+    def end_time(self, id: int) -> float | None:
+        """When the node ended; of one that died unseen, when it last wrote into its log or its metadata. None if it runs."""
+        node = self.nodes[id]
+        if node.running:
+            return None
+        if node.ended_at is None and node.pid is not None:
+            metadata = self.node_directory(id) / "data" / f"{CLUSTER_METADATA_TOPIC}-0"
+            written = [*metadata.glob("*.log"), self.log_file(id)]
+            return max((each.stat().st_mtime for each in written if each.exists()), default=None)
+        return node.ended_at
+
+    def _ended(self, ids: list[int], how: str) -> None:
+        for id in ids:
+            self.nodes[id] = replace(self.nodes[id], ended=how, ended_at=time.time())
 
     def _forget(self, ids: list[int]) -> None:
         for id in ids:
-            self.nodes[id] = replace(self.nodes[id], pid=None, started="")
+            node = self.nodes[id]
+            ended = DIED if node.state == DIED else node.ended
+            self.nodes[id] = replace(node, pid=None, started="", ended=ended)
         self.save()
 
     def as_json(self) -> dict[str, object]:
@@ -363,7 +406,8 @@ class LocalCluster:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """One command at a time changes a cluster's directory."""
+    """One command at a time changes a cluster's directory. What this makes is removed if no cluster comes of it."""
+    made_directory, made_lock = not directory.exists(), not (directory / ".lock").exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = open(directory / ".lock", "a")  # noqa: SIM115 (closed below; closing is unlocking)
@@ -374,7 +418,15 @@ def locked(directory: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Conflict(f"{directory}: another ottla command is at work here") from None
-        yield
+        if os.fstat(file.fileno()).st_nlink == 0:  # the one that held it has just removed it
+            raise Conflict(f"{directory}: another ottla command was at work here; try again")
+        try:
+            yield
+        finally:
+            if made_lock and directory.exists() and not (directory / "cluster.json").exists():
+                (directory / ".lock").unlink()
+                if made_directory and not any(directory.iterdir()):
+                    directory.rmdir()
 
 
 def _require_free(ports: list[int], advice: str, *, parameter: str = "") -> None:

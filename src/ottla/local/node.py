@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 import ottla
 from ottla.config import ConfigError, Settings
 from ottla.local.exit_codes import CONFLICT, FAILED, OK, USAGE
+from ottla.local.node_log import JsonLines, NodeLog, TextLines
+from ottla.local.process_title import set_title
 
 if TYPE_CHECKING:
     from ottla.broker.node import Node
@@ -45,6 +47,7 @@ log = logging.getLogger("ottla.node")
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     config: str | None = None
+    log_file: str | None = None
     ready_fd: int | None = None
     check = False
     words = iter(arguments)
@@ -54,12 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return OK
         if word == "--check":
             check = True
-        elif word in ("--config", "--ready-fd"):
+        elif word in ("--config", "--log-file", "--ready-fd"):
             value = next(words, None)
             if value is None:
                 return _fail(f"{word} needs a value", USAGE)
             if word == "--config":
                 config = value
+            elif word == "--log-file":
+                log_file = value
             else:
                 ready_fd = int(value)
         else:
@@ -73,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if check:
         print(f"{config or 'environment'}: the settings of node {settings.node_id} are right")
         return OK
-    return _run(settings, ready_fd)
+    set_title(settings.node_id, config, is_fork=log_file is not None)
+    return _run(settings, log_file, ready_fd)
 
 
 def _take_all_descriptors() -> None:
@@ -85,11 +91,20 @@ def _take_all_descriptors() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"ottla node: {message}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # where it is printed, the disk may be full
+        print(f"ottla node: {message}", file=sys.stderr, flush=True)
     return code
 
 
-def _run(settings: Settings, ready_fd: int | None) -> int:
+def _begin_log(settings: Settings, file: str | None) -> None:
+    """`file`: the one that standard output and error are, if they are one."""
+    written = NodeLog(file, settings.ottla_log_file_max_bytes, settings.ottla_log_file_backups)
+    written.setFormatter(JsonLines() if settings.ottla_log_format == "json" else TextLines())
+    logging.root.addHandler(written)
+    logging.root.setLevel(logging.INFO)
+
+
+def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
     from ottla.broker.cluster.lifecycle import RegistrationRefused
     from ottla.broker.node import Node
     from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
@@ -97,12 +112,7 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
     from ottla.raft.snapshots import CorruptSnapshot
     from ottla.runtime.real import real_runtime, run
 
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(message)s",
-        datefmt="%Y-%m-%d %H:%M:%S",
-    )
+    _begin_log(settings, log_file)
     _take_all_descriptors()
     log.info(
         "node starts node=%d version=%s roles=%s listeners=%s log_dirs=%s",

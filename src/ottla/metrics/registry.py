@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from ottla.metrics.families import Collector, Family
 
@@ -12,9 +12,19 @@ class Metrics:
 
     def __init__(self) -> None:
         self._collectors: list[Collector] = []
+        self._preparations: list[Callable[[], Awaitable[None]]] = []
 
     def register(self, collector: Collector) -> None:
         self._collectors.append(collector)
+
+    def before_scrape(self, prepare: Callable[[], Awaitable[None]]) -> None:
+        """For what a collector has to ask others for, or to read from a disk. It limits its time itself."""
+        self._preparations.append(prepare)
+
+    async def prepare(self) -> None:
+        """To be awaited before `families`."""
+        for prepare in self._preparations:
+            await prepare()
 
     def unregister(self, collector: Collector) -> None:
         self._collectors.remove(collector)

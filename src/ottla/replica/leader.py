@@ -115,7 +115,7 @@ class Leadership:
 
     def _too_few_replicas(self) -> KafkaError:
         partition = self.partition
-        if partition.events:
+        if ProduceRefused in partition.events:
             partition.events.emit(
                 ProduceRefused(partition.key, self.epoch, partition.isr, partition.min_isr)
             )

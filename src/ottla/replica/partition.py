@@ -17,7 +17,12 @@ from typing import Protocol
 from uuid import UUID
 
 from ottla.events import Events
-from ottla.events.replication import EndNotAvailable, LeaderEpochRefused, RoleChanged
+from ottla.events.replication import (
+    EndNotAvailable,
+    LeaderEpochRefused,
+    LeadershipStarted,
+    RoleChanged,
+)
 from ottla.log.errors import InMemory
 from ottla.log.log import Log, ReadResult
 from ottla.replica import high_watermark
@@ -111,6 +116,9 @@ class Partition:
         self.leader_epoch = -1
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
+        self.unclean_epoch = -1
+        """The last leader epoch that is known to have begun without records that may have been committed. Records of earlier
+        epochs that are truncated may be lost."""
         self.isr: tuple[int, ...] = ()
         """The newest ISR that this replica knows the controller to have decided."""
         self.leader_high_watermark = 0
@@ -139,6 +147,9 @@ class Partition:
             self._enter(Role.LEADER)
             self.leadership = leadership
             self._report_role()
+            if LeadershipStarted in self.events:
+                start = leadership.epoch_start, self.log.high_watermark
+                self.events.emit(LeadershipStarted(self.key, self.leader_epoch, *start))
         else:
             leadership.replicas_changed()
         high_watermark.advance(leadership, now)
@@ -175,7 +186,7 @@ class Partition:
 
     def _report_role(self) -> None:
         assert (self.leadership is not None) == (self.role is Role.LEADER), self
-        if self.events:
+        if RoleChanged in self.events:
             log = self.log
             self.events.emit(
                 RoleChanged(
@@ -245,7 +256,7 @@ class Partition:
             if named_epoch < self.leader_epoch
             else ErrorCode.UNKNOWN_LEADER_EPOCH
         )
-        if self.events:
+        if LeaderEpochRefused in self.events:
             self.events.emit(LeaderEpochRefused(self.key, named_epoch, self.leader_epoch, error))
         return error
 
@@ -263,7 +274,7 @@ class Partition:
         end that another leader has returned. It then answers with an error rather than an older end (P26)."""
         log, leadership = self.log, self.leadership
         if leadership is not None and log.high_watermark < leadership.epoch_start:
-            if self.events:
+            if EndNotAvailable in self.events:
                 self.events.emit(
                     EndNotAvailable(
                         self.key, self.leader_epoch, log.high_watermark, leadership.epoch_start

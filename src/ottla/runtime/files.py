@@ -83,8 +83,13 @@ class RealFile:
         self._write(buffers, self._size)
 
     def write_at(self, position: int, data: Buffer) -> None:
-        if data:  # an empty write beyond the end does not extend a file
-            self._write((data,), position)
+        if not data:  # an empty write beyond the end does not extend a file
+            return
+        if position + len(data) <= self._size and os.pwrite(
+            self._descriptor, data, position
+        ) == len(data):
+            return  # the usual case, for every move of a high watermark
+        self._write((data,), position)
 
     def _write(self, buffers: Sequence[Buffer], position: int) -> None:
         try:

@@ -289,7 +289,9 @@ class SocketConnection(FramedConnection):
             self._large = None
 
     def _report(self, what: str, problem: Exception) -> None:
-        logger.error("%s connection=%r", what, self, exc_info=problem)
+        logger.error(
+            "work on a connection failed what=%s connection=%s", what, self, exc_info=problem
+        )
 
 
 def prepare(connected: socket.socket) -> None:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from ottla.broker.observability.cluster_metrics import ClusterMetrics
+from ottla.broker.observability.group_metrics import GroupMetrics
 from ottla.broker.observability.health import Health
 from ottla.broker.observability.http import HttpRequest, HttpServer, Page
 from ottla.broker.observability.loop_metrics import LoopMetrics
@@ -19,6 +20,7 @@ from ottla.broker.observability.observed import ObservedNode
 from ottla.broker.observability.process_metrics import ProcessMetrics
 from ottla.broker.observability.replica_metrics import ReplicaMetrics
 from ottla.broker.observability.request_metrics import RequestMetrics
+from ottla.broker.observability.transaction_metrics import TransactionMetrics
 from ottla.config import ConfigError, ListenerAddress
 from ottla.metrics.exposition import JSON, format_for
 from ottla.metrics.families import Family, gauge
@@ -48,17 +50,27 @@ class Observability:
         flush_times: deque[float] = deque(maxlen=FLUSHES_MAX)
         node.runtime.disk.flush_times = flush_times
         self._loop = LoopMetrics(node.runtime.clock, requests, flush_times)
-        self._process = ProcessMetrics(node)
-        cluster, replicas = ClusterMetrics(node), ReplicaMetrics(node)
+        process, cluster, replicas = (
+            ProcessMetrics(node),
+            ClusterMetrics(node),
+            ReplicaMetrics(node),
+        )
+        self._groups = GroupMetrics(node)
+        transactions = TransactionMetrics(node)
         for collector in (
             self._health,
-            self._process.collect,
+            process.collect,
             self._loop.collect,
             requests.collect,
             cluster.collect,
             replicas.collect,
+            self._groups.collect,
+            transactions.collect,
+            lambda: () if node.broker is None else node.broker.telemetry.families(),
         ):
             self.metrics.register(collector)
+        for prepare in (process.read, self._groups.prepare, transactions.prepare):
+            self.metrics.before_scrape(prepare)
         self._subscribers = (cluster.note, replicas.note)
         for subscriber in self._subscribers:
             self._runtime.events.subscribe(subscriber)
@@ -88,6 +100,7 @@ class Observability:
             self._runtime.events.unsubscribe(subscriber)
         for server in self._servers:
             await server.close()
+        self._groups.close()
 
     def _health(self) -> Iterator[Family]:
         yield gauge("ottla_ready", "1 if /readyz says so.", int(not self.health.why_not_ready()))
@@ -103,7 +116,7 @@ class Observability:
         if request.query == "format=json":
             wanted = JSON
         async with self._one_scrape:
-            await self._process.read()
+            await self.metrics.prepare()
             body = await self._in_slices(wanted.write(self.metrics.families()))
         return Page(body, wanted.content_type)
 

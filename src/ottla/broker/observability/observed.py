@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ottla.broker.apis.fetch import FetchHandler
+from ottla.broker.apis.telemetry import TelemetryHandlers
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
+from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.cluster.raft_driver import RaftDriver
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.replication.replica_manager import ReplicaManager
@@ -32,6 +34,18 @@ class ObservedBroker(Protocol):
 
     @property
     def fetches(self) -> FetchHandler: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def cluster(self) -> ClusterView: ...
+
+    @property
+    def telemetry(self) -> TelemetryHandlers: ...
+
+    @property
+    def is_serving(self) -> bool: ...
 
 
 class ObservedNode(Protocol):

@@ -16,8 +16,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from ottla.runtime import AcceptedConnection, Chunk, FileRange, TimedConnection
+from ottla.runtime.framed_connection import FIRST_BYTES, FrameRefused
 from ottla.wire import messages, schema
-from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.apis import APIS, PRIVATE_APIS, PRIVATE_BYTES_MAX, ApiKey
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.headers import (
     RequestHeader,
@@ -37,7 +38,9 @@ EARLY_BYTES_MAX = 4 * 1024 * 1024
 """A connection is not read while the answers that wait for an earlier answer take more bytes than this. Answers that
 were sent, and that the client does not take, are limited by `runtime.framed_connection`."""
 
-REQUEST_BYTES_MAX: dict[int, int] = {int(api.key): api.request_bytes_max for api in APIS.values()}
+REQUEST_BYTES_MAX: dict[int, int] = {
+    int(api.key): api.request_bytes_max for api in APIS.values()
+} | dict.fromkeys(PRIVATE_APIS, PRIVATE_BYTES_MAX)
 
 NO_FRAME = memoryview(b"")
 
@@ -154,7 +157,7 @@ class Request:
 
     def describe(self) -> str:
         header = self.header
-        api = APIS[ApiKey(header.api_key)].name
+        api = PRIVATE_APIS.get(header.api_key) or APIS[ApiKey(header.api_key)].name
         return (
             f"{api} v{header.api_version} from {header.client_id or '?'} at {self.connection.peer}"
         )
@@ -175,6 +178,8 @@ class ServerConnection:
         self._connection = connection
         self._unanswered: deque[Request] = deque()
         self._early_bytes = 0
+        self.client_software = "", ""
+        """Name and version, if the client has said them (KIP-511)."""
         self.is_follower = False
         """Whether another broker replicates over it."""
         self._is_paused = False
@@ -218,9 +223,10 @@ class ServerConnection:
             header = read_request_header(frame)
         except InvalidFrame as error:
             logger.info(
-                "closing connection, invalid header peer=%s listener=%s error=%s",
+                "closing connection, invalid header peer=%s listener=%s first_bytes=%s error=%s",
                 self.peer,
                 self.server.name,
+                bytes(frame[:FIRST_BYTES]).hex(),
                 error,
             )
             self._connection.abort()
@@ -260,7 +266,7 @@ class ServerConnection:
                 quotas.handle(request, handler, len(frame))
         except InvalidFrame as error:
             logger.info(
-                "closing connection, invalid request peer=%s request=%r error=%s",
+                "closing connection, invalid request peer=%s request=%s error=%s",
                 self.peer,
                 request.describe(),
                 error,
@@ -276,7 +282,7 @@ class ServerConnection:
 
     def fail(self, request: Request) -> None:
         """Called while an unforeseen exception is handled: close the connection, and go on."""
-        logger.exception("closing connection, request failed request=%r", request.describe())
+        logger.exception("closing connection, request failed request=%s", request.describe())
         self._connection.abort()
 
     def answered(self, request: Request) -> None:
@@ -344,9 +350,20 @@ class ServerConnection:
             self._connection.resume_reading()
 
     def connection_lost(self, reason: str) -> None:
-        logger.debug(
-            "connection lost peer=%s listener=%s reason=%s", self.peer, self.server.name, reason
-        )
+        if isinstance(reason, FrameRefused):
+            logger.warning(
+                "closing connection, what it sent is no frame peer=%s listener=%s looks_like=%s"
+                " first_bytes=%s reason=%s",
+                self.peer,
+                self.server.name,
+                reason.words,
+                reason.begins.hex(),
+                reason,
+            )
+        else:
+            logger.debug(
+                "connection lost peer=%s listener=%s reason=%s", self.peer, self.server.name, reason
+            )
         self.server.connections.pop(self, None)
         if self.parked_fetch is not None:
             self.parked_fetch.drop()
