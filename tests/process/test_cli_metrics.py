@@ -84,8 +84,8 @@ def test_an_open_transaction_has_an_age(run: Run, directory: Path) -> None:
     def open_and_old() -> bool:
         told = run("metrics", "transaction", "--format", "json")
         return (
-            sum(figures(told, "ottla_transactions_open").values()) == 1
-            and max(figures(told, "ottla_transaction_open_age_seconds").values()) > 0
+            sum(figures(told, "ottla_open_transactions").values()) == 1
+            and max(figures(told, "ottla_open_transaction_age_seconds").values()) > 0
             and sum(figures(told, "ottla_partition_transactions_open").values()) == 1
         )
 
@@ -95,8 +95,8 @@ def test_an_open_transaction_has_an_age(run: Run, directory: Path) -> None:
         lambda: (
             not sum(
                 figures(
-                    run("metrics", "transactions_open", "--format", "json"),
-                    "ottla_transactions_open",
+                    run("metrics", "open_transactions", "--format", "json"),
+                    "ottla_open_transactions",
                 ).values()
             )
         ),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from ottla.local.ports import free_ports
 from support.clients import Confluent, rows
@@ -73,7 +74,7 @@ MADE_UP: dict[str, dict[str, str]] = {
         f'ottla_request_seconds_bucket{{api="Produce",phase="total",{le}}}': each
         for le, each in SLOW.items()
     },
-    "OttlaTransactionOpenTooLong": {"ottla_transaction_open_age_seconds": "0+60x60"},
+    "OttlaTransactionOpenTooLong": {"ottla_open_transaction_age_seconds": "0+60x60"},
     "OttlaFilesRunOut": {
         'process_open_fds{job="ottla"}': "90x60",
         'process_max_fds{job="ottla"}': "100x60",
@@ -178,6 +179,12 @@ def server(
 @pytest.fixture(scope="module")
 def busy(cluster: ProcessCluster, server: Prometheus) -> Prometheus:
     """Records were written and read, over several scrapes."""
+
+    group = Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": "billing", "enable.auto.commit": False}
+    )
+    group.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+    group.close()
 
     def has_seen_a_rate() -> bool:
         client = Confluent()

@@ -13,8 +13,6 @@ from operator import attrgetter
 from ottla.broker.cluster.lifecycle import BrokerState
 from ottla.broker.observability.observed import ObservedBroker, ObservedNode
 from ottla.config.values import join_address
-from ottla.coordinators.transactions.transaction_records import TransactionState
-from ottla.coordinators.transactions.transaction_shard import TransactionShard
 from ottla.events import Event
 from ottla.events.replication import IsrDecided, LogRestarted, ProduceTimedOut, Truncated
 from ottla.metadata.image import MetadataImage
@@ -23,7 +21,6 @@ from ottla.replica.partition import Partition
 from ottla.replica.roles import Role
 from ottla.replica.traffic import TopicTraffic, Traffic
 from ottla.wire.errors import ErrorCode
-from ottla.wire.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.wire.types import TopicPartition
 
 KAFKA_STATES = {
@@ -34,7 +31,6 @@ KAFKA_STATES = {
     BrokerState.PENDING_CONTROLLED_SHUTDOWN: 6,
     BrokerState.SHUTTING_DOWN: 7,
 }
-OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 REPLICA_MANAGER = "kafka_server_replicamanager"
 TOPICS = "kafka_server_brokertopicmetrics"
 COUNTED_AT_ONCE = 250
@@ -195,7 +191,7 @@ class ReplicaMetrics:
         elif isinstance(event, Truncated):
             self._truncations += 1
             self._truncated_records += event.end_offset - event.first_offset
-            self._truncated_committed += max(0, event.high_watermark - event.first_offset)
+            self._truncated_committed += max(0, event.committed_end - event.first_offset)
         elif isinstance(event, LogRestarted):
             self._truncations += 1
         elif isinstance(event, ProduceTimedOut):
@@ -220,7 +216,6 @@ class ReplicaMetrics:
         )
         yield from self._sums(broker)
         yield from self._waiting(broker)
-        yield from self._transactions(broker)
         yield from self._traffic(broker)
         yield from self._each(broker)
 
@@ -323,29 +318,6 @@ class ReplicaMetrics:
         )
         yield counter(
             "ottla_page_cache_miss_bytes_total", "Bytes of these reads.", fetches.cold_reads.bytes
-        )
-
-    def _transactions(self, broker: ObservedBroker) -> Iterator[Family | None]:
-        """As their coordinators here know them."""
-        now_ms = self._node.runtime.clock.wall_ms()
-        ongoing, oldest_ms = 0, now_ms
-        for live in broker.coordination.shards(TRANSACTION_STATE_TOPIC):
-            assert isinstance(live.shard, TransactionShard)
-            for number, transaction in enumerate(list(live.shard.transactions.values()), 1):
-                if number % COUNTED_AT_ONCE == 0:
-                    yield None
-                if transaction.state in OPEN:
-                    ongoing += 1
-                    oldest_ms = min(oldest_ms, transaction.start_ms)
-        yield gauge(
-            "ottla_transactions_open",
-            "Transactions of this coordinator that have begun and have not ended.",
-            ongoing,
-        )
-        yield gauge(
-            "ottla_transaction_open_age_seconds",
-            "Age of the oldest of them; 0 if there is none.",
-            (now_ms - oldest_ms) / 1000,
         )
 
     def _traffic(self, broker: ObservedBroker) -> Iterator[Family]:
