@@ -190,8 +190,12 @@ def busy(cluster: ProcessCluster, server: Prometheus) -> Prometheus:
         client = Confluent()
         client.produce(cluster.bootstrap, "orders", rows(50))
         assert len(client.consume(cluster.bootstrap, "orders", 50)) >= 50
-        rate = 'sum(rate(kafka_server_brokertopicmetrics_bytesout_total{topic=""}[1m])) > 0'
-        return bool(server.query(rate))
+        rates = (
+            'sum(rate(kafka_server_brokertopicmetrics_bytesout_total{topic=""}[1m])) > 0',
+            'sum(rate(ottla_request_seconds_count{api="FetchConsumer"}[1m])) > 0',
+            'sum(rate(ottla_request_seconds_count{api="Produce"}[1m])) > 0',
+        )
+        return all(server.query(rate) for rate in rates)
 
     wait_until(has_seen_a_rate, 60, "Prometheus sees records being read", every=1)
     return server
