@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import ottla
 from ottla.broker.observability.observed import ObservedNode
-from ottla.metrics.families import Family, Kind, Labels, Sample, counter, gauge
+from ottla.metrics.families import Family, Labels, MetricKind, Sample, counter, gauge
 from ottla.runtime.process import ProcessFigures, process_figures
 
 PATIENCE_S = 1.0
@@ -63,7 +63,7 @@ class ProcessMetrics:
         servers = list(self._node.servers.values())
         yield Family(
             "kafka_server_socket_server_metrics_connection_count",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "Open connections.",
             [
                 Sample(Labels(listener=server.name, networkProcessor="0"), len(server.connections))
@@ -109,7 +109,7 @@ class ProcessMetrics:
         )
         yield Family(
             "kafka_log_logmanager_logdirectoryoffline",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "1 if the disk of the log directory failed.",
             [
                 Sample(Labels(logDirectory=directory), int(directory in offline))
@@ -122,7 +122,7 @@ class ProcessMetrics:
         for index, name in enumerate(("size", "free")):
             yield Family(
                 f"ottla_log_directory_{name}_bytes",
-                Kind.GAUGE,
+                MetricKind.GAUGE,
                 f"Bytes of the file system under a log directory, {name}.",
                 [
                     Sample(Labels(directory=directory), found[index])

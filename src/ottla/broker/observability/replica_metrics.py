@@ -16,7 +16,7 @@ from ottla.config.values import join_address
 from ottla.events import Event
 from ottla.events.replication import IsrDecided, LogRestarted, ProduceTimedOut, Truncated
 from ottla.metadata.image import MetadataImage
-from ottla.metrics.families import NO_LABELS, Family, Kind, Labels, Sample, counter, gauge
+from ottla.metrics.families import NO_LABELS, Family, Labels, MetricKind, Sample, counter, gauge
 from ottla.replica.partition import Partition
 from ottla.replica.roles import Role
 from ottla.replica.traffic import TopicTraffic, Traffic
@@ -302,7 +302,7 @@ class ReplicaMetrics:
         }
         yield Family(
             "kafka_server_delayedoperationpurgatory_purgatorysize",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "Requests that wait: produces for their commit, fetches for records.",
             [Sample(Labels(delayedOperation=name), count) for name, count in purgatory.items()],
         )
@@ -330,7 +330,7 @@ class ReplicaMetrics:
         for name, (help, attribute) in OF_TOPICS.items():
             yield Family(
                 f"{TOPICS}_{name}_total",
-                Kind.COUNTER,
+                MetricKind.COUNTER,
                 f"{help} Without a topic: of all topics.",
                 _of_topics(replicas.traffic, labelled, attribute),
             )
@@ -365,13 +365,13 @@ class ReplicaMetrics:
             if number % COUNTED_AT_ONCE == 0:
                 yield None
         for name, (help, value) in OF_REPLICAS.items():
-            yield Family(name, Kind.GAUGE, help, _of_partitions(labelled, value))
+            yield Family(name, MetricKind.GAUGE, help, _of_partitions(labelled, value))
         led = [each for each in labelled if each[1].leadership is not None]
         for name, (help, value) in OF_LED.items():
-            yield Family(name, Kind.GAUGE, help, _of_partitions(led, value))
+            yield Family(name, MetricKind.GAUGE, help, _of_partitions(led, value))
         yield Family(
             "kafka_server_fetcherlagmetrics_consumerlag",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "Committed records that a follower here lacks.",
             (
                 Sample(labels, max(0, partition.leader_high_watermark - partition.log.log_end))
@@ -382,7 +382,7 @@ class ReplicaMetrics:
         topics = broker.replicas.image.topics
         yield Family(
             "kafka_topic_partitions",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "Partitions of a topic, given by the leader of its first.",
             [
                 Sample(self._topic(partition.topic), len(topics[partition.topic].partitions))

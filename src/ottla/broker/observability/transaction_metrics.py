@@ -14,7 +14,7 @@ from ottla.broker.replication.first_unread import first_unread
 from ottla.coordinators.transactions.transaction_records import PREPARED, TransactionState
 from ottla.coordinators.transactions.transaction_shard import TransactionShard
 from ottla.log.errors import LogDirError
-from ottla.metrics.families import Family, Kind, Labels, Sample, gauge
+from ottla.metrics.families import Family, Labels, MetricKind, Sample, gauge
 from ottla.replica.partition import Partition
 from ottla.wire.errors import KafkaError
 from ottla.wire.internal_topics import TRANSACTION_STATE_TOPIC
@@ -94,7 +94,7 @@ class TransactionMetrics:
         )
         yield Family(
             "ottla_partition_open_transaction_age_seconds",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "Age of the oldest open transaction in a partition that this broker leads, by its first record.",
             (
                 Sample(_labels(key), _age_s(since, now_ms))
