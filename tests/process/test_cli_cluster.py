@@ -280,7 +280,7 @@ def test_a_node_is_killed_and_comes_back(run: Run, directory: Path) -> None:
     fails(directory, errors.CONFLICT, "nodes", "kill", str(leader))
     run("produce", "survivor", "meanwhile")
     status = as_json(run("status", "--format", "json"))["nodes"]
-    assert [node["id"] for node in status if node["state"] == "stopped"] == [leader]
+    assert [node["id"] for node in status if node["state"] == "killed"] == [leader]
     assert [node["id"] for node in status if node["controller"] is None] == [leader]
     run("nodes", "start", str(leader))
     run("nodes", "stop", str(leader))

@@ -27,7 +27,7 @@ def test_cause_and_remedy_of_a_staged_situation_are_told(title: str, tmp_path: P
     (stage,) = (each for each in STAGES if each.title == title)
     with staged(stage, tmp_path / "cluster") as (cluster, name):
         text = explanation_of(stage, cluster, name)
-    assert text.index("What happened") < text.index("Why:") < text.index("What to do:")
+    assert text.index("Why:") < text.index("What it means now:") < text.index("What to do:")
 
 
 def test_a_healthy_topic_a_broker_and_a_name_that_is_nothing(
@@ -70,6 +70,7 @@ def test_a_stopped_cluster_is_explained_from_its_directory(
     cluster = new_cluster()
     topic = cluster.create_topic("orders", assignment=[[3, 1, 2]])
     produce(cluster, topic, 10)
+    cluster.ottla("groups", "reset-offsets", "billing", "--topic", topic, "--to", "4")
     cluster.kill(3)
     wait_until(lambda: cluster.partitions(topic)[0].isr == [1, 2], 20, "an ISR of two")
     assert cluster.stop(1, 2)
@@ -78,5 +79,26 @@ def test_a_stopped_cluster_is_explained_from_its_directory(
     assert "broker 3 was fenced" in told and "broker 1 was elected leader after broker 3" in told
     assert "ottla up --detach" in told
     assert "The cluster is stopped." in explained(cluster, "3")
+    group = explained(cluster, "billing")
+    assert "group billing had no members and was 6 records behind" in group
+    assert "orders-0: committed 4 of 10." in group
     missing = ottla("nothing", "--dir", str(cluster.directory))
     assert missing.returncode == errors.NOT_FOUND and "the cluster is stopped" in missing.stderr
+
+
+def test_without_an_event_log_it_says_what_it_cannot_know(
+    new_cluster: Callable[..., ProcessCluster],
+) -> None:
+    """As with Apache Kafka. The directory of a local cluster still has the metadata log."""
+    cluster = new_cluster(ottla_event_log_enable="false")
+    topic = cluster.create_topic("orders", assignment=[[3, 1, 2]])
+    cluster.kill(3)
+    wait_until(lambda: cluster.partitions(topic)[0].isr == [1, 2], 20, "an ISR of two")
+    running = ",".join(node.address for node in cluster.up)
+    remote = ottla("orders-0", "--bootstrap", running).stdout
+    assert "Broker 3 refuses connections at" in remote and "What happened (UTC)" not in remote
+    assert "this cluster has no event log (topic __ottla_events)" in remote
+    assert "Start broker 3 again, on its machine." in remote
+    local = explained(cluster, "orders-0")
+    assert "broker 1 was elected leader after broker 3" in local
+    assert "this is from the metadata log alone" in local

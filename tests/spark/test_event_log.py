@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")
 
 from confluent_kafka import Producer
 
-from ottla.event_log.entry import Entry, Told
+from ottla.event_log.entry import EventEntry, Told
 from ottla.spark.columns import event_columns
 from ottla.wire.types import TopicPartition
 from support.cluster import ProcessCluster
@@ -29,17 +29,17 @@ JOB = Path(__file__).resolve().parents[2] / "pipelines" / "incidents" / "job.py"
 
 def entry(
     number: int, seconds: float, kind: str, partition: str | None = None, **fields: Any
-) -> Entry:
+) -> EventEntry:
     cause, node, about = fields.pop("cause", None), fields.pop("node", 1), fields.pop("about", "")
     place = None
     if partition is not None:
         topic, _, index = partition.rpartition("-")
         place, about = TopicPartition(topic, int(index)), f"partition:{partition}"
     at_ms = round((BEGAN.timestamp() + seconds) * 1000)
-    return Entry(at_ms, node, f"1-a-{number}", Told(kind, about, cause, fields, place))
+    return EventEntry(at_ms, node, f"1-a-{number}", Told(kind, about, cause, fields, place))
 
 
-def outage() -> list[Entry]:
+def outage() -> list[EventEntry]:
     """Broker 2 dies and returns after ten minutes; orders-1 is offline meanwhile, and loses 40 records. Beside it, a client
     above its quota. An hour later a planned restart of broker 3."""
     refused = "its address refuses connections"
@@ -62,7 +62,7 @@ def outage() -> list[Entry]:
     ]  # fmt: skip
 
 
-def write(cluster: ProcessCluster, topic: str, entries: Iterable[Entry]) -> None:
+def write(cluster: ProcessCluster, topic: str, entries: Iterable[EventEntry]) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     for each in entries:
         key, value = each.encode()

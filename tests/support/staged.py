@@ -95,7 +95,7 @@ def produce(
     cluster: ProcessCluster, topic: str, count: int, size: int = 100, **config: object
 ) -> None:
     producer = ConfluentProducer(
-        {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": 1, **config}
+        {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": "all", **config}
     )
     for number in range(count):
         producer.produce(topic, b"%08d" % number + bytes(size), partition=0)
@@ -117,7 +117,7 @@ def _slow_follower(cluster: ProcessCluster, stack: ExitStack) -> str:
     produce(cluster, topic, 100)
     cluster.pause(follower)
     stack.callback(cluster.resume, follower)
-    produce(cluster, topic, 500)
+    produce(cluster, topic, 500, acks=1)
     wait_until(lambda: follower not in cluster.partitions(topic)[0].isr, 20, "it leaves the ISR")
     return f"{topic}-0"
 
@@ -146,7 +146,7 @@ def _disk_full(cluster: ProcessCluster, stack: ExitStack) -> str:
     assert pid is not None
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (SMALL, resource.RLIM_INFINITY))
     topic = cluster.create_topic("orders", assignment=[[2, 1, 3]])
-    produce(cluster, topic, 400, 10_000, acks="all")
+    produce(cluster, topic, 400, 10_000)
     wait_until(lambda: 1 not in cluster.partitions(topic)[0].isr, 20, "its replica is offline")
     return f"{topic}-0"
 
@@ -235,7 +235,7 @@ def _unclean_loss(cluster: ProcessCluster, stack: ExitStack) -> str:
     produce(cluster, topic, 100)
     assert cluster.stop(3) == [0]
     wait_until(lambda: cluster.partitions(topic)[0].isr == [4], 20, "an ISR of one")
-    produce(cluster, topic, 50, acks="all")
+    produce(cluster, topic, 50)
     cluster.kill(4)
     cluster.start(3)
     wait_until(lambda: cluster.leader(topic) == 3, 20, "broker 3 leads")

@@ -20,7 +20,7 @@ from support.ledger import PATIENT, consume_all
 
 TOPIC = "orders"
 CONFIG = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
-CARELESS = {**PATIENT, "enable.idempotence": False, "message.timeout.ms": 4000}
+CARELESS = {**PATIENT, "enable.idempotence": False, "message.timeout.ms": 60_000}
 """An idempotent producer stops at a log that lost its batches."""
 
 
@@ -58,7 +58,7 @@ class Load:
             self._producer.poll(0.02)
             return len(self.ledger.acknowledged) >= count
 
-        wait_until(reached, 30, f"{count} values acknowledged")
+        wait_until(reached, 60, f"{count} values acknowledged")
 
     def end(self) -> Ledger:
         """No acknowledgement comes any more."""

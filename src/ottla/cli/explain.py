@@ -137,7 +137,9 @@ def _from_cluster(
     with BlockingClient(reached, timeout_s=min(timeout_s, QUESTION_S)) as blocking:
         look = Look(blocking.client, RealClock(), reached, nodes, voters)
         cluster = blocking.run(look.cluster())
-        entries, why = blocking.run(fetched_history(blocking.client, cluster.now_ms))
+        entries, why = blocking.run(
+            fetched_history(blocking.client, cluster.now_ms, cluster.unreachable)
+        )
         if not entries and local is not None:
             entries, missing = _stored_history(local)
             why = missing or f"{why} It was read from the disks of this machine instead."
@@ -232,9 +234,12 @@ def _from_disk(local: LocalCluster, wanted: Wanted, commands: Commands) -> list[
         stored_partitions,
     )
     from ottla.diagnosis.explain_broker import explain_broker
+    from ottla.diagnosis.explain_group import explain_group
     from ottla.diagnosis.explain_partition import explain_partition
+    from ottla.diagnosis.stored_groups import stored_group
     from ottla.diagnosis.topics import merged
 
+    nodes = [local.node_directory(id) for id in local.nodes]
     stored = _stored_metadata(local)
     if stored is None:
         raise Failure(
@@ -247,6 +252,9 @@ def _from_disk(local: LocalCluster, wanted: Wanted, commands: Commands) -> list[
     for topic, partition in wanted.places():
         told = stored_partitions(stored.image, topic, partition)
         found += merged([explain_partition(each, cluster, entries, commands) for each in told])
+    group = stored_group(nodes, stored.image, wanted.name) if wanted.group else None
+    if group is not None:
+        found.append(explain_group(group, cluster, entries, commands))
     if wanted.broker_id in cluster.brokers:
         assert wanted.broker_id is not None
         broker, duties = (
@@ -256,8 +264,8 @@ def _from_disk(local: LocalCluster, wanted: Wanted, commands: Commands) -> list[
         found.append(explain_broker(broker, duties, cluster, entries, commands))
     if not found:
         raise Failure(
-            f"{local.directory}: the cluster is stopped, and its metadata have no topic and no broker {wanted.name}"
-            " (groups are known to a running cluster only: ottla up --detach)",
+            f"{local.directory}: the cluster is stopped, and its disks know no topic, no group and no broker"
+            f" {wanted.name}",
             NOT_FOUND,
         )
     return found

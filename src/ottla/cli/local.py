@@ -278,14 +278,14 @@ def purge(dir: DirOption = None, format: FormatOption = Format.table) -> None:
         print(f"removed {directory}")
 
 
-class Wanted(StrEnum):
+class WaitFor(StrEnum):
     ready = "ready"
 
 
 def status(
     dir: DirOption = None,
     wait: Annotated[
-        Wanted | None,
+        WaitFor | None,
         typer.Option(help="Wait until every node is ready: unfenced, and caught up."),
     ] = None,
     timeout: Annotated[
@@ -321,6 +321,7 @@ def status(
                 "controller": told.get("controller") if node.running else None,
                 "leaders": told.get("leaders"),
                 "replicas": told.get("replicas"),
+                "metrics": node.metrics,
                 "dir": str(cluster.node_directory(node.id)),
             }
         )

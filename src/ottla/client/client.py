@@ -526,6 +526,19 @@ class Client:
 
         return await self.connections.retrying(attempt)
 
+    async def offset_at(self, broker: int, topic: str, partition: int, timestamp: int) -> int:
+        """As `offset`, of this replica, whoever leads; -1 if it has no record so young. It is asked once."""
+        return await self._ask_offset(broker, topic, partition, timestamp, DEBUGGING_REPLICA)
+
+    async def fetch_from(
+        self, broker: int, topic: str, partition: int, offset: int, *, max_bytes: int = 1 << 20
+    ) -> FetchedRecords:
+        """What this replica has from `offset` on, whoever leads; up to the high watermark that it knows. It is asked once."""
+        described = await self.topic(topic)
+        answer = (await self._fetch(broker, described, {partition: offset}, max_bytes))[partition]
+        check(answer.error, f"{topic}-{partition} at offset {offset} on broker {broker}")
+        return _fetched(answer, offset)
+
     async def _fetch(
         self,
         broker: int,

@@ -154,8 +154,11 @@ def name_unknown(case: Case) -> Iterator[Finding]:
 
 @_rule
 def broker_unreachable(case: Case) -> Iterator[Finding]:
+    nodes = () if case.facts.machine is None else case.facts.machine.nodes
+    ended = [node.node for node in nodes if node.state != RUNNING]  # another rule tells of them
     for each in case.facts.endpoints:
-        if each.is_for_clients and each.resolved and each.error is not None:
+        is_lost = each.is_for_clients and each.resolved and each.error is not None
+        if is_lost and each.broker not in ended:
             here = _is_loopback(each)
             yield Finding(
                 "broker-unreachable",
@@ -320,7 +323,7 @@ def quorum_has_no_leader(case: Case) -> Iterator[Finding]:
             f"the metadata quorum does not answer: {why}",
             "Without an active controller nothing can be created or changed, and no leader is replaced"
             " when it fails.",
-            case.ottla("status") + "  # then start the controllers that do not run"
+            case.ottla("up --detach")
             if case.facts.machine is not None and case.facts.machine.nodes
             else f"kafka-metadata-quorum.sh --bootstrap-server {_bootstrap(case.facts)} describe --status",
         )

@@ -38,7 +38,8 @@ def explain_group(
     now: GroupNow, cluster: ClusterNow, entries: Iterable[Happened], commands: Commands
 ) -> Explanation:
     situation = Situation(now, cluster, list(entries), commands)
-    troubles = [trouble for rule in RULES if (trouble := rule(situation)) is not None]
+    rules = (_stopped,) if cluster.stopped else RULES
+    troubles = [trouble for rule in rules if (trouble := rule(situation)) is not None]
     troubles.sort(key=lambda each: -each.severity)
     lines, earlier = told(situation.story, cluster.now_ms)
     effects = [each.consumers for each in troubles if each.consumers]
@@ -73,6 +74,35 @@ def _progress(now: GroupNow) -> str:
     if not now.lag:
         return "have read everything that there is."
     return f"read on: {count(moved, 'record')} in the last {duration(now.between_ms)}, {now.lag} to go."
+
+
+def _stopped(s: Situation) -> Trouble:
+    now = s.now
+    had = f"had {count(len(now.members), 'member')}" if now.members else "had no members"
+    clients = listed(
+        sorted({f"{each.client_id} ({each.host.lstrip('/')})" for each in now.members})
+    )
+    lag = f"{count(now.lag, 'record')} behind" if now.lag else "not behind"
+    return Trouble(
+        WRONG,
+        f"The cluster is stopped. When it stopped, group {now.id} {had} and was {lag}.",
+        (
+            "No node of it runs. All of this was read from its directory.",
+            *([f"Its members were {clients}."] if clients else []),
+            *(
+                f"{each.name}: committed {each.committed} of {each.log_end}."
+                for each in now.lags
+                if each.lag
+            ),
+        ),
+        consumers="cannot read.",
+        steps=(
+            Step(
+                "Start the cluster. Consumers that still run join again and go on at the committed offsets.",
+                s.commands.ottla("up --detach"),
+            ),
+        ),
+    )
 
 
 def _rebalancing(s: Situation) -> Trouble | None:

@@ -157,7 +157,7 @@ def no_majority(cluster: ClusterNow, gone: tuple[int, ...]) -> tuple[str, ...]:
         needed = len(voters) // 2 + 1
         majority = f"{len(voters) - len(gone)} of {len(voters)} controllers answer, {needed} are needed for a majority"
     else:
-        majority = "too few controllers answer for a majority"
+        majority = "Too few controllers answer for a majority"
     return (
         f"{majority}: {each}.",
         "Without a majority nothing can be decided: no leader is elected, no ISR changes, no topic is created.",
@@ -727,6 +727,7 @@ def throttling(hits: Sequence[Happened], now_ms: int, commands: Commands) -> Tro
         f" {amount(quota, fields.get('limit'))}. The broker then reads nothing from it for up to"
         f" {duration(max(float(each.fields.get('throttle_ms') or 0) for each in hits))} at a time.",
     )
+    higher = 2 * float(fields.get("limit") or 1)
     entity = (
         f"--entity-type clients --entity-name {client}"
         if client
@@ -735,7 +736,7 @@ def throttling(hits: Sequence[Happened], now_ms: int, commands: Commands) -> Tro
     steps = (
         Step(
             f"Let {who} send or fetch less, or raise its quota.",
-            f"ottla kafka-configs --bootstrap-server {commands.bootstrap} --alter {entity} --add-config {quota}=VALUE",
+            f"ottla kafka-configs --bootstrap-server {commands.bootstrap} --alter {entity} --add-config {quota}={higher:g}",
         ),
         Step(
             "Or remove the quota.",

@@ -5,7 +5,7 @@ Explanations look at the last day. An entry that cannot be read is left out: an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 from ottla.client import Client, Unreachable
@@ -15,32 +15,49 @@ from ottla.event_log.entry import entries
 from ottla.records.batch import CorruptBatch, batches
 from ottla.records.record import Record, records
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 
 DAY_MS = 24 * 60 * 60_000
-EVENTS_TOPIC = "__ottla_events"
 
 
-async def fetched_history(client: Client, now_ms: int) -> tuple[list[Happened], str]:
-    """What happened in the last day, and why that is not known, if so."""
+async def fetched_history(
+    client: Client, now_ms: int, silent: Container[int]
+) -> tuple[list[Happened], str]:
+    """What happened in the last day, and what of it is not known. Brokers that are `silent` are not asked."""
     try:
-        await client.metadata([EVENTS_TOPIC])
-        offset = await client.offset(EVENTS_TOPIC, 0, now_ms - DAY_MS)
-        found: list[Record] = []
-        while True:
-            fetched = await client.fetch(EVENTS_TOPIC, 0, offset, max_wait_ms=0)
-            found += fetched.records
-            if fetched.next_offset <= offset or fetched.next_offset >= fetched.high_watermark:
-                return _happened(found), ""
-            offset = fetched.next_offset
+        topic = (await client.metadata([EVENT_LOG_TOPIC])).topics[0]
     except KafkaError as error:
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return [], (
-                f"What happened before: this cluster has no event log (topic {EVENTS_TOPIC}). Apache Kafka keeps none."
+                f"What happened before: this cluster has no event log (topic {EVENT_LOG_TOPIC}). Apache Kafka keeps none."
             )
-        reason = str(error)
-    except (OSError, Unreachable) as error:
-        reason = str(error) or "no answer in time"
-    return [], f"What happened before: the event log cannot be read ({reason})."
+        return [], f"What happened before: the event log cannot be read ({error})."
+    (partition,) = topic.partitions
+    # The leader first. Without a controller a dead one keeps its office.
+    replicas = sorted(partition.replicas, key=lambda id: id != partition.leader)
+    for broker in (id for id in replicas if id not in silent):
+        try:
+            found = await _all_of(client, broker, now_ms - DAY_MS)
+        except (KafkaError, OSError, Unreachable):
+            continue
+        late = "" if broker == partition.leader else (
+            f"What happened last: the event log was read from broker {broker}, which does not lead it and may lack the end."
+        )  # fmt: skip
+        return _happened(found), late
+    return [], "What happened before: no broker that has the event log answers."
+
+
+async def _all_of(client: Client, broker: int, since_ms: int) -> list[Record]:
+    """Of one replica, from a time on."""
+    found: list[Record] = []
+    offset = await client.offset_at(broker, EVENT_LOG_TOPIC, 0, since_ms)
+    while offset >= 0:
+        fetched = await client.fetch_from(broker, EVENT_LOG_TOPIC, 0, offset)
+        found += fetched.records
+        if fetched.next_offset <= offset:
+            break
+        offset = fetched.next_offset
+    return found
 
 
 def stored_history(nodes: Iterable[Path]) -> list[Happened]:
@@ -49,7 +66,7 @@ def stored_history(nodes: Iterable[Path]) -> list[Happened]:
         _stored(place)
         for node in nodes
         for directory in log_directories(node)
-        if (place := directory / f"{EVENTS_TOPIC}-0").is_dir()
+        if (place := directory / f"{EVENT_LOG_TOPIC}-0").is_dir()
     ]
     return max(found, key=lambda each: (each[-1].at_ms if each else 0, len(each)), default=[])
 

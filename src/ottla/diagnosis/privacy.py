@@ -111,12 +111,17 @@ def facts(found: Facts) -> Facts:
             for broker, configs in found.broker_configs.items()
         },
         machine=None if found.machine is None else _machine(found.machine),
-        unknown={_without_ids(what): why for what, why in found.unknown.items()},
+        unknown={_without_ids(what): _without_message(why) for what, why in found.unknown.items()},
     )
 
 
 def _without_ids(what: str) -> str:
     return re.sub(r"^transactional id .*", "a transactional id", what)
+
+
+def _without_message(why: str) -> str:
+    """The code of an error: its message may name what a client chose."""
+    return why.partition(":")[0]
 
 
 def _topic(topic: TopicFacts) -> TopicFacts:

@@ -54,14 +54,19 @@ def story_of_partition(
         return Story([], len(ours))
     begin = _beginning(own, set(replicas), whole_now)
     first_ms = own[begin].at_ms
-    calm_ms = own[begin - 1].at_ms if begin else 0
     story = [
         each
         for each in ours
         if (each.at_ms >= first_ms and (each.partition is None or each in own[begin:]))
-        or (each.kind in FAILURES and each.at_ms >= max(first_ms - BEFORE_MS, calm_ms))
+        or (each.kind in FAILURES and each.at_ms >= first_ms - _reach_back(each, own, begin))
     ]
     return Story(story, len(ours) - len(story))
+
+
+def _reach_back(failure: Happened, own: Sequence[Happened], begin: int) -> int:
+    """How long before a story a failure belongs to it: not when all were in sync since. A failed disk stays failed."""
+    is_over = begin > 0 and failure.at_ms < own[begin - 1].at_ms
+    return 0 if is_over and failure.kind != "log_dir_failure" else BEFORE_MS
 
 
 def _is_about_partition(entry: Happened, name: str, topic: str, replicas: Sequence[int]) -> bool:
@@ -102,18 +107,22 @@ def _leaves_whole(entry: Happened, replicas: set[int]) -> bool | None:
 
 
 def story_of_broker(entries: Iterable[Happened], broker: int, since_ms: int) -> Story:
-    """What happened to a broker: from its last start of trouble on, at most since a given time."""
-    ours = [
-        each
-        for each in entries
-        if (each.kind in ("fenced", "unfenced") and each.fields.get("broker") == broker)
-        or (each.kind in (*OF_BROKERS, "quota_exceeded") and each.node == broker)
-        or (each.kind in ("isr_shrink", "isr_expand") and broker in each.fields.get("brokers", ()))
-        or (each.kind in ("election", "offline") and each.fields.get("previous_leader") == broker)
-        or each.kind in OF_CLUSTER
-    ]
+    """What happened to a broker since a given time."""
+    ours = [each for each in entries if _is_about_broker(each, broker)]
     kept = [each for each in ours if each.at_ms >= since_ms]
     return Story(kept, len(ours) - len(kept))
+
+
+def _is_about_broker(entry: Happened, broker: int) -> bool:
+    if entry.kind in ("fenced", "unfenced"):
+        return entry.fields.get("broker") == broker
+    if entry.kind in (*OF_BROKERS, "quota_exceeded", "events_dropped"):
+        return entry.node == broker
+    if entry.kind in ("isr_shrink", "isr_expand"):
+        return broker in entry.fields.get("brokers", ())
+    if entry.kind in ("election", "offline"):
+        return entry.fields.get("previous_leader") == broker
+    return entry.kind == "controller_change" and entry.fields.get("controller") == broker
 
 
 def story_of_group(entries: Iterable[Happened], group: str, since_ms: int) -> Story:

@@ -43,7 +43,7 @@ KEPT_BYTES_MAX = 1 << 30
 KEPT_MS = 7 * 24 * 60 * 60 * 1000
 
 
-class Loss(NamedTuple):
+class CutRecords(NamedTuple):
     """What a truncation is about to cut off, and why."""
 
     first_offset: int
@@ -106,6 +106,9 @@ class KeptRecords:
             lost_from = manifest.first_offset
             if log is not None and _holds(log, manifest):
                 lost_from = max(lost_from, log.log_end)
+                # What is left is about to be cut off, and was committed as far as its manifest says.
+                committed = min(manifest.committed_end, log.log_end)
+                log.known_committed = max(log.known_committed, committed)
             if lost_from >= manifest.end_offset:
                 self._remove(kept)
             else:
@@ -132,7 +135,7 @@ class KeptRecords:
     def begin(
         self,
         log: Log,
-        loss: Loss,
+        loss: CutRecords,
         tail: tuple[Segment, OffsetPosition] | None,
         whole: Sequence[Segment],
     ) -> Keeping:
@@ -381,12 +384,20 @@ def _is_bounded(kept: Kept, directory: str) -> bool:
 
 
 def _holds(log: Log, manifest: Manifest) -> bool:
-    """Whether the log still has the first of these records."""
+    """Whether the log still has these records, from the first to its own end. One leader wrote the records of an epoch, so
+    it is enough to compare the epochs at both."""
+    first, last = manifest.first_offset, min(manifest.end_offset, log.log_end) - 1
     return (
         str(log.topic_id) == manifest.topic_id
-        and log.log_start <= manifest.first_offset < log.log_end
-        and bool(manifest.epochs)
-        and log.epochs.epoch_for_offset(manifest.first_offset) == manifest.epochs[0].epoch
+        and log.log_start <= first <= last
+        and all(
+            any(
+                epoch == log.epochs.epoch_for_offset(offset)
+                for epoch, begin, end in manifest.epochs
+                if begin <= offset < end
+            )
+            for offset in (first, last)
+        )
     )
 
 

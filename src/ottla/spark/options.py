@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from ottla.spark.errors import OptionError
 from ottla.spark.kafka_names import FOLLOWED, OF_KAFKAS_CLIENTS
+from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 
 Place = tuple[str, int]
 """Topic and partition."""
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-EVENTS_TOPIC: Final = "__ottla_events"
 
 KAFKA: Final = "kafka."
 _SUBSCRIPTIONS: Final = ("assign", "subscribe", "subscribePattern")
@@ -303,7 +303,7 @@ def _one_of(options: Options, name: str, default: str, allowed: tuple[str, ...])
 def _subscription(options: Options) -> Subscription:
     given = [name for name in _SUBSCRIPTIONS if name in options]
     if not given and options.flag("events", False):
-        return Subscribe((EVENTS_TOPIC,))
+        return Subscribe((EVENT_LOG_TOPIC,))
     if not given:
         raise OptionError(
             "subscribe", "is missing: one of 'assign', 'subscribe' and 'subscribePattern' says what to read"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections import deque
 from collections.abc import Iterator
 
@@ -24,6 +25,8 @@ from ottla.config import ConfigError, ListenerAddress
 from ottla.metrics.exposition import JSON, format_for
 from ottla.metrics.families import Family, gauge
 from ottla.metrics.registry import Metrics
+
+logger = logging.getLogger(__name__)
 
 FLUSHES_MAX = 10_000
 """Times of flushes kept until the next tick; beyond that the oldest are forgotten."""
@@ -79,6 +82,7 @@ class Observability:
                 raise ConfigError(f"metrics.listeners: {listener}: {reason}") from error
             self._servers.append(server)
             self.addresses.append(listener._replace(port=port))
+            logger.info("metrics and health are served address=%s", self.addresses[-1])
 
     async def close(self) -> None:
         self._loop.stop()

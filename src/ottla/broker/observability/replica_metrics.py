@@ -12,6 +12,7 @@ from operator import attrgetter
 
 from ottla.broker.cluster.lifecycle import BrokerState
 from ottla.broker.observability.observed import ObservedBroker, ObservedNode
+from ottla.config.values import join_address
 from ottla.coordinators.transactions.transaction_records import TransactionState
 from ottla.coordinators.transactions.transaction_shard import TransactionShard
 from ottla.events import Event
@@ -208,6 +209,14 @@ class ReplicaMetrics:
             "kafka_server_kafkaserver_brokerstate",
             "0 not running, 1 starting, 2 recovering, 3 running, 6 handing over, 7 stopping.",
             KAFKA_STATES[broker.lifecycle.state],
+        )
+        settings = self._node.settings
+        address = self._node.endpoints[settings.inter_broker_listener_name or ""]
+        yield gauge(
+            "kafka_broker_info",
+            "1 with this broker's id and address.",
+            1,
+            Labels(id=str(settings.node_id), address=join_address(address.host, address.port)),
         )
         yield from self._sums(broker)
         yield from self._waiting(broker)

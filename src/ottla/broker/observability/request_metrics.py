@@ -15,9 +15,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ottla.metrics.families import Family, Kind, Labels, Sample
-from ottla.metrics.histogram import SECONDS, Histogram, quantile
+from ottla.metrics.histogram import QUANTILES, SECONDS, Histogram, quantile
 from ottla.wire.apis import APIS, ApiKey
 
+CALLS_MAX = 5
+"""Budget, counted by test_counted_work: calls that metrics add to an acks=all request, with the fetches of its two
+followers."""
 FOLDED_AT_ONCE_MAX = 500
 """Flushes with their answers: about a millisecond."""
 PHASES = ("queue", "local", "remote", "send", "total")
@@ -28,8 +31,6 @@ KAFKA_PHASES = {
     "remote": "remotetimems",
     "send": "responsesendtimems",
 }
-QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
-QUANTILE_LABELS = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
 WINDOW_MINUTES = 5
 """Quantiles are of the last minutes, as Kafka's are."""
 
@@ -43,9 +44,7 @@ class Phases:
         self.histograms = tuple(Histogram() for _ in PHASES)
         self.labels = tuple(Labels(api=name, phase=phase) for phase in PHASES)
         self.kafka_labels = Labels(request=name)
-        self.quantile_labels = tuple(
-            self.kafka_labels.also(quantile=share) for share in QUANTILE_LABELS
-        )
+        self.quantile_labels = tuple(self.kafka_labels.also(quantile=label) for label in QUANTILES)
         self._seen: deque[tuple[list[int], ...]] = deque(maxlen=WINDOW_MINUTES)
         """The counts at the end of each of the last minutes."""
 
@@ -143,7 +142,7 @@ class RequestMetrics:
 def _summary(kind: Phases, phase: int) -> Iterator[Sample]:
     recent = kind.recent(phase)
     histogram = kind.histograms[phase]
-    for share, labels in zip(QUANTILES, kind.quantile_labels, strict=True):
+    for share, labels in zip(QUANTILES.values(), kind.quantile_labels, strict=True):
         yield Sample(labels, quantile(SECONDS, recent, share) * 1000)
     yield Sample(kind.kafka_labels, histogram.sum * 1000, "_sum")
     yield Sample(kind.kafka_labels, histogram.count, "_count")

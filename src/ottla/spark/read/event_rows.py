@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from ottla.event_log.entry import Entry, Reader
+from ottla.event_log.entry import EntryReader, EventEntry
 from ottla.records.record import Record
 from ottla.spark.columns import columns
 
@@ -23,7 +23,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def event_rows(schema: StructType, batches: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
     """In the order of the schema's columns. `batches` are Arrow batches with the columns of `STORED`."""
-    names, reader = schema.fieldNames(), Reader()
+    names, reader = schema.fieldNames(), EntryReader()
     for batch in batches:
         stored = zip(*(batch.column(name).to_pylist() for name in STORED.fieldNames()), strict=True)
         for key, value, offset in stored:
@@ -32,7 +32,7 @@ def event_rows(schema: StructType, batches: Iterable[Any]) -> Iterator[tuple[Any
                 yield tuple(row[name] for name in names)
 
 
-def _columns_of(entry: Entry, offset: int) -> dict[str, Any]:
+def _columns_of(entry: EventEntry, offset: int) -> dict[str, Any]:
     members = entry.members()
     return {
         "at": _EPOCH + timedelta(milliseconds=entry.at_ms),
