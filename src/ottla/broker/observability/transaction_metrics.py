@@ -1,4 +1,4 @@
-"""How long transactions have been open: at their coordinator, and in the partitions that they hold back.
+"""How long transactions have been open in the partitions that they hold back.
 
 A consumer that reads committed transactions stops at the last stable offset, where the oldest open transaction begins. So a
 producer that hangs delays all of them.
@@ -10,13 +10,10 @@ from collections.abc import Iterator
 
 from ottla.broker.observability.observed import ObservedBroker, ObservedNode
 from ottla.broker.replication.first_unread import first_unread
-from ottla.coordinators.transactions.transaction_records import PREPARED, TransactionState
-from ottla.coordinators.transactions.transaction_shard import TransactionShard
 from ottla.log.errors import LogDirError
 from ottla.metrics.families import Family, Kind, Labels, Sample, gauge
 from ottla.replica.partition import Partition
 from ottla.wire.errors import KafkaError
-from ottla.wire.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.wire.types import TopicPartition
 
 LATE_BUFFER_MS = 5 * 60_000
@@ -64,19 +61,8 @@ class TransactionMetrics:
         if broker is None:
             return
         now_ms = self._node.runtime.clock.wall_ms()
-        began = self._open_at_coordinator(broker)
-        yield gauge(
-            "ottla_open_transactions",
-            "Open transactions that this broker coordinates.",
-            len(began),
-        )
-        yield gauge(
-            "ottla_open_transaction_age_seconds",
-            "Age of the oldest open transaction that this broker coordinates; 0 if there is none.",
-            _age_s(min(began, default=now_ms), now_ms),
-        )
         yield Family(
-            "ottla_partition_open_transaction_age_seconds",
+            "ottla_partition_transaction_open_age_seconds",
             Kind.GAUGE,
             "Age of the oldest open transaction in a partition that this broker leads, by its first record.",
             (
@@ -90,20 +76,6 @@ class TransactionMetrics:
             "Led partitions with a transaction that was open for much longer than it may be.",
             sum(_is_late(each, now_ms, limit_ms) for each in self._held_back(broker)),
         )
-
-    @staticmethod
-    def _open_at_coordinator(broker: ObservedBroker) -> list[int]:
-        """When they began."""
-        found = []
-        for live in broker.coordination.shards(TRANSACTION_STATE_TOPIC):
-            shard = live.shard
-            assert isinstance(shard, TransactionShard)
-            found += [
-                transaction.start_ms
-                for transaction in shard.transactions.values()
-                if transaction.state is TransactionState.ONGOING or transaction.state in PREPARED
-            ]
-        return found
 
 
 def _is_late(partition: Partition, now_ms: int, limit_ms: int) -> bool:
