@@ -8,7 +8,6 @@ to. It never fails: a full disk costs lines, not the node.
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import re
@@ -71,9 +70,12 @@ def parts(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
 def quoted(value: object) -> str:
     """As it is if it has no blanks; else as JSON writes it, on one line."""
     text = str(value)
-    if text.isprintable():
-        return json.dumps(text, ensure_ascii=False) if _NEEDS_QUOTES.search(text) else text
-    return json.dumps(text)
+    is_printable = text.isprintable()
+    if is_printable and not _NEEDS_QUOTES.search(text):
+        return text
+    import json
+
+    return json.dumps(text, ensure_ascii=not is_printable)
 
 
 class TextLines(logging.Formatter):
@@ -92,6 +94,8 @@ class JsonLines(logging.Formatter):
     """One object a line: at, level, logger, text, fields, and trace after an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
+        import json
+
         text, fields = parts(record)
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
