@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.kafka_tools.names import MODULES
 from ottla.local.node_log import template
 from support.house import (
     ARROWS,
@@ -34,7 +35,7 @@ RUNTIME_IMPLEMENTATIONS = {
 }
 
 # What decides must not see the machine: the simulator could not replay it.
-CORES = ("log", "replica", "raft", "metadata", "controller", "coordinators")
+CORES = ("log", "replica", "raft", "metadata", "controller", "coordinators", "metrics")
 BANNED_MODULES = {
     "asyncio",
     "concurrent",
@@ -61,7 +62,7 @@ LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "lo
 BANNED_CALLS_IN_CORES = {"open", "print", "input", "id"}
 
 # Outside the seams, the command line and Spark's processes nobody reads a clock or draws a number by himself.
-SEAMS = ("runtime", "local", "cli", "testing", "spark")
+SEAMS = ("runtime", "local", "cli", "kafka_tools", "testing", "spark")
 SEAM_MODULES = {
     "ottla.sim.engine.borrowed_time",  # gives third-party code the simulator's time and chance
     "ottla.sim.mutate",  # a command around simulations, which says how many real seconds they took
@@ -83,6 +84,8 @@ BANNED_ATTRIBUTES = {
 ENTRY_POINTS = {
     "ottla.cli.main",  # the command ottla (pyproject.toml)
     "ottla.testing.plugin",  # loaded by pytest (pyproject.toml)
+    *(f"ottla.kafka_tools.{name}" for name in MODULES.values()),  # `names` imports one by its name
+    "ottla.kafka_tools.__main__",  # python -m ottla.kafka_tools, which the launchers run
     "ottla.sim.mutate",  # a command of its own: python -m ottla.sim.mutate
     "ottla.sim.scripts.script",  # plays the golden scripts, which are in tests/scripts
 }

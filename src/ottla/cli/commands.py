@@ -14,13 +14,18 @@ import ottla
 from ottla.cli import (
     checkpoints,
     doctor,
+    events,
+    explain,
     groups,
     lab,
     local,
+    losses,
+    metrics,
     records,
     settings,
     sim,
     spark,
+    tools,
     topics,
     transactions,
 )
@@ -62,6 +67,7 @@ app.command()(local.down)
 app.command()(local.purge)
 app.add_typer(local.nodes, name="nodes")
 app.command()(local.node)
+app.command()(metrics.metrics)
 app.command()(settings.settings)
 app.command("check-config")(settings.check_config)
 app.command()(doctor.doctor)
@@ -73,6 +79,11 @@ app.command()(records.produce)
 app.command()(records.consume)
 app.command()(topics.replicas)
 app.command()(checkpoints.checkpoints)
+app.command()(losses.losses)
+app.command()(losses.recover)
+app.command()(explain.explain)
+app.command()(events.events)
 app.add_typer(spark.app, name="spark")
 app.command(help=sim.HELP)(sim.sim)
 app.add_typer(lab.app, name="lab")
+app.add_typer(tools.app, name="tools")

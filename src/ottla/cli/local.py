@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -37,6 +39,7 @@ StopOption = Annotated[
         "--timeout", help="Seconds that a node may take to stop; then it is killed.", min=0.01
     ),
 ]
+LOOK_AGAIN_S = 0.1
 GLANCE_S = 2.0
 """A node that cannot run at all ends within this time."""
 
@@ -95,7 +98,11 @@ def up(
                 )
         else:
             cluster = LocalCluster.create(
-                directory, 3 if count is None else count, 9092 if port is None else port, settings
+                directory,
+                3 if count is None else count,
+                9092 if port is None else port,
+                settings,
+                metrics=True,
             )
         waiting = [node.id for node in cluster.nodes.values() if not node.running]
         starting = cluster.start(waiting, timeout, warn)
@@ -271,7 +278,21 @@ def purge(dir: DirOption = None, format: FormatOption = Format.table) -> None:
         print(f"removed {directory}")
 
 
-def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
+class WaitFor(StrEnum):
+    ready = "ready"
+
+
+def status(
+    dir: DirOption = None,
+    wait: Annotated[
+        WaitFor | None,
+        typer.Option(help="Wait until every node is ready: unfenced, and caught up."),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait at most, with --wait.", min=0)
+    ] = 60.0,
+    format: FormatOption = Format.table,
+) -> None:
     """Show the nodes, what they lead, and the active controller.
 
     A node is running, fenced (alive, but not yet or no longer part of the cluster), not answering, or it
@@ -281,6 +302,8 @@ def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
     """
     from ottla.local.cluster import DIED, LocalCluster
 
+    if wait is not None:
+        _wait_ready(directory_of(dir), timeout)
     cluster = LocalCluster.load(directory_of(dir))
     lack = cluster.lack_of_controllers
     live = _ask(cluster) if cluster.running else {}
@@ -298,6 +321,7 @@ def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
                 "controller": told.get("controller") if node.running else None,
                 "leaders": told.get("leaders"),
                 "replicas": told.get("replicas"),
+                "metrics": node.metrics,
                 "dir": str(cluster.node_directory(node.id)),
             }
         )
@@ -321,6 +345,44 @@ def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
         print(f"\nno active controller: {lack}")
     elif not any(row["controller"] == "active" for row in rows):
         print("\nno active controller: none is elected yet, or it does not answer")
+
+
+def _wait_ready(directory: Path, timeout_s: float) -> None:
+    """Nodes may be stopped and started meanwhile: cluster.json is read again each time."""
+    from ottla.local.cluster import LocalCluster
+
+    until = time.monotonic() + timeout_s
+    while why_not := _why_not_ready(LocalCluster.load(directory)):
+        if time.monotonic() >= until:
+            first = "; ".join(f"node {id}: {reason}" for id, reason in why_not.items())
+            raise Failure(f"not ready after {timeout_s:g} s: {first}")
+        time.sleep(LOOK_AGAIN_S)
+
+
+def _why_not_ready(cluster: LocalCluster) -> dict[int, str]:
+    """Of each node that is not. A node with metrics says it itself, the cluster says it of others."""
+    from ottla.cli.pages import fetch
+
+    reasons: dict[int, str] = {}
+    told: dict[int, dict[str, Any]] | None = None
+    for node in cluster.nodes.values():
+        if not node.running:
+            reasons[node.id] = "stopped"
+        elif node.metrics is not None:
+            try:
+                url = f"{node.metrics.removesuffix('/metrics')}/readyz?format=json"
+                health = json.loads(fetch(url, GLANCE_S, accept_errors=True))
+            except (OSError, ValueError) as error:
+                reasons[node.id] = f"does not answer ({error})"
+            else:
+                if not health["ready"]:
+                    reasons[node.id] = "; ".join(health["reasons"])
+        else:
+            told = _ask(cluster) if told is None else told
+            state = told.get(node.id, {}).get("state", "does not answer")
+            if state != "running":
+                reasons[node.id] = state
+    return reasons
 
 
 def _time_text(seconds: float | None) -> str | None:

@@ -28,6 +28,14 @@ def main() -> None:
 
         sys.exit(run_node(sys.argv[2:]))
 
+    if sys.argv[1:2] and sys.argv[1].startswith("kafka-"):
+        # These have options and exit codes of their own, and start without the command-line library.
+        from ottla.kafka_tools.names import run, tool_of
+
+        name = tool_of(sys.argv[1])
+        if name is not None:
+            sys.exit(run(name, sys.argv[2:]))
+
     if sys.argv[1:2] == ["up"] and not {"-h", "--help"} & set(sys.argv):
         from ottla.local.processes import Launcher
 

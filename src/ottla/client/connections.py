@@ -148,7 +148,7 @@ class BrokerConnections:
     async def call(
         self,
         channel: Channel,
-        key: ApiKey,
+        key: int,
         version: int,
         body: bytes,
         read: Callable[[memoryview, int], T],

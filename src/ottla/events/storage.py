@@ -35,6 +35,8 @@ class LogSetAside(Event):
     directory: str
     path: str
     """The log's new path."""
+    kept: str | None = None
+    """The id under which `ottla losses` lists it; None if nothing in it could be read."""
 
 
 class TornTailCut(Event):

@@ -49,6 +49,7 @@ OF_EACH_NODE = (
     "controller.quorum.voters",
     "log.dirs",
     "metadata.log.dir",
+    "metrics.listeners",
 )
 """Settings that differ from node to node: `LocalCluster` sets them."""
 
@@ -66,6 +67,7 @@ class LocalNode:
     id: int
     port: int
     controller_port: int | None
+    metrics_port: int | None = None
     pid: int | None = None
     started: str = ""
     ended: str = ""
@@ -94,7 +96,13 @@ class LocalNode:
 
     @property
     def ports(self) -> list[int]:
-        return [self.port] if self.controller_port is None else [self.port, self.controller_port]
+        known = (self.port, self.controller_port, self.metrics_port)
+        return [port for port in known if port is not None]
+
+    @property
+    def metrics(self) -> str | None:
+        """Where its metrics are."""
+        return None if self.metrics_port is None else f"http://{HOST}:{self.metrics_port}/metrics"
 
 
 class LocalCluster:
@@ -121,19 +129,23 @@ class LocalCluster:
 
     @classmethod
     def create(
-        cls, directory: Path, count: int, port: int, settings: Mapping[str, str] | None = None
+        cls,
+        directory: Path,
+        count: int,
+        port: int,
+        settings: Mapping[str, str] | None = None,
+        *,
+        metrics: bool = False,
     ) -> LocalCluster:
-        """`port`: the first one, or 0 for free ones. `settings`: of every node, in addition to those that it needs."""
+        """`port`: the first one, or 0 for free ones. `settings`: of every node, in addition to those that it needs.
+        `metrics`: every node serves its metrics."""
         if directory.exists() and any(name.name != ".lock" for name in directory.iterdir()):
             raise Conflict(
                 f"{directory}: is not empty and holds no cluster; choose another directory"
             )
         controllers = min(count, CONTROLLERS_MAX)
-        ports = (
-            free_ports(count + controllers)
-            if port == 0
-            else list(range(port, port + count + controllers))
-        )
+        needed = count + controllers + (count if metrics else 0)
+        ports = free_ports(needed) if port == 0 else list(range(port, port + needed))
         if max(ports) > 65535:
             raise InvalidUse(
                 f"{port} is too high: {len(ports)} ports from there on are needed, up to 65535",
@@ -141,7 +153,12 @@ class LocalCluster:
             )
         _require_free(ports, "choose another port, or 0 for free ones", parameter="port")
         nodes = [
-            LocalNode(id, ports[id - 1], ports[count + id - 1] if id <= controllers else None)
+            LocalNode(
+                id,
+                ports[id - 1],
+                ports[count + id - 1] if id <= controllers else None,
+                ports[count + controllers + id - 1] if metrics else None,
+            )
             for id in range(1, count + 1)
         ]
         cluster = cls(directory, _new_cluster_id(), nodes)
@@ -223,6 +240,8 @@ class LocalCluster:
             "transaction.state.log.replication.factor": factor,
             "transaction.state.log.min.isr": min(2, count),
         }
+        if node.metrics_port is not None:
+            settings["metrics.listeners"] = f"HTTP://{HOST}:{node.metrics_port}"
         return {name: str(value) for name, value in settings.items()}
 
     # -- processes
@@ -377,6 +396,7 @@ class LocalCluster:
                     "id": node.id,
                     "pid": node.pid if node.running else None,
                     "address": node.address,
+                    "metrics": node.metrics,
                     "dir": str(self.node_directory(node.id)),
                 }
                 for node in self.nodes.values()

@@ -15,12 +15,17 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import ottla
 from ottla.config import ConfigError, Settings
 from ottla.local.exit_codes import CONFLICT, FAILED, OK, USAGE
 from ottla.local.node_log import JsonLines, NodeLog, TextLines
 from ottla.local.process_title import set_title
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+    from ottla.local.systemd import Systemd
 
 USAGE_TEXT = """\
 Usage: ottla node [OPTIONS]
@@ -101,7 +106,7 @@ def _begin_log(settings: Settings, file: str | None) -> None:
 
 def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
     from ottla.broker.cluster.lifecycle import RegistrationRefused
-    from ottla.broker.node import run_node
+    from ottla.broker.node import Node
     from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
     from ottla.raft.election_state import CorruptQuorumState
     from ottla.raft.snapshots import CorruptSnapshot
@@ -120,8 +125,12 @@ def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
     for name in settings.ignored:
         log.info("setting has no effect here name=%s", name)
 
+    systemd: Systemd | None = None
+
     def ready() -> None:
         log.info("node is ready node=%d", settings.node_id)
+        if systemd is not None:
+            systemd.ready()
         if ready_fd is not None:
             with suppress(BrokenPipeError):  # the process that started it no longer waits
                 os.write(ready_fd, b"ready\n")
@@ -130,13 +139,19 @@ def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
     async def until_signalled() -> None:
         loop = asyncio.get_running_loop()
         runtime = real_runtime(loop, near=settings.ottla_local_sockets_enable)
-        node = asyncio.ensure_future(run_node(settings, runtime, ready))
+        made = Node(settings, runtime)
+        node = asyncio.ensure_future(made.run(ready))
+        nonlocal systemd
+        if "NOTIFY_SOCKET" in os.environ:
+            systemd = _systemd(made)
 
         def stop(name: str) -> None:
             if node.cancelling():
                 log.warning("second signal, exiting at once signal=%s", name)
                 os._exit(FAILED)
             log.info("shutting down signal=%s", name)
+            if systemd is not None:
+                systemd.stopping()
             node.cancel(name)
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -146,6 +161,9 @@ def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
         except asyncio.CancelledError:
             if not node.cancelling():
                 raise
+        finally:
+            if systemd is not None:
+                systemd.close()
 
     try:
         run(until_signalled())
@@ -163,6 +181,21 @@ def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
         return _fail(str(error), FAILED)
     log.info("node stopped node=%d", settings.node_id)
     return OK
+
+
+def _systemd(node: Node) -> Systemd:
+    from ottla.broker.observability.health import Health
+    from ottla.local.systemd import Systemd
+
+    health = Health(node)
+
+    def words() -> str:
+        reasons = health.why_not_ready()
+        return f"not ready: {'; '.join(reasons)}" if reasons else "ready"
+
+    systemd = Systemd(os.environ, words, lambda: not health.why_dead())
+    systemd.start()
+    return systemd
 
 
 if __name__ == "__main__":

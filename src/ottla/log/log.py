@@ -38,7 +38,9 @@ from ottla.log import (
 from ottla.log.config import LogConfig
 from ottla.log.deleted_segments import DeletedSegments
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, InMemory, LogDirError
+from ottla.log.kept_records import DELETE_SUFFIX, NAME_BYTES_MAX, CutRecords, KeptRecords
 from ottla.log.leader_epochs import LeaderEpochCheckpointFile
+from ottla.log.mark import CommittedMark
 from ottla.log.resources import LogResources
 from ottla.log.rewriting import as_configured, must_rewrite
 from ottla.log.segment import RELATIVE_MAX, Segment, base_of
@@ -56,8 +58,6 @@ from ottla.runtime.seams import Buffer, FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
 
-DELETE_SUFFIX = "-delete"
-NAME_BYTES_MAX = 255
 CALLS_PER_COPIED_BATCH_MAX = 26
 """Budget, counted by test_counted_work: what a follower may call for each batch that it copies."""
 
@@ -107,6 +107,10 @@ class Log:
         self.log_start = loaded.log_start
         self.log_end = loaded.segments[-1].next_offset
         self.high_watermark = self.log_start
+        self.known_committed = self.log_start
+        """What the mark of the last process says: at least so much of this log was committed. See `committed_end`."""
+        self.mark: CommittedMark | None = None
+        """Where each move of the high watermark is written, for the next process."""
         self.recovery_point = min(loaded.recovery_point, self.log_end)
         self.epochs = loaded.epochs
         self.producers = loaded.producers
@@ -133,6 +137,8 @@ class Log:
         self.before_high_watermark_falls: Callable[[Log, int], None] | None = None
         """Must make the lower high watermark durable: else a restart would take for committed what is written
         between the lower and the old one."""
+        self.keeper: KeptRecords | None = None
+        """Puts aside what a truncation cuts off although it was committed."""
         self.on_unsettled: Callable[[Log], None] | None = None
         """Called when `is_settled` may have become false: settled logs need no look for a flush."""
 
@@ -145,7 +151,7 @@ class Log:
         self.deleted = DeletedSegments(resources)
         self.unflushed = Unflushed(everything=not loaded.clean)
         self.epochs_file = LeaderEpochCheckpointFile(resources.disk, self.path)
-        if loaded.bytes_cut and resources.events:
+        if loaded.bytes_cut and TornTailCut in resources.events:
             resources.events.emit(TornTailCut(key, directory, loaded.bytes_cut, self.log_end))
 
     # Opening and closing
@@ -623,6 +629,20 @@ class Log:
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
 
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes the records from `offset` on have. No index is asked: within a segment, records count as
+        equally large."""
+        size, end = 0.0, self.log_end
+        for segment in reversed(self.segments):
+            if offset <= segment.base or end == segment.base:
+                size += segment.size
+            elif offset < end:
+                size += segment.size * (end - offset) / (end - segment.base)
+            else:
+                break
+            end = segment.base
+        return int(size)
+
     @property
     def segment_bases(self) -> list[int]:
         return [segment.base for segment in self.segments]
@@ -635,6 +655,14 @@ class Log:
             offset = self.log_end
         if offset > self.high_watermark:
             self.high_watermark = offset
+            if self.mark is not None and offset > self.known_committed:
+                self.mark.write(offset, self.epochs.entries)
+
+    @property
+    def committed_end(self) -> int:
+        """Everything below it was committed, as far as this replica ever knew. A restart begins with a high watermark
+        that is some seconds old, and this is exact."""
+        return max(self.known_committed, self.high_watermark)
 
     def set_high_watermark(self, offset: int) -> None:
         """For a restart: the checkpointed high watermark, kept within the log."""
@@ -657,14 +685,14 @@ class Log:
 
     # Rare jobs: each has its module
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: int, loss: CutRecords | None = None) -> str | None:
         """Drop the batch that holds `offset` and all after it. The log then ends with the last whole batch before, at
-        `offset` or earlier."""
-        truncation.truncate_to(self, offset)
+        `offset` or earlier. Returns the id of what is kept, if this is a loss."""
+        return truncation.truncate_to(self, offset, loss)
 
-    def truncate_fully(self, new_start: int) -> None:
-        """Drop everything and begin again, empty, at `new_start`."""
-        truncation.truncate_fully(self, new_start)
+    def truncate_fully(self, new_start: int, loss: CutRecords | None = None) -> str | None:
+        """Drop everything and begin again, empty, at `new_start`. Returns the id of what is kept, if this is a loss."""
+        return truncation.truncate_fully(self, new_start, loss)
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Retention: drop the oldest segments that are too old, too much or below the log's start. Returns how many. Their

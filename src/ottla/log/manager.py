@@ -21,10 +21,12 @@ from ottla.events.storage import (
 )
 from ottla.log import checkpoints, cleaner
 from ottla.log.checkpoints import MetaProperties
+from ottla.log.committed_marks import CommittedMarks
 from ottla.log.compaction import Compaction
 from ottla.log.config import LogConfig
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
-from ottla.log.log import DELETE_SUFFIX, NAME_BYTES_MAX, Log, directory_name
+from ottla.log.kept_records import DELETE_SUFFIX, NAME_BYTES_MAX, STRAY_SUFFIX, KeptRecords
+from ottla.log.log import Log, directory_name
 from ottla.log.log_directories import (
     DirectoryContents,
     lock_directory,
@@ -32,6 +34,7 @@ from ottla.log.log_directories import (
     read_properties,
 )
 from ottla.log.offset_checkpoints import CheckpointPlan, OffsetCheckpoints
+from ottla.log.progress import OpeningProgress
 from ottla.log.removal import DeletedLogs, RemovalPlan
 from ottla.log.resources import LogResources
 from ottla.log.segment import OpenFiles
@@ -40,13 +43,20 @@ from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.wire.types import TopicPartition
 
-STRAY_SUFFIX = "-stray"
 OPEN_FILES_MAX = 512
 """Fits the usual limit of 1,024 descriptors of a process."""
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+
+
+def _log_in(name: str) -> TopicPartition | None:
+    """Whose log a directory of this name holds; the metadata's log is the quorum's."""
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    if match is None or match[1] == CLUSTER_METADATA_TOPIC:
+        return None
+    return TopicPartition(match[1], int(match[2]))
 
 
 class LogManager:
@@ -60,7 +70,9 @@ class LogManager:
         open_files_max: int = OPEN_FILES_MAX,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         events: Events | None = None,
+        kept: KeptRecords | None = None,
     ) -> None:
+        """Without `kept`, a truncation keeps nothing of what it cuts off."""
         assert directories and len(set(directories)) == len(directories), directories
         self.directories = list(directories)
         self.defaults = defaults
@@ -73,9 +85,10 @@ class LogManager:
         self.offline_directories: dict[str, Exception] = {}
         self.on_offline: list[Callable[[str, list[TopicPartition]], None]] = []
         """Called with the directory and the logs that went with it."""
+        self.progress = OpeningProgress()
         self.previous_broker_epoch = -1
         """Of the clean shutdown before this start; -1 if it was not clean."""
-        self._disk = disk
+        self.disk = disk
         self._new_id = new_id
         self._events = events if events is not None else Events()
         self._resources = LogResources(disk, OpenFiles(disk, open_files_max), self._events)
@@ -85,6 +98,10 @@ class LogManager:
         self._corrupt_in: dict[TopicPartition, str] = {}
         """The directories of those in `corrupt`."""
         self._deleted = DeletedLogs()
+        self._marks: dict[str, CommittedMarks] = {}
+        self.kept = kept
+        if kept is not None:
+            kept.on_removed = lambda path, directory: self._deleted.add(path, 0, directory)
         self._checkpoints = OffsetCheckpoints(disk, self.logs, self._corrupt_in)
 
     # Starting and stopping
@@ -94,6 +111,8 @@ class LogManager:
         WrongDirectory if one belongs to another node, or none is usable; CorruptCheckpoint if a checkpoint file is
         damaged."""
         assert not self._taken
+        if self.kept is not None:
+            self.kept.broker = node_id
         try:
             for directory in self.directories:
                 try:
@@ -110,14 +129,14 @@ class LogManager:
             raise
 
     def _take(self, directory: str, cluster_id: str, node_id: int) -> DirectoryContents:
-        self._locks[directory] = lock_directory(self._disk, directory)
-        properties = read_properties(self._disk, directory, cluster_id, node_id)
+        self._locks[directory] = lock_directory(self.disk, directory)
+        properties = read_properties(self.disk, directory, cluster_id, node_id)
         id = properties.directory_id
         if id is not None and any(
             contents.properties.directory_id == id for contents in self._taken.values()
         ):
             raise WrongDirectory(directory, f"directory id {id} is there twice")
-        return read_contents(self._disk, directory, properties)
+        return read_contents(self.disk, directory, properties)
 
     def start(
         self,
@@ -131,14 +150,17 @@ class LogManager:
         if not self._taken:
             self.take(cluster_id, node_id)
         clean_epochs = [found.clean_epoch for found in self._taken.values()]
+        names = self._names_of_logs()
         for directory, found in self._taken.items():
+            if directory not in names:
+                continue
             try:
                 self._identify(directory, found.properties)
                 if found.clean_epoch is not None:
                     # The marker is durably removed before the first log is changed.
-                    self._disk.remove(f"{directory}/{checkpoints.CLEAN_SHUTDOWN}")
-                    self._disk.flush_dir(directory)
-                self._open_logs(directory, found, now_ms, config_of)
+                    self.disk.remove(f"{directory}/{checkpoints.CLEAN_SHUTDOWN}")
+                    self.disk.flush_dir(directory)
+                self._open_logs(directory, names[directory], found, now_ms, config_of)
             except OSError as error:
                 self.mark_offline(directory, error)
             except LogDirError as error:
@@ -151,36 +173,52 @@ class LogManager:
         first = clean_epochs[0]
         if not self.offline_directories and first is not None and set(clean_epochs) == {first}:
             self.previous_broker_epoch = first
-            if first >= 0 and self._events:
+            if first >= 0 and CleanShutdownRecognized in self._events:
                 self._events.emit(CleanShutdownRecognized(tuple(self.directories), first))
         self._is_open = True
+        self.progress.is_complete = True
+
+    def _names_of_logs(self) -> dict[str, list[str]]:
+        """What lies in each directory that can be read."""
+        names: dict[str, list[str]] = {}
+        for directory in self._taken:
+            try:
+                names[directory] = self.disk.list_dir(directory)
+            except OSError as error:
+                self.mark_offline(directory, error)
+                continue
+            self.progress.total += sum(_log_in(name) is not None for name in names[directory])
+        return names
 
     def _identify(self, directory: str, properties: MetaProperties) -> None:
         if properties.directory_id is None:
             properties = properties._replace(directory_id=self._new_id())
             path = f"{directory}/{checkpoints.META_PROPERTIES}"
-            checkpoints.write_meta_properties(self._disk, path, properties)
+            checkpoints.write_meta_properties(self.disk, path, properties)
         assert properties.directory_id is not None
         self.directory_ids[directory] = properties.directory_id
 
     def _open_logs(
         self,
         directory: str,
+        names: list[str],
         found: DirectoryContents,
         now_ms: int,
         config_of: Callable[[str], LogConfig] | None,
     ) -> None:
         recovery_points = found.recovery_points
         self._checkpoints.found(directory, found)
-        for name in self._disk.list_dir(directory):
+        for name in names:
             path = f"{directory}/{name}"
             if name.endswith(DELETE_SUFFIX):
                 self._deleted.add(path, now_ms, directory)
                 continue
-            match = _PARTITION_DIRECTORY.fullmatch(name)
-            if match is None or match[1] == CLUSTER_METADATA_TOPIC or not self._disk.is_dir(path):
+            key = _log_in(name)
+            if key is None:
                 continue
-            key = TopicPartition(match[1], int(match[2]))
+            self.progress.done += 1
+            if not self.disk.is_dir(path):
+                continue
             if key in self.logs or key in self.corrupt:
                 raise WrongDirectory(directory, f"{key} lies in two log directories")
             # Without a recovery point the other marks do not count: see OffsetCheckpoints.forget.
@@ -209,13 +247,19 @@ class LogManager:
             if log.high_watermark < high_watermark:
                 self._checkpoints.high_watermark_falls(log, log.high_watermark)
             self._adopt(log)
+        here = {key: log for key, log in self.logs.items() if log.directory == directory}
+        if self.kept is not None:
+            self.kept.found(directory, names)
+            self.kept.settle(here)
+        marks = self._marks[directory] = CommittedMarks(self.disk, directory)
+        marks.start(here.values())
 
     def _discarded_if_empty(self, path: str) -> bool:
         """A power loss right after the creation may leave a directory without topic id and data. It is removed."""
-        for name in self._disk.list_dir(path):
-            if name.endswith(".log") and self._disk.file_size(f"{path}/{name}"):
+        for name in self.disk.list_dir(path):
+            if name.endswith(".log") and self.disk.file_size(f"{path}/{name}"):
                 return False
-        self._disk.remove_tree(path)
+        self.disk.remove_tree(path)
         return True
 
     def close(self, *, clean: bool, broker_epoch: int = -1) -> None:
@@ -236,10 +280,12 @@ class LogManager:
             for directory in self._online():
                 try:
                     checkpoints.write_clean_shutdown(
-                        self._disk, f"{directory}/{checkpoints.CLEAN_SHUTDOWN}", broker_epoch
+                        self.disk, f"{directory}/{checkpoints.CLEAN_SHUTDOWN}", broker_epoch
                     )
                 except OSError as error:
                     self.mark_offline(directory, error)
+        for marks in self._marks.values():
+            marks.close()
         self.logs.clear()
         self._unlock()
 
@@ -290,15 +336,23 @@ class LogManager:
                 now_ms=now_ms,
                 log_start=log_start,
             )
+            self._mark(log)
         except LogDirError as error:
             self.mark_offline(error.directory, error.cause)
             raise
         self._adopt(log)
         return log
 
+    def _mark(self, log: Log) -> None:
+        try:
+            self._marks[log.directory].add(log)
+        except OSError as error:
+            log.fail(error)
+
     def delete(self, key: TopicPartition, now_ms: int) -> None:
         """The log is deleted at once, its files after file.delete.delay.ms."""
         log = self.logs.pop(key)
+        self._marks[log.directory].remove(log)
         try:
             path = log.mark_deleted()
         except LogDirError as error:
@@ -311,6 +365,7 @@ class LogManager:
         log.before_high_watermark_falls = self._checkpoints.high_watermark_falls
         log.before_gaps = self._checkpoints.gaps_come
         log.on_unsettled = self._unsettled
+        log.keeper = self.kept
         self.logs[log.key] = log
         self._unsettled(log)
 
@@ -326,7 +381,7 @@ class LogManager:
         counts = Counter(log.directory for log in self.logs.values())
         return min(online, key=lambda directory: counts[directory])
 
-    def set_aside(self, key: TopicPartition) -> str:
+    def set_aside(self, key: TopicPartition, why: str = "it is damaged") -> str:
         """Rename a log that is corrupt or not wanted here, and keep it for an operator. Returns its new path."""
         log = self.logs.pop(key, None)
         if log is None:
@@ -334,18 +389,23 @@ class LogManager:
             del self.corrupt[key]
         else:
             directory = log.directory
+            self._marks[directory].remove(log)
             log.close(clean=False)
         name = directory_name(key.topic, key.partition)
-        suffix = f".{self._new_id().hex}{STRAY_SUFFIX}"
+        id = self._new_id().hex
+        suffix = f".{id}{STRAY_SUFFIX}"
         target = f"{directory}/{name[: NAME_BYTES_MAX - len(suffix)]}{suffix}"
         try:
-            self._disk.rename(f"{directory}/{name}", target)
-            self._disk.flush_dir(directory)
+            if log is not None and self.kept is not None:
+                self.kept.stray(log, id, target, why)
+            self.disk.rename(f"{directory}/{name}", target)
+            self.disk.flush_dir(directory)
         except OSError as error:
             self.mark_offline(directory, error)
             raise LogDirError(directory, error) from error
-        if self._events:
-            self._events.emit(LogSetAside(key, directory, target))
+        if LogSetAside in self._events:
+            kept = id if self.kept is not None and id in self.kept.kept else None
+            self._events.emit(LogSetAside(key, directory, target, kept))
         return target
 
     # Failing
@@ -353,6 +413,7 @@ class LogManager:
     def found_corrupt(self, key: TopicPartition, why: str) -> None:
         """A log in use is damaged. From now on it is treated as if the start had found the damage."""
         log = self.logs.pop(key)
+        self._marks[log.directory].remove(log)
         log.close(clean=False)
         self.corrupt[key] = CorruptLog(log.path, why)
         self._corrupt_in[key] = log.directory
@@ -374,7 +435,9 @@ class LogManager:
         for key in [key for key, place in self._corrupt_in.items() if place == directory]:
             del self.corrupt[key], self._corrupt_in[key]
         self._deleted.forget(directory)
-        if self._events:
+        if self.kept is not None:
+            self.kept.directory_failed(directory)
+        if LogDirectoryFailed in self._events:
             self._events.emit(LogDirectoryFailed(directory, str(cause), tuple(lost)))
         for callback in self.on_offline:
             callback(directory, lost)
@@ -413,7 +476,7 @@ class LogManager:
             return None
         log, to_clean = found
         round = cleaner.round_of(log, to_clean, now_ms)
-        return log, Compaction(self._disk, self._resources.files, round, keys_max)
+        return log, Compaction(self.disk, self._resources.files, round, keys_max)
 
     def compacted(self, log: Log, compaction: Compaction) -> None:
         log.cleaned = compaction.cleaned_up_to
@@ -422,7 +485,7 @@ class LogManager:
         except OSError as error:
             self.mark_offline(log.directory, error)
             return
-        if self._events:
+        if LogCompacted in self._events:
             self._events.emit(
                 LogCompacted(
                     log.key,
@@ -452,12 +515,21 @@ class LogManager:
     def removal_plan(self, now_ms: int) -> RemovalPlan:
         """The files of dropped segments and deleted logs whose delay is over. `run` of the plan may be called in a thread,
         then `removed`."""
-        plan = RemovalPlan(self._disk)
+        plan = RemovalPlan(self.disk)
         for log in self.logs.values():
             if log.failed is None:
                 plan.files.update(dict.fromkeys(log.doomed_by(now_ms), log.directory))
+        if self.kept is not None:
+            self._expire_kept(self.kept, now_ms)
         plan.trees = self._deleted.take_due(now_ms)
         return plan
+
+    def _expire_kept(self, kept: KeptRecords, now_ms: int) -> None:
+        for directory in self._online():
+            try:
+                kept.expire(directory, now_ms)
+            except OSError as error:
+                self.mark_offline(directory, error)
 
     def removed(self, plan: RemovalPlan) -> None:
         for directory, error in plan.failures.items():

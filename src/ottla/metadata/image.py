@@ -170,6 +170,9 @@ class Delta:
     changed_quotas: list[QuotaKey] = field(default_factory=list)
     changed_scram: list[tuple[str, int]] = field(default_factory=list)
     acls_changed: bool = False
+    unclean_elections: dict[tuple[UUID, int], int] = field(default_factory=dict)
+    """The leader epochs that began with an election in which committed records may have been lost, the last of each
+    partition. The image does not hold them: it forgets such an election when its leader has recovered."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -433,6 +436,7 @@ class _Edit:
         self.created: dict[UUID, None] = {}
         self.removed: dict[UUID, TopicImage] = {}
         self.changed_partitions: dict[tuple[UUID, int], None] = {}
+        self.unclean_elections: dict[tuple[UUID, int], int] = {}
 
     def replay(self, record: MetadataRecord) -> None:
         match record:
@@ -550,8 +554,10 @@ class _Edit:
         old = partitions[number] if 0 <= number < len(partitions) else None
         if old is None:
             raise InconsistentMetadata(f"{record.topic_id} has no partition {number}")
-        partitions[number] = old.changed_by(record)
+        new = partitions[number] = old.changed_by(record)
         self.changed_partitions[record.topic_id, number] = None
+        if new.leader_recovery_state == r.RECOVERING and new.leader not in (*old.isr, r.NO_LEADER):
+            self.unclean_elections[record.topic_id, number] = new.leader_epoch
 
     def _topic_removed(self, topic_id: UUID) -> None:
         self._editable(topic_id)  # raises unless the topic exists
@@ -723,4 +729,5 @@ class _Edit:
             changed_quotas=list(self.quotas.changes),
             changed_scram=list(self.scram.changes),
             acls_changed=bool(self.acls.changes),
+            unclean_elections=self.unclean_elections,
         )

@@ -6,6 +6,7 @@ A follower has no state of its own beside its log. Which partitions are fetched,
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from ottla.events.replication import (
     DamagedBatchRefused,
@@ -13,6 +14,8 @@ from ottla.events.replication import (
     Truncated,
     TruncationCause,
 )
+from ottla.log.kept_records import CutRecords
+from ottla.log.log import Log
 from ottla.records.batch import CorruptBatch
 from ottla.replica.observer import News
 from ottla.replica.partition import Partition
@@ -67,7 +70,7 @@ def apply_fetch_answer(partition: Partition, answer: FetchedPartition, leader_ep
             try:
                 log.append_as_follower(records, leader_epoch)
             except CorruptBatch as damage:
-                if partition.events:
+                if DamagedBatchRefused in partition.events:
                     partition.events.emit(
                         DamagedBatchRefused(
                             partition.key, partition.leader, leader_epoch, before, damage.message
@@ -76,10 +79,12 @@ def apply_fetch_answer(partition: Partition, answer: FetchedPartition, leader_ep
                 raise
             partition.flush_if_asked()
             appended = len(records)
+            partition.traffic.every.replication_bytes_in += appended
             if log.log_end > before:
                 partition.observer.partition_changed(partition, News.LOG_END)
     if answer.log_start_offset > log.log_start:
         log.advance_log_start(min(answer.log_start_offset, log.log_end))
+    partition.leader_high_watermark = answer.high_watermark
     high_watermark = min(answer.high_watermark, log.log_end)
     if high_watermark > log.high_watermark:
         log.advance_high_watermark(high_watermark)
@@ -125,7 +130,7 @@ def restart_within(partition: Partition, leader_log_start: int, leader_log_end: 
     elif is_above or end < leader_log_start:
         # Also if both hold: the leader's end and start are two answers, and the log may have moved on in between.
         log.truncate_fully(leader_log_start)
-        if partition.events:
+        if LogRestarted in partition.events:
             partition.events.emit(
                 LogRestarted(partition.key, partition.leader_epoch, end, leader_log_start)
             )
@@ -143,18 +148,20 @@ def _cut(
     """Drop the records from `target` on, or all of them, and report what was dropped (D7)."""
     assert partition.role is Role.FOLLOWER, f"only followers truncate (D7): {partition}"
     log = partition.log
-    end, high_watermark = log.log_end, log.high_watermark
+    end, high_watermark, committed_end = log.log_end, log.high_watermark, log.committed_end
     assert target < end, f"truncation to {target}: {partition}"
-    segments = len(log.segment_bases)
+    segments, size = len(log.segment_bases), log.size_bytes
+    loss = _loss(partition, target, cause)
+    epochs = tuple(epoch for epoch, until in _epoch_ends(log) if until > target)
     if keeps_some:
-        log.truncate_to(target)
+        kept = log.truncate_to(target, loss)
     else:
-        log.truncate_fully(restart_at)
+        kept = log.truncate_fully(restart_at, loss)
     assert log.high_watermark <= max(high_watermark, log.log_start), f"D8: {partition}"
-    committed = max(high_watermark - target, 0)
+    committed = max(committed_end - target, 0)
     logger.warning(
         "truncated log partition=%s-%d first_offset=%d last_offset=%d committed_offsets=%d leader=%d"
-        " leader_epoch=%d diverging_epoch=%d diverging_end=%d",
+        " leader_epoch=%d diverging_epoch=%d diverging_end=%d kept=%s",
         *partition.key,
         target,
         end - 1,
@@ -162,8 +169,9 @@ def _cut(
         partition.leader,
         partition.leader_epoch,
         *diverging,
+        kept,
     )
-    if partition.events:
+    if Truncated in partition.events:
         partition.events.emit(
             Truncated(
                 partition.key,
@@ -176,5 +184,37 @@ def _cut(
                 partition.leader,
                 partition.leader_epoch,
                 diverging,
+                committed_end,
+                size - log.size_bytes,
+                epochs,
+                kept,
             )
         )
+
+
+def _loss(partition: Partition, target: int, cause: TruncationCause) -> CutRecords | None:
+    """What is lost if everything from `target` on is dropped; None if that is only an uncommitted tail.
+
+    A clean election loses nothing that is committed. So what this replica knew to be committed and must drop is lost. If
+    the leader's epoch, or one before it, began with an unclean election, then the older records above that may be lost
+    too: another replica may have known more."""
+    log = partition.log
+    first = max(target, log.log_start)
+    written_in = log.epochs.epoch_for_offset(first)
+    may_be_lost = written_in is not None and written_in < partition.unclean_epoch
+    if first >= log.log_end or not (first < log.committed_end or may_be_lost):
+        return None
+    how = "an unclean election" if may_be_lost else "a leader that lacks committed records"
+    return CutRecords(
+        first,
+        log.committed_end,
+        f"{how}: {cause.value}",
+        partition.leader,
+        partition.leader_epoch,
+    )
+
+
+def _epoch_ends(log: Log) -> Iterator[tuple[int, int]]:
+    entries = log.epochs.entries
+    starts = [*(start for _, start in entries[1:]), log.log_end]
+    return zip((epoch for epoch, _ in entries), starts, strict=False)

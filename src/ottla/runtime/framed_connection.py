@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.runtime.seams import AcceptedConnection, Chunk, Connection, FileRange, FrameReceiver
 
@@ -104,6 +104,11 @@ class FramedConnection(ABC):
         "_receiver",
         "_schedule_flush",
         "_writing",
+        "marks",
+        "now",
+        "received_at",
+        "sent",
+        "started_at",
     )
 
     def __init__(
@@ -113,9 +118,12 @@ class FramedConnection(ABC):
         *,
         accepted: bool,
         schedule_flush: Callable[[Callable[[], None]], object],
+        now: Callable[[], float],
     ) -> None:
-        """`accepted`: a peer opened it; otherwise we did. `schedule_flush` calls its argument on the loop's next turn."""
+        """`accepted`: a peer opened it; otherwise we did. `schedule_flush` calls its argument on the loop's next turn.
+        `now`: a clock that is finer than uvloop's, which stands still during a turn."""
         self._loop = loop
+        self.now = now
         self._accepted = accepted
         self._frame_bytes_max = frame_bytes_max
         self._schedule_flush = schedule_flush
@@ -129,7 +137,9 @@ class FramedConnection(ABC):
         self._choked = False  # by a long queue
         self._closing = False
         self._closed = False
-        self._active_at = loop.time()
+        self._active_at = self.received_at = self.started_at = now()
+        self.sent: list[tuple[float, list[Any]]] | None = None
+        self.marks: list[Any] = []
 
     def __repr__(self) -> str:
         return f"<connection {self.local} to {self.peer}>"
@@ -152,7 +162,7 @@ class FramedConnection(ABC):
 
     @property
     def idle_s(self) -> float:
-        return self._loop.time() - self._active_at
+        return self.now() - self._active_at
 
     # What a subclass does
 
@@ -223,6 +233,7 @@ class FramedConnection(ABC):
         It stops early when a receiver pauses, chokes or closes the connection.
         """
         position = 0
+        self.received_at = 0.0
         while end - position >= FRAME_SIZE.size and not (
             self._paused or self._choked or self._closing or self._closed
         ):
@@ -240,7 +251,9 @@ class FramedConnection(ABC):
 
     def _deliver(self, frame: memoryview) -> None:
         assert self._receiver is not None
-        self._active_at = self._loop.time()
+        self._active_at = self.started_at = now = self.now()
+        if not self.received_at:
+            self.received_at = now
         try:
             self._receiver.frame_received(frame)
         except Exception as problem:

@@ -249,3 +249,13 @@ _ROWS: Final = (
 )
 
 APIS: Final[dict[ApiKey, Api]] = {api.key: api for api in _ROWS}
+
+KEPT_RECORDS: Final = 20_000
+"""Lists and reads the records that a broker keeps aside (`wire.kept_records`)."""
+
+PRIVATE_APIS: Final[dict[int, str]] = {KEPT_RECORDS: "KeptRecords"}
+"""Requests that Kafka does not have, and their names: far above Kafka's keys, in one version, never flexible. ApiVersions
+does not announce them, because clients may take a key that they do not know for an error. Other brokers close the
+connection when they get one."""
+PRIVATE_VERSION: Final = 0
+PRIVATE_BYTES_MAX: Final = 64 * 1024

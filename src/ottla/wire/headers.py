@@ -14,7 +14,7 @@ from struct import error as StructError
 from typing import Any, Final, NamedTuple
 
 from ottla.runtime.seams import Chunk, FileRange
-from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.apis import APIS, PRIVATE_APIS, PRIVATE_VERSION, ApiKey
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.primitives import skip_tagged_fields
 
@@ -39,7 +39,7 @@ def _flexible_versions() -> dict[tuple[int, int], bool]:
         (int(api.key), version): api.flexible(version)
         for api in APIS.values()
         for version in range(api.min_version, api.max_version + 1)
-    }
+    } | {(key, PRIVATE_VERSION): False for key in PRIVATE_APIS}
 
 
 # Every served (key, version), and whether it is flexible: one look-up on the hot path.

@@ -131,6 +131,11 @@ class RaftDriver:
         return self._published.image
 
     @property
+    def image_timestamp_ms(self) -> int:
+        """When the last record of the image was written."""
+        return self._published.timestamp_ms
+
+    @property
     def is_leader(self) -> bool:
         return self._raft.is_leader
 

@@ -170,7 +170,7 @@ class Placement:
 
     def set_aside(self, key: TopicPartition, why: str) -> None:
         try:
-            path = self._logs.set_aside(key)
+            path = self._logs.set_aside(key, why)
         except LogDirError as error:
             logger.error("stray log was not set aside partition=%s-%d error=%s", *key, error)
         else:

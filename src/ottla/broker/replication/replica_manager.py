@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from uuid import UUID
@@ -30,6 +30,7 @@ from ottla.replica import follower
 from ottla.replica.observer import News
 from ottla.replica.partition import Partition, ReplicaConfig, ReplicationRules
 from ottla.replica.roles import Role
+from ottla.replica.traffic import TopicTraffic, Traffic
 from ottla.runtime import Clock
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
@@ -50,15 +51,22 @@ class ReplicaManager:
         logs: LogManager,
         events: Events,
         rules: ReplicationRules,
+        unclean: Mapping[tuple[UUID, int], int],
     ) -> None:
+        """`unclean`: the leader epochs that began with an unclean election. Its owner adds to it."""
         self.settings = settings
         self.clock = clock
         self.logs = logs
         self.events = events
+        self._unclean = unclean
         self.image = MetadataImage()
         self.partitions: dict[TopicPartition, Partition] = {}
         """The replicas that are served."""
         self.by_id: dict[tuple[UUID, int], Partition] = {}
+        self.traffic = Traffic()
+        """Of all topics together."""
+        self.topic_traffic: dict[str, TopicTraffic] = {}
+        """Of topics with a replica here."""
         self.listeners: list[ReplicaListener] = []
         self.placement = Placement(settings.node_id, clock, logs, self.listeners)
         self.purgatory = Purgatory(clock)
@@ -207,6 +215,7 @@ class ReplicaManager:
         self._report_placement(topic, number)
 
     def _take_role(self, partition: Partition, decided: PartitionImage) -> None:
+        partition.unclean_epoch = self._unclean.get((partition.topic_id, partition.partition), -1)
         decision = partition.rules.role(decided, self.settings.node_id)
         if decision.leader == self.settings.node_id:
             partition.become_leader(decision, self.clock.monotonic())
@@ -226,10 +235,17 @@ class ReplicaManager:
             self,
             self.eligible_broker_epoch,
             self.events,
+            self._traffic_of(topic.name),
         )
         self.partitions[partition.key] = partition
         self.by_id[topic.id, number] = partition
         return partition
+
+    def _traffic_of(self, topic: str) -> TopicTraffic:
+        found = self.topic_traffic.get(topic)
+        if found is None:
+            found = self.topic_traffic[topic] = TopicTraffic(self.traffic)
+        return found
 
     def _remove(self, key: TopicPartition, topic_id: UUID) -> None:
         self.placement.forget(key)
@@ -237,6 +253,8 @@ class ReplicaManager:
         if partition is None or partition.topic_id != topic_id:
             return
         self._take_out(partition)
+        if key.topic not in self.image.topics:
+            self.topic_traffic.pop(key.topic, None)
         self.placement.delete_log(key)
 
     def _take_out(self, partition: Partition) -> None:

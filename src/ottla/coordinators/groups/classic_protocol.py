@@ -241,7 +241,7 @@ class ClassicProtocol:
         something changes for them."""
         leader_before = group.leader
         old, member = group.replace_static(instance_id, new_id)
-        if self._context.events:
+        if StaticMemberReplaced in self._context.events:
             replaced = StaticMemberReplaced(group.id, instance_id, old.id, new_id)
             self._context.events.emit(replaced)
         self._answer_join(old, join_failure(ErrorCode.FENCED_INSTANCE_ID, old.id))
@@ -289,8 +289,9 @@ class ClassicProtocol:
             len(group.members),
             reason,
         )
-        if self._context.events:
-            self._context.events.emit(GroupRebalanced(group.id, generation, reason))
+        if GroupRebalanced in self._context.events:
+            rebalanced = GroupRebalanced(group.id, generation, reason, len(group.members))
+            self._context.events.emit(rebalanced)
         group.rebalance_reason = reason
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             for member in group.members.values():
@@ -535,7 +536,7 @@ class ClassicProtocol:
             member.id,
             member.session_timeout_ms,
         )
-        if self._context.events:
+        if MemberExpired in self._context.events:
             self._context.events.emit(MemberExpired(group.id, member.id, "session timeout"))
         self._remove(group, member)
         self._after_removal(group, f"the session of member {member.id} expired")
@@ -547,7 +548,7 @@ class ClassicProtocol:
             member_id,
             request,
         )
-        if self._context.events:
+        if MemberMissedRebalance in self._context.events:
             missed = MemberMissedRebalance(group.id, member_id, group.generation, request)
             self._context.events.emit(missed)
 

@@ -44,9 +44,9 @@ from ottla.coordinators.groups.group_records import (
     delete,
     put,
 )
-from ottla.coordinators.groups.patterns import BadPattern, compiled
 from ottla.coordinators.shard import CoordinatorRecord, Token
 from ottla.events.coordination import GroupRebalanced, MemberExpired, StaticMemberReplaced
+from ottla.patterns.re2 import BadPattern, compiled
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import field
 
@@ -297,7 +297,7 @@ class ConsumerProtocol:
     ) -> ConsumerMember:
         """A static member comes back under another id and keeps its assignment."""
         assert former.instance_id is not None
-        if self._context.events:
+        if StaticMemberReplaced in self._context.events:
             replaced = StaticMemberReplaced(group.id, former.instance_id, former.id, member_id)
             self._context.events.emit(replaced)
         self._forget_timers(group, former.id)
@@ -360,8 +360,9 @@ class ConsumerProtocol:
             members,
             cause,
         )
-        if self._context.events:
-            self._context.events.emit(GroupRebalanced(group.id, group.epoch + 1, cause))
+        if GroupRebalanced in self._context.events:
+            rebalanced = GroupRebalanced(group.id, group.epoch + 1, cause, members)
+            self._context.events.emit(rebalanced)
         group.epoch_since_ms = self._context.out.now_ms
         self._context.out.records.append(
             put(
@@ -582,7 +583,7 @@ class ConsumerProtocol:
         logger.info(
             "member expired group=%s protocol=consumer member=%s cause=%s", group_id, member_id, why
         )
-        if self._context.events:
+        if MemberExpired in self._context.events:
             self._context.events.emit(MemberExpired(group_id, member_id, why))
         self.remove(group, [member_id])
 

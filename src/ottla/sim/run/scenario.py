@@ -32,12 +32,16 @@ from ottla.sim.oracle.coverage_coordination import mark_coordination
 from ottla.sim.oracle.coverage_quorum import mark_quorum
 from ottla.sim.oracle.coverage_replication import ReplicationCoverage
 from ottla.sim.oracle.coverage_storage import mark_storage
+from ottla.sim.oracle.event_log_checker import EventLogChecker
 from ottla.sim.oracle.group_oracle import Transaction
 from ottla.sim.oracle.history import TABLE
 from ottla.sim.oracle.ledger import Violation
+from ottla.sim.oracle.loss_checker import LossChecker
 from ottla.sim.oracle.safety_checker import SafetyChecker
 from ottla.sim.oracle.swallowed import heard
-from ottla.sim.run.final_checks import check_end, unsettled
+from ottla.sim.run import unclean
+from ottla.sim.run.final_checks import check_end, check_losses, unsettled
+from ottla.sim.run.lag_check import check_lag
 from ottla.sim.run.options import RunOptions
 from ottla.sim.run.outcome import RunOutcome, Verdict
 from ottla.wire.types import TopicPartition
@@ -79,6 +83,8 @@ class Scenario:
         self.checker = SafetyChecker(self.cluster, self.workload.history)
         self.evidence = self.checker.evidence
         self.evidence.is_durable = options.is_durable
+        if options.profile == unclean.PROFILE:
+            self.evidence.losses = LossChecker()
         self.checker.on_loss.append(self.workload.allow_losses)
         self.checker.on_deletion.append(self.workload.forget)
         self.operator = Operator(world.node(CLIENTS), self.workload.connections("operator"))
@@ -122,6 +128,9 @@ class Scenario:
                 world.loop.random_for("vandal"),
                 records_expire=options.records_expire,
             )
+        self.event_log: EventLogChecker | None = None
+        if options.has_event_log:
+            self.event_log = EventLogChecker(self.cluster, self.evidence)
         self.failures: list[str] = []
         self.cluster.on_end.append(self._node_left)
 
@@ -155,10 +164,14 @@ class Scenario:
             self.nemesis.bring_back(absent)
         self._settle()
         check_end(self.cluster, self.evidence, self.workload.history)
+        check_losses(self.cluster, self.evidence)
         if self.table is not None:
             self.table.check_end()
         if self.groups is not None:
             self.groups.check_end(self.evidence)
+        check_lag(self.cluster, self.world.loop.random_for("lag"))
+        if self.event_log is not None:
+            self.event_log.check_end()
         self._check_problems()
 
     @property
@@ -230,6 +243,8 @@ class Scenario:
             left = self.table.unsettled()
         if self.groups is not None and not left:
             left = self.groups.unsettled(self.cluster, self.evidence)
+        if self.event_log is not None and not left:
+            left = self.event_log.unsettled(absent)
         return left
 
     def _settle(self, absent: SimNode | None = None) -> None:
@@ -299,6 +314,9 @@ def run_seed(
             unknown=len(history.unknown),
             read=history.reads,
             losses=sum(len(ledger.losses) for ledger in scenario.evidence.ledgers.values()),
+            records_lost=0
+            if scenario.evidence.losses is None
+            else scenario.evidence.losses.records_lost,
             transactions=len(scenario.transactions),
             excused=sum(each.is_excused for each in scenario.transactions),
             faults=dict(sorted(scenario.nemesis.counts.items())),

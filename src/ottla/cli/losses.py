@@ -1,0 +1,497 @@
+"""`ottla losses` and `ottla recover`: what an unclean election or a truncation cost, and getting it back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ottla.cli.connect import BootstrapOption, TimeoutOption, connect
+from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
+from ottla.cli.output import (
+    Format,
+    FormatOption,
+    count_of,
+    print_json,
+    print_table,
+    progress_bar,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from ottla.client import BlockingClient
+    from ottla.client.producer import Producer
+    from ottla.losses.manifest import Manifest
+    from ottla.losses.merge import NamedLoss
+    from ottla.losses.open_elections import OpenElection
+    from ottla.losses.recovering import Identity, Recovery
+    from ottla.records.record import Record
+
+EVENT_LOG = "__ottla_events"
+READ_BYTES = 1 << 20
+BATCH_BYTES_MAX = 512 * 1024
+BATCH_RECORDS_MAX = 1000
+
+LossDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        help="A cluster's directory, or a broker's log directory. Brokers that do not run are read from disk."
+        " [default: as for ottla up]",
+        show_default=False,
+    ),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", help="Only losses after this time, for example 2026-11-16T17:00."),
+]
+
+
+@dataclass
+class KeptSomewhere:
+    """Everything that is kept, and how to read each part of it."""
+
+    manifests: list[Manifest] = field(default_factory=list)
+    read: dict[str, Callable[[], Iterator[bytes]]] = field(default_factory=dict)
+    """By id."""
+    mark: dict[str, Callable[[str], None]] = field(default_factory=dict)
+    """Note into which topic it was recovered. By id."""
+
+    def add(
+        self,
+        manifest: Manifest,
+        read: Callable[[], Iterator[bytes]],
+        mark: Callable[[str], None],
+    ) -> None:
+        if manifest.id not in self.read:
+            self.manifests.append(manifest)
+            self.read[manifest.id], self.mark[manifest.id] = read, mark
+
+
+def losses(
+    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
+    since: SinceOption = None,
+    bootstrap: BootstrapOption = None,
+    dir: LossDirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Show what unclean elections and truncations cost.
+
+    Each line is a range of records that were committed and are not in the log any more, and says which brokers keep them
+    (ottla recover copies them). END: what is below it is lost for certain. POSSIBLY: what is below it may have been committed;
+    nobody who came back knows. With --format json: one object a line.
+    """
+    with _kept(bootstrap, dir, timeout) as (blocking, kept):
+        found = _selected(kept, topic, since)
+        elections = [] if blocking is None else _open_elections(blocking, topic)
+    if format is Format.json:
+        for fields in [each.as_json() for each in found] + [each.as_json() for each in elections]:
+            print_json(fields)
+        return
+    print_table(
+        ("partition", "first", "end", "possibly", "bytes", "at", "kept by", "recovered", "cause"),
+        [_row(loss) for loss in found],
+    )
+    for election in elections:
+        brokers = ", ".join(map(str, election.may_be_held_by))
+        start = "" if election.first_offset is None else f" from offset {election.first_offset} on"
+        print(
+            f"{election.partition}: {election.how} election of broker {election.leader}"
+            f" (epoch {election.leader_epoch}) at {election.at}; the disks of {brokers} may hold"
+            f" records{start} that are lost"
+        )
+
+
+def _row(loss: NamedLoss) -> Sequence[object]:
+    shown = loss.as_json()
+    kept_by = [f"{each['broker']} ({each['kept'][:8]})" for each in shown["held_by"]]
+    return (
+        shown["partition"],
+        loss.first,
+        loss.end,
+        loss.possible_end if loss.possible_end > loss.end else None,
+        shown["bytes"],
+        shown["at"],
+        kept_by or "nobody",
+        loss.recovered_to,
+        shown["cause"],
+    )
+
+
+def recover(
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where the records go.")],
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", metavar="TOPIC[-PARTITION]", help="What was lost of it."),
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="What is kept under this id, or its beginning.")
+    ] = None,
+    all: Annotated[bool, typer.Option("--all", help="Everything that is kept.")] = False,
+    since: SinceOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count the records, write none.")
+    ] = False,
+    include_possible: Annotated[
+        bool,
+        typer.Option("--include-possible", help="Also records that nobody knows to be committed."),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write even into the topic that lost them.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    dir: LossDirOption = None,
+    timeout: TimeoutOption = 30.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """Copy lost records into a topic.
+
+    Each record keeps its key, value, headers and timestamp, and gets headers that say where it comes from:
+    ottla.recovered.from, .offset, .epoch, .broker and .kept. A record that is in the topic already, by these headers, is not
+    copied again: the command can be repeated. Records of aborted transactions are left out.
+    """
+    if sum((topic is not None, id is not None, all)) != 1:
+        raise Failure("name one of --topic, --id and --all", USAGE)
+    with _kept(bootstrap, dir, timeout) as (blocking, kept):
+        found = _chosen(_selected(kept, None, since), topic, id)
+        for loss in found:
+            if loss.topic == to and not force:
+                raise Failure(
+                    f"--to {to} is the topic that lost them: consumers would read them among newer"
+                    " records (--force does it)",
+                    CONFLICT,
+                )
+        if blocking is None:
+            raise Failure(
+                "no broker runs that could take the records: name one with --bootstrap", NOT_FOUND
+            )
+        copy = _Copy(blocking, kept, to, dry_run, include_possible)
+        copy.run(found)
+    if format is Format.json:
+        print_json(copy.as_json())
+    else:
+        copy.report()
+
+
+def _chosen(found: list[NamedLoss], topic: str | None, id: str | None) -> list[NamedLoss]:
+    if topic is not None:
+        chosen = [loss for loss in found if topic in (loss.topic, f"{loss.topic}-{loss.partition}")]
+    elif id is not None:
+        chosen = [loss for loss in found if any(each.id.startswith(id) for each in loss.held_by)]
+    else:
+        chosen = found
+    if not chosen:
+        raise Failure("nothing is kept of that (ottla losses)", NOT_FOUND)
+    return chosen
+
+
+class _Copy:
+    """One run of `ottla recover`."""
+
+    def __init__(
+        self,
+        blocking: BlockingClient,
+        kept: KeptSomewhere,
+        to: str,
+        dry_run: bool,
+        possible: bool,
+    ) -> None:
+        self._blocking = blocking
+        self._kept = kept
+        self._to = to
+        self._dry_run = dry_run
+        self._possible = possible
+        self.copied = 0
+        self.were_there = 0
+        self.aborted = 0
+        self.undecided = 0
+        self.markers = 0
+        self.gone: list[str] = []
+        """What no disk that was asked holds."""
+
+    def run(self, losses: Sequence[NamedLoss]) -> None:
+        from ottla.client.producer import Producer
+
+        client = self._blocking.client
+        partitions = len(self._blocking.run(client.topic(self._to)).partitions)
+        there = self._already_there(partitions)
+        producer = Producer(client)
+        shown = sys.stderr.isatty()
+        with progress_bar(sys.stderr) if shown else nullcontext() as bar:
+            total = sum(max(0, self._end(loss) - loss.first) for loss in losses)
+            task = bar.add_task("", total=total) if bar is not None else None
+            for loss in losses:
+                self._one(loss, producer, loss.partition % partitions, there)
+                if bar is not None and task is not None:
+                    bar.advance(task, max(0, self._end(loss) - loss.first))
+
+    def _end(self, loss: NamedLoss) -> int:
+        return loss.possible_end if self._possible else loss.end
+
+    def _one(
+        self, loss: NamedLoss, producer: Producer, partition: int, there: set[Identity]
+    ) -> None:
+        from ottla.losses.manifest import State
+        from ottla.losses.recovering import Recovery, identity_of
+
+        if self._end(loss) <= loss.first:
+            return
+        holders = [each for each in loss.held_by if each.state is State.KEPT]
+        if not holders:
+            self.gone.append(f"{loss.topic}-{loss.partition} {loss.first}..{self._end(loss) - 1}")
+            return
+        recovery = Recovery(loss, possible=self._possible)
+        for holder in holders:
+            for data, batch in self._batches(holder.id):
+                recovery.survey(data, batch)
+        waiting: list[Record] = []
+        size = 0
+        for record in self._records(recovery, holders):
+            identity = identity_of(record)
+            assert identity is not None, record
+            if identity in there:
+                self.were_there += 1
+                continue
+            there.add(identity)
+            waiting.append(record)
+            size += len(record.key or b"") + len(record.value or b"")
+            if size >= BATCH_BYTES_MAX or len(waiting) >= BATCH_RECORDS_MAX:
+                self._send(producer, partition, waiting)
+                waiting, size = [], 0
+        self._send(producer, partition, waiting)
+        self.aborted += recovery.aborted
+        self.undecided += recovery.undecided
+        self.markers += recovery.markers
+        if not self._dry_run:
+            for holder in holders:
+                self._kept.mark[holder.id](self._to)
+
+    def _batches(self, id: str) -> Iterator[tuple[bytes, Any]]:
+        from ottla.losses.recovering import BatchReader
+
+        reader = BatchReader()
+        for part in self._kept.read[id]():
+            yield from reader.batches(part)
+
+    def _records(self, recovery: Recovery, holders: Iterable[Manifest]) -> Iterator[Record]:
+        for holder in holders:
+            for data, batch in self._batches(holder.id):
+                for recovered in recovery.records(data, batch, holder.broker, holder.id):
+                    yield recovered.record
+
+    def _send(self, producer: Producer, partition: int, records: list[Record]) -> None:
+        self.copied += len(records)
+        if records and not self._dry_run:
+            self._blocking.run(producer.send(self._to, partition, records))
+
+    def _already_there(self, partitions: int) -> set[Identity]:
+        """What an earlier run has copied."""
+        from ottla.losses.recovering import identity_of
+
+        found: set[Identity] = set()
+        for partition in range(partitions):
+            for record in _all_records(self._blocking, self._to, partition):
+                identity = identity_of(record)
+                if identity is not None:
+                    found.add(identity)
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "to": self._to,
+            "copied": 0 if self._dry_run else self.copied,
+            "would_copy": self.copied if self._dry_run else 0,
+            "were_there": self.were_there,
+            "aborted": self.aborted,
+            "undecided": self.undecided,
+            "markers": self.markers,
+            "not_kept": self.gone,
+        }
+
+    def report(self) -> None:
+        verb = "would be copied" if self._dry_run else "copied"
+        print(f"{count_of(self.copied, 'record')} {verb} to {self._to}")
+        for count, what in (
+            (self.were_there, "were there already"),
+            (self.aborted, "left out: their transactions were aborted"),
+            (self.undecided, "copied of transactions whose end is not kept"),
+            (self.markers, "left out: they only mark the end of a transaction"),
+        ):
+            if count:
+                print(f"{count_of(count, 'record')} {what}")
+        for each in self.gone:
+            warn(f"no disk that was asked keeps {each}")
+
+
+# Where things are kept
+
+
+class _kept:
+    """A connection to the cluster, if one runs, and everything that is kept: with running brokers, and on the disks of
+    those that do not run."""
+
+    def __init__(self, bootstrap: str | None, directory: Path | None, timeout_s: float) -> None:
+        self._bootstrap, self._directory, self._timeout_s = bootstrap, directory, timeout_s
+        self._connection: Any = None
+
+    def __enter__(self) -> tuple[BlockingClient | None, KeptSomewhere]:
+        kept = KeptSomewhere()
+        places, runs = _directories(self._bootstrap, self._directory)
+        for place in places:
+            _read_directory(place, kept)
+        if self._bootstrap is None and self._directory is not None and not runs:
+            return None, kept
+        directory = None if self._bootstrap is not None else self._directory
+        self._connection = connect(self._bootstrap, directory, self._timeout_s)
+        blocking = self._connection.__enter__()
+        _ask_brokers(blocking, kept)
+        return blocking, kept
+
+    def __exit__(self, *failure: Any) -> None:
+        if self._connection is not None:
+            self._connection.__exit__(*failure)
+
+
+def _directories(bootstrap: str | None, directory: Path | None) -> tuple[list[Path], bool]:
+    """The log directories to read from disk, and whether the cluster in the directory runs."""
+    from ottla.cli.local import directory_of
+    from ottla.local.cluster import LocalCluster
+    from ottla.local.errors import NoCluster
+
+    if directory is None and bootstrap is not None:
+        return [], False
+    if directory is not None and (directory / "meta.properties").exists():
+        return [directory], False
+    try:
+        cluster = LocalCluster.load(directory_of(directory))
+    except NoCluster:
+        if directory is None:
+            return [], True  # the environment may name a cluster
+        raise
+    stopped = [
+        cluster.node_directory(id) / "data" for id in cluster.nodes if not cluster.node(id).running
+    ]
+    return [place for place in stopped if place.is_dir()], bool(cluster.running)
+
+
+def _read_directory(place: Path, into: KeptSomewhere) -> None:
+    from ottla.log.kept_records import Kept, files_of, kept_in, write_manifest
+    from ottla.losses.manifest import State
+    from ottla.runtime.files import RealDisk
+
+    disk = RealDisk()
+
+    def reader(kept: Kept) -> Callable[[], Iterator[bytes]]:
+        def read() -> Iterator[bytes]:
+            for path in files_of(disk, kept):
+                with open(path, "rb") as file:
+                    while part := file.read(READ_BYTES):
+                        yield part
+
+        return read
+
+    def marker(kept: Kept) -> Callable[[str], None]:
+        return lambda topic: write_manifest(
+            disk, kept.path, kept.manifest._replace(recovered_to=topic)
+        )
+
+    for kept in kept_in(disk, str(place)):
+        if kept.manifest.state is State.CUTTING:
+            warn(
+                f"{kept.path}: its broker died while it truncated; start it, and it says what was lost"
+            )
+        into.add(kept.manifest, reader(kept), marker(kept))
+
+
+def _ask_brokers(blocking: BlockingClient, into: KeptSomewhere) -> None:
+    from ottla.client.kept_records import list_kept, mark_recovered, read_kept
+
+    client = blocking.client
+
+    def reader(broker: int, id: str) -> Callable[[], Iterator[bytes]]:
+        def read() -> Iterator[bytes]:
+            position = 0
+            while part := blocking.run(read_kept(client, broker, id, position)):
+                position += len(part)
+                yield part
+
+        return read
+
+    def marker(broker: int, id: str) -> Callable[[str], None]:
+        return lambda topic: blocking.run(mark_recovered(client, broker, id, topic))
+
+    for broker in blocking.run(client.metadata([])).brokers:
+        try:
+            found = blocking.run(list_kept(client, broker.id))
+        except OSError as error:
+            warn(
+                f"broker {broker.id} does not say what it keeps: it is not ottla, is older, or does not"
+                f" answer ({error})"
+            )
+            continue
+        for manifest in found:
+            into.add(manifest, reader(broker.id, manifest.id), marker(broker.id, manifest.id))
+
+
+def _selected(kept: KeptSomewhere, topic: str | None, since: str | None) -> list[NamedLoss]:
+    from ottla.losses.merge import merge
+
+    begin_ms = _milliseconds(since)
+    return [
+        loss
+        for loss in merge(kept.manifests)
+        if (topic is None or loss.topic == topic) and loss.origin.at_ms >= begin_ms
+    ]
+
+
+def _milliseconds(since: str | None) -> int:
+    from datetime import UTC, datetime
+
+    if since is None:
+        return 0
+    try:
+        at = datetime.fromisoformat(since)
+    except ValueError:
+        raise Failure(f"--since {since}: is a time like 2026-11-16T17:00", USAGE) from None
+    return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _open_elections(blocking: BlockingClient, topic: str | None) -> list[OpenElection]:
+    """From the event log, if there is one."""
+    import json
+
+    from ottla.losses.open_elections import open_elections
+    from ottla.wire.errors import ErrorCode, KafkaError
+
+    entries = []
+    try:
+        blocking.run(blocking.client.topic(EVENT_LOG))
+        for record in _all_records(blocking, EVENT_LOG, 0):
+            entries.append(json.loads(record.value or b"null"))
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+    except ValueError as error:
+        warn(f"{EVENT_LOG} cannot be read: {error}")
+    return [
+        election
+        for election in open_elections(each for each in entries if isinstance(each, dict))
+        if topic is None or election.partition.rpartition("-")[0] == topic
+    ]
+
+
+def _all_records(blocking: BlockingClient, topic: str, partition: int) -> Iterator[Record]:
+    """Everything that is committed now."""
+    client = blocking.client
+    position = blocking.run(client.offset(topic, partition, -2))
+    end = blocking.run(client.offset(topic, partition, -1))
+    while position < end:
+        fetched = blocking.run(client.fetch(topic, partition, position))
+        yield from fetched.records
+        position = max(fetched.next_offset, position)

@@ -1,0 +1,137 @@
+"""From kept batches to records that can be written again.
+
+A kept batch is what a leader wrote, byte for byte. It may begin before the loss, be compressed, belong to a transaction, or
+lie on several disks. `BatchReader` cuts the bytes that arrive into batches. `Recovery` says which records of them are wanted,
+each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.losses.merge import NamedLoss
+from ottla.records.batch import HEADER_BYTES, Batch, check_crc, read_batch
+from ottla.records.record import ControlType, Record, control_type, records
+
+FROM, OFFSET, EPOCH, BROKER, KEPT, TRANSACTION = (
+    f"ottla.recovered.{name}"
+    for name in ("from", "offset", "epoch", "broker", "kept", "transaction")
+)
+"""The headers of a recovered record."""
+OPEN = b"open"
+"""The value of TRANSACTION: whether its transaction was committed is not known, because its marker is not kept."""
+
+
+class BatchReader:
+    """Whole batches from bytes that arrive in parts."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def batches(self, data: bytes) -> Iterator[tuple[bytes, Batch]]:
+        """Those that are complete now, each with its own bytes. CorruptBatch if one is damaged."""
+        buffer, position = self._buffer + data, 0
+        while len(buffer) - position >= HEADER_BYTES:
+            size = read_batch(buffer, position).size
+            if len(buffer) - position < size:
+                break
+            whole = buffer[position : position + size]
+            batch = read_batch(whole, 0)
+            check_crc(whole, batch)
+            yield whole, batch
+            position += size
+        self._buffer = buffer[position:]
+
+
+class Recovered(NamedTuple):
+    epoch: int
+    record: Record
+    """As it was written, with the headers that say where it comes from."""
+
+
+class Recovery:
+    """The records of one loss. Give it all batches twice, in the order of their offsets: once to `survey`, then to
+    `records`."""
+
+    def __init__(self, loss: NamedLoss, *, possible: bool) -> None:
+        self.aborted = 0
+        """Records that were left out: their transaction was aborted."""
+        self.undecided = 0
+        """Records of transactions whose end is not kept."""
+        self.markers = 0
+        self._loss = loss
+        self._possible = possible
+        self._ends: dict[tuple[int, int], dict[int, bool]] = {}
+        """(producer id, epoch) → offset of a marker → whether it commits."""
+        self._done: set[tuple[int, int]] = set()
+        """(leader epoch, base offset)"""
+
+    def survey(self, data: bytes, batch: Batch) -> None:
+        """Learn how transactions ended. Their markers come after their records."""
+        if not batch.is_control:
+            return
+        for record in records(data, batch):
+            kind = control_type(record)
+            if kind in (ControlType.ABORT, ControlType.COMMIT):
+                ends = self._ends.setdefault((batch.producer_id, batch.producer_epoch), {})
+                ends[record.offset] = kind == ControlType.COMMIT
+
+    def records(self, data: bytes, batch: Batch, broker: int, kept: str) -> Iterator[Recovered]:
+        place = batch.leader_epoch, batch.base_offset
+        if place in self._done:
+            return
+        self._done.add(place)
+        wanted = [
+            record
+            for record in records(data, batch)
+            if self._loss.holds(batch.leader_epoch, record.offset, possible=self._possible)
+        ]
+        if batch.is_control:
+            self.markers += len(wanted)
+            return
+        commits = self._commits(batch) if batch.is_transactional else True
+        if commits is False:
+            self.aborted += len(wanted)
+            return
+        if commits is None:
+            self.undecided += len(wanted)
+        for record in wanted:
+            headers = (
+                (FROM, f"{self._loss.topic}-{self._loss.partition}".encode()),
+                (OFFSET, str(record.offset).encode()),
+                (EPOCH, str(batch.leader_epoch).encode()),
+                (BROKER, str(broker).encode()),
+                (KEPT, kept.encode()),
+                *(((TRANSACTION, OPEN),) if commits is None else ()),
+            )
+            yield Recovered(
+                batch.leader_epoch, record._replace(headers=(*record.headers, *headers))
+            )
+
+    def _commits(self, batch: Batch) -> bool | None:
+        """How the first marker after the batch ends its transaction; None if there is none. A marker may have a later
+        epoch of the producer (KIP-890)."""
+        ends = [
+            (offset, commits)
+            for (producer_id, epoch), markers in self._ends.items()
+            if producer_id == batch.producer_id and epoch >= batch.producer_epoch
+            for offset, commits in markers.items()
+            if offset >= batch.next_offset
+        ]
+        return min(ends)[1] if ends else None
+
+
+Identity = tuple[str, str, str]
+
+
+def identity_of(record: Record) -> Identity | None:
+    """What a recovered record is a copy of: (partition, offset, epoch). None if it is no such record."""
+    headers = dict(record.headers)
+    found = tuple(headers.get(name) for name in (FROM, OFFSET, EPOCH))
+    if any(value is None for value in found):
+        return None
+    first, offset, epoch = (
+        value.decode("utf-8", "replace") for value in found if value is not None
+    )
+    return first, offset, epoch
