@@ -462,7 +462,7 @@ class Broker:
             return
         now = self.runtime.clock.monotonic()
         if progress.done:
-            logger.info("recovering logs: %s", progress.words(now))
+            logger.info("recovering logs progress=%s", progress.words(now))
         asyncio.get_running_loop().call_later(PROGRESS_EVERY_S, self._report_progress)
 
     async def _unless_refused(self, event: asyncio.Event) -> None:

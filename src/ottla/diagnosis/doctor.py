@@ -67,7 +67,7 @@ OF_ONE_NODE = frozenset(
 """Settings that may differ from node to node."""
 
 
-class Severity(StrEnum):
+class FindingSeverity(StrEnum):
     SERIOUS = "serious"
     """Data, writes or reads are at risk or fail now. The doctor's exit code says so."""
     WARNING = "warning"
@@ -79,7 +79,7 @@ class Severity(StrEnum):
 @dataclass(frozen=True)
 class HealthFinding:
     rule: str
-    severity: Severity
+    severity: FindingSeverity
     what: str
     why: str
     mend: str
@@ -125,12 +125,12 @@ def examine(facts: Facts, target: str = "") -> list[HealthFinding]:
     """All findings, the serious ones first."""
     case = Case(facts, target)
     found = [finding for rule in RULES.values() for finding in rule(case)]
-    order = list(Severity)
+    order = list(FindingSeverity)
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
 def is_serious(findings: Iterable[HealthFinding]) -> bool:
-    return any(finding.severity is Severity.SERIOUS for finding in findings)
+    return any(finding.severity is FindingSeverity.SERIOUS for finding in findings)
 
 
 # Reaching the brokers
@@ -142,7 +142,7 @@ def name_unknown(case: Case) -> Iterator[HealthFinding]:
         if each.is_for_clients and not each.resolved:
             yield HealthFinding(
                 "name-unknown",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"broker {each.broker} advertises {each.host}:{each.port}; this machine does not know"
                 f" the name {each.host}",
                 "A client asks any broker for addresses and then connects to these, so it cannot use the"
@@ -162,7 +162,7 @@ def broker_unreachable(case: Case) -> Iterator[HealthFinding]:
             here = _is_loopback(each)
             yield HealthFinding(
                 "broker-unreachable",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"broker {each.broker} advertises {each.host}:{each.port}, and this machine cannot use"
                 f" that address: {each.error}"
                 + ("; it means this machine itself, wherever a client runs" if here else ""),
@@ -183,7 +183,7 @@ def other_listener_unreachable(case: Case) -> Iterator[HealthFinding]:
         if not each.is_for_clients and each.error is not None:
             yield HealthFinding(
                 "other-listener-unreachable",
-                Severity.NOTE,
+                FindingSeverity.NOTE,
                 f"listener {each.listener} of broker {each.broker} ({each.host}:{each.port}) cannot be"
                 f" reached from this machine: {each.error}",
                 "Clients of this bootstrap address do not use that listener. If clients here use it, they"
@@ -198,7 +198,7 @@ def broker_fenced(case: Case) -> Iterator[HealthFinding]:
         if each.fenced:
             yield HealthFinding(
                 "broker-fenced",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"broker {each.id} ({each.host}:{each.port}) is fenced: {_why_fenced(case.facts, each.id)}",
                 "It leads nothing and is in no ISR, so every partition on it has one replica less.",
                 case.start(each.id),
@@ -221,7 +221,7 @@ def node_ended(case: Case) -> Iterator[HealthFinding]:
         if node.state not in (RUNNING, STOPPED) and node.node not in fenced:
             yield HealthFinding(
                 "node-ended",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"node {node.node} of this machine {_ended_text(node.state)}",
                 "Its replicas and its vote are missing until it runs again.",
                 case.start(node.node),
@@ -242,7 +242,7 @@ def versions_differ(case: Case) -> Iterator[HealthFinding]:
         parts = " and ".join(f"brokers {_ids(brokers)}" for brokers in tables.values())
         yield HealthFinding(
             "versions-differ",
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             f"{parts} serve different versions of the protocol, so they run different software",
             "Clients see other features at each broker, and new features stay off until all are the same.",
             f"kafka-broker-api-versions.sh --bootstrap-server {_bootstrap(case.facts)}"
@@ -261,7 +261,7 @@ def local_versions_differ(case: Case) -> Iterator[HealthFinding]:
         shown = ", ".join(f"node {node} runs {versions[node]}" for node in old)
         yield HealthFinding(
             "local-versions-differ",
-            Severity.NOTE,
+            FindingSeverity.NOTE,
             f"ottla {machine.ottla} is installed; {shown}",
             "A node has the version that was installed when it started.",
             f"{case.ottla(f'nodes stop {old[0]}')} && {case.ottla(f'nodes start {old[0]}')}",
@@ -277,7 +277,7 @@ def clocks_differ(case: Case) -> Iterator[HealthFinding]:
             where = "ahead of" if each.ahead_ms > 0 else "behind"
             yield HealthFinding(
                 "clocks-differ",
-                Severity.SERIOUS if apart > CLOCK_SERIOUS_MS else Severity.WARNING,
+                FindingSeverity.SERIOUS if apart > CLOCK_SERIOUS_MS else FindingSeverity.WARNING,
                 f"the clock of node {each.node} is {abs(each.ahead_ms) / 1000:.1f} s {where} that of this"
                 f" machine (± {each.error_ms / 1000:.1f} s, by the {each.source})",
                 "Retention, timestamps of records, the age of transactions and the order of log lines"
@@ -289,7 +289,7 @@ def clocks_differ(case: Case) -> Iterator[HealthFinding]:
         if apart > CLOCK_WARNING_MS:
             yield HealthFinding(
                 "clocks-differ",
-                Severity.SERIOUS if apart > CLOCK_SERIOUS_MS else Severity.WARNING,
+                FindingSeverity.SERIOUS if apart > CLOCK_SERIOUS_MS else FindingSeverity.WARNING,
                 f"the clocks of nodes {one.node} and {other.node} are {apart / 1000:.1f} s apart",
                 "When leadership moves between them, timestamps jump, and retention removes too early or"
                 " too late.",
@@ -306,7 +306,7 @@ def nobody_answers(case: Case) -> Iterator[HealthFinding]:
     if why is not None:
         yield HealthFinding(
             "nobody-answers",
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             f"no node of the cluster answers: {why}",
             "Nothing can be written or read, and only what is on this machine could be looked at.",
             case.ottla("up --detach"),
@@ -319,7 +319,7 @@ def quorum_has_no_leader(case: Case) -> Iterator[HealthFinding]:
     if why is not None:
         yield HealthFinding(
             "quorum-has-no-leader",
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             f"the metadata quorum does not answer: {why}",
             "Without an active controller nothing can be created or changed, and no leader is replaced"
             " when it fails.",
@@ -346,7 +346,7 @@ def voters_behind(case: Case) -> Iterator[HealthFinding]:
         spare = current - (len(quorum.voters) // 2 + 1)
         yield HealthFinding(
             "voters-behind",
-            Severity.SERIOUS if spare <= 0 else Severity.WARNING,
+            FindingSeverity.SERIOUS if spare <= 0 else FindingSeverity.WARNING,
             f"{_plural(len(late), 'controller')} of {len(quorum.voters)} (node {_ids(late)}) did not keep up"
             f" with the metadata for {VOTER_LATE_MS // 1000} s",
             f"{current} are current and {len(quorum.voters) // 2 + 1} are needed for each decision: "
@@ -376,7 +376,7 @@ def few_voters(case: Case) -> Iterator[HealthFinding]:
         return
     yield HealthFinding(
         "few-voters",
-        Severity.WARNING,
+        FindingSeverity.WARNING,
         f"{_plural(len(quorum.voters), 'controller')} for {len(case.facts.brokers)} brokers",
         "With one or two controllers, the failure of one stops every change of the cluster.",
         f"kafka-metadata-quorum.sh --bootstrap-server {_bootstrap(case.facts)} add-controller"
@@ -396,7 +396,7 @@ def partitions_offline(case: Case) -> Iterator[HealthFinding]:
         may_lead = sorted({id for each in lost for id in _may_lead(each)})
         yield HealthFinding(
             "partitions-offline",
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             f"{_names(lost)} {_have(lost)} no leader; {_plural(len(may_lead), 'broker')} that may lead"
             f" without loss: {_ids(may_lead) or 'none'}",
             "Nothing can be written there or read from there.",
@@ -423,7 +423,7 @@ def below_min_insync(case: Case) -> Iterator[HealthFinding]:
             missing = sorted({id for each in below for id in each.out_of_sync})
             yield HealthFinding(
                 "below-min-insync",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"{_names(below)} {_have(below)} fewer in-sync replicas than min.insync.replicas={needed};"
                 f" out of sync: {_ids(missing)}",
                 "Producers with acks=all are refused (NOT_ENOUGH_REPLICAS).",
@@ -448,7 +448,7 @@ def under_replicated(case: Case) -> Iterator[HealthFinding]:
             at_limit = any(len(each.isr) == needed for each in under)
             yield HealthFinding(
                 "under-replicated",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"{_names(under)} {_have(under)} replicas out of sync: {_ids(missing)}",
                 "One failure more stops writes with acks=all."
                 if at_limit
@@ -470,7 +470,7 @@ def moves_stuck(case: Case) -> Iterator[HealthFinding]:
         if gone:
             yield HealthFinding(
                 "moves-stuck",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"{each.topic}-{each.partition} is being moved to broker {_ids(gone)}, which is not alive",
                 "The move cannot end, and both old and new replicas are kept until it does.",
                 case.ottla(f"topics reassign {each.topic} --partition {each.partition} --cancel"),
@@ -496,7 +496,7 @@ def leaders_skewed(case: Case) -> Iterator[HealthFinding]:
     topics = sorted({each.topic for each in displaced})
     yield HealthFinding(
         "leaders-skewed",
-        Severity.WARNING,
+        FindingSeverity.WARNING,
         f"{len(displaced)} of {len(led)} partitions are not led by their preferred broker ({shown})",
         "Some brokers do the work of others, since clients read and write at leaders.",
         " && ".join(case.ottla(f"topics elect {topic}") for topic in topics[:MANY]),
@@ -525,7 +525,7 @@ def replicas_on_one_rack(case: Case) -> Iterator[HealthFinding]:
             target = ",".join(map(str, (*first.replicas[:-1], other)))
             yield HealthFinding(
                 "replicas-on-one-rack",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"{_names(together)} {_have(together)} all replicas on rack {racks[first.replicas[0]]}",
                 "When that rack fails, these partitions fail as a whole.",
                 case.ottla(
@@ -540,7 +540,7 @@ def racks_incomplete(case: Case) -> Iterator[HealthFinding]:
     if without and len(without) < len(case.facts.brokers):
         yield HealthFinding(
             "racks-incomplete",
-            Severity.NOTE,
+            FindingSeverity.NOTE,
             f"broker {_ids(without)} has no broker.rack, and others have one",
             "Placement spreads replicas over racks only if all brokers name theirs.",
             f"echo 'broker.rack=NAME' >> server.properties  # of broker {_ids(without)}, then restart it",
@@ -577,7 +577,7 @@ def topic_settings(case: Case) -> Iterator[HealthFinding]:
             mend = mend.replace("REPLICAS", ",".join(map(str, replicas)))
         yield HealthFinding(
             trap.name,
-            Severity(trap.severity),
+            FindingSeverity(trap.severity),
             f"{_topics(topics)}: {trap.what}",
             trap.why,
             case.ottla(mend),
@@ -608,7 +608,7 @@ def settings_differ(case: Case) -> Iterator[HealthFinding]:
             odd = [id for id, value in sorted(by_broker.items()) if value != most]
             yield HealthFinding(
                 "settings-differ",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"{name} differs between brokers ({shown})",
                 "The cluster behaves differently after each change of leader or controller.",
                 f"echo '{name}={most}' >> server.properties  # of broker {_ids(odd)}, then restart it",
@@ -624,7 +624,7 @@ def log_dir_failed(case: Case) -> Iterator[HealthFinding]:
         if each.error is not None:
             yield HealthFinding(
                 "log-dir-failed",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"log directory {each.path} of broker {each.broker} is offline ({each.error})",
                 "Its replicas are gone until the disk is mended and the broker is started again.",
                 f"df -h {each.path}; dmesg | tail  # on the machine of broker {each.broker}",
@@ -652,7 +652,7 @@ def _disk_finding(case: Case, broker: int, path: str, free: int, share: float) -
     largest = _largest_topic(case.facts, broker)
     return HealthFinding(
         "disk-full",
-        Severity.SERIOUS if share < DISK_SERIOUS else Severity.WARNING,
+        FindingSeverity.SERIOUS if share < DISK_SERIOUS else FindingSeverity.WARNING,
         f"the disk of {path} (broker {broker}) has {_size(free)} left, {share:.0%}",
         "A broker whose disk is full can write nothing, and takes its log directory offline.",
         case.ottla(f"topics alter {largest[0]} -c retention.bytes={max(largest[1] // 2, 1)}")
@@ -683,7 +683,7 @@ def inodes_few(case: Case) -> Iterator[HealthFinding]:
             if disk.inodes_total and disk.inodes_free / disk.inodes_total < DISK_SERIOUS:
                 yield HealthFinding(
                     "inodes-few",
-                    Severity.SERIOUS,
+                    FindingSeverity.SERIOUS,
                     f"the file system of {disk.path} (node {node.node}) has {disk.inodes_free} of"
                     f" {disk.inodes_total} inodes left",
                     "No segment can be rolled without one, although the disk has space.",
@@ -711,7 +711,9 @@ def disk_will_be_full(case: Case) -> Iterator[HealthFinding]:
             largest = _largest_topic(case.facts, each.broker)
             yield HealthFinding(
                 "disk-will-be-full",
-                Severity.SERIOUS if seconds < FORECAST_SERIOUS_S else Severity.WARNING,
+                FindingSeverity.SERIOUS
+                if seconds < FORECAST_SERIOUS_S
+                else FindingSeverity.WARNING,
                 f"the disk of {each.path} (broker {each.broker}) will be full in {_duration(seconds)}, at the"
                 f" rate of the last hour ({_size(round(rate))}/s, {_size(each.usable_bytes)} left)",
                 "A broker whose disk is full can write nothing, and takes its log directory offline.",
@@ -781,7 +783,7 @@ def open_files_few(case: Case) -> Iterator[HealthFinding]:
         if is_near or most < OPEN_FILES_FEW:
             yield HealthFinding(
                 "open-files-few",
-                Severity.SERIOUS if is_near else Severity.WARNING,
+                FindingSeverity.SERIOUS if is_near else FindingSeverity.WARNING,
                 f"node {node.node} may open {most} files, and has {used} open",
                 "Each connection and each segment takes one. Without any left, the node refuses clients and"
                 " cannot roll a log.",
@@ -826,7 +828,7 @@ def kernel_settings(case: Case) -> Iterator[HealthFinding]:
         if hurts:
             yield HealthFinding(
                 "kernel-settings",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"{name} is {kernel[name]} on this machine",
                 why,
                 f"sudo sysctl -w {name}={right}",
@@ -846,7 +848,7 @@ def group_held_up(case: Case) -> Iterator[HealthFinding]:
             late = len(told.get("late", ()))
             yield HealthFinding(
                 "group-held-up",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"group {group.id} has been rebalancing for {_duration(waited / 1000)}"
                 + (f", waiting for {_plural(late, 'member')}" if late else ""),
                 "Its members read nothing, or less than they should, until the rebalance ends.",
@@ -865,7 +867,7 @@ def group_stuck(case: Case) -> Iterator[HealthFinding]:
             records = sum(lag.lag for lag in group.lags)
             yield HealthFinding(
                 "group-stuck",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"group {group.id} has members and is {_plural(records, 'record')} behind; the oldest has"
                 f" waited for {_duration(old / 1000)}",
                 "The group does not keep up, or a member holds partitions without reading them.",
@@ -889,7 +891,7 @@ def group_lost_records(case: Case) -> Iterator[HealthFinding]:
             topic = passed[0].topic
             yield HealthFinding(
                 "group-lost-records",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"retention removed {_plural(count, 'record')} that group {group.id} had not read, of"
                 f" {_names_of((lag.topic, lag.partition) for lag in passed)}",
                 "The group is slower than retention, or was away for longer than retention keeps records.",
@@ -918,7 +920,7 @@ def transaction_pins(case: Case) -> Iterator[HealthFinding]:
         if owner is not None and age_ms > max(owner.timeout_ms, HELD_UP_MS):
             yield HealthFinding(
                 "transaction-pins",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"transaction {owner.id} has been open in {name} for {_duration(age_ms / 1000)}{held}",
                 "Consumers that read committed records wait until it ends.",
                 case.ottla(f"transactions abort {owner.id}"),
@@ -926,7 +928,7 @@ def transaction_pins(case: Case) -> Iterator[HealthFinding]:
         elif owner is None and age_ms > HANGING_MS and not _transactions_unknown(facts):
             yield HealthFinding(
                 "transaction-pins",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"a transaction of producer {oldest.producer_id} hangs in {name} since"
                 f" {_duration(age_ms / 1000)}, and no coordinator knows it{held}",
                 "Nobody will end it. Consumers that read committed records wait for ever.",
