@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ottla.client import Client, Unreachable
 from ottla.client.client import EARLIEST, LATEST
-from ottla.client.cluster_admin import ClusterAdmin, EligibleReplicas, LogDir, values_of
+from ottla.client.cluster_admin import ClusterAdmin, EligibleReplicas, LogDirFacts, values_of
 from ottla.client.group_admin import GroupAdmin
 from ottla.client.model import BrokerInfo, Config, QuorumInfo, Reassignment, Topic
 from ottla.client.transaction_admin import (
@@ -366,7 +366,7 @@ def advertised(settings: Mapping[str, str | None]) -> list[tuple[str, str, int]]
     return found
 
 
-def _flat(log_dirs: Mapping[int, list[LogDir]]) -> tuple[LogDir, ...]:
+def _flat(log_dirs: Mapping[int, list[LogDirFacts]]) -> tuple[LogDirFacts, ...]:
     return tuple(each for _, found in sorted(log_dirs.items()) for each in found)
 
 

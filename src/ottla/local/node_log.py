@@ -70,12 +70,15 @@ def parts(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
 def quoted(value: object) -> str:
     """As it is if it has no blanks; else as JSON writes it, on one line."""
     text = str(value)
-    is_printable = text.isprintable()
-    if is_printable and not _NEEDS_QUOTES.search(text):
+    if text.isprintable() and not _NEEDS_QUOTES.search(text):
         return text
-    import json
+    return _json(text, ascii_only=not text.isprintable())
 
-    return json.dumps(text, ensure_ascii=not is_printable)
+
+def _json(value: object, *, ascii_only: bool = False) -> str:
+    import json  # when the first line needs it: a node starts without it
+
+    return json.dumps(value, ensure_ascii=ascii_only)
 
 
 class TextLines(logging.Formatter):
@@ -94,8 +97,6 @@ class JsonLines(logging.Formatter):
     """One object a line: at, level, logger, text, fields, and trace after an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        import json
-
         text, fields = parts(record)
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
@@ -107,7 +108,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return _json(line)
 
 
 class NodeLog(logging.Handler):
