@@ -75,6 +75,7 @@ COMMANDS = {
 
 
 @pytest.mark.alone
+@pytest.mark.timeout(300)  # many processes, on a machine that may be busy
 def test_every_tool_starts_in_a_third_of_a_second(cluster: ProcessCluster, tmp_path: Path) -> None:
     """The processor time of a whole run, from the launcher to the answer: what another program does meanwhile does not
     count. Apache Kafka's tools take 1.5 s."""

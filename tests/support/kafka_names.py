@@ -181,6 +181,7 @@ def general(text: str, cluster: ProcessCluster, directory: Path) -> str:
     text = text.replace(str(directory), "<dir>")
     # A port has four or five digits, and the column behind it is padded.
     text = re.sub(r"(<port \d>(?:  \(\d\))?) +", r"\1 ", text)
+    text = re.sub(r"127\.0\.0\.1:<port \d>  \(\d\) ", "<coordinator> ", text)
     # Only the leader's directory is known.
     text = re.sub(r", \"directoryId\": \"[\w-]{22}\"", "", text)
     text = re.sub(r"\b1[6-9]\d{11}\b", "<time>", text)

@@ -365,7 +365,7 @@ def _why_not_ready(cluster: LocalCluster) -> dict[int, str]:
     told: dict[int, dict[str, Any]] | None = None
     for node in cluster.nodes.values():
         if not node.running:
-            reasons[node.id] = "stopped"
+            reasons[node.id] = node.state
         elif node.metrics is not None:
             try:
                 url = f"{node.metrics.removesuffix('/metrics')}/readyz?format=json"

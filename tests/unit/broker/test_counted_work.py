@@ -40,6 +40,7 @@ from support.counting import Calls, counted
 ROUNDS = 20
 MANY = 200
 TOGETHER = 100
+EVENT_LOG_CALLS_MAX = 2
 OTHERS = 6
 """Calls of the system for what else a node has to do meanwhile."""
 IDLE_S = 15
@@ -75,11 +76,12 @@ class Rig:
     """Three whole nodes in a simulated world, of which the first leads everything, and a client's connection
     to it. One thing happens at a time."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, event_log: bool = True) -> None:
         world.network.conditions.jitter_s = 0.0
         world.network.conditions.cut_rate = 0.0
         self.world = world
-        self.cluster = SimCluster(world)
+        overrides = {"ottla.event.log.enable": str(event_log).lower()}
+        self.cluster = SimCluster(world, overrides=overrides)
         self.cluster.start()
         assert self.cluster.wait_ready(30)
         self.host = world.node("client")
@@ -174,6 +176,25 @@ def test_an_acknowledged_request_costs_the_same_however_many_records_are_in_it(
     assert_within(calls, LEADER, ROUNDS, produce_handler.CALLS_MAX)
     for follower in FOLLOWERS:
         assert_within(calls, follower, ROUNDS, fetchers.CALLS_MAX)
+
+
+def test_the_event_log_adds_next_to_nothing_to_a_request() -> None:
+    def calls(event_log: bool) -> dict[str, float]:
+        with World(1) as world:
+            rig = Rig(world, event_log=event_log)
+            rig.create("few", 1)
+            body = produce_body("few")
+
+            async def work() -> None:
+                for _ in range(MANY):
+                    await produced(rig.channel, body)
+
+            counted = rig.calls_of(work())
+            return {host: counted.of(host) / MANY for host in (LEADER, *FOLLOWERS)}
+
+    with_it, without = calls(True), calls(False)
+    for host in with_it:
+        assert with_it[host] - without[host] <= EVENT_LOG_CALLS_MAX, host
 
 
 def test_a_fetch_costs_the_same_however_many_batches_it_brings(rig: Rig) -> None:

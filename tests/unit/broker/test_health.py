@@ -14,6 +14,7 @@ from ottla.broker.cluster.lifecycle import BrokerState
 from ottla.broker.cluster.raft_driver import QuorumFailed
 from ottla.broker.node import Node
 from ottla.config import Settings
+from ottla.local.ports import free_ports
 from ottla.log.manager import LogManager
 from ottla.log.progress import OpeningProgress
 from ottla.runtime.real import real_runtime
@@ -117,6 +118,39 @@ def test_a_node_that_recovers_its_logs_says_how_far_it_is(
         starting.cancel()
         await asyncio.wait([starting])
         await node.stop()
+
+    asyncio.run(run())
+
+
+def test_a_controller_alone_has_health_and_metrics_too(tmp_path: Path) -> None:
+    async def run() -> None:
+        runtime = real_runtime(asyncio.get_running_loop(), seed=1)
+        (port,) = free_ports(1)
+        settings = Settings.of(
+            {
+                "node.id": "1",
+                "process.roles": "controller",
+                "listeners": f"CONTROLLER://127.0.0.1:{port}",
+                "controller.listener.names": "CONTROLLER",
+                "controller.quorum.voters": f"1@127.0.0.1:{port}",
+                "log.dirs": str(tmp_path),
+                "metrics.listeners": "HTTP://127.0.0.1:0",
+            }
+        )
+        node = Node(settings, runtime)
+        await node.start()
+        try:
+            assert node.quorum is not None
+            async with asyncio.timeout(30):
+                await node.quorum.wait_for_leader()
+                while not node.quorum.is_active:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert await get(node, "/readyz") == (200, "ready\n")
+            _, text = await get(node, "/metrics")
+            assert "\nkafka_controller_kafkacontroller_activecontrollercount 1\n" in text
+            assert "replicamanager" not in text
+        finally:
+            await node.stop()
 
     asyncio.run(run())
 

@@ -253,7 +253,8 @@ def test_changes_of_the_isr_and_truncations_are_counted(tmp_path: Path) -> None:
         for before, proposed in (((1, 2, 3), (1, 2)), ((1, 2), (1, 2, 3)), ((1, 2, 3), (1, 3))):
             events.emit(IsrDecided(key, before, proposed, "a cause", ErrorCode.NONE))
         events.emit(IsrDecided(key, (1,), (1, 2), "a cause", ErrorCode.INVALID_UPDATE_VERSION))
-        events.emit(Truncated(key, TruncationCause.DIVERGING, 90, 110, 95, 90, 0, 2, 7, (6, 90)))
+        cut = (90, 110, 95, 90, 0, 2, 7, (6, 90), 95, 2000, (5,), None)
+        events.emit(Truncated(key, TruncationCause.DIVERGING, *cut))
         found = await families(node)
         manager = "kafka_server_replicamanager"
         assert value(found[f"{manager}_isrshrinks_total"]) == 2

@@ -10,7 +10,7 @@ from ottla.losses import manifest as manifests
 from ottla.losses.manifest import BadManifest, EpochRange, Kind, Manifest, State
 from ottla.losses.merge import NamedLoss, Piece, merge
 from ottla.losses.open_elections import open_elections
-from ottla.losses.recovering import BatchReader, Recovery, identity_of
+from ottla.losses.recovering import BatchReader, Recovered, Recovery, identity_of
 from ottla.records.batch import assign, read_batch
 from ottla.records.record import ControlType, Record, build, control_batch
 
@@ -152,7 +152,7 @@ def _placed(data: bytearray, offset: int, epoch: int) -> bytearray:
 
 def recovered(loss: NamedLoss, *files: bytes, possible: bool = False):
     recovery = Recovery(loss, possible=possible)
-    found = []
+    found: list[Recovered] = []
     for pass_ in ("survey", "records"):
         for broker, file in enumerate(files):
             reader = BatchReader()

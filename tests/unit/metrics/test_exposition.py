@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.metrics import exposition
 from ottla.metrics.exposition import JSON, OPENMETRICS, PIECE_SAMPLES, TEXT, format_for
-from ottla.metrics.families import NO_LABELS, Family, Kind, Labels, Sample, counter, gauge
+from ottla.metrics.families import NO_LABELS, Family, Labels, MetricKind, Sample, counter, gauge
 from ottla.metrics.histogram import SECONDS, Histogram, quantile
 from ottla.metrics.registry import Metrics
 from support import exposition as reader
@@ -33,8 +33,8 @@ help_lines = st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), m
 def families(draw: st.DrawFn) -> list[Family]:
     made = []
     for number in range(draw(st.integers(0, 4))):
-        kind = draw(st.sampled_from([Kind.COUNTER, Kind.GAUGE]))
-        name = f"kafka_{number}" + ("_total" if kind is Kind.COUNTER else "")
+        kind = draw(st.sampled_from([MetricKind.COUNTER, MetricKind.GAUGE]))
+        name = f"kafka_{number}" + ("_total" if kind is MetricKind.COUNTER else "")
         different = draw(
             st.lists(labels, max_size=4, unique_by=lambda each: json.dumps(each, sort_keys=True))
         )
@@ -83,13 +83,13 @@ def test_json_is_read_back(made: list[Family]) -> None:
 def test_a_value_that_is_no_number_has_its_word() -> None:
     odd = [math.inf, -math.inf, math.nan]
     samples = [Sample(Labels(which=str(value)), value) for value in odd]
-    text = "".join(exposition.write_text([Family("odd", Kind.GAUGE, "Odd.", samples)]))
+    text = "".join(exposition.write_text([Family("odd", MetricKind.GAUGE, "Odd.", samples)]))
     assert [line.split()[-1] for line in text.splitlines()[2:]] == ["+Inf", "-Inf", "NaN"]
 
 
 def test_a_large_family_comes_in_pieces() -> None:
     samples = (Sample(Labels(n=str(n)), n) for n in range(PIECE_SAMPLES * 2 + 1))
-    pieces = list(exposition.write_text([Family("many", Kind.GAUGE, "Many.", samples)]))
+    pieces = list(exposition.write_text([Family("many", MetricKind.GAUGE, "Many.", samples)]))
     assert [piece.count("\n") for piece in pieces] == [2, PIECE_SAMPLES, PIECE_SAMPLES, 1]
 
 
@@ -161,7 +161,7 @@ def test_a_histogram_counts_every_value_once(observed: list[float]) -> None:
     histogram = Histogram()
     for value in observed:
         histogram.observe(value)
-    family = Family("h", Kind.HISTOGRAM, "H.", histogram.samples(Labels(api="Fetch")))
+    family = Family("h", MetricKind.HISTOGRAM, "H.", histogram.samples(Labels(api="Fetch")))
     read = reader.read("".join(exposition.write_text([family])))["h"]
     buckets = {pairs["le"]: value for name, pairs, value in read.samples if name == "h_bucket"}
     for bound in SECONDS:

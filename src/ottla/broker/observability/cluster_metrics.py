@@ -16,7 +16,7 @@ from ottla.events import Event
 from ottla.events.controller import BrokerFenced, ElectionKind, FenceCause, LeaderElected
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import NO_LEADER
-from ottla.metrics.families import Family, Kind, Labels, Sample, counter, gauge
+from ottla.metrics.families import Family, Labels, MetricKind, Sample, counter, gauge
 from ottla.raft.roles import RaftRole
 
 CONTROLLER = "kafka_controller_kafkacontroller"
@@ -43,9 +43,9 @@ class ClusterMetrics:
         """(time, end of the metadata log) at the scrapes of the last minute."""
         self._elections = dict.fromkeys(ElectionKind, 0)
         self._fencings = dict.fromkeys(FenceCause, 0)
-        node.runtime.events.subscribe(self._note)
 
-    def _note(self, event: Event) -> None:
+    def note(self, event: Event) -> None:
+        """Subscribed to the node's events."""
         if isinstance(event, LeaderElected):
             self._elections[event.kind] += 1
         elif isinstance(event, BrokerFenced):
@@ -122,7 +122,7 @@ class ClusterMetrics:
         )
         yield Family(
             "ottla_elections_total",
-            Kind.COUNTER,
+            MetricKind.COUNTER,
             "Elections of partition leaders decided by this controller, by kind.",
             [
                 Sample(Labels(kind=kind.name.lower()), count)
@@ -131,7 +131,7 @@ class ClusterMetrics:
         )
         yield Family(
             "ottla_brokers_fenced_total",
-            Kind.COUNTER,
+            MetricKind.COUNTER,
             "Brokers that this controller fenced, by cause.",
             [
                 Sample(Labels(cause=cause.name.lower()), count)
@@ -143,7 +143,7 @@ class ClusterMetrics:
         raft = quorum.raft
         yield Family(
             f"{RAFT}_current_state",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "1 with the state of this node in the metadata quorum as a label.",
             [Sample(Labels(current_state=_state(quorum)), 1)],
         )
@@ -186,7 +186,7 @@ class ClusterMetrics:
             replicas = [*leader_state.voters.values(), *leader_state.observers.values()]
             yield Family(
                 "ottla_quorum_replica_lag_records",
-                Kind.GAUGE,
+                MetricKind.GAUGE,
                 "Metadata records that a voter or observer lacks, as the leader of the quorum knows.",
                 [
                     Sample(Labels(replica=str(each.key.id)), end - (each.end_offset or 0))

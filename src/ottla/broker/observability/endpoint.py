@@ -38,7 +38,8 @@ class Observability:
     """What can be seen of one node. Parts of the node register collectors with `metrics`."""
 
     def __init__(self, node: ObservedNode) -> None:
-        self._clock = node.runtime.clock
+        self._runtime = node.runtime
+        self._one_scrape = asyncio.Lock()
         self.health = Health(node)
         self.metrics = Metrics()
         self.addresses: list[ListenerAddress] = []
@@ -49,22 +50,30 @@ class Observability:
         flush_times: deque[float] = deque(maxlen=FLUSHES_MAX)
         node.runtime.disk.flush_times = flush_times
         self._loop = LoopMetrics(node.runtime.clock, requests, flush_times)
+        process, cluster, replicas = (
+            ProcessMetrics(node),
+            ClusterMetrics(node),
+            ReplicaMetrics(node),
+        )
         self._groups = GroupMetrics(node)
         transactions = TransactionMetrics(node)
         for collector in (
             self._health,
-            ProcessMetrics(node).collect,
+            process.collect,
             self._loop.collect,
             requests.collect,
-            ClusterMetrics(node).collect,
-            ReplicaMetrics(node).collect,
+            cluster.collect,
+            replicas.collect,
             self._groups.collect,
             transactions.collect,
             lambda: () if node.broker is None else node.broker.telemetry.families(),
         ):
             self.metrics.register(collector)
-        self.metrics.before_scrape(self._groups.prepare)
-        self.metrics.before_scrape(transactions.prepare)
+        for prepare in (process.read, self._groups.prepare, transactions.prepare):
+            self.metrics.before_scrape(prepare)
+        self._subscribers = (cluster.note, replicas.note)
+        for subscriber in self._subscribers:
+            self._runtime.events.subscribe(subscriber)
 
     async def listen(self, listeners: tuple[ListenerAddress, ...]) -> None:
         self._loop.start()
@@ -86,6 +95,9 @@ class Observability:
 
     async def close(self) -> None:
         self._loop.stop()
+        self._runtime.disk.flush_times = None
+        for subscriber in self._subscribers:
+            self._runtime.events.unsubscribe(subscriber)
         for server in self._servers:
             await server.close()
         self._groups.close()
@@ -103,8 +115,9 @@ class Observability:
         wanted = format_for(request.headers.get("accept", ""))
         if request.query == "format=json":
             wanted = JSON
-        await self.metrics.prepare()
-        body = await self._in_slices(wanted.write(self.metrics.families()))
+        async with self._one_scrape:
+            await self.metrics.prepare()
+            body = await self._in_slices(wanted.write(self.metrics.families()))
         return Page(body, wanted.content_type)
 
     async def _live_page(self, request: HttpRequest) -> Page:
@@ -122,7 +135,7 @@ class Observability:
         return Page(("\n".join(lines) + "\n").encode(), status=status)
 
     async def _in_slices(self, pieces: Iterator[str]) -> bytes:
-        monotonic = self._clock.monotonic
+        monotonic = self._runtime.clock.monotonic
         made: list[bytes] = []
         until = monotonic() + SLICE_S
         for piece in pieces:

@@ -1,8 +1,7 @@
 """A small HTTP/1.1 server for a few pages that are read by machines: GET and HEAD, nothing else.
 
 It shares its event loop with a broker, and must not be able to harm it. So connections, the size of a request and the
-time for one are limited, at most one page is made at a time, and a page is made in slices between which the
-broker has its turns.
+time for one are limited. Who makes a page that takes long gives the broker its turns meanwhile.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ class HttpServer:
         self._clock = clock
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], None] = {}
-        self._one_page = asyncio.Lock()
 
     async def listen(self, host: str, port: int) -> int:
         """The port that it has."""
@@ -147,12 +145,11 @@ class HttpServer:
         if make is None:
             known = " ".join(self._pages)
             return Page(f"there is no {request.path}; there is {known}\n".encode(), status=404)
-        async with self._one_page:
-            try:
-                return await make(request)
-            except Exception:
-                logger.exception("page failed path=%s", request.path)
-                return Page(b"failed; the node's log says why\n", status=500)
+        try:
+            return await make(request)
+        except Exception:
+            logger.exception("page failed path=%s", request.path)
+            return Page(b"failed; the node's log says why\n", status=500)
 
 
 async def _read_request(reader: asyncio.StreamReader) -> HttpRequest:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from ottla.broker.observability.request_metrics import RequestMetrics
-from ottla.metrics.families import NO_LABELS, Family, Kind, Labels, Sample, gauge
+from ottla.metrics.families import NO_LABELS, Family, Labels, MetricKind, Sample, gauge
 from ottla.metrics.histogram import QUANTILES, Histogram, quantile
 from ottla.runtime import Clock
 from ottla.runtime.process import thread_cpu_s
@@ -74,20 +74,20 @@ class LoopMetrics:
     def collect(self) -> Iterator[Family]:
         yield Family(
             "ottla_event_loop_lateness_seconds",
-            Kind.HISTOGRAM,
+            MetricKind.HISTOGRAM,
             f"How late a timer of the event loop is, looked at every {TICK_S} s: a stall delays all requests.",
             self._lateness.samples(NO_LABELS),
         )
         yield Family(
             "ottla_flush_seconds",
-            Kind.HISTOGRAM,
+            MetricKind.HISTOGRAM,
             "Seconds that the disk took to flush a file (fsync), logs and metadata.",
             self._flushes.samples(NO_LABELS),
         )
         flushes = self._flushes
         yield Family(
             "kafka_log_logflushstats_logflushrateandtimems",
-            Kind.SUMMARY,
+            MetricKind.SUMMARY,
             "The same in milliseconds: quantiles since the start.",
             [
                 *(

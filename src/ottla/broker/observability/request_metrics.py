@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ottla.metrics.families import Family, Kind, Labels, Sample
+from ottla.metrics.families import Family, Labels, MetricKind, Sample
 from ottla.metrics.histogram import QUANTILES, SECONDS, Histogram, quantile
 from ottla.wire.apis import APIS, ApiKey
 
@@ -115,7 +115,7 @@ class RequestMetrics:
         kinds = list(self._by_name.values())
         yield Family(
             "ottla_request_seconds",
-            Kind.HISTOGRAM,
+            MetricKind.HISTOGRAM,
             "Seconds that requests spent in each phase (queue, local, remote, send, total), by API.",
             (
                 sample
@@ -126,14 +126,14 @@ class RequestMetrics:
         )
         yield Family(
             "kafka_network_requestmetrics_requests_total",
-            Kind.COUNTER,
+            MetricKind.COUNTER,
             "Answered requests.",
             (Sample(kind.kafka_labels, kind.count) for kind in kinds),
         )
         for index, phase in enumerate(PHASES):
             yield Family(
                 f"kafka_network_requestmetrics_{KAFKA_PHASES[phase]}",
-                Kind.SUMMARY,
+                MetricKind.SUMMARY,
                 f"Milliseconds, {phase}: quantiles of the last {WINDOW_MINUTES} minutes.",
                 (sample for kind in kinds for sample in _summary(kind, index)),
             )
