@@ -97,7 +97,6 @@ class JsonLines(logging.Formatter):
     """One object a line: at, level, logger, text, fields, and trace after an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-
         text, fields = parts(record)
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
