@@ -331,10 +331,8 @@ def status(
         )
         return
     print(f"cluster {cluster.cluster_id} in {cluster.directory}\n")
-    print_table(
-        ("node", "address", "pid", "state", "since", "controller", "leaders", "replicas"),
-        [[value for name, value in row.items() if name not in ("dir", "metrics")] for row in rows],
-    )
+    shown = ("id", "address", "pid", "state", "since", "controller", "leaders", "replicas")
+    print_table(("node", *shown[1:]), [[row[name] for name in shown] for row in rows])
     for node in cluster.nodes.values():
         if node.state.startswith(DIED):
             print(

@@ -25,7 +25,7 @@ from ottla.diagnosis.facts import (
     TopicFacts,
 )
 from ottla.local.cluster import KILLED, RUNNING, STOPPED
-from ottla.wire.internal_topics import TRANSACTION_STATE_TOPIC
+from ottla.wire.internal_topics import EVENT_LOG_TOPIC, TRANSACTION_STATE_TOPIC
 
 MANY = 4
 """How many names are shown of a longer list."""
@@ -557,7 +557,8 @@ def topic_settings(case: Case) -> Iterator[HealthFinding]:
     brokers = len(case.facts.brokers)
     transactional = case.facts.topic(TRANSACTION_STATE_TOPIC) is not None
     for topic in case.facts.topics:
-        if topic.partitions and topic.configs:
+        # The event log is set so on purpose: it must be written while brokers are down.
+        if topic.partitions and topic.configs and topic.name != EVENT_LOG_TOPIC:
             traps = topic_traps(
                 topic.factor,
                 topic.configs,

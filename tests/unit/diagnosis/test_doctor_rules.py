@@ -521,6 +521,12 @@ def test_every_rule_has_a_staged_case() -> None:
     assert set(RULES) == {*STAGED, "topic-settings"}
 
 
+def test_the_settings_of_the_event_log_are_on_purpose() -> None:
+    configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    events = replace(orders(), name="__ottla_events", internal=True, configs=configs)
+    assert examine(replace(HEALTHY, topics=(orders(), events))) == []
+
+
 def test_unclean_elections_are_serious_where_transactions_are_used() -> None:
     state = replace(orders(), name="__transaction_state", internal=True)
     topic = orders(configs={**SETTINGS, "unclean.leader.election.enable": "true"})

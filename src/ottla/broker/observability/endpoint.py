@@ -83,7 +83,7 @@ class Observability:
             "/readyz": self._ready_page,
         }
         for listener in listeners:
-            server = HttpServer(pages, self._clock)
+            server = HttpServer(pages, self._runtime.clock)
             try:
                 port = await server.listen(listener.host, listener.port)
             except OSError as error:
