@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.kafka_tools.names import MODULES
+from ottla.local.node_log import template
 from support.house import (
     ARROWS,
     ROOT,
@@ -33,7 +35,7 @@ RUNTIME_IMPLEMENTATIONS = {
 }
 
 # What decides must not see the machine: the simulator could not replay it.
-CORES = ("log", "replica", "raft", "metadata", "controller", "coordinators")
+CORES = ("log", "replica", "raft", "metadata", "controller", "coordinators", "metrics")
 BANNED_MODULES = {
     "asyncio",
     "concurrent",
@@ -60,7 +62,7 @@ LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "lo
 BANNED_CALLS_IN_CORES = {"open", "print", "input", "id"}
 
 # Outside the seams, the command line and Spark's processes nobody reads a clock or draws a number by himself.
-SEAMS = ("runtime", "local", "cli", "testing", "spark")
+SEAMS = ("runtime", "local", "cli", "kafka_tools", "testing", "spark")
 SEAM_MODULES = {
     "ottla.sim.engine.borrowed_time",  # gives third-party code the simulator's time and chance
     "ottla.sim.mutate",  # a command around simulations, which says how many real seconds they took
@@ -82,6 +84,8 @@ BANNED_ATTRIBUTES = {
 ENTRY_POINTS = {
     "ottla.cli.main",  # the command ottla (pyproject.toml)
     "ottla.testing.plugin",  # loaded by pytest (pyproject.toml)
+    *(f"ottla.kafka_tools.{name}" for name in MODULES.values()),  # `names` imports one by its name
+    "ottla.kafka_tools.__main__",  # python -m ottla.kafka_tools, which the launchers run
     "ottla.sim.mutate",  # a command of its own: python -m ottla.sim.mutate
     "ottla.sim.scripts.script",  # plays the golden scripts, which are in tests/scripts
 }
@@ -305,6 +309,28 @@ def test_no_two_public_classes_have_one_name() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(place(module, node.lineno))
     report([f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1])
+
+
+def test_log_lines_are_a_fixed_text_and_then_key_and_value() -> None:
+    """People look for the text, programs take the fields: `ottla.local.node_log` takes a line apart by its format."""
+    faults = []
+    for module, (_, tree) in modules().items():
+        if package_of(module) == "spark":
+            continue  # it logs in the processes of others
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in LOG_METHODS
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id in ("log", "logger")
+            ):
+                values = node.args[1:] if node.func.attr == "log" else node.args
+                text = values[0] if values else None
+                format = text.value if isinstance(text, ast.Constant) else None
+                if isinstance(format, str) and (template(format) is None or "%r" in format):
+                    faults.append(f"{place(module, node.lineno)}: {format}")
+    report(faults)
 
 
 def test_log_lines_have_as_many_values_as_places() -> None:

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 from ottla.lab.play import KEYS, TimelinePlayer, columns_of, keys_in
 from ottla.lab.results import LogEntry, ReplicaMoment, Step, Timeline
+from support.interrupts import take_sigint
 
 OTTLA = Path(sys.executable).with_name("ottla")
 PATIENCE_S = 60.0
@@ -139,6 +141,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
+            preexec_fn=take_sigint,
         )
         self.raw = ""
 
@@ -198,7 +201,7 @@ def test_an_interrupt_leaves_the_terminal_as_it_was() -> None:
     terminal = Terminal("loss")
     try:
         terminal.shows("step 1 of 10")
-        terminal.process.send_signal(2)
+        terminal.process.send_signal(signal.SIGINT)
         assert terminal.process.wait(PATIENCE_S) == 130
         assert terminal.settings == terminal.before
     finally:

@@ -238,7 +238,9 @@ def test_admin_requests_that_make_no_sense_get_their_codes(
     assert alter(8, "1", "root", "LOUD") == ErrorCode.INVALID_CONFIG
     assert alter(8, "1", "root", None, operation=1) == ErrorCode.INVALID_REQUEST
     assert alter(8, "1", "root", "DEBUG", operation=2) == ErrorCode.INVALID_REQUEST
-    assert alter(16, "m", "interval.ms", "100") == ErrorCode.INVALID_REQUEST
+    assert alter(16, "m", "interval.ms", "10") == ErrorCode.INVALID_REQUEST
+    assert alter(16, "m", "no.such.name", "1") == ErrorCode.INVALID_REQUEST
+    assert alter(16, "m", "match", "client_id=(") == ErrorCode.INVALID_CONFIG
     assert alter(32, "", "consumer.session.timeout.ms", "50000") == ErrorCode.INVALID_REQUEST
     assert alter(32, "g", "consumer.session.timeout.ms", "1") == ErrorCode.INVALID_CONFIG
     assert alter(32, "g", "no.such.name", "1") == ErrorCode.INVALID_CONFIG
@@ -253,6 +255,7 @@ def test_admin_requests_that_make_no_sense_get_their_codes(
     assert describe(2, "no topic") == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert describe(4, "77") == ErrorCode.INVALID_REQUEST
     assert describe(8, "2") == ErrorCode.INVALID_REQUEST
+    assert describe(16, "") == ErrorCode.INVALID_REQUEST
     assert describe(32, "") == ErrorCode.INVALID_REQUEST
     assert describe(99, "x") == ErrorCode.INVALID_REQUEST
     listed = cluster.ask(node, ApiKey.LIST_CONFIG_RESOURCES, 1, {"resource_types": [99]})
@@ -281,7 +284,7 @@ def test_no_metrics_of_clients_are_wanted(cluster: ProcessCluster) -> None:
     assert push(terminating=True) == ErrorCode.NONE
     assert push(subscription_id=7) == ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     assert push(client_instance_id=ZERO_UUID) == ErrorCode.INVALID_REQUEST
-    assert push(metrics=bytes(1 << 19)) == ErrorCode.TELEMETRY_TOO_LARGE
+    assert push(metrics=bytes((1 << 20) + 1)) == ErrorCode.TELEMETRY_TOO_LARGE
 
 
 def test_a_level_of_one_logger_is_changed_and_given_back(cluster: ProcessCluster) -> None:

@@ -653,4 +653,7 @@ def test_a_log_of_which_the_metadata_knows_nothing_is_set_aside_and_not_deleted(
         disk = cluster.node(1).host.disk
         (stray,) = [name for name in disk.list_dir(FIRST) if name.endswith("-stray")]
         assert disk.read(f"{FIRST}/{stray}/00000000000000000000.log") == kept
-        assert f"stray log set aside partition=t-0 path={FIRST}/{stray}" in caplog.text
+        assert (
+            f"stray log set aside, for you to remove partition=t-0 path={FIRST}/{stray}"
+            in caplog.text
+        )

@@ -323,8 +323,16 @@ def test_kafka_configs_changes_the_level_of_a_logger(tool: Tool) -> None:
     assert "ottla.broker.server.connections=INFO" in tool(CONFIGS, "--describe", *broker)
 
 
-def test_kafka_client_metrics_lists_nothing(tool: Tool) -> None:
-    assert not tool("ClientMetricsCommand", "--list").strip()
+def test_kafka_client_metrics_sets_describes_lists_and_deletes_a_subscription(tool: Tool) -> None:
+    command = "ClientMetricsCommand"
+    wanted = ("--metrics", "org.apache.kafka.producer.", "--interval", "30000")
+    assert not tool(command, "--list").strip()
+    tool(command, "--alter", "--name", "slow", *wanted, "--match", "client_id=slow.*")
+    assert tool(command, "--list").strip() == "slow"
+    described = tool(command, "--describe", "--name", "slow")
+    assert "interval.ms=30000" in described and "match=client_id=slow.*" in described
+    tool(command, "--delete", "--name", "slow")
+    assert not tool(command, "--list").strip()
 
 
 def test_kafka_acls_says_that_there_is_no_authorizer(tool: Tool) -> None:

@@ -23,10 +23,11 @@ _WHOLE_BROKER = {
     "broker.cluster",
     "broker.coordination",
     "broker.node",
+    "broker.observability",
     "broker.replication",
     "broker.server",
 }
-_PRODUCT = _BROKER | _COORDINATORS | _WHOLE_BROKER | {"controller", "raft"}
+_PRODUCT = _BROKER | _COORDINATORS | _WHOLE_BROKER | {"controller", "event_log", "raft"}
 
 _SIM = {"sim.clients", "sim.cluster", "sim.engine", "sim.faults", "sim.oracle", "sim.scripts"}
 
@@ -36,7 +37,10 @@ ARROWS: dict[str, set[str]] = {
     "wire": set(),
     "events": {"wire"},
     "runtime": {"events"},
-    "config": set(),
+    "config": {"patterns"},
+    "metrics": set(),
+    "patterns": set(),
+    "telemetry": {"config", "metrics", "records", "wire"},
     "records": _RECORDS,
     "losses": _LOG,
     "log": _LOG | {"losses"},
@@ -47,6 +51,7 @@ ARROWS: dict[str, set[str]] = {
     "coordinators.shard": {"events", "wire"},
     "coordinators.timers": {"wire"},
     "coordinators.groups": {
+        "patterns",
         "coordinators.shard",
         "coordinators.timers",
         "events",
@@ -68,10 +73,32 @@ ARROWS: dict[str, set[str]] = {
     | {"broker.cluster", "broker.replication", "broker.server"},
     "broker.apis": _BROKER
     | _COORDINATORS
-    | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"},
+    | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"}
+    | {"metrics", "patterns", "telemetry"},
+    "event_log": {"events", "records", "wire"},
     "broker.design": {"broker.cluster", "broker.replication", "config", "controller", "replica"},
+    "broker.observability": _BROKER
+    | _COORDINATORS
+    | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
+    | {"controller", "event_log", "metrics", "raft", "runtime"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
     "client": {"losses", "records", "runtime", "wire"},
+    # Kafka's tools decode every file that a node writes, and no tool imports what it does not need.
+    "kafka_tools": {
+        "client",
+        "config",
+        "controller",
+        "coordinators.groups",
+        "coordinators.transactions",
+        "log",
+        "metadata",
+        "raft",
+        "records",
+        "runtime",
+        "spark.command_config",
+        "spark.errors",
+        "wire",
+    },
     # Its checkers look into every part of a broker.
     "sim": {"sim.engine"},
     "sim.engine": {"runtime"},
@@ -114,16 +141,26 @@ ARROWS: dict[str, set[str]] = {
     "lab.play": {"lab.results"},
     "lab.runner": {"lab.experiment", "lab.results", "sim.run"},
     "lab.report": {"lab.design", "lab.experiment", "lab.results", "lab.runner"},
-    "local": {"broker.cluster", "broker.node", "config", "log", "raft", "runtime", "wire"},
+    "local": {
+        "broker.cluster",
+        "broker.node",
+        "broker.observability",
+        "config",
+        "log",
+        "raft",
+        "runtime",
+        "wire",
+    },
     "spark.errors": {"client", "wire"},
     "spark.columns": set(),
     "spark.kafka_names": set(),
-    "spark.options": {"spark.errors", "spark.kafka_names"},
+    "spark.options": {"spark.errors", "spark.kafka_names", "wire"},
     "spark.archive": set(),
     "spark.reach": set(),
     "spark.command_config": {"client", "config", "spark.connect", "spark.options"},
     "spark.connect": {"client", "config", "runtime", "spark.errors", "spark.options", "wire"},
     "spark.read": {
+        "event_log",
         "client",
         "records",
         "spark.columns",
@@ -134,8 +171,31 @@ ARROWS: dict[str, set[str]] = {
     },
     "spark.write": {"client", "records", "spark.connect", "spark.errors", "spark.options", "wire"},
     "spark.source": {"spark.columns", "spark.errors", "spark.options", "spark.read", "spark.write"},
+    "diagnosis": {
+        "client",
+        "config",
+        "coordinators.groups",
+        "coordinators.shard",
+        "event_log",
+        "local",
+        "metadata",
+        "raft",
+        "records",
+        "runtime",
+        "wire",
+    },
     "cli": _PRODUCT
-    | {"client", "local", "runtime", "sim.faults", "sim.run"}
+    | {
+        "client",
+        "diagnosis",
+        "event_log",
+        "kafka_tools",
+        "local",
+        "patterns",
+        "runtime",
+        "sim.faults",
+        "sim.run",
+    }
     | {"lab.design", "lab.experiment", "lab.results", "lab.runner", "lab.report"}
     | {"lab.play", "lab.truncation"}
     | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}

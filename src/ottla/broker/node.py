@@ -12,8 +12,9 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import ottla
 from ottla.broker.apis.broker_loggers import LoggerHandlers
 from ottla.broker.apis.configs import DescribeConfigsHandler, ListConfigResourcesHandler
 from ottla.broker.apis.describe import ApiVersionsHandler, DescribeHandlers
@@ -52,6 +53,7 @@ from ottla.broker.server.server import Server
 from ottla.config.dynamic import current
 from ottla.config.node_settings import Settings
 from ottla.config.values import ConfigError, ListenerAddress
+from ottla.events.node import NodeStarted, NodeStopping
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import LogConfig
 from ottla.log.errors import WrongDirectory
@@ -69,11 +71,16 @@ from ottla.raft.format import (
 from ottla.runtime import File, Runtime
 from ottla.wire.apis import KEPT_RECORDS, ApiKey
 
+if TYPE_CHECKING:
+    from ottla.broker.observability.endpoint import Observability
+    from ottla.broker.observability.event_log import EventLogWriter
+
 logger = logging.getLogger(__name__)
 
-
-async def run_node(settings: Settings, runtime: Runtime, ready: Callable[[], None]) -> None:
-    await Node(settings, runtime).run(ready)
+PROGRESS_EVERY_S = 5.0
+"""How often a node that opens its logs reports how far it is."""
+EVENT_LOG_FLUSH_S = 0.5
+"""How long a stop may wait for the event log, twice at most."""
 
 
 class Node:
@@ -87,8 +94,11 @@ class Node:
         self.controller: ControllerService | None = None
         self.broker: Broker | None = None
         self.logs: LogManager | None = None
+        self.observability: Observability | None = None
+        """Only with metrics.listeners: other nodes do not import it."""
         self.unclean_elections: dict[tuple[uuid.UUID, int], int] = {}
         """The leader epochs that began with one, as far as the metadata log that this node has read still says."""
+        self.event_log = self._event_log()
         self._lock: File | None = None
         """Of the metadata's directory, where no log manager holds it."""
 
@@ -124,6 +134,27 @@ class Node:
             await self.broker.start(
                 lambda handlers: self._serve(settings.broker_listeners, handlers)
             )
+        self._tell(NodeStarted)
+        if self.event_log is not None:
+            assert self.quorum is not None
+            self.event_log.start(self.quorum, self._to_controller)
+
+    def _event_log(self) -> EventLogWriter | None:
+        """First of all, so that it hears what happens while the node starts."""
+        if not self.settings.ottla_event_log_enable:
+            return None
+        from ottla.broker.observability.event_log import EventLogWriter
+
+        return EventLogWriter(self.settings, self.runtime)
+
+    def _to_controller(self) -> ControllerChannel | None:
+        if self.broker is not None:
+            return self.broker.to_controller
+        return None if self.controller is None else self.controller.to_controller
+
+    def _tell(self, kind: type[NodeStarted] | type[NodeStopping]) -> None:
+        if kind in self.runtime.events:
+            self.runtime.events.emit(kind(ottla.__version__))
 
     async def _join(self, cluster_id: str) -> Membership | None:
         """Take part in the quorum, as a controller or to learn from it. A broker gets its membership from it."""
@@ -153,6 +184,10 @@ class Node:
 
     async def _take_ports(self) -> None:
         settings = self.settings
+        if settings.metrics_listeners:
+            from ottla.broker.observability.endpoint import Observability
+
+            self.observability = Observability(self)
         advertised = {listener.name: listener for listener in settings.advertised_listeners}
         for listener in settings.listeners:
             server = Server(
@@ -166,12 +201,16 @@ class Node:
                 connections_per_ip_max=settings.max_connections_per_ip,
             )
             self.servers[listener.name] = server
+            if self.observability is not None:
+                server.times = self.observability.request_times
             try:
                 _, port = await server.listen(self.runtime.network, listener.host, listener.port)
             except OSError as error:
                 raise ConfigError(f"listeners: {listener}: {error.strerror or error}") from error
             announced = advertised[listener.name]
             self.endpoints[listener.name] = announced._replace(port=announced.port or port)
+        if self.observability is not None:
+            await self.observability.listen(settings.metrics_listeners)
 
     def _take_directories(self) -> str:
         """Lock the directories and read whose they are; only when nothing is wrong with any of them is the
@@ -216,7 +255,7 @@ class Node:
             self.logs.take(cluster_id, settings.node_id)
             for place, cause in self.logs.offline_directories.items():
                 self._unless_metadata(place, cause)
-                logger.error("log directory is offline path=%s: %s", place, cause)
+                logger.error("log directory is offline path=%s error=%s", place, cause)
                 del places[place]
         for place in places:
             if place not in found:
@@ -273,8 +312,15 @@ class Node:
 
     async def stop(self) -> None:
         """Leaders move away first, then the quorum is left, then everything is flushed and closed."""
+        self._tell(NodeStopping)
+        if self.event_log is not None:
+            await self.event_log.flush(EVENT_LOG_FLUSH_S)
         if self.broker is not None:
             await self.broker.stop(self._stop_serving_clients)
+        if self.event_log is not None:
+            # If this is the active controller: how its own broker's leaders moved away.
+            await self.event_log.flush(EVENT_LOG_FLUSH_S)
+            await self.event_log.stop()
         if self.controller is not None:
             await self.controller.stop()
         if self.quorum is not None:
@@ -285,6 +331,8 @@ class Node:
             self.logs.close(clean=False)
         if self._lock is not None:
             self._lock.close()
+        if self.observability is not None:
+            await self.observability.close()
 
     def _quorum_failed(self, error: Exception) -> None:
         """This node's metadata is out of date from now on. It stops serving and sends no more heartbeats, so that the
@@ -362,6 +410,12 @@ class Broker:
         self.quotas = ClientQuotas(
             settings, runtime.clock.monotonic, lambda: self.cluster.image, events=runtime.events
         )
+        self.fetches = FetchHandler(
+            settings, runtime, self.replicas, self.cluster, self.quotas, self.throttle
+        )
+        self.telemetry = TelemetryHandlers(
+            settings, runtime.clock, lambda: self.cluster.image, lambda: new_uuid(runtime)
+        )
         self.housekeeping = Housekeeping(settings, runtime.clock, self.replicas)
         for server in servers:
             server.quotas = self.quotas
@@ -378,6 +432,8 @@ class Broker:
         """Recover the logs, register, catch up, take our roles, serve, and be unfenced."""
         loop = asyncio.get_running_loop()
         now_ms = self.runtime.clock.wall_ms()
+        self.logs.progress.began_at = self.runtime.clock.monotonic()
+        self._report_progress()
         self._opening = loop.run_in_executor(
             None, self.logs.start, self.cluster_id, self.settings.node_id, now_ms
         )
@@ -399,6 +455,22 @@ class Broker:
         self.housekeeping.start()
         self.lifecycle.logs_are_ready()
         await self._unless_refused(self.lifecycle.ready)
+
+    def _report_progress(self) -> None:
+        progress = self.logs.progress
+        if progress.is_complete or self.source.failed is not None:
+            return
+        now = self.runtime.clock.monotonic()
+        rate, left_s = progress.rate(now), progress.seconds_left(now)
+        if rate is not None and left_s is not None:
+            logger.info(
+                "recovering logs recovered=%d logs=%d per_second=%.0f seconds_left=%.0f",
+                progress.done,
+                progress.total,
+                rate,
+                left_s,
+            )
+        asyncio.get_running_loop().call_later(PROGRESS_EVERY_S, self._report_progress)
 
     async def _unless_refused(self, event: asyncio.Event) -> None:
         waiter: asyncio.Future[Any] = asyncio.ensure_future(event.wait())
@@ -431,6 +503,12 @@ class Broker:
         self.throttle.set_rates(
             value("leader.replication.throttled.rate"), value("follower.replication.throttled.rate")
         )
+        self.housekeeping.configure_cleaner(
+            value("log.cleaner.threads"),
+            value("log.cleaner.backoff.ms"),
+            value("log.cleaner.dedupe.buffer.size"),
+            value("log.cleaner.io.max.bytes.per.second"),
+        )
         for server in self._servers:
             server.connections_max = value("max.connections")
             server.connections_per_ip_max = value("max.connections.per.ip")
@@ -451,7 +529,7 @@ class Broker:
             ApiVersionsHandler(lambda: source.image),
             DescribeHandlers(settings, cluster, self.to_controller, self.cluster_id, liveness),
             ProduceHandler(replicas, cluster, verifier),
-            FetchHandler(settings, runtime, replicas, cluster, self.quotas, self.throttle),
+            self.fetches,
             OffsetHandlers(replicas),
             FindCoordinatorHandler(self.coordination, cluster),
             self.groups,
@@ -463,7 +541,7 @@ class Broker:
             DescribeLogDirsHandler(runtime.disk, replicas),
             QuotaHandlers(lambda: cluster.image),
             SecurityHandlers(lambda: cluster.image),
-            TelemetryHandlers(lambda: new_uuid(runtime)),
+            self.telemetry,
             self.to_controller,  # what it forwards
         )
 

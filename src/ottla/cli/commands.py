@@ -13,21 +13,27 @@ import typer
 import ottla
 from ottla.cli import (
     checkpoints,
+    doctor,
+    events,
+    explain,
     groups,
     lab,
     local,
     losses,
+    metrics,
     records,
     settings,
     sim,
     spark,
+    tools,
     topics,
     transactions,
 )
 
 HELP = """Kafka's replicated log in Python: a real cluster in a second.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 not found, 4 nobody answers, 5 conflict.
+Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 not found, 4 nobody answers, 5 conflict,
+6 the doctor found something serious.
 """
 
 app = typer.Typer(
@@ -61,7 +67,11 @@ app.command()(local.down)
 app.command()(local.purge)
 app.add_typer(local.nodes, name="nodes")
 app.command()(local.node)
+app.command()(metrics.metrics)
 app.command()(settings.settings)
+app.command("check-config")(settings.check_config)
+app.command()(doctor.doctor)
+app.command()(doctor.bundle)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
@@ -71,6 +81,9 @@ app.command()(topics.replicas)
 app.command()(checkpoints.checkpoints)
 app.command()(losses.losses)
 app.command()(losses.recover)
+app.command()(explain.explain)
+app.command()(events.events)
 app.add_typer(spark.app, name="spark")
 app.command(help=sim.HELP)(sim.sim)
 app.add_typer(lab.app, name="lab")
+app.add_typer(tools.app, name="tools")

@@ -10,13 +10,22 @@ from ottla.local.errors import (
     NoCluster,
     NotFound,
 )
-from ottla.local.exit_codes import CONFLICT, FAILED, NOT_FOUND, OK, UNREACHABLE, USAGE
+from ottla.local.exit_codes import (
+    CONFLICT,
+    FAILED,
+    NOT_FOUND,
+    OK,
+    SERIOUS,
+    UNREACHABLE,
+    USAGE,
+)
 
 __all__ = [
     "CONFLICT",
     "FAILED",
     "NOT_FOUND",
     "OK",
+    "SERIOUS",
     "UNREACHABLE",
     "USAGE",
     "Failure",

@@ -26,15 +26,22 @@ if TYPE_CHECKING:
         GroupAdmin,
         GroupDescription,
         GroupMember,
-        PartitionLag,
-        Place,
     )
+    from ottla.client.group_lag import PartitionLag, Place
 
 app = typer.Typer(
     help="List, describe, explain, reset or delete consumer groups.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+ReadCommittedOption = Annotated[
+    bool,
+    typer.Option(
+        "--read-committed",
+        help="Seconds as for consumers that read committed transactions only.",
+    ),
+]
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 
@@ -44,21 +51,42 @@ def list_groups(
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
     timeout: TimeoutOption = 30.0,
+    read_committed: ReadCommittedOption = False,
     format: FormatOption = Format.table,
 ) -> None:
-    """List the groups of all brokers."""
+    """List the groups of all brokers, with their lag: all records, and the seconds of the partition that is furthest
+    behind."""
     from ottla.client.group_admin import GroupAdmin
 
     with connect(bootstrap, dir, timeout) as blocking:
-        found, silent = blocking.run(GroupAdmin(blocking.client).all())
+        groups = GroupAdmin(blocking.client)
+        found, silent = blocking.run(groups.all())
+        names = [group.id for group in found]
+        lags = blocking.run(groups.lags_of_all(names, read_committed=read_committed))
+    now_ms = time.time() * 1000
     warn_of_silent(silent)
+    totals = {name: _total(lags.get(name), now_ms) for name in names}
     if format is Format.json:
-        print_json([group._asdict() for group in found])
+        heads = ("lag", "lag_seconds")
+        print_json(
+            [group._asdict() | dict(zip(heads, totals[group.id], strict=True)) for group in found]
+        )
         return
     print_table(
-        ("group", "state", "type", "protocol", "coordinator"),
-        [(each.id, each.state, each.type, each.protocol, each.coordinator) for each in found],
+        ("group", "state", "type", "protocol", "coordinator", "lag", "seconds"),
+        [
+            (*each, records, _shown(seconds))
+            for each in found
+            for records, seconds in [totals[each.id]]
+        ],
     )
+
+
+def _total(lags: list[PartitionLag] | None, now_ms: float) -> tuple[int | None, float | None]:
+    """Records and seconds of all partitions together; None where they are not known."""
+    if lags is None:
+        return None, None
+    return sum(lag.lag for lag in lags), max((lag.seconds(now_ms) for lag in lags), default=0.0)
 
 
 @app.command()
@@ -67,6 +95,7 @@ def describe(
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
     timeout: TimeoutOption = 30.0,
+    read_committed: ReadCommittedOption = False,
     format: FormatOption = Format.table,
 ) -> None:
     """Show a group's members and its lag, in records and in seconds.
@@ -79,8 +108,11 @@ def describe(
         groups = GroupAdmin(blocking.client)
         described = _described(blocking, groups, group)
         assigned = tuple(place for member in described.members for place in member.assigned)
-        lags = blocking.run(groups.lags(group, assigned))
+        lags, unknown = blocking.run(
+            groups.known_lags(group, assigned, read_committed=read_committed)
+        )
     now_ms = time.time() * 1000
+    _warn_of_unknown(unknown)
     owners = {place: member for member in described.members for place in member.assigned}
     if format is Format.json:
         print_json(_as_json(described, lags, owners, now_ms))
@@ -99,7 +131,7 @@ def describe(
                 lag.committed,
                 lag.log_end,
                 lag.lag,
-                _shown(_seconds(lag, now_ms)),
+                _shown(lag.seconds(now_ms)),
                 owner.instance_id or owner.id if owner else None,
                 owner.client_id if owner else None,
                 owner.host if owner else None,
@@ -124,11 +156,11 @@ def _described(blocking: BlockingClient, groups: GroupAdmin, group: str) -> Grou
         raise
 
 
-def _seconds(lag: PartitionLag, now_ms: float) -> float | None:
-    """How old the next record to read is; 0 if there is none."""
-    if lag.next_timestamp_ms is None:
-        return 0.0 if lag.lag == 0 else None
-    return max(0.0, (now_ms - lag.next_timestamp_ms) / 1000)
+def _warn_of_unknown(places: list[Place]) -> None:
+    if places:
+        topic, partition = places[0]
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        warn(f"no leader answers for {topic}-{partition}{more}; its lag is not shown")
 
 
 def _shown(seconds: float | None) -> str | None:
@@ -160,7 +192,7 @@ def _as_json(
                 "log_start": lag.log_start,
                 "log_end": lag.log_end,
                 "lag": lag.lag,
-                "lag_seconds": _seconds(lag, now_ms),
+                "lag_seconds": lag.seconds(now_ms),
                 "member": owner.id if owner else None,
             }
             for lag in lags
@@ -185,7 +217,8 @@ def explain(
         groups = GroupAdmin(blocking.client)
         described = _described(blocking, groups, group)
         assigned = tuple(place for member in described.members for place in member.assigned)
-        lags = blocking.run(groups.lags(group, assigned))
+        lags, unknown = blocking.run(groups.known_lags(group, assigned))
+    _warn_of_unknown(unknown)
     lines = explanation(described, lags, time.time() * 1000)
     if format is Format.json:
         print_json({"group": group, "state": described.state, "explanation": lines})
@@ -215,11 +248,11 @@ def explanation(described: GroupDescription, lags: list[PartitionLag], now_ms: f
     elif behind.lag == 0:
         lines.append(_read_all(lags))
     else:
-        age = _shown(_seconds(behind, now_ms))
+        age = _shown(behind.seconds(now_ms))
         lines.append(
             f"It is {count_of(sum(lag.lag for lag in lags), 'record')} behind, most of all in"
             f" {behind.topic}-{behind.partition}: {count_of(behind.lag, 'record')}"
-            + (f", the next one {age} s old." if age is not None else ".")
+            + (f", the next one {age} s old." if behind.next_timestamp_ms is not None else ".")
         )
     return lines
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -37,6 +39,7 @@ StopOption = Annotated[
         "--timeout", help="Seconds that a node may take to stop; then it is killed.", min=0.01
     ),
 ]
+LOOK_AGAIN_S = 0.1
 GLANCE_S = 2.0
 """A node that cannot run at all ends within this time."""
 
@@ -95,7 +98,11 @@ def up(
                 )
         else:
             cluster = LocalCluster.create(
-                directory, 3 if count is None else count, 9092 if port is None else port, settings
+                directory,
+                3 if count is None else count,
+                9092 if port is None else port,
+                settings,
+                metrics=True,
             )
         waiting = [node.id for node in cluster.nodes.values() if not node.running]
         starting = cluster.start(waiting, timeout, warn)
@@ -183,22 +190,30 @@ def _interrupt(*_: object) -> NoReturn:
 
 def _attend(directory: Path, exit_codes: dict[int, Callable[[], int | None]]) -> NoReturn:
     """Run until interrupted, and report each node that ends although nobody stopped it."""
-    from ottla.local.cluster import LocalCluster
-    from ottla.local.errors import LocalClusterError
+    from ottla.local.cluster import LocalCluster, locked
+    from ottla.local.errors import Conflict, LocalClusterError
 
     while True:
         time.sleep(0.2)
         for id, exit_code in list(exit_codes.items()):
-            if (code := exit_code()) is not None:
-                del exit_codes[id]
-                with suppress(LocalClusterError):  # another command removed the cluster
+            if (code := exit_code()) is None:
+                continue
+            try:
+                LocalCluster.load(directory)
+                with locked(directory):
                     _report_end(LocalCluster.load(directory), id, code)
+            except Conflict:
+                continue  # another command is at work, perhaps the one that ended the node: look again
+            except LocalClusterError:
+                pass  # another command removed the cluster
+            del exit_codes[id]
 
 
 def _report_end(cluster: LocalCluster, id: int, code: int) -> None:
     if cluster.nodes[id].pid is not None and not cluster.nodes[id].running:
+        cluster.died(id, code)
         print(
-            f"node {id} ended with code {code}; see {cluster.log_file(id)};"
+            f"node {id} {cluster.nodes[id].state}; see {cluster.log_file(id)};"
             f" ottla nodes start {id}{_dir_option(cluster)} brings it back",
             flush=True,
         )
@@ -215,15 +230,27 @@ def down(
     with locked(directory):
         cluster = LocalCluster.load(directory)
         running = [node.id for node in cluster.running]
+        others = [
+            f"node {node.id} {_end_text(cluster, node)}"
+            for node in cluster.nodes.values()
+            if not node.running
+        ]
         killed = cluster.stop(running, timeout)
     if format is Format.json:
         print_json({"stopped": running, "killed": killed})
     elif running:
-        print(f"stopped {len(running)} of {count_of(len(cluster.nodes), 'node')}")
+        why = f"; not running before: {', '.join(others)}" if others else ""
+        print(f"stopped {len(running)} of {count_of(len(cluster.nodes), 'node')}{why}")
     else:
         print("nothing was running")
     if killed:
         raise _not_in_good_order(cluster, killed, timeout)
+
+
+def _end_text(cluster: LocalCluster, node: LocalNode) -> str:
+    """`(killed, 2026-01-31T12:00:00+0000)`"""
+    when = _time_text(cluster.end_time(node.id))
+    return f"({node.state})" if when is None else f"({node.state}, {when})"
 
 
 def _not_in_good_order(cluster: LocalCluster, killed: list[int], timeout_s: float) -> Failure:
@@ -251,30 +278,50 @@ def purge(dir: DirOption = None, format: FormatOption = Format.table) -> None:
         print(f"removed {directory}")
 
 
-def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
+class WaitFor(StrEnum):
+    ready = "ready"
+
+
+def status(
+    dir: DirOption = None,
+    wait: Annotated[
+        WaitFor | None,
+        typer.Option(help="Wait until every node is ready: unfenced, and caught up."),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait at most, with --wait.", min=0)
+    ] = 60.0,
+    format: FormatOption = Format.table,
+) -> None:
     """Show the nodes, what they lead, and the active controller.
 
-    A node is running, fenced (alive, but not yet or no longer part of the cluster), not answering, or
-    stopped. The active controller decides; a standby one takes over when it fails.
+    A node is running, fenced (alive, but not yet or no longer part of the cluster), not answering, or it
+    ended: stopped, killed (both by a command), or died (without one). "since" is when it ended; of a node
+    that died unseen, when it last wrote a file. The active controller decides; a standby one takes
+    over when it fails.
     """
-    from ottla.local.cluster import LocalCluster
+    from ottla.local.cluster import DIED, LocalCluster
 
+    if wait is not None:
+        _wait_ready(directory_of(dir), timeout)
     cluster = LocalCluster.load(directory_of(dir))
     lack = cluster.lack_of_controllers
     live = _ask(cluster) if cluster.running else {}
     rows = []
     for node in cluster.nodes.values():
         told = live.get(node.id, {})
-        state = "stopped" if not node.running else told.get("state", "not answering")
+        state = told.get("state", "not answering") if node.running else node.state
         rows.append(
             {
                 "id": node.id,
                 "address": node.address,
                 "pid": node.pid if node.running else None,
                 "state": state,
+                "since": _time_text(cluster.end_time(node.id)),
                 "controller": told.get("controller") if node.running else None,
                 "leaders": told.get("leaders"),
                 "replicas": told.get("replicas"),
+                "metrics": node.metrics,
                 "dir": str(cluster.node_directory(node.id)),
             }
         )
@@ -285,19 +332,64 @@ def status(dir: DirOption = None, format: FormatOption = Format.table) -> None:
         return
     print(f"cluster {cluster.cluster_id} in {cluster.directory}\n")
     print_table(
-        ("node", "address", "pid", "state", "controller", "leaders", "replicas"),
-        [
-            [
-                row[name]
-                for name in ("id", "address", "pid", "state", "controller", "leaders", "replicas")
-            ]
-            for row in rows
-        ],
+        ("node", "address", "pid", "state", "since", "controller", "leaders", "replicas"),
+        [[value for name, value in row.items() if name not in ("dir", "metrics")] for row in rows],
     )
+    for node in cluster.nodes.values():
+        if node.state.startswith(DIED):
+            print(
+                f"\nnode {node.id} {node.state}; see {cluster.log_file(node.id)};"
+                f" ottla nodes start {node.id}{_dir_option(cluster)} brings it back"
+            )
     if lack:
         print(f"\nno active controller: {lack}")
     elif not any(row["controller"] == "active" for row in rows):
         print("\nno active controller: none is elected yet, or it does not answer")
+
+
+def _wait_ready(directory: Path, timeout_s: float) -> None:
+    """Nodes may be stopped and started meanwhile: cluster.json is read again each time."""
+    from ottla.local.cluster import LocalCluster
+
+    until = time.monotonic() + timeout_s
+    while why_not := _why_not_ready(LocalCluster.load(directory)):
+        if time.monotonic() >= until:
+            first = "; ".join(f"node {id}: {reason}" for id, reason in why_not.items())
+            raise Failure(f"not ready after {timeout_s:g} s: {first}")
+        time.sleep(LOOK_AGAIN_S)
+
+
+def _why_not_ready(cluster: LocalCluster) -> dict[int, str]:
+    """Of each node that is not. A node with metrics says it itself, the cluster says it of others."""
+    from ottla.cli.pages import fetch
+
+    reasons: dict[int, str] = {}
+    told: dict[int, dict[str, Any]] | None = None
+    for node in cluster.nodes.values():
+        if not node.running:
+            reasons[node.id] = node.state
+        elif node.metrics is not None:
+            try:
+                url = f"{node.metrics.removesuffix('/metrics')}/readyz?format=json"
+                health = json.loads(fetch(url, GLANCE_S, accept_errors=True))
+            except (OSError, ValueError) as error:
+                reasons[node.id] = f"does not answer ({error})"
+            else:
+                if not health["ready"]:
+                    reasons[node.id] = "; ".join(health["reasons"])
+        else:
+            told = _ask(cluster) if told is None else told
+            state = told.get(node.id, {}).get("state", "does not answer")
+            if state != "running":
+                reasons[node.id] = state
+    return reasons
+
+
+def _time_text(seconds: float | None) -> str | None:
+    """A moment as people of this machine's time zone write it."""
+    if seconds is None:
+        return None
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))
 
 
 def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:

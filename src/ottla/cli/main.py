@@ -19,12 +19,22 @@ from ottla.cli.errors import (
 )
 from ottla.local.errors import LocalClusterError
 
+WHO_RUNS = "ottla status shows which nodes run, ottla doctor what is wrong"
+
 
 def main() -> None:
     if sys.argv[1:2] == ["node"]:
         from ottla.local.node import main as run_node
 
         sys.exit(run_node(sys.argv[2:]))
+
+    if sys.argv[1:2] and sys.argv[1].startswith("kafka-"):
+        # These have options and exit codes of their own, and start without the command-line library.
+        from ottla.kafka_tools.names import run, tool_of
+
+        name = tool_of(sys.argv[1])
+        if name is not None:
+            sys.exit(run(name, sys.argv[2:]))
 
     if sys.argv[1:2] == ["up"] and not {"-h", "--help"} & set(sys.argv):
         from ottla.local.processes import Launcher
@@ -60,7 +70,7 @@ def explain(error: Exception) -> tuple[int, str] | None:
     if isinstance(error, Unreachable):
         return UNREACHABLE, f"{error}; is the cluster up (ottla status), is --bootstrap right?"
     if isinstance(error, TimeoutError):
-        return UNREACHABLE, "the cluster did not answer in time (--timeout)"
+        return UNREACHABLE, f"the cluster did not answer in time (--timeout); {WHO_RUNS}"
     if isinstance(error, ConnectionError):
         return UNREACHABLE, str(error)
     if isinstance(error, KafkaError):
@@ -74,7 +84,14 @@ def explain(error: Exception) -> tuple[int, str] | None:
             ErrorCode.INVALID_REPLICATION_FACTOR: USAGE,
             ErrorCode.INVALID_REPLICA_ASSIGNMENT: USAGE,
         }
-        return codes.get(error.code, FAILED), str(error)
+        lacks_nodes = (
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            ErrorCode.REQUEST_TIMED_OUT,
+        )
+        advice = f"; {WHO_RUNS}" if error.code in lacks_nodes else ""
+        return codes.get(error.code, FAILED), f"{error}{advice}"
     return None
 
 

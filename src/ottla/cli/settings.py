@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ottla.cli.errors import NOT_FOUND, USAGE, Failure
-from ottla.cli.output import Format, FormatOption, print_json, print_table
+from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table
 
 
 def parse_configs(words: list[str] | None) -> dict[str, str]:
@@ -41,3 +42,27 @@ def settings(
         print_json([dict(zip(("name", "default", "doc"), row, strict=True)) for row in rows])
     else:
         print_table(("setting", "default", "meaning"), rows)
+
+
+def check_config(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A properties file of a node.")],
+    format: FormatOption = Format.table,
+) -> None:
+    """Check a node's settings without starting it.
+
+    Every line is checked, not only the first wrong one: names (with the nearest right one), values, settings
+    that have no effect here, and settings that are right alone and wrong together. The exit code is 2 if the
+    node would not start.
+    """
+    from ottla.config.checking import check_file
+
+    report = check_file(str(file))
+    if format is Format.json:
+        print_json({"file": str(file), "wrong": report.wrong, "notes": report.notes})
+    else:
+        for line in (*report.wrong, *report.notes):
+            print(line)
+        if not report.wrong:
+            print(f"{file}: a node would start with these settings")
+    if report.wrong:
+        raise Failure(f"{file}: {count_of(len(report.wrong), 'wrong setting')}", USAGE)

@@ -94,7 +94,7 @@ def run(
     dir: DirOption = None,
     command_config: CommandConfigOption = None,
 ) -> None:
-    """Run a pipeline: orders, audit, archive, or one of your own.
+    """Run a pipeline: orders, audit, archive, incidents, or one of your own.
 
     A directory with job.py is submitted with --bootstrap and --directory, and --command-config if that
     is given; further arguments go to it. One with spark-pipeline.yml runs with --declarative; it finds

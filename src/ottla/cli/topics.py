@@ -8,11 +8,13 @@ import typer
 
 from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
 from ottla.cli.errors import NOT_FOUND, USAGE, Failure
-from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table
+from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, warn
 from ottla.cli.settings import parse_configs
 
 if TYPE_CHECKING:
+    from ottla.client import BlockingClient
     from ottla.client.model import Config, PartitionInfo, ReplicaInfo, Topic
+    from ottla.wire.errors import KafkaError
 
 app = typer.Typer(
     help="Create, show, change and delete topics.",
@@ -47,19 +49,28 @@ def create(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Create a topic."""
+    """Create a topic.
+
+    Settings that are allowed and often regretted are named on stderr; the topic is created all the same.
+    """
+    from ottla.wire.errors import KafkaError
+
     configs = parse_configs(config)
     with connect(bootstrap, dir, timeout, by_controller=True) as blocking:
         client = blocking.client
-        blocking.run(
-            client.create_topic(
-                topic, partitions or -1, factor or -1, configs, validate_only=dry_run
+        try:
+            blocking.run(
+                client.create_topic(
+                    topic, partitions or -1, factor or -1, configs, validate_only=dry_run
+                )
             )
-        )
+        except KafkaError as error:
+            raise _with_nearest(error, configs) from None
         if dry_run:
             described = None
         else:
             described = blocking.run(client.topic(topic))
+            _warn_of_traps(blocking, described)
     if format is Format.json:
         print_json(
             {"topic": topic, "created": not dry_run} if described is None else as_json(described)
@@ -72,6 +83,38 @@ def create(
             f"created topic {topic}: {count_of(len(described.partitions), 'partition')},"
             f" {count_of(len(first.replicas), 'replica')} each"
         )
+
+
+def _with_nearest(error: KafkaError, configs: dict[str, str]) -> Exception:
+    """A mistyped setting with the name that was meant; Kafka's own brokers do not say it."""
+    from ottla.config.names import TOPIC_NOT_YET, TOPIC_TO_SERVER, nearest
+    from ottla.wire.errors import ErrorCode
+
+    known = [*TOPIC_TO_SERVER, *TOPIC_NOT_YET]
+    for name in configs:
+        advice = nearest(name, known) if name not in known else ""
+        is_told = "did you mean" in error.message
+        if error.code is ErrorCode.INVALID_CONFIG and advice and not is_told:
+            return Failure(f"{error}{advice}", USAGE)
+    return error
+
+
+def _warn_of_traps(blocking: BlockingClient, topic: Topic) -> None:
+    from ottla.config.traps import topic_traps
+    from ottla.wire.internal_topics import TRANSACTION_STATE_TOPIC
+
+    client = blocking.client
+    configs = blocking.run(client.topic_configs(topic.name))
+    metadata = blocking.run(client.metadata())
+    traps = topic_traps(
+        min(len(each.replicas) for each in topic.partitions),
+        {each.name: each.value for each in configs},
+        len(metadata.brokers),
+        transactional=any(each.name == TRANSACTION_STATE_TOPIC for each in metadata.topics),
+        own=frozenset(each.name for each in configs if not each.is_default),
+    )
+    for trap in traps:
+        warn(f"topic {topic.name}: {trap.what}. {trap.why}")
 
 
 @app.command("list")

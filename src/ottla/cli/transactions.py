@@ -81,7 +81,7 @@ def _state(name: str) -> str:
 
 def _require_pattern(pattern: str | None) -> None:
     """Checked here, because brokers refuse a wrong pattern without a reason."""
-    from ottla.coordinators.groups.patterns import BadPattern, compiled
+    from ottla.patterns.re2 import BadPattern, compiled
 
     if pattern is None:
         return

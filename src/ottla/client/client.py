@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -380,14 +380,18 @@ class Client:
 
         return await self.connections.retrying(attempt)
 
-    async def replicas(self, topic: str) -> list[ReplicaInfo]:
-        """Every replica of every partition, each described by its broker."""
+    async def replicas(self, topic: str, *, unasked: Container[int] = ()) -> list[ReplicaInfo]:
+        """Every replica of every partition, each described by its broker. Brokers that are known not to answer may be left
+        `unasked`: each would cost the whole timeout."""
         described = (await self.metadata([topic])).topics[0]
         partitions = sorted(described.partitions, key=lambda each: each.partition)
         offsets_of: dict[int, dict[int, ReplicaOffsets]] = {}
         for broker in sorted({broker for each in partitions for broker in each.replicas}):
             held = [each.partition for each in partitions if broker in each.replicas]
-            offsets_of[broker] = await self._replica_offsets(described, broker, held)
+            if broker in unasked:
+                offsets_of[broker] = {}
+            else:
+                offsets_of[broker] = await self._replica_offsets(described, broker, held)
         result: list[ReplicaInfo] = []
         for partition in partitions:
             number, leader = partition.partition, partition.leader
@@ -522,6 +526,19 @@ class Client:
 
         return await self.connections.retrying(attempt)
 
+    async def offset_at(self, broker: int, topic: str, partition: int, timestamp: int) -> int:
+        """As `offset`, of this replica, whoever leads; -1 if it has no record so young. It is asked once."""
+        return await self._ask_offset(broker, topic, partition, timestamp, DEBUGGING_REPLICA)
+
+    async def fetch_from(
+        self, broker: int, topic: str, partition: int, offset: int, *, max_bytes: int = 1 << 20
+    ) -> FetchedRecords:
+        """What this replica has from `offset` on, whoever leads; up to the high watermark that it knows. It is asked once."""
+        described = await self.topic(topic)
+        answer = (await self._fetch(broker, described, {partition: offset}, max_bytes))[partition]
+        check(answer.error, f"{topic}-{partition} at offset {offset} on broker {broker}")
+        return _fetched(answer, offset)
+
     async def _fetch(
         self,
         broker: int,
@@ -566,7 +583,15 @@ class Client:
 
 
 def _quorum_replicas(answer: Iterable[Any]) -> tuple[QuorumReplica, ...]:
-    return tuple(QuorumReplica(int(each.replica_id), int(each.log_end_offset)) for each in answer)
+    return tuple(
+        QuorumReplica(
+            int(each.replica_id),
+            int(each.log_end_offset),
+            int(field(each, "last_fetch_timestamp", -1)),
+            int(field(each, "last_caught_up_timestamp", -1)),
+        )
+        for each in answer
+    )
 
 
 def _fetched(answer: FetchedPartition, offset: int) -> FetchedRecords:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from ottla.client.all_brokers import BrokerAnswers, ask_all_brokers
-from ottla.client.client import EARLIEST, LATEST, Client
-from ottla.client.connections import check
+from ottla.client.client import Client
+from ottla.client.connections import check, error_of
 from ottla.client.coordinators import GROUP_KEY, find_coordinator
+from ottla.client.group_lag import AT_ONCE_MAX, LagReader
+from ottla.client.group_lag import PartitionLag as PartitionLag
+from ottla.client.group_lag import Place as Place
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
-
-Place = tuple[str, int]
-"""Topic and partition."""
 
 
 class ListedGroup(NamedTuple):
@@ -47,24 +49,6 @@ class GroupDescription(NamedTuple):
     epoch: int | None
     hold_up: Mapping[str, Any] | None
     """What a rebalance waits for. Only ottla's brokers say it."""
-
-
-class PartitionLag(NamedTuple):
-    """How far a group is behind in one partition."""
-
-    topic: str
-    partition: int
-    committed: int | None
-    """None: nothing was committed."""
-    log_start: int
-    log_end: int
-    next_timestamp_ms: int | None
-    """Of the next record that the group will read; None if it has read all there is."""
-
-    @property
-    def lag(self) -> int:
-        """Records that exist and were not read."""
-        return self.log_end - min(max(self.committed or 0, self.log_start), self.log_end)
 
 
 class GroupAdmin:
@@ -101,31 +85,44 @@ class GroupAdmin:
 
     async def describe(self, group: str) -> GroupDescription:
         """KafkaError GROUP_ID_NOT_FOUND if there is none."""
+        kind, found, broker = await self.answer(group)
+        return (_consumer_group if kind == "consumer" else _classic_group)(found, broker)
 
-        async def attempt() -> GroupDescription:
+    async def answer(self, group: str) -> tuple[str, Any, int]:
+        """What its coordinator says of a group: `consumer` or `classic`, the answer as it came, and the coordinator.
+        KafkaError GROUP_ID_NOT_FOUND if there is none."""
+
+        async def attempt() -> tuple[str, Any, int]:
             broker = await self.coordinator(group)
             channel = await self._connections.to(broker)
+            absent = f"there is no group {group}"
             if ApiKey.CONSUMER_GROUP_DESCRIBE in channel.versions:
                 fields = {"group_ids": [group], "include_authorized_operations": False}
                 answer = await channel.request(ApiKey.CONSUMER_GROUP_DESCRIBE, fields)
                 (found,) = answer.groups
                 if int(found.error_code) != ErrorCode.GROUP_ID_NOT_FOUND:
                     check(found.error_code, f"group {group}")
-                    return _consumer_group(found, broker)
+                    return "consumer", found, broker
+                # It says more than the answer about a classic group.
+                absent = found.error_message or absent
             fields = {"groups": [group], "include_authorized_operations": False}
             answer = await channel.request(ApiKey.DESCRIBE_GROUPS, fields)
             (found,) = answer.groups
             if found.group_state == "Dead":
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}")
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, absent)
             check(found.error_code, f"group {group}")
-            return _classic_group(found, broker)
+            return "classic", found, broker
 
         return await self._connections.retrying(attempt)
 
     async def offsets(self, group: str) -> dict[Place, int]:
         """Every committed offset."""
+        return {place: offset for place, (offset, _) in (await self.committed(group)).items()}
 
-        async def attempt() -> dict[Place, int]:
+    async def committed(self, group: str) -> dict[Place, tuple[int, int]]:
+        """Every committed offset, and the leader epoch that was committed with it, or -1."""
+
+        async def attempt() -> dict[Place, tuple[int, int]]:
             broker = await self.coordinator(group)
             channel = await self._connections.to(broker)
             # Up to version 9 topics have names, also those that are deleted.
@@ -137,7 +134,10 @@ class GroupAdmin:
             found = answer.groups[0] if version >= 8 else answer
             check(getattr(found, "error_code", 0), f"offsets of group {group}")
             return {
-                (topic.name, partition.partition_index): partition.committed_offset
+                (topic.name, partition.partition_index): (
+                    partition.committed_offset,
+                    getattr(partition, "committed_leader_epoch", -1),
+                )
                 for topic in found.topics
                 for partition in topic.partitions
                 if partition.committed_offset >= 0
@@ -147,29 +147,47 @@ class GroupAdmin:
 
     async def lags(self, group: str, assigned: tuple[Place, ...] = ()) -> list[PartitionLag]:
         """Of every partition that the group has committed, or that is `assigned` to one of its members."""
+        lags, _ = await self.known_lags(group, assigned)
+        return lags
+
+    async def known_lags(
+        self, group: str, assigned: tuple[Place, ...] = (), *, read_committed: bool = False
+    ) -> tuple[list[PartitionLag], list[Place]]:
+        """The same, and the partitions that nobody answers for."""
         offsets = await self.offsets(group)
-        return [
-            await self._lag(place, offsets.get(place)) for place in sorted({*offsets, *assigned})
-        ]
+        reader = LagReader(self._client, read_committed=read_committed)
+        unknown = await reader.locate({*offsets, *assigned})
+        lags = await reader.lags({**dict.fromkeys(assigned), **offsets})
+        return lags, unknown
 
-    async def _lag(self, place: Place, committed: int | None) -> PartitionLag:
-        topic, partition = place
-        start = await self._client.offset(topic, partition, EARLIEST)
-        end = await self._client.offset(topic, partition, LATEST)
-        timestamp = None
-        next_offset = max(start if committed is None else committed, start)
-        if next_offset < end:
-            fetched = await self._client.fetch(
-                topic, partition, next_offset, max_bytes=1, max_wait_ms=0
-            )
-            timestamp = next(
-                (record.timestamp for record in fetched.records if record.offset >= next_offset),
-                None,
-            )
-        return PartitionLag(topic, partition, committed, start, end, timestamp)
+    async def lags_of_all(
+        self, groups: Iterable[str], *, read_committed: bool = False
+    ) -> dict[str, list[PartitionLag]]:
+        """By group. A group whose lag is not known in every partition is left out."""
+        turns = asyncio.Semaphore(AT_ONCE_MAX)
 
-    async def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
-        """Set offsets of a group without members."""
+        async def offsets(group: str) -> dict[Place, int] | None:
+            async with turns:
+                try:
+                    return await self.offsets(group)
+                except (KafkaError, OSError):
+                    return None  # it was deleted, or its coordinator does not answer
+
+        names = list(groups)
+        told = zip(names, await asyncio.gather(*map(offsets, names)), strict=True)
+        committed = {group: found for group, found in told if found is not None}
+        reader = LagReader(self._client, read_committed=read_committed)
+        unknown = set(await reader.locate({place for each in committed.values() for place in each}))
+        return {
+            group: await reader.lags(each)
+            for group, each in committed.items()
+            if unknown.isdisjoint(each)
+        }
+
+    async def commit(
+        self, group: str, offsets: Mapping[Place, int], *, member: str = "", epoch: int = -1
+    ) -> None:
+        """Set offsets of a group without members, or as one of its members."""
         by_topic: dict[str, list[dict[str, Any]]] = {}
         for (topic, partition), offset in sorted(offsets.items()):
             by_topic.setdefault(topic, []).append(
@@ -185,8 +203,8 @@ class GroupAdmin:
             channel = await self._connections.to(await self.coordinator(group))
             fields = {
                 "group_id": group,
-                "generation_id_or_member_epoch": -1,
-                "member_id": "",
+                "generation_id_or_member_epoch": epoch,
+                "member_id": member,
                 "topics": [
                     {"name": topic, "partitions": partitions}
                     for topic, partitions in by_topic.items()
@@ -209,6 +227,28 @@ class GroupAdmin:
             check(answer.results[0].error_code, f"group {group}")
 
         await self._connections.retrying(attempt)
+
+    async def delete_offsets(
+        self, group: str, places: Sequence[Place]
+    ) -> dict[Place, KafkaError | None]:
+        """The outcome for each partition. KafkaError if the group does not allow any."""
+        topics = [
+            {"name": topic, "partitions": [{"partition_index": number} for _, number in some]}
+            for topic, some in groupby(sorted(places), lambda place: place[0])
+        ]
+        fields = {"group_id": group, "topics": topics}
+
+        async def attempt() -> dict[Place, KafkaError | None]:
+            broker = await self.coordinator(group)
+            answer = await self._connections.ask(ApiKey.OFFSET_DELETE, fields, broker=broker)
+            check(answer.error_code, f"group {group}")
+            return {
+                (topic.name, int(each.partition_index)): error_of(each.error_code, None)
+                for topic in answer.topics
+                for each in topic.partitions
+            }
+
+        return await self._connections.retrying(attempt)
 
 
 def _hold_up(message: str | None) -> Mapping[str, Any] | None:
@@ -254,7 +294,7 @@ def _classic_group(found: Any, broker: int) -> GroupDescription:
             getattr(member, "group_instance_id", None),
             member.client_id,
             member.client_host.lstrip("/"),
-            _assignment(bytes(member.member_assignment))
+            classic_assignment(bytes(member.member_assignment))
             if found.protocol_type == "consumer"
             else (),
             None,
@@ -273,7 +313,7 @@ def _classic_group(found: Any, broker: int) -> GroupDescription:
     )
 
 
-def _assignment(raw: bytes) -> tuple[Place, ...]:
+def classic_assignment(raw: bytes) -> tuple[Place, ...]:
     """A consumer's assignment in the classic protocol: version, topics with partitions, user data."""
     places: list[Place] = []
     try:

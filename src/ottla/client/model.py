@@ -67,6 +67,9 @@ class ClusterDescription(NamedTuple):
 class QuorumReplica(NamedTuple):
     id: int
     log_end: int
+    last_fetch_ms: int = -1
+    """By the clock of the quorum's leader, as the next; -1: unknown. The leader's own are the time of the answer."""
+    last_caught_up_ms: int = -1
 
 
 class QuorumInfo(NamedTuple):

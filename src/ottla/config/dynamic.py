@@ -9,21 +9,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ottla.config.inert import INERT
+from ottla.config.names import not_served
 from ottla.config.node_settings import TABLE, Setting, Settings
 from ottla.config.topic_settings import TOPIC_SETTINGS
+from ottla.config.values import ConfigError
 
 ROWS: Mapping[str, Setting] = {row.name: row for row in TABLE}
+
+
+class NotDynamic(ConfigError):
+    """A setting that is read once, when a node starts."""
+
 
 DYNAMIC: frozenset[str] = frozenset(
     {
         *(row.server_name for row in TOPIC_SETTINGS.values() if row.server_name in ROWS),
         "leader.replication.throttled.rate",
         "follower.replication.throttled.rate",
+        "log.cleaner.threads",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
         "max.connections",
         "max.connections.per.ip",
         "producer.id.expiration.ms",
     }
 )
+
+
+def validate_broker_config(configs: Mapping[str, str]) -> None:
+    """ConfigError when a node's setting cannot be changed while it runs, or its value is wrong."""
+    for name, value in configs.items():
+        why = not_served(name)
+        if why is not None:
+            raise ConfigError(f"{name}: {why}")
+        if name not in DYNAMIC and name not in INERT:
+            raise NotDynamic(f"Cannot update these configs dynamically: {name}")
+        kind = INERT[name].kind if name in INERT else ROWS[name].kind
+        try:
+            kind.parse(value)
+        except ValueError as error:
+            raise ConfigError(f"Invalid value for {name}: {error}") from None
 
 
 def current(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ottla.config.names import nearest
+from ottla.config.names import GROUP_NOT_YET, nearest
 from ottla.config.node_settings import TABLE, Settings
 from ottla.config.values import ConfigError, SettingKind, text_of
 
@@ -40,6 +40,9 @@ def validate_group_config(settings: Settings, configs: Mapping[str, str]) -> Non
     for name, text in configs.items():
         row = GROUP_SETTINGS.get(name)
         if row is None:
+            for beginning, why in GROUP_NOT_YET:
+                if name.startswith(beginning):
+                    raise ConfigError(f"{name}: {why}")
             raise ConfigError(f"Unknown group config name: {name}{nearest(name, GROUP_SETTINGS)}")
         try:
             values[name] = value = row.kind.parse(text)

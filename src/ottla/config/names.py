@@ -24,24 +24,7 @@ _HARMLESS = """
     group.coordinator.append.linger.ms
     group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
     group.coordinator.threads
-    group.share.assignment.interval.ms group.share.assignors
-    group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
-    group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms
-    group.share.max.delivery.count.limit group.share.max.groups
-    group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
-    group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms
-    group.share.max.share.sessions group.share.max.size group.share.min.assignment.interval.ms
-    group.share.min.delivery.count.limit group.share.min.heartbeat.interval.ms
-    group.share.min.partition.max.record.locks group.share.min.record.lock.duration.ms
-    group.share.min.session.timeout.ms group.share.partition.max.record.locks
-    group.share.persister.class.name group.share.record.lock.duration.ms
-    group.share.session.timeout.ms group.streams.assignment.interval.ms
-    group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms
-    group.streams.max.assignment.interval.ms group.streams.max.heartbeat.interval.ms
-    group.streams.max.session.timeout.ms group.streams.max.size group.streams.max.standby.replicas
-    group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
-    group.streams.min.session.timeout.ms group.streams.num.standby.replicas
-    group.streams.session.timeout.ms inter.broker.protocol.version leader.imbalance.check.threads
+    inter.broker.protocol.version leader.imbalance.check.threads
     leader.imbalance.per.broker.percentage
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.dir.failure.timeout.ms
     log.initial.task.delay.ms log.message.downconversion.enable log.message.format.version
@@ -67,7 +50,11 @@ _HARMLESS = """
 HARMLESS = frozenset(_HARMLESS.split())
 
 # Beginnings of Kafka's names that promise something we do not do.
+SHARE_GROUPS = "share groups are not served yet"
+STREAMS_GROUPS = "streams groups are not served yet; Kafka Streams works with the classic protocol"
+GROUP_KINDS_NOT_YET = (("group.share.", SHARE_GROUPS), ("group.streams.", STREAMS_GROUPS))
 NOT_YET = (
+    *GROUP_KINDS_NOT_YET,
     ("sasl.", "security is not served yet; run this node where only friends can reach it"),
     ("ssl.", "security is not served yet; run this node where only friends can reach it"),
     ("security.", "security is not served yet"),
@@ -94,10 +81,12 @@ NOT_YET = (
     ("max.connection.creation.rate", "rate limits are not served yet"),
     ("create.topic.policy", "Java classes cannot be loaded"),
     ("alter.config.policy", "Java classes cannot be loaded"),
-    ("metric", "Java metric reporters are not served"),
+    ("metric.reporters", "Java metric reporters are not served; metrics.listeners is"),
+    ("metrics.num.samples", "Java metric reporters are not served; metrics.listeners is"),
+    ("metrics.recording.level", "Java metric reporters are not served; metrics.listeners is"),
+    ("metrics.sample.window.ms", "Java metric reporters are not served; metrics.listeners is"),
     ("auto.include.jmx.reporter", "Java metric reporters are not served"),
     ("kafka.metrics", "Java metric reporters are not served"),
-    ("telemetry.", "client telemetry is not served"),
     (
         "group.consumer.regex.refresh.interval.ms",
         "patterns are matched anew whenever topics come or go, never by the clock",
@@ -148,6 +137,18 @@ TOPIC_NOT_YET = {
     "compression.lz4.level": "the codec's usual level is used",
     "compression.zstd.level": "the codec's usual level is used",
 }
+
+
+GROUP_NOT_YET = (("share.", SHARE_GROUPS), ("streams.", STREAMS_GROUPS))
+"""Beginnings of settings of one group."""
+
+
+def not_served(name: str) -> str | None:
+    """Why a setting of share or streams groups is refused, also at run time; None for any other."""
+    for beginning, why in (*GROUP_KINDS_NOT_YET, ("share.", SHARE_GROUPS)):
+        if name.startswith(beginning):
+            return why
+    return None
 
 
 def refuse_unknown(entry: Entry, known: Iterable[str]) -> NoReturn:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NoReturn, TypeVar
 
+from ottla.config.inert import INERT
 from ottla.config.names import HARMLESS, TOPIC_TO_SERVER, refuse_unknown
 from ottla.config.sources import Entry, entries_from_environment, read_properties
 from ottla.config.values import (
@@ -26,6 +27,7 @@ from ottla.config.values import (
     CODECS,
     FLOAT_MAX,
     HOUR_MS,
+    HTTP_LISTENERS,
     INT_MAX,
     LIST,
     LISTENERS,
@@ -271,12 +273,90 @@ class Settings:
         "Longest controlled shutdown; after it the node stops anyway.",
     )
 
+    ottla_event_log_enable: bool = setting(
+        "ottla.event.log.enable",
+        BOOLEAN,
+        True,
+        "Write what happens (elections, ISR changes, truncations and more) to the topic __ottla_events.",
+    )
+    ottla_event_log_queue_max: int = setting(
+        "ottla.event.log.queue.max",
+        integer(1),
+        20_000,
+        "Events that wait while the event log cannot be written. More are dropped, and counted.",
+    )
+    ottla_event_log_retention_ms: int = setting(
+        "ottla.event.log.retention.ms",
+        long(-1),
+        WEEK_MS,
+        "How long the event log keeps its entries; -1: for ever. Counts when the topic is created.",
+    )
+    ottla_event_log_retention_bytes: int = setting(
+        "ottla.event.log.retention.bytes",
+        long(-1),
+        256 << 20,
+        "How large the event log may become; -1: no limit. Counts when the topic is created.",
+    )
+
     ottla_local_sockets_enable: bool = setting(
         "ottla.local.sockets.enable",
         BOOLEAN,
         True,
         "Nodes that find each other at a loopback address talk over Unix sockets (Linux); false: over TCP, to be watched "
         "or disturbed.",
+    )
+
+    # Seeing into it
+    metrics_listeners: tuple[ListenerAddress, ...] = setting(
+        "metrics.listeners",
+        HTTP_LISTENERS,
+        (),
+        "Where metrics and health are served, as HTTP://host:port (empty: nowhere). Paths: /metrics, /livez, /readyz.",
+    )
+    ottla_metrics_topics_max: int = setting(
+        "ottla.metrics.topics.max",
+        integer(0),
+        1_000,
+        "Topics with metrics of their own. The others count in the sums.",
+    )
+    ottla_metrics_partitions_max: int = setting(
+        "ottla.metrics.partitions.max",
+        integer(0),
+        2_000,
+        "Replicas with metrics of their own (size, offsets, ISR). The others count in the sums.",
+    )
+    ottla_metrics_group_partitions_max: int = setting(
+        "ottla.metrics.group.partitions.max",
+        integer(0),
+        10_000,
+        "Committed offsets (a group's in a partition) whose lag one scrape may ask for. The others are counted.",
+    )
+
+    telemetry_max_bytes: int = setting(
+        "telemetry.max.bytes", integer(1), 1_048_576, "Largest push of a client's metrics."
+    )
+    ottla_client_metrics_clients_max: int = setting(
+        "ottla.client.metrics.clients.max",
+        integer(0),
+        1_000,
+        "Clients whose pushed metrics one broker shows. What others push is counted and dropped.",
+    )
+
+    # The node's log
+    ottla_log_format: str = setting(
+        "ottla.log.format",
+        choice("text", "json"),
+        "text",
+        "Lines of the node's log: a text and key=value, or one JSON object each.",
+    )
+    ottla_log_file_max_bytes: int = setting(
+        "ottla.log.file.max.bytes",
+        long(0),
+        10 << 20,
+        "Size at which node.log is rotated; 0: never. Of nodes that ottla up starts.",
+    )
+    ottla_log_file_backups: int = setting(
+        "ottla.log.file.backups", integer(0), 5, "Rotated files to keep: node.log.1 is the newest."
     )
 
     # Replication
@@ -711,11 +791,13 @@ class Settings:
     def _build(cls, entries: Iterable[Entry], source: str) -> Settings:
         given: dict[str, Entry] = {}
         ignored: list[str] = []
+        inert: dict[str, str] = {}
         for entry in entries:
             if entry.name in NAMES:
                 given[entry.name] = entry
             elif entry.name in HARMLESS:
                 ignored.append(entry.name)
+                inert |= {entry.name: entry.value} if entry.name in INERT else {}
             else:
                 refuse_unknown(entry, NAMES)
         values: dict[str, Any] = {}
@@ -728,7 +810,7 @@ class Settings:
                     texts[row.name] = found.value if name == row.name else text_of(value)
                     places[row.name] = f"{found.where}: {name}"
                     break
-        settings = cls(given=texts, ignored=tuple(ignored), **_derived(values))
+        settings = cls(given=texts | inert, ignored=tuple(ignored), **_derived(values))
         settings._check(places, source)
         return settings
 

@@ -101,6 +101,18 @@ def _parse_boolean(text: str) -> bool:
     return lowered == "true"
 
 
+def decimal() -> SettingKind[float]:
+    """Any number."""
+
+    def parse(text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError(f"'{text}' is not a number") from None
+
+    return SettingKind("DOUBLE", parse)
+
+
 def _parse_ratio(text: str) -> float:
     try:
         value = float(text)
@@ -147,6 +159,16 @@ def _parse_listeners(text: str) -> tuple[ListenerAddress, ...]:
         result.append(ListenerAddress(name.upper(), host, port))
     if len({listener.name for listener in result}) != len(result):
         raise ValueError("a listener name is given twice")
+    return tuple(result)
+
+
+def _parse_http_listeners(text: str) -> tuple[ListenerAddress, ...]:
+    result = []
+    for part in _split_list(text):
+        scheme, separator, address = part.partition("://")
+        if not separator or scheme.upper() != "HTTP":
+            raise ValueError(f"'{part}' is not HTTP://host:port")
+        result.append(ListenerAddress("HTTP", *split_address(address)))
     return tuple(result)
 
 
@@ -206,6 +228,9 @@ THROTTLED: SettingKind[tuple[str, ...]] = SettingKind("LIST", _parse_throttled)
 ASSIGNORS = choices("uniform", "range")
 PROTOCOLS = choices("classic", "consumer")
 LISTENERS: SettingKind[tuple[ListenerAddress, ...]] = SettingKind("STRING", _parse_listeners)
+HTTP_LISTENERS: SettingKind[tuple[ListenerAddress, ...]] = SettingKind(
+    "LIST", _parse_http_listeners
+)
 VOTERS: SettingKind[tuple[QuorumVoter, ...]] = SettingKind("LIST", _parse_voters)
 ADDRESSES: SettingKind[tuple[Address, ...]] = SettingKind(
     "LIST", lambda text: tuple(split_address(part) for part in _split_list(text))

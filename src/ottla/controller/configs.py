@@ -35,6 +35,8 @@ LIST_SETTINGS = frozenset(
         "log.cleanup.policy",
         "leader.replication.throttled.replicas",
         "follower.replication.throttled.replicas",
+        "metrics",
+        "match",
     }
 )
 """List settings: APPEND and SUBTRACT apply to them."""
@@ -42,7 +44,6 @@ LIST_SETTINGS = frozenset(
 
 _WITHOUT_SETTINGS = {
     BROKER_LOGGER_RESOURCE: "Log levels are changed by a request to that broker that names no other resource.",
-    CLIENT_METRICS_RESOURCE: "Client telemetry is not served.",
 }
 
 _BROKER_ID = re.compile(r"[0-9]{1,10}")
@@ -139,6 +140,9 @@ def _check_resource(draft: Draft, request: ConfigChanges) -> None:
     elif kind == GROUP_RESOURCE:
         if not resource:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    elif kind == CLIENT_METRICS_RESOURCE:
+        if not resource:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     else:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -183,6 +187,9 @@ def _validate(
     if request.resource_type == GROUP_RESOURCE:
         draft.config.validate_group_config(after)
         return
+    if request.resource_type == CLIENT_METRICS_RESOURCE:
+        draft.config.validate_client_metrics_config(after)
+        return
     draft.config.validate_broker_config(after)
     if MIN_ISR in new_values and (request.resource_name or new_values[MIN_ISR] is None):
         # Controllers and leaders must use the same minimum. The ELR would be wrong otherwise.
@@ -193,7 +200,7 @@ def _validate(
 
 
 def _reevaluate_partitions(draft: Draft, request: ConfigChanges) -> None:
-    if request.resource_type == GROUP_RESOURCE or (
+    if request.resource_type in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE) or (
         request.resource_type == BROKER_RESOURCE and request.resource_name
     ):
         return

@@ -1,14 +1,14 @@
 """Typed events inside a node, emitted where they happen, for any subscriber.
 
 Each module here holds the events of one theme. An event is a frozen record whose docstring says when it is emitted.
-A node has one `Events`, as part of its `Runtime`. Without subscribers, emitting costs one check of an empty list:
+A node has one `Events`, as part of its `Runtime`. An event that nobody subscribed to is not built:
 
-    if self._events:
+    if Truncated in self._events:
         self._events.emit(Truncated(...))
 
-A subscriber is called synchronously, within the node's operation: it must neither change the node nor raise. The
-simulator's coverage and checkers subscribe; metrics, the event log and the console will. Nothing in the product may
-depend on a subscriber: what one part of a node needs from another is a call, not an event.
+A subscriber is called synchronously, within the node's operation: it must neither change the node nor raise. The event
+log subscribes, and the simulator's coverage and checkers. Nothing in the product may depend on a subscriber: what one
+part of a node needs from another is a call, not an event.
 """
 
 from __future__ import annotations
@@ -58,21 +58,34 @@ Subscriber = Callable[[Event], None]
 class Events:
     """The events of one node."""
 
-    __slots__ = ("_subscribers",)
+    __slots__ = ("_of_all", "_of_kind")
 
     def __init__(self) -> None:
-        self._subscribers: list[Subscriber] = []
+        self._of_all: list[Subscriber] = []
+        self._of_kind: dict[type[Event], list[Subscriber]] = {}
 
-    def __bool__(self) -> bool:
-        """Whether there is any subscriber."""
-        return bool(self._subscribers)
+    def __contains__(self, kind: type[Event]) -> bool:
+        """Whether anybody wants events of this kind."""
+        return kind in self._of_kind or bool(self._of_all)
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        self._subscribers.append(subscriber)
+    def subscribe(self, subscriber: Subscriber, *kinds: type[Event]) -> None:
+        """To these kinds of events, each named exactly; to all events if none is named."""
+        for kind in kinds:
+            self._of_kind.setdefault(kind, []).append(subscriber)
+        if not kinds:
+            self._of_all.append(subscriber)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        self._subscribers.remove(subscriber)
+        """From all that it subscribed to."""
+        self._of_all = [each for each in self._of_all if each != subscriber]
+        remaining = {
+            kind: [each for each in subscribers if each != subscriber]
+            for kind, subscribers in self._of_kind.items()
+        }
+        self._of_kind = {kind: some for kind, some in remaining.items() if some}
 
     def emit(self, event: Event) -> None:
-        for subscriber in self._subscribers:
+        for subscriber in self._of_kind.get(type(event), ()):
+            subscriber(event)
+        for subscriber in self._of_all:
             subscriber(event)

@@ -31,12 +31,14 @@ from ottla.local.errors import (
 from ottla.local.exit_codes import CONFLICT, USAGE
 from ottla.local.ports import free_ports
 from ottla.local.processes import Process, Starting, stop_all, wait_gone
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 
 HOST = "127.0.0.1"
 CONTROLLERS_MAX = 3  # a larger quorum would only be slower on one machine
 READY_TIMEOUT_S = 60.0
 NEWS_EVERY_S = 5.0
 STOP_PATIENCE_S = 60.0
+RUNNING, STOPPED, KILLED, DIED = "running", "stopped", "killed", "died"
 OF_EACH_NODE = (
     "node.id",
     "process.roles",
@@ -47,6 +49,7 @@ OF_EACH_NODE = (
     "controller.quorum.voters",
     "log.dirs",
     "metadata.log.dir",
+    "metrics.listeners",
 )
 """Settings that differ from node to node: `LocalCluster` sets them."""
 
@@ -64,8 +67,13 @@ class LocalNode:
     id: int
     port: int
     controller_port: int | None
+    metrics_port: int | None = None
     pid: int | None = None
     started: str = ""
+    ended: str = ""
+    """How its last process ended, if that is known: STOPPED, KILLED or, with a code, DIED."""
+    ended_at: float | None = None
+    """When, in seconds since 1970."""
 
     @property
     def process(self) -> Process | None:
@@ -76,12 +84,25 @@ class LocalNode:
         return self.process is not None and self.process.alive
 
     @property
+    def state(self) -> str:
+        """RUNNING, or how it ended. Whoever ended without a command of ours has died."""
+        if self.running:
+            return RUNNING
+        return DIED if self.pid is not None and not self.ended else self.ended or STOPPED
+
+    @property
     def address(self) -> str:
         return f"{HOST}:{self.port}"
 
     @property
     def ports(self) -> list[int]:
-        return [self.port] if self.controller_port is None else [self.port, self.controller_port]
+        known = (self.port, self.controller_port, self.metrics_port)
+        return [port for port in known if port is not None]
+
+    @property
+    def metrics(self) -> str | None:
+        """Where its metrics are."""
+        return None if self.metrics_port is None else f"http://{HOST}:{self.metrics_port}/metrics"
 
 
 class LocalCluster:
@@ -108,19 +129,23 @@ class LocalCluster:
 
     @classmethod
     def create(
-        cls, directory: Path, count: int, port: int, settings: Mapping[str, str] | None = None
+        cls,
+        directory: Path,
+        count: int,
+        port: int,
+        settings: Mapping[str, str] | None = None,
+        *,
+        metrics: bool = False,
     ) -> LocalCluster:
-        """`port`: the first one, or 0 for free ones. `settings`: of every node, in addition to those that it needs."""
+        """`port`: the first one, or 0 for free ones. `settings`: of every node, in addition to those that it needs.
+        `metrics`: every node serves its metrics."""
         if directory.exists() and any(name.name != ".lock" for name in directory.iterdir()):
             raise Conflict(
                 f"{directory}: is not empty and holds no cluster; choose another directory"
             )
         controllers = min(count, CONTROLLERS_MAX)
-        ports = (
-            free_ports(count + controllers)
-            if port == 0
-            else list(range(port, port + count + controllers))
-        )
+        needed = count + controllers + (count if metrics else 0)
+        ports = free_ports(needed) if port == 0 else list(range(port, port + needed))
         if max(ports) > 65535:
             raise InvalidUse(
                 f"{port} is too high: {len(ports)} ports from there on are needed, up to 65535",
@@ -128,7 +153,12 @@ class LocalCluster:
             )
         _require_free(ports, "choose another port, or 0 for free ones", parameter="port")
         nodes = [
-            LocalNode(id, ports[id - 1], ports[count + id - 1] if id <= controllers else None)
+            LocalNode(
+                id,
+                ports[id - 1],
+                ports[count + id - 1] if id <= controllers else None,
+                ports[count + controllers + id - 1] if metrics else None,
+            )
             for id in range(1, count + 1)
         ]
         cluster = cls(directory, _new_cluster_id(), nodes)
@@ -210,6 +240,8 @@ class LocalCluster:
             "transaction.state.log.replication.factor": factor,
             "transaction.state.log.min.isr": min(2, count),
         }
+        if node.metrics_port is not None:
+            settings["metrics.listeners"] = f"HTTP://{HOST}:{node.metrics_port}"
         return {name: str(value) for name, value in settings.items()}
 
     # -- processes
@@ -260,7 +292,9 @@ class LocalCluster:
         for id in ids:
             starting[id] = Starting(self.config_file(id), self.log_file(id), outlives=outlive)
             process = starting[id].process
-            self.nodes[id] = replace(self.nodes[id], pid=process.pid, started=process.started)
+            self.nodes[id] = replace(
+                self.nodes[id], pid=process.pid, started=process.started, ended="", ended_at=None
+            )
         self.save()
         return starting
 
@@ -308,21 +342,49 @@ class LocalCluster:
     def stop(self, ids: list[int], patience_s: float = STOP_PATIENCE_S) -> list[int]:
         """Controlled shutdown of these nodes; returns those that had to be killed."""
         processes = {id: process for id in ids if (process := self.nodes[id].process) is not None}
+        alive = [id for id, process in processes.items() if process.alive]
         killed = stop_all(processes, patience_s)
+        self._ended([id for id in alive if id in killed], KILLED)
+        self._ended([id for id in alive if id not in killed], STOPPED)
         self._forget(ids)
         return killed
 
     def kill(self, ids: list[int] | None = None) -> None:
         """SIGKILL, as in a crash. All get it before any is waited for, so that they die at the same moment."""
         ids = list(self.nodes) if ids is None else ids
-        processes = [process for id in ids if (process := self.nodes[id].process) is not None]
-        for process in [each for each in processes if each.signal(signal.SIGKILL)]:
-            wait_gone(process)
+        processes = {id: process for id in ids if (process := self.nodes[id].process) is not None}
+        signalled = [id for id, process in processes.items() if process.signal(signal.SIGKILL)]
+        for id in signalled:
+            wait_gone(processes[id])
+        self._ended(signalled, KILLED)
         self._forget(ids)
+
+    def died(self, id: int, code: int) -> None:
+        """Its process ended with this exit code, or by the signal -`code`, and no command ended it."""
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+        self._ended([id], f"{DIED} {how}")
+        self.save()
+
+    def end_time(self, id: int) -> float | None:
+        """When the node ended; of one that died unseen, when it last wrote into its log or its metadata. None if it runs."""
+        node = self.nodes[id]
+        if node.running:
+            return None
+        if node.ended_at is None and node.pid is not None:
+            metadata = self.node_directory(id) / "data" / f"{CLUSTER_METADATA_TOPIC}-0"
+            written = [*metadata.glob("*.log"), self.log_file(id)]
+            return max((each.stat().st_mtime for each in written if each.exists()), default=None)
+        return node.ended_at
+
+    def _ended(self, ids: list[int], how: str) -> None:
+        for id in ids:
+            self.nodes[id] = replace(self.nodes[id], ended=how, ended_at=time.time())
 
     def _forget(self, ids: list[int]) -> None:
         for id in ids:
-            self.nodes[id] = replace(self.nodes[id], pid=None, started="")
+            node = self.nodes[id]
+            ended = DIED if node.state == DIED else node.ended
+            self.nodes[id] = replace(node, pid=None, started="", ended=ended)
         self.save()
 
     def as_json(self) -> dict[str, object]:
@@ -334,6 +396,7 @@ class LocalCluster:
                     "id": node.id,
                     "pid": node.pid if node.running else None,
                     "address": node.address,
+                    "metrics": node.metrics,
                     "dir": str(self.node_directory(node.id)),
                 }
                 for node in self.nodes.values()
@@ -343,7 +406,8 @@ class LocalCluster:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """One command at a time changes a cluster's directory."""
+    """One command at a time changes a cluster's directory. What this makes is removed if no cluster comes of it."""
+    made_directory, made_lock = not directory.exists(), not (directory / ".lock").exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = open(directory / ".lock", "a")  # noqa: SIM115 (closed below; closing is unlocking)
@@ -354,7 +418,15 @@ def locked(directory: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Conflict(f"{directory}: another ottla command is at work here") from None
-        yield
+        if os.fstat(file.fileno()).st_nlink == 0:  # the one that held it has just removed it
+            raise Conflict(f"{directory}: another ottla command was at work here; try again")
+        try:
+            yield
+        finally:
+            if made_lock and directory.exists() and not (directory / "cluster.json").exists():
+                (directory / ".lock").unlink()
+                if made_directory and not any(directory.iterdir()):
+                    directory.rmdir()
 
 
 def _require_free(ports: list[int], advice: str, *, parameter: str = "") -> None:

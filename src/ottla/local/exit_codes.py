@@ -8,6 +8,7 @@
 | 3 | what was named does not exist |
 | 4 | no broker answers at that address |
 | 5 | conflict: it exists already, is in use, or belongs to another |
+| 6 | `ottla doctor` found something serious |
 """
 
 from __future__ import annotations
@@ -20,3 +21,4 @@ USAGE: Final = 2
 NOT_FOUND: Final = 3
 UNREACHABLE: Final = 4
 CONFLICT: Final = 5
+SERIOUS: Final = 6

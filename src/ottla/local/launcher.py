@@ -63,7 +63,10 @@ def main() -> int:
 
 
 def _import_all_that_a_node_needs() -> None:
+    import ctypes  # noqa: F401 (of process_title)
+
     import ottla.broker.node
+    import ottla.broker.observability.endpoint  # `ottla up` sets metrics.listeners
     import ottla.local.node
     import ottla.runtime.real  # noqa: F401
     from ottla.wire import messages
@@ -95,7 +98,9 @@ def _report_ended(children: dict[int, _Child]) -> None:
 
 
 def _be_node(request: dict[str, Any], told: int) -> NoReturn:
+    from ottla.local.exit_codes import CONFLICT
     from ottla.local.node import main as run_node
+    from ottla.local.node_log import open_log, take_as_output
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -103,13 +108,17 @@ def _be_node(request: dict[str, Any], told: int) -> NoReturn:
     os.setsid()
     os.chdir(request["cwd"])
     nothing = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    for source, target in ((nothing, 0), (log, 1), (log, 2)):
-        os.dup2(source, target)
+    os.dup2(nothing, 0)
     os.close(nothing)
+    try:
+        log = open_log(request["log"])
+    except BlockingIOError:
+        sys.exit(CONFLICT)  # the node runs already, and says so in that log
+    take_as_output(log)
     os.close(log)
-    sys.argv = ["ottla node", "--config", request["config"], "--ready-fd", str(told)]
-    sys.exit(run_node(sys.argv[1:]))
+    options = ["--config", request["config"], "--log-file", request["log"], "--ready-fd", str(told)]
+    sys.argv = ["ottla node", *options]
+    sys.exit(run_node(options))
 
 
 if __name__ == "__main__":

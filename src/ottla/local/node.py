@@ -15,10 +15,17 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import ottla
 from ottla.config import ConfigError, Settings
 from ottla.local.exit_codes import CONFLICT, FAILED, OK, USAGE
+from ottla.local.node_log import JsonLines, NodeLog, TextLines
+from ottla.local.process_title import set_title
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+    from ottla.local.systemd import Systemd
 
 USAGE_TEXT = """\
 Usage: ottla node [OPTIONS]
@@ -40,6 +47,7 @@ log = logging.getLogger("ottla.node")
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     config: str | None = None
+    log_file: str | None = None
     ready_fd: int | None = None
     check = False
     words = iter(arguments)
@@ -49,12 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return OK
         if word == "--check":
             check = True
-        elif word in ("--config", "--ready-fd"):
+        elif word in ("--config", "--log-file", "--ready-fd"):
             value = next(words, None)
             if value is None:
                 return _fail(f"{word} needs a value", USAGE)
             if word == "--config":
                 config = value
+            elif word == "--log-file":
+                log_file = value
             else:
                 ready_fd = int(value)
         else:
@@ -68,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if check:
         print(f"{config or 'environment'}: the settings of node {settings.node_id} are right")
         return OK
-    return _run(settings, ready_fd)
+    set_title(settings.node_id, config, is_fork=log_file is not None)
+    return _run(settings, log_file, ready_fd)
 
 
 def _take_all_descriptors() -> None:
@@ -80,24 +91,28 @@ def _take_all_descriptors() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"ottla node: {message}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # where it is printed, the disk may be full
+        print(f"ottla node: {message}", file=sys.stderr, flush=True)
     return code
 
 
-def _run(settings: Settings, ready_fd: int | None) -> int:
+def _begin_log(settings: Settings, file: str | None) -> None:
+    """`file`: the one that standard output and error are, if they are one."""
+    written = NodeLog(file, settings.ottla_log_file_max_bytes, settings.ottla_log_file_backups)
+    written.setFormatter(JsonLines() if settings.ottla_log_format == "json" else TextLines())
+    logging.root.addHandler(written)
+    logging.root.setLevel(logging.INFO)
+
+
+def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
     from ottla.broker.cluster.lifecycle import RegistrationRefused
-    from ottla.broker.node import run_node
+    from ottla.broker.node import Node
     from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
     from ottla.raft.election_state import CorruptQuorumState
     from ottla.raft.snapshots import CorruptSnapshot
     from ottla.runtime.real import real_runtime, run
 
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(message)s",
-        datefmt="%Y-%m-%d %H:%M:%S",
-    )
+    _begin_log(settings, log_file)
     _take_all_descriptors()
     log.info(
         "node starts node=%d version=%s roles=%s listeners=%s log_dirs=%s",
@@ -110,8 +125,12 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
     for name in settings.ignored:
         log.info("setting has no effect here name=%s", name)
 
+    systemd: Systemd | None = None
+
     def ready() -> None:
         log.info("node is ready node=%d", settings.node_id)
+        if systemd is not None:
+            systemd.ready()
         if ready_fd is not None:
             with suppress(BrokenPipeError):  # the process that started it no longer waits
                 os.write(ready_fd, b"ready\n")
@@ -120,13 +139,19 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
     async def until_signalled() -> None:
         loop = asyncio.get_running_loop()
         runtime = real_runtime(loop, near=settings.ottla_local_sockets_enable)
-        node = asyncio.ensure_future(run_node(settings, runtime, ready))
+        made = Node(settings, runtime)
+        node = asyncio.ensure_future(made.run(ready))
+        nonlocal systemd
+        if "NOTIFY_SOCKET" in os.environ:
+            systemd = _systemd(made)
 
         def stop(name: str) -> None:
             if node.cancelling():
                 log.warning("second signal, exiting at once signal=%s", name)
                 os._exit(FAILED)
             log.info("shutting down signal=%s", name)
+            if systemd is not None:
+                systemd.stopping()
             node.cancel(name)
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -136,6 +161,9 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
         except asyncio.CancelledError:
             if not node.cancelling():
                 raise
+        finally:
+            if systemd is not None:
+                systemd.close()
 
     try:
         run(until_signalled())
@@ -153,6 +181,21 @@ def _run(settings: Settings, ready_fd: int | None) -> int:
         return _fail(str(error), FAILED)
     log.info("node stopped node=%d", settings.node_id)
     return OK
+
+
+def _systemd(node: Node) -> Systemd:
+    from ottla.broker.observability.health import Health
+    from ottla.local.systemd import Systemd
+
+    health = Health(node)
+
+    def words() -> str:
+        reasons = health.why_not_ready()
+        return f"not ready: {'; '.join(reasons)}" if reasons else "ready"
+
+    systemd = Systemd(os.environ, words, lambda: not health.why_dead())
+    systemd.start()
+    return systemd
 
 
 if __name__ == "__main__":

@@ -228,7 +228,7 @@ class KeptRecords:
             write_manifest(self._disk, kept.path, kept.manifest)
         except OSError as error:
             # What is kept stays; if that was CUTTING, the next start completes it.
-            logger.warning("manifest was not written path=%s: %s", kept.path, error)
+            logger.warning("manifest was not written path=%s error=%s", kept.path, error)
 
     def stray(self, log: Log, id: str, path: str, cause: str) -> None:
         """The manifest of a log that is about to be renamed to `path`: written into it before, so that no stray log is
@@ -299,7 +299,7 @@ def kept_in(disk: Disk, directory: str) -> list[Kept]:
         try:
             manifest = manifests.parse(disk.read(f"{path}/{manifests.FILE}"))
         except BadManifest as error:
-            logger.warning("kept records have no manifest path=%s: %s", path, error)
+            logger.warning("kept records have no manifest path=%s error=%s", path, error)
             continue
         found.append(Kept(directory, path, manifest))
     return sorted(found, key=lambda kept: kept.manifest.at_ms)
@@ -336,7 +336,7 @@ class Keeping:
         """Go on without keeping. What was copied is removed at once, because the disk may be full."""
         manifest = self._kept.manifest
         logger.error(
-            "records that are cut off are not kept partition=%s-%d first_offset=%d end_offset=%d: %s",
+            "records that are cut off are not kept partition=%s-%d first_offset=%d end_offset=%d error=%s",
             manifest.topic,
             manifest.partition,
             manifest.first_offset,
@@ -350,7 +350,7 @@ class Keeping:
             if self._disk.exists(self._kept.path):
                 self._disk.remove_tree(self._kept.path)
         except OSError as error:
-            logger.warning("a copy was not removed path=%s: %s", self._kept.path, error)
+            logger.warning("a copy was not removed path=%s error=%s", self._kept.path, error)
 
     def move(self, segment: Segment) -> None:
         """A whole segment, by its name alone. Its indexes stay, and are removed with the segment."""

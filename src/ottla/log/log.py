@@ -151,7 +151,7 @@ class Log:
         self.deleted = DeletedSegments(resources)
         self.unflushed = Unflushed(everything=not loaded.clean)
         self.epochs_file = LeaderEpochCheckpointFile(resources.disk, self.path)
-        if loaded.bytes_cut and resources.events:
+        if loaded.bytes_cut and TornTailCut in resources.events:
             resources.events.emit(TornTailCut(key, directory, loaded.bytes_cut, self.log_end))
 
     # Opening and closing
@@ -628,6 +628,20 @@ class Log:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes the records from `offset` on have. No index is asked: within a segment, records count as
+        equally large."""
+        size, end = 0.0, self.log_end
+        for segment in reversed(self.segments):
+            if offset <= segment.base or end == segment.base:
+                size += segment.size
+            elif offset < end:
+                size += segment.size * (end - offset) / (end - segment.base)
+            else:
+                break
+            end = segment.base
+        return int(size)
 
     @property
     def segment_bases(self) -> list[int]:

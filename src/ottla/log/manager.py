@@ -34,6 +34,7 @@ from ottla.log.log_directories import (
     read_properties,
 )
 from ottla.log.offset_checkpoints import CheckpointPlan, OffsetCheckpoints
+from ottla.log.progress import OpeningProgress
 from ottla.log.removal import DeletedLogs, RemovalPlan
 from ottla.log.resources import LogResources
 from ottla.log.segment import OpenFiles
@@ -48,6 +49,14 @@ PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION_DIRECTORY = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+
+
+def _log_in(name: str) -> TopicPartition | None:
+    """Whose log a directory of this name holds; the metadata's log is the quorum's."""
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    if match is None or match[1] == CLUSTER_METADATA_TOPIC:
+        return None
+    return TopicPartition(match[1], int(match[2]))
 
 
 class LogManager:
@@ -76,6 +85,7 @@ class LogManager:
         self.offline_directories: dict[str, Exception] = {}
         self.on_offline: list[Callable[[str, list[TopicPartition]], None]] = []
         """Called with the directory and the logs that went with it."""
+        self.progress = OpeningProgress()
         self.previous_broker_epoch = -1
         """Of the clean shutdown before this start; -1 if it was not clean."""
         self.disk = disk
@@ -140,14 +150,17 @@ class LogManager:
         if not self._taken:
             self.take(cluster_id, node_id)
         clean_epochs = [found.clean_epoch for found in self._taken.values()]
+        names = self._names_of_logs()
         for directory, found in self._taken.items():
+            if directory not in names:
+                continue
             try:
                 self._identify(directory, found.properties)
                 if found.clean_epoch is not None:
                     # The marker is durably removed before the first log is changed.
                     self.disk.remove(f"{directory}/{checkpoints.CLEAN_SHUTDOWN}")
                     self.disk.flush_dir(directory)
-                self._open_logs(directory, found, now_ms, config_of)
+                self._open_logs(directory, names[directory], found, now_ms, config_of)
             except OSError as error:
                 self.mark_offline(directory, error)
             except LogDirError as error:
@@ -160,9 +173,22 @@ class LogManager:
         first = clean_epochs[0]
         if not self.offline_directories and first is not None and set(clean_epochs) == {first}:
             self.previous_broker_epoch = first
-            if first >= 0 and self._events:
+            if first >= 0 and CleanShutdownRecognized in self._events:
                 self._events.emit(CleanShutdownRecognized(tuple(self.directories), first))
         self._is_open = True
+        self.progress.is_complete = True
+
+    def _names_of_logs(self) -> dict[str, list[str]]:
+        """What lies in each directory that can be read."""
+        names: dict[str, list[str]] = {}
+        for directory in self._taken:
+            try:
+                names[directory] = self.disk.list_dir(directory)
+            except OSError as error:
+                self.mark_offline(directory, error)
+                continue
+            self.progress.total += sum(_log_in(name) is not None for name in names[directory])
+        return names
 
     def _identify(self, directory: str, properties: MetaProperties) -> None:
         if properties.directory_id is None:
@@ -175,22 +201,24 @@ class LogManager:
     def _open_logs(
         self,
         directory: str,
+        names: list[str],
         found: DirectoryContents,
         now_ms: int,
         config_of: Callable[[str], LogConfig] | None,
     ) -> None:
         recovery_points = found.recovery_points
         self._checkpoints.found(directory, found)
-        names = self.disk.list_dir(directory)
         for name in names:
             path = f"{directory}/{name}"
             if name.endswith(DELETE_SUFFIX):
                 self._deleted.add(path, now_ms, directory)
                 continue
-            match = _PARTITION_DIRECTORY.fullmatch(name)
-            if match is None or match[1] == CLUSTER_METADATA_TOPIC or not self.disk.is_dir(path):
+            key = _log_in(name)
+            if key is None:
                 continue
-            key = TopicPartition(match[1], int(match[2]))
+            self.progress.done += 1
+            if not self.disk.is_dir(path):
+                continue
             if key in self.logs or key in self.corrupt:
                 raise WrongDirectory(directory, f"{key} lies in two log directories")
             # Without a recovery point the other marks do not count: see OffsetCheckpoints.forget.
@@ -375,7 +403,7 @@ class LogManager:
         except OSError as error:
             self.mark_offline(directory, error)
             raise LogDirError(directory, error) from error
-        if self._events:
+        if LogSetAside in self._events:
             kept = id if self.kept is not None and id in self.kept.kept else None
             self._events.emit(LogSetAside(key, directory, target, kept))
         return target
@@ -409,7 +437,7 @@ class LogManager:
         self._deleted.forget(directory)
         if self.kept is not None:
             self.kept.directory_failed(directory)
-        if self._events:
+        if LogDirectoryFailed in self._events:
             self._events.emit(LogDirectoryFailed(directory, str(cause), tuple(lost)))
         for callback in self.on_offline:
             callback(directory, lost)
@@ -457,7 +485,7 @@ class LogManager:
         except OSError as error:
             self.mark_offline(log.directory, error)
             return
-        if self._events:
+        if LogCompacted in self._events:
             self._events.emit(
                 LogCompacted(
                     log.key,

@@ -132,6 +132,10 @@ class ProducerStateManager:
         self._partition = partition
         self._events = events
 
+    @property
+    def open_transactions(self) -> int:
+        return len(self._ongoing)
+
     def restore(self, producers: dict[int, ProducerStateEntry]) -> None:
         """Begin with the entries of a snapshot."""
         assert not self.producers
@@ -161,7 +165,7 @@ class ProducerStateManager:
                     batch.base_sequence,
                     batch.last_sequence,
                 ):
-                    if self._events:
+                    if DuplicateBatchAnswered in self._events:
                         self._events.emit(
                             DuplicateBatchAnswered(
                                 self._partition,
@@ -199,7 +203,7 @@ class ProducerStateManager:
         refusal = _marker_refusal(batch, marker, producer, bumps_epoch)
         if refusal is None:
             return
-        if self._events:
+        if MarkerRefused in self._events:
             self._events.emit(
                 MarkerRefused(
                     self._partition,
@@ -213,7 +217,7 @@ class ProducerStateManager:
 
     def _check_epoch(self, batch: Batch, producer: ProducerStateEntry) -> None:
         if batch.producer_epoch < producer.epoch:
-            if self._events:
+            if ProducerFenced in self._events:
                 self._events.emit(
                     ProducerFenced(
                         self._partition, batch.producer_id, batch.producer_epoch, producer.epoch
@@ -365,6 +369,12 @@ class ProducerStateManager:
         firsts = [first for first, _ in self._ended]
         firsts += islice(self._ongoing.values(), 1)
         return min(firsts, default=None)
+
+    def oldest_transaction(self) -> tuple[int, int] | None:
+        """Of the open transaction that began first: its first offset, and the timestamp of its producer's last batch."""
+        for producer_id, first_offset in self._ongoing.items():
+            return first_offset, self.producers[producer_id].last_timestamp
+        return None
 
     def expire(self, now_ms: int, after_ms: int) -> None:
         """Forget producers that are silent for so long, unless they have an open transaction.

@@ -49,7 +49,7 @@ def delete_old_segments(log: Log, now_ms: int) -> int:
     del segments[: len(dropped)]
     log.unflushed.names = True
     events = log.resources.events
-    if events:
+    if SegmentsExpired in events:
         size = sum(each.segment.size for each in dropped)
         why = tuple(sorted({each.why for each in dropped}))
         events.emit(SegmentsExpired(log.key, log.directory, len(dropped), size, log.log_start, why))

@@ -68,12 +68,12 @@ class MetadataRecord(Message):
 
 @message
 class Endpoint(Message):
-    """The address of a broker or controller. `protocol` is Kafka's security protocol id (0 PLAINTEXT)."""
+    """The address of a broker or controller. `security_protocol` is Kafka's security protocol id (0 PLAINTEXT)."""
 
     name: str = wire(STRING)
     host: str = wire(STRING)
     port: int = wire(UINT16)
-    protocol: int = wire(INT16, default=0)
+    security_protocol: int = wire(INT16, default=0)
 
 
 @message

@@ -20,13 +20,13 @@ class Send:
 
 
 class Outputs:
-    __slots__ = ("_subscribed", "events", "outbox")
+    __slots__ = ("events", "outbox", "subscribed")
 
     def __init__(self, subscribed: Events) -> None:
         self.outbox: list[Send] = []
         self.events: list[Event] = []
-        self._subscribed = subscribed
+        self.subscribed = subscribed
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
-        self._subscribed.emit(event)
+        self.subscribed.emit(event)

@@ -226,5 +226,5 @@ class LeaderState:
 def advance_high_watermark(journal: Journal, outputs: Outputs, offset: int) -> None:
     before = journal.high_watermark
     journal.log.advance_high_watermark(offset)
-    if journal.high_watermark > before:
+    if journal.high_watermark > before and MetadataCommitted in outputs.subscribed:
         outputs.emit(MetadataCommitted(journal.high_watermark))

@@ -70,7 +70,7 @@ def apply_fetch_answer(partition: Partition, answer: FetchedPartition, leader_ep
             try:
                 log.append_as_follower(records, leader_epoch)
             except CorruptBatch as damage:
-                if partition.events:
+                if DamagedBatchRefused in partition.events:
                     partition.events.emit(
                         DamagedBatchRefused(
                             partition.key, partition.leader, leader_epoch, before, damage.message
@@ -79,10 +79,12 @@ def apply_fetch_answer(partition: Partition, answer: FetchedPartition, leader_ep
                 raise
             partition.flush_if_asked()
             appended = len(records)
+            partition.traffic.every.replication_bytes_in += appended
             if log.log_end > before:
                 partition.observer.partition_changed(partition, News.LOG_END)
     if answer.log_start_offset > log.log_start:
         log.advance_log_start(min(answer.log_start_offset, log.log_end))
+    partition.leader_high_watermark = answer.high_watermark
     high_watermark = min(answer.high_watermark, log.log_end)
     if high_watermark > log.high_watermark:
         log.advance_high_watermark(high_watermark)
@@ -128,7 +130,7 @@ def restart_within(partition: Partition, leader_log_start: int, leader_log_end: 
     elif is_above or end < leader_log_start:
         # Also if both hold: the leader's end and start are two answers, and the log may have moved on in between.
         log.truncate_fully(leader_log_start)
-        if partition.events:
+        if LogRestarted in partition.events:
             partition.events.emit(
                 LogRestarted(partition.key, partition.leader_epoch, end, leader_log_start)
             )
@@ -169,7 +171,7 @@ def _cut(
         *diverging,
         kept,
     )
-    if partition.events:
+    if Truncated in partition.events:
         partition.events.emit(
             Truncated(
                 partition.key,

@@ -110,12 +110,12 @@ class Leadership:
         end_before = log.log_end
         appended = log.append_as_leader(records, self.written_epoch, now_ms)
         if not appended.duplicate:
-            self._appended(end_before, now)
+            self._appended(end_before, now, records.nbytes)
         return appended
 
     def _too_few_replicas(self) -> KafkaError:
         partition = self.partition
-        if partition.events:
+        if ProduceRefused in partition.events:
             partition.events.emit(
                 ProduceRefused(partition.key, self.epoch, partition.isr, partition.min_isr)
             )
@@ -134,7 +134,7 @@ class Leadership:
         appended = self.log.append_marker(
             batch, self.written_epoch, now_ms, bumps_epoch=bumps_epoch
         )
-        self._appended(end_before, now)
+        self._appended(end_before, now, len(batch))
         return appended
 
     def append_own(
@@ -148,11 +148,18 @@ class Leadership:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         end_before = self.log.log_end
         appended = self.log.append_as_leader(records, self.written_epoch, now_ms, from_client=False)
-        self._appended(end_before, now)
+        self._appended(end_before, now, records.nbytes)
         return appended
 
-    def _appended(self, end_before: int, now: float) -> None:
+    def _appended(self, end_before: int, now: float, size: int) -> None:
         partition = self.partition
+        records = self.log.log_end - end_before
+        traffic = partition.traffic
+        traffic.bytes_in += size
+        traffic.messages_in += records
+        every = traffic.every
+        every.bytes_in += size
+        every.messages_in += records
         assert partition.leadership is self, "only the leader of this epoch appends (D8)"
         partition.flush_if_asked()
         eligible_broker_epoch = partition.eligible_broker_epoch

@@ -17,7 +17,12 @@ from typing import Protocol
 from uuid import UUID
 
 from ottla.events import Events
-from ottla.events.replication import EndNotAvailable, LeaderEpochRefused, RoleChanged
+from ottla.events.replication import (
+    EndNotAvailable,
+    LeaderEpochRefused,
+    LeadershipStarted,
+    RoleChanged,
+)
 from ottla.log.errors import InMemory
 from ottla.log.log import Log, ReadResult
 from ottla.replica import high_watermark
@@ -32,6 +37,7 @@ from ottla.replica.rules import (
     TruncationRule,
     as_decided,
 )
+from ottla.replica.traffic import TopicTraffic
 from ottla.runtime import FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.fetch_messages import FetchedPartition, FetchPartition, fetched_partition
@@ -88,6 +94,7 @@ class Partition:
         observer: Observer,
         eligible_broker_epoch: Callable[[int], int | None],
         events: Events,
+        traffic: TopicTraffic | None = None,
     ) -> None:
         """`eligible_broker_epoch` returns the current epoch of a broker that may be in an ISR (registered,
         unfenced, not shutting down), else None. One call is one atomic view of the metadata."""
@@ -101,6 +108,7 @@ class Partition:
         self.observer = observer
         self.eligible_broker_epoch = eligible_broker_epoch
         self.events = events
+        self.traffic = TopicTraffic() if traffic is None else traffic
         self.role = Role.OFFLINE
         self.leadership: Leadership | None = None
         """The leader's state and operations; set exactly while this replica leads."""
@@ -113,6 +121,8 @@ class Partition:
         epochs that are truncated may be lost."""
         self.isr: tuple[int, ...] = ()
         """The newest ISR that this replica knows the controller to have decided."""
+        self.leader_high_watermark = 0
+        """As the last fetch said; a follower may be behind it."""
 
     def __repr__(self) -> str:
         return (
@@ -137,6 +147,9 @@ class Partition:
             self._enter(Role.LEADER)
             self.leadership = leadership
             self._report_role()
+            if LeadershipStarted in self.events:
+                start = leadership.epoch_start, self.log.high_watermark
+                self.events.emit(LeadershipStarted(self.key, self.leader_epoch, *start))
         else:
             leadership.replicas_changed()
         high_watermark.advance(leadership, now)
@@ -173,7 +186,7 @@ class Partition:
 
     def _report_role(self) -> None:
         assert (self.leadership is not None) == (self.role is Role.LEADER), self
-        if self.events:
+        if RoleChanged in self.events:
             log = self.log
             self.events.emit(
                 RoleChanged(
@@ -243,7 +256,7 @@ class Partition:
             if named_epoch < self.leader_epoch
             else ErrorCode.UNKNOWN_LEADER_EPOCH
         )
-        if self.events:
+        if LeaderEpochRefused in self.events:
             self.events.emit(LeaderEpochRefused(self.key, named_epoch, self.leader_epoch, error))
         return error
 
@@ -261,7 +274,7 @@ class Partition:
         end that another leader has returned. It then answers with an error rather than an older end (P26)."""
         log, leadership = self.log, self.leadership
         if leadership is not None and log.high_watermark < leadership.epoch_start:
-            if self.events:
+            if EndNotAvailable in self.events:
                 self.events.emit(
                     EndNotAvailable(
                         self.key, self.leader_epoch, log.high_watermark, leadership.epoch_start

@@ -136,7 +136,7 @@ class SessionCache:
             if evicted is None:
                 return FetchSession(NO_SESSION, is_follower, now), None
             del self._sessions[evicted.id]
-            if self._events:
+            if FetchSessionEvicted in self._events:
                 self._events.emit(
                     FetchSessionEvicted(
                         evicted.id,

@@ -18,6 +18,7 @@ from ottla.runtime.seams import (
     Listener,
     Network,
     Runtime,
+    TimedConnection,
 )
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "Listener",
     "Network",
     "Runtime",
+    "TimedConnection",
 ]

@@ -13,7 +13,9 @@ import os
 import shutil
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
+from time import monotonic
 
 from ottla.runtime.seams import Buffer
 
@@ -57,10 +59,11 @@ class RealFile:
     drops its reference, and does not call `close`.
     """
 
-    __slots__ = ("_descriptor", "_descriptor_lock", "_path", "_size")
+    __slots__ = ("_descriptor", "_descriptor_lock", "_flush_times", "_path", "_size")
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, descriptor: int, flush_times: deque[float] | None = None) -> None:
         self._path = path
+        self._flush_times = flush_times
         self._descriptor = descriptor
         self._descriptor_lock = threading.Lock()
         self._size = os.fstat(descriptor).st_size
@@ -146,7 +149,10 @@ class RealFile:
 
     def flush(self) -> None:
         with self._own_descriptor() as descriptor:
+            began = monotonic()
             _sync(descriptor)
+            if self._flush_times is not None:
+                self._flush_times.append(monotonic() - began)
 
     @contextlib.contextmanager
     def _own_descriptor(self) -> Iterator[int]:
@@ -179,10 +185,11 @@ class RealDisk:
 
     def __init__(self) -> None:
         self._replacements = itertools.count()
+        self.flush_times: deque[float] | None = None
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644))
+        return RealFile(path, os.open(path, flags, 0o644), self.flush_times)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)

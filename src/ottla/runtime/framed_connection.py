@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.runtime.seams import AcceptedConnection, Chunk, Connection, FileRange, FrameReceiver
 
@@ -30,22 +30,43 @@ of the queue is gone. A connection that we opened is always read. Otherwise two 
 CLOSE_PATIENCE_S = 5.0
 """A closing connection still sends what is queued. It is lost when the peer took nothing for this long."""
 
+FIRST_BYTES = 16
+"""How many bytes of a refused frame are told."""
 OTHER_PROTOCOLS = {
     **dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC"), "HTTP"),
     **dict.fromkeys((b"CONN", b"TRAC", b"PRI "), "HTTP"),
     **dict.fromkeys((b"\x16\x03" + bytes([minor]) for minor in range(4)), "TLS"),
+    b"SSH-": "SSH",
+    b"PROX": "the PROXY protocol",
 }
 """The first bytes of peers that do not speak Kafka's protocol. We read them as the size of a frame."""
 
 
-def frame_refused(size: int, limit: int) -> str:
+class FrameRefused(str):
     """The reason for which a connection is lost that announces a frame of this size."""
-    reason = f"frame of {size} bytes refused, the limit is {limit}"
-    begins = size.to_bytes(4, "big", signed=True)
-    for other, protocol in OTHER_PROTOCOLS.items():
-        if begins.startswith(other):
-            return f"{reason} (the peer seems to speak {protocol})"
-    return reason
+
+    begins: bytes
+    """The first bytes that the peer sent in place of a frame."""
+    protocol: str | None
+    """The one that the peer seems to speak."""
+
+    def __new__(cls, size: int, limit: int, begins: bytes) -> FrameRefused:
+        found = (name for other, name in OTHER_PROTOCOLS.items() if begins.startswith(other))
+        protocol = next(found, None)
+        told = "" if protocol is None else f" (the peer seems to speak {protocol})"
+        reason = super().__new__(cls, f"frame of {size} bytes refused, the limit is {limit}{told}")
+        reason.begins, reason.protocol = begins, protocol
+        return reason
+
+    @property
+    def words(self) -> str:
+        """What the peer seems to want, for people who look for the cause."""
+        if self.protocol == "TLS":
+            return "TLS ClientHello on a plaintext listener"
+        if self.protocol is not None:
+            return self.protocol
+        is_text = all(32 <= byte < 127 or byte in b"\r\n\t" for byte in self.begins)
+        return "text" if is_text else "unknown"
 
 
 def error_reason(problem: OSError) -> str:
@@ -83,6 +104,11 @@ class FramedConnection(ABC):
         "_receiver",
         "_schedule_flush",
         "_writing",
+        "marks",
+        "now",
+        "received_at",
+        "sent",
+        "started_at",
     )
 
     def __init__(
@@ -92,9 +118,12 @@ class FramedConnection(ABC):
         *,
         accepted: bool,
         schedule_flush: Callable[[Callable[[], None]], object],
+        now: Callable[[], float],
     ) -> None:
-        """`accepted`: a peer opened it; otherwise we did. `schedule_flush` calls its argument on the loop's next turn."""
+        """`accepted`: a peer opened it; otherwise we did. `schedule_flush` calls its argument on the loop's next turn.
+        `now`: a clock that is finer than uvloop's, which stands still during a turn."""
         self._loop = loop
+        self.now = now
         self._accepted = accepted
         self._frame_bytes_max = frame_bytes_max
         self._schedule_flush = schedule_flush
@@ -108,7 +137,9 @@ class FramedConnection(ABC):
         self._choked = False  # by a long queue
         self._closing = False
         self._closed = False
-        self._active_at = loop.time()
+        self._active_at = self.received_at = self.started_at = now()
+        self.sent: list[tuple[float, list[Any]]] | None = None
+        self.marks: list[Any] = []
 
     def __repr__(self) -> str:
         return f"<connection {self.local} to {self.peer}>"
@@ -131,7 +162,7 @@ class FramedConnection(ABC):
 
     @property
     def idle_s(self) -> float:
-        return self._loop.time() - self._active_at
+        return self.now() - self._active_at
 
     # What a subclass does
 
@@ -167,7 +198,7 @@ class FramedConnection(ABC):
         try:
             receiver = accept(self)
         except Exception as problem:
-            self._report("accepting a connection failed", problem)
+            self._report("accepting it", problem)
             self.abort()
             return
         self.start(receiver)
@@ -202,14 +233,14 @@ class FramedConnection(ABC):
         It stops early when a receiver pauses, chokes or closes the connection.
         """
         position = 0
+        self.received_at = 0.0
         while end - position >= FRAME_SIZE.size and not (
             self._paused or self._choked or self._closing or self._closed
         ):
             (size,) = FRAME_SIZE.unpack_from(buffer, position)
             if not 0 <= size <= self._frame_bytes_max:
-                reason = frame_refused(size, self._frame_bytes_max)
-                logger.warning("closing connection connection=%r reason=%s", self, reason)
-                self._lose(reason)
+                begins = bytes(buffer[position : min(end, position + FIRST_BYTES)])
+                self._lose(FrameRefused(size, self._frame_bytes_max, begins))
                 break
             body = position + FRAME_SIZE.size
             if body + size > end:
@@ -220,11 +251,13 @@ class FramedConnection(ABC):
 
     def _deliver(self, frame: memoryview) -> None:
         assert self._receiver is not None
-        self._active_at = self._loop.time()
+        self._active_at = self.started_at = now = self.now()
+        if not self.received_at:
+            self.received_at = now
         try:
             self._receiver.frame_received(frame)
         except Exception as problem:
-            self._report(f"receiving a frame failed frame_bytes={len(frame)}", problem)
+            self._report(f"receiving a frame of {len(frame)} bytes", problem)
             self._lose("the receiver failed")
 
     # Sending
@@ -296,4 +329,4 @@ class FramedConnection(ABC):
         try:
             receiver.connection_lost(reason)
         except Exception as problem:
-            self._report(f"handling a lost connection failed reason={reason!r}", problem)
+            self._report(f"handling its end ({reason})", problem)

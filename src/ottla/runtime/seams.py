@@ -7,9 +7,10 @@ Calls on the disk are synchronous. The owner of the event loop decides which of 
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ottla.events import Events
 
@@ -121,6 +122,9 @@ class Disk(Protocol):
         """Take the lock file exclusively for as long as the returned file is open; BlockingIOError if
         another process holds it."""
 
+    flush_times: deque[float] | None
+    """Where to note how many seconds each flush of a file took. None: nobody asks."""
+
     def usage(self, path: str) -> tuple[int, int]:
         """(total bytes, free bytes) of the file system under `path`."""
 
@@ -171,6 +175,22 @@ class AcceptedConnection(Connection, Protocol):
     @property
     def idle_s(self) -> float:
         """Seconds since a whole frame came, or the peer took bytes. A peer that never completes a frame is idle."""
+
+
+class TimedConnection(AcceptedConnection, Protocol):
+    """An accepted connection of which somebody wants to know when what came and went. These are attributes, because
+    they are looked at for every frame."""
+
+    now: Callable[[], float]
+    """Seconds, by the clock of the times below. It is finer than uvloop's, which stands still during a turn."""
+    received_at: float
+    """When the frame came that is being received: together with those that came before it in one read."""
+    started_at: float
+    """When its turn came."""
+    marks: list[Any]
+    """What was added here is noted in `sent` once the system has taken everything that was queued."""
+    sent: list[tuple[float, list[Any]]] | None
+    """(when everything queued was taken, the marks of what that was); None: nobody asks."""
 
 
 class Listener(Protocol):

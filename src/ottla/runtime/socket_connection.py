@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import socket
+from time import monotonic
 from typing import Any
 
 from ottla.runtime import unix_sockets
@@ -59,7 +60,13 @@ class SocketConnection(FramedConnection):
         *,
         accepted: bool,
     ) -> None:
-        super().__init__(loop, frame_bytes_max, accepted=accepted, schedule_flush=loop.call_soon)
+        super().__init__(
+            loop,
+            frame_bytes_max,
+            accepted=accepted,
+            schedule_flush=loop.call_soon,
+            now=monotonic,
+        )
         self._receive_buffer = memory.receive_buffer
         self._spare_buffers = memory.spare_buffers
         self._frame_memory = memory.accepted_frames if accepted else memory.opened_frames
@@ -180,6 +187,7 @@ class SocketConnection(FramedConnection):
         if large.complete:
             self._large = None
             self._frame_memory.release(large)
+            self.received_at = 0.0
             self._deliver(memoryview(large.buffer)[: large.size])
             self._spare_buffers.keep(large.buffer)
         return filled
@@ -208,7 +216,10 @@ class SocketConnection(FramedConnection):
             self._lose(error_reason(problem))
             return
         if budget < WRITE_BYTES_PER_TURN:
-            self._active_at = self._loop.time()
+            self._active_at = self.now()
+            if self.marks and not self._queue and self.sent is not None:
+                self.sent += ((self._active_at, self.marks),)
+                self.marks = []
         if self._queue and not self._writing:
             if budget > 0:
                 self._writing = True
@@ -278,7 +289,9 @@ class SocketConnection(FramedConnection):
             self._large = None
 
     def _report(self, what: str, problem: Exception) -> None:
-        logger.error("%s connection=%r", what, self, exc_info=problem)
+        logger.error(
+            "work on a connection failed what=%s connection=%s", what, self, exc_info=problem
+        )
 
 
 def prepare(connected: socket.socket) -> None:

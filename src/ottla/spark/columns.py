@@ -1,4 +1,4 @@
-"""The columns of Spark's Kafka connector."""
+"""The columns of Spark's Kafka connector, and those of the event log."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pyspark.sql.types import (
     BinaryType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -28,3 +29,20 @@ def columns(with_headers: bool) -> StructType:
         entry = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
         fields.append(StructField("headers", ArrayType(entry)))
     return StructType(fields)
+
+
+def event_columns() -> StructType:
+    """Of option `events`: the members that every entry of the event log has, and those of its kind by name."""
+    return StructType(
+        [
+            StructField("at", TimestampType()),
+            StructField("kind", StringType()),
+            StructField("node", IntegerType()),
+            StructField("partition", StringType()),
+            StructField("cause", StringType()),
+            StructField("about", StringType()),
+            StructField("fields", MapType(StringType(), StringType())),
+            StructField("id", StringType()),
+            StructField("offset", LongType()),
+        ]
+    )

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ottla.spark.errors import OptionError
 from ottla.spark.kafka_names import FOLLOWED, OF_KAFKAS_CLIENTS
+from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -46,6 +47,7 @@ _SOURCE_OPTIONS: Final = (
     "includeHeaders",
     "commitProgress",
     "readReplica",
+    "events",
 )
 _ENDINGS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
@@ -220,6 +222,8 @@ class ReadOptions:
     rack: str
     replica: int | None
     """The broker whose copies are read, whoever leads."""
+    events: bool
+    """Rows are entries of the event log."""
 
     @classmethod
     def of(cls, options: Options, *, streaming: bool) -> ReadOptions:
@@ -227,6 +231,8 @@ class ReadOptions:
         for name, why in REFUSED.items():
             if KAFKA + name in options:
                 raise OptionError(KAFKA + name, f"is not supported: {why}")
+        if options.flag("events", False) and options.flag("includeHeaders", False):
+            raise OptionError("includeHeaders", "events have no headers; leave it out, or 'events'")
         most = options.integer("maxOffsetsPerTrigger")
         least = options.integer("minOffsetsPerTrigger")
         if most is not None and least is not None and least > most:
@@ -271,6 +277,7 @@ class ReadOptions:
             fetch_max_bytes=_fetch_max_bytes(options),
             rack=options.text("kafka.client.rack") or "",
             replica=options.integer("readReplica", least=0),
+            events=options.flag("events", False),
         )  # fmt: skip
 
 
@@ -295,6 +302,8 @@ def _one_of(options: Options, name: str, default: str, allowed: tuple[str, ...])
 
 def _subscription(options: Options) -> Subscription:
     given = [name for name in _SUBSCRIPTIONS if name in options]
+    if not given and options.flag("events", False):
+        return Subscribe((EVENT_LOG_TOPIC,))
     if not given:
         raise OptionError(
             "subscribe", "is missing: one of 'assign', 'subscribe' and 'subscribePattern' says what to read"

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ottla.spark.columns import columns
+from ottla.spark.columns import columns, event_columns
 from ottla.spark.errors import SparkSourceError, told_in_one_line
 from ottla.spark.options import Options
 
@@ -33,6 +33,8 @@ class OttlaDataSource(DataSource):
 
     def schema(self) -> StructType:
         with told_in_one_line():
+            if self._options.flag("events", False):
+                return event_columns()
             return columns(self._options.flag("includeHeaders", False))
 
     def reader(self, schema: StructType) -> DataSourceReader:

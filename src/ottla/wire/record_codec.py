@@ -14,7 +14,7 @@ records have their own framing (`metadata.records`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, lru_cache
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
@@ -308,6 +308,18 @@ def fits(value: Message, version: int) -> bool:
     """Whether `version` can carry every field of `value` that differs from its default."""
     layout = _layout(type(value), version)
     return all(getattr(value, name) == layout.defaults[name] for name in layout.unknown)
+
+
+def fields_of(value: Message, version: int) -> Iterator[tuple[str, Any]]:
+    """Name and value of each field that `version` writes, in the order of the schema. A tagged field with its default is
+    not written."""
+    layout = _layout(type(value), version)
+    tagged = {name for name, _ in layout.tagged.values()}
+    for each in fields(value):
+        found = getattr(value, each.name)
+        is_absent = each.name in tagged and found == layout.defaults[each.name]
+        if each.name not in layout.unknown and not is_absent:
+            yield each.name, found
 
 
 def read_message(cls: type[T], reader: Reader) -> T:

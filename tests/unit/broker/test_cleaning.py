@@ -130,3 +130,16 @@ def test_rounds_wait_where_they_are_faster_than_allowed(monkeypatch: pytest.Monk
     monkeypatch.setattr("ottla.broker.replication.log_cleaner.asyncio.sleep", sleep)
     broker.clean()
     assert 2 * before / 100_000 <= broker.time < 4 * before / 100_000
+
+
+def test_a_new_rate_holds_for_rounds_that_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(bytes_per_second=1.0)
+    before = broker.dirty("t").size_bytes
+    broker.cleaning.configure(threads=2, dedupe_bytes=1 << 20, bytes_per_second=200_000.0)
+
+    async def sleep(seconds: float) -> None:
+        broker.time += seconds
+
+    monkeypatch.setattr("ottla.broker.replication.log_cleaner.asyncio.sleep", sleep)
+    broker.clean()
+    assert 2 * before / 100_000 <= broker.time < 4 * before / 100_000

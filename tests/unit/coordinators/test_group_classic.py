@@ -445,6 +445,20 @@ def test_an_unknown_group_is_dead_and_since_v6_an_error() -> None:
     assert world.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=["x"]).reply.group_state == "Dead"
     newer = world.ask(ApiKey.DESCRIBE_GROUPS, 6, groups=["x"])
     assert newer.error == ErrorCode.GROUP_ID_NOT_FOUND
+    assert newer.reply.error_message == "Group x not found."
+
+
+def test_tools_tell_a_group_of_another_kind_from_none() -> None:
+    """They show the message of ConsumerGroupDescribe, which they ask first."""
+    world = GroupWorld()
+    world.stable("old")
+    for name, message in (
+        ("x", "Group x not found."),
+        ("old", "Group old is not a consumer group."),
+    ):
+        answer = world.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[name])
+        assert answer.error == ErrorCode.GROUP_ID_NOT_FOUND
+        assert answer.reply.error_message == message
 
 
 def test_groups_are_listed_by_state_and_type() -> None:

@@ -355,6 +355,8 @@ def test_it_is_listed_described_and_deleted_as_what_it_is() -> None:
     assert world.state("g") == "Dead"  # to those who know only the classic protocol
     unknown = world.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=["x"])
     assert unknown.error == ErrorCode.GROUP_ID_NOT_FOUND
+    classic = world.ask(ApiKey.DESCRIBE_GROUPS, 6, groups=["g"]).reply
+    assert classic.error_message == "Group g is not a classic group."
     delete = ApiKey.DELETE_GROUPS
     assert world.ask(delete, 2, groups_names=["g"]).error == ErrorCode.NON_EMPTY_GROUP
     member.leave()

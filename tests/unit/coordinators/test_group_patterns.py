@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.coordinators.groups.patterns import BadPattern, Pattern
+from ottla.patterns.re2 import BadPattern, Pattern
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ from ottla.config import (
     validate_group_config,
     validate_topic_config,
 )
-from ottla.config.dynamic import current
+from ottla.config.dynamic import DYNAMIC, NotDynamic, current, validate_broker_config
+from ottla.config.inert import INERT
 from ottla.config.names import HARMLESS, NOT_YET
 from ottla.config.sources import name_from_variable, variable_from_name
 from ottla.log.config import LogConfig
@@ -268,6 +269,8 @@ def test_bounds_of_groups_that_nobody_set_forbid_nothing_that_somebody_set() -> 
         ({"consumer.heartbeat.interval.ms": "4999"}, "greater than or equal to"),
         ({"consumer.session.timeout.ms": "soon"}, "'soon' is not a whole number"),
         ({"consumer.sesion.timeout.ms": "1"}, "did you mean consumer.session.timeout.ms?"),
+        ({"share.session.timeout.ms": "50000"}, "share groups are not served yet"),
+        ({"streams.session.timeout.ms": "50000"}, "streams groups are not served yet"),
     ],
 )
 def test_a_groups_setting_out_of_bounds_is_refused(configs: dict[str, str], message: str) -> None:
@@ -282,6 +285,59 @@ def test_what_is_set_for_one_node_wins_over_what_is_set_for_all() -> None:
     assert current(settings, {}, {"max.connections": "6"}, "max.connections") == 6
     both = current(settings, {"max.connections": "7"}, {"max.connections": "6"}, "max.connections")
     assert both == 7
+
+
+def test_settings_that_kafka_changes_at_run_time_are_taken_though_they_do_nothing() -> None:
+    for name in (
+        "background.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.replica.fetchers",
+        "num.recovery.threads.per.data.dir",
+        "log.cleaner.threads",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+    ):
+        validate_broker_config({name: "2"})
+    assert not INERT.keys() & (NAMES | DYNAMIC)
+    for row in INERT.values():
+        row.kind.parse(row.default)
+        assert row.doc.startswith("Has no effect here: ") and row.doc.endswith("."), row.name
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("num.io.threads", "0", "0 is below 1"),
+        ("num.io.threads", "many", "not a whole number"),
+        ("log.cleaner.io.buffer.load.factor", "x", "not a number"),
+        ("log.cleaner.threads", "-1", "-1 is below 0"),
+        ("transaction.partition.verification.enable", "2", "neither true nor false"),
+        ("group.share.assignment.interval.ms", "5", "share groups are not served yet"),
+        ("group.streams.assignment.interval.ms", "5", "streams groups are not served yet"),
+        ("share.coordinator.cached.buffer.max.bytes", "5", "share groups are not served yet"),
+    ],
+)
+def test_a_wrong_change_of_a_running_node_is_refused(name: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        validate_broker_config({name: value})
+    assert not isinstance(caught.value, NotDynamic)
+
+
+def test_what_is_read_once_cannot_change_while_a_node_runs() -> None:
+    with pytest.raises(NotDynamic, match=r"Cannot update these configs dynamically: node\.id"):
+        validate_broker_config({"node.id": "7"})
+
+
+@pytest.mark.parametrize("name", ["group.share.enable", "group.streams.max.size"])
+def test_a_node_does_not_promise_groups_that_nothing_serves(name: str) -> None:
+    with pytest.raises(ConfigError, match="groups are not served yet"):
+        Settings.of(COMBINED | {name: "1"})
+
+
+def test_what_a_file_says_about_machinery_that_is_not_here_is_shown() -> None:
+    assert combined(num_io_threads="9").given["num.io.threads"] == "9"
+    assert combined(queued_max_requests="9").given.get("queued.max.requests") is None
 
 
 def test_every_setting_is_read_by_somebody() -> None:

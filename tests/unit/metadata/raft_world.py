@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from ottla.events import Event
+from ottla.events import Event, Events
 from ottla.events.quorum import BecameQuorumLeader, MetadataCommitted, SnapshotInstalled
 from ottla.metadata.records import MetadataRecord
 from ottla.raft.election_state import QuorumStateFile
@@ -47,6 +47,13 @@ def endpoint(node: int) -> QuorumEndpoint:
 
 def directory_of(node: int, life: int = 0) -> UUID:
     return UUID(int=1000 + node + 100 * life)
+
+
+def _heard() -> Events:
+    """Somebody wants every event, so every event is built."""
+    events = Events()
+    events.subscribe(lambda event: None)
+    return events
 
 
 class Host:
@@ -103,6 +110,7 @@ class Host:
             world.wall_ms,
             timing=world.timing,
             bootstrap=[endpoint(node) for node in world.voters.ids],
+            events=_heard(),
         )
         self.raft.start(world.now)
         self.after_input()

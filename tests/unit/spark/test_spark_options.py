@@ -84,6 +84,7 @@ def test_defaults_are_those_of_sparks_connector() -> None:
         ("kafka__fetch__max__bytes", "1000", "fetch_max_bytes", 1000),
         ("kafka__max__partition__fetch__bytes", "2000", "fetch_max_bytes", 2000),
         ("kafka__client__rack", "r1", "rack", "r1"),
+        ("events", "true", "events", True),
     ],
 )
 def test_each_option_is_followed(name: str, value: str, field: str, expected: object) -> None:
@@ -101,6 +102,8 @@ def test_what_to_read_is_assigned_subscribed_or_matched() -> None:
     assert not pattern.matches("invoices")
     assigned = ReadOptions.of(Options({"assign": '{"t": [1, 0], "s": [0]}'}), streaming=False)
     assert assigned.subscription == Assign((("s", 0), ("t", 0), ("t", 1)))
+    events = ReadOptions.of(Options({"events": "true"}), streaming=False)
+    assert events.subscription == Subscribe(("__ottla_events",)), "unless another is named"
 
 
 def test_one_time_wins_over_times_which_win_over_offsets() -> None:
@@ -121,6 +124,7 @@ def test_one_time_wins_over_times_which_win_over_offsets() -> None:
         ({"assign": "{}"}, "assign", "exclude each other"),
         ({"subscribe": " , "}, "subscribe", "names no topic"),
         ({"includeHeaders": "maybe"}, "includeHeaders", "neither true nor false"),
+        ({"includeHeaders": "true", "events": "true"}, "includeHeaders", "no headers"),
         ({"minPartitions": "0"}, "minPartitions", "less than 1"),
         ({"minPartitions": "some"}, "minPartitions", "not a whole number"),
         ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition", "less than 1"),

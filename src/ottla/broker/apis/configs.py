@@ -9,8 +9,10 @@ from typing import Any
 from ottla.broker.apis.broker_loggers import levels
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
+from ottla.config.client_metrics_settings import CLIENT_METRICS_SETTINGS
 from ottla.config.dynamic import DYNAMIC, ROWS
 from ottla.config.group_settings import GROUP_SETTINGS
+from ottla.config.inert import INERT
 from ottla.config.node_settings import TABLE, Settings
 from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.metadata.image import MetadataImage
@@ -24,6 +26,7 @@ from ottla.metadata.records import (
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import UNLISTED_TOPICS
 from ottla.wire.types import is_valid_topic_name
 
 # Kafka's config sources.
@@ -33,6 +36,7 @@ SOURCE_CLUSTER = 3
 SOURCE_FILE = 4
 SOURCE_DEFAULT = 5
 SOURCE_LOGGER = 6
+SOURCE_CLIENT_METRICS = 7
 SOURCE_GROUP = 8
 
 # Kafka's config types.
@@ -47,8 +51,8 @@ class DescribeConfigsHandler:
 
     @serves(ApiKey.DESCRIBE_CONFIGS)
     def __call__(self, request: Request) -> None:
-        """DescribeConfigs 1-4 for topics (2), brokers (4), their loggers (8) and groups (32). Left out: client metrics
-        (resource type 16)."""
+        """DescribeConfigs 1-4 for topics (2), brokers (4), their loggers (8), groups (32), and
+        subscriptions to metrics of clients (16)."""
         message = request.message()
         with_synonyms = messages.field(message, "include_synonyms", False)
         with_docs = messages.field(message, "include_documentation", False)
@@ -89,6 +93,8 @@ class DescribeConfigsHandler:
             return self._group(name)
         if kind == BROKER_LOGGER_RESOURCE:
             return self._loggers(name)
+        if kind == CLIENT_METRICS_RESOURCE:
+            return self._client_metrics(name)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no settings here"
         )
@@ -132,7 +138,7 @@ class DescribeConfigsHandler:
     def _broker(self, name: str) -> Iterable[dict[str, Any]]:
         if name == "":
             for key, value in sorted(self._image().config(BROKER_RESOURCE, "").items()):
-                row = ROWS.get(key)
+                row = INERT.get(key) or ROWS.get(key)
                 yield {
                     "name": key,
                     "synonyms": [(key, value, SOURCE_CLUSTER)],
@@ -150,6 +156,14 @@ class DescribeConfigsHandler:
                 "doc": row.doc,
                 "read_only": row.name not in DYNAMIC,
             }
+        for inert in INERT.values():
+            yield {
+                "name": inert.name,
+                "synonyms": self._server_synonyms(inert.name, inert.default),
+                "type": inert.kind.type_name,
+                "doc": inert.doc,
+                "read_only": False,
+            }
 
     def _loggers(self, name: str) -> Iterable[dict[str, Any]]:
         self._check_asked_here(name)
@@ -159,6 +173,20 @@ class DescribeConfigsHandler:
                 "synonyms": [(logger, level, SOURCE_LOGGER)],
                 "type": "STRING",
                 "doc": "The level of this logger until the node is started again.",
+                "read_only": False,
+            }
+
+    def _client_metrics(self, name: str) -> Iterable[dict[str, Any]]:
+        if not name:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+            )
+        for setting, value in sorted(self._image().config(CLIENT_METRICS_RESOURCE, name).items()):
+            yield {
+                "name": setting,
+                "synonyms": [(setting, value, SOURCE_CLIENT_METRICS)],
+                "type": CLIENT_METRICS_SETTINGS[setting],
+                "doc": "",
                 "read_only": False,
             }
 
@@ -180,7 +208,7 @@ class DescribeConfigsHandler:
         if name in everywhere:
             found.append((name, everywhere[name], SOURCE_CLUSTER))
         if name in self._settings.given:
-            found.append((name, self._texts[name], SOURCE_FILE))
+            found.append((name, self._texts.get(name, self._settings.given[name]), SOURCE_FILE))
         found.append((name, default, SOURCE_DEFAULT))
         return found
 
@@ -193,8 +221,7 @@ class ListConfigResourcesHandler:
 
     @serves(ApiKey.LIST_CONFIG_RESOURCES)
     def __call__(self, request: Request) -> None:
-        """ListConfigResources 0-1. Version 0 asks for client metrics. Left out: client metrics; the list of them is
-        empty."""
+        """ListConfigResources 0-1. Version 0 asks for subscriptions to metrics of clients."""
         message = request.message()
         wanted = dict.fromkeys(messages.field(message, "resource_types", ()))
         if request.version == 0:
@@ -202,11 +229,13 @@ class ListConfigResourcesHandler:
         image = self._image()
         brokers = [str(broker) for broker in sorted(image.brokers)]
         names: dict[int, list[str]] = {
-            TOPIC_RESOURCE: sorted(image.topics),
+            TOPIC_RESOURCE: sorted(image.topics.keys() - UNLISTED_TOPICS),
             BROKER_RESOURCE: brokers,
             BROKER_LOGGER_RESOURCE: brokers,
-            CLIENT_METRICS_RESOURCE: [],
-            GROUP_RESOURCE: sorted(name for kind, name in image.configs if kind == GROUP_RESOURCE),
+            **{
+                wanted_kind: sorted(name for kind, name in image.configs if kind == wanted_kind)
+                for wanted_kind in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
+            },
         }
         if not wanted.keys() <= names.keys():
             request.respond({"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": ()})

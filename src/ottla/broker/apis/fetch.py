@@ -55,8 +55,9 @@ SESSION_PARTITIONS_MAX = 1_000_000
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
-Answer: TypeAlias = tuple[SessionPartition, FetchedPartition, bool]
-"""With whether it says all: nothing more is to be said of it until it changes or the client asks for another offset."""
+Answer: TypeAlias = tuple[SessionPartition, FetchedPartition, bool, int]
+"""With whether it says all: nothing more is to be said of it until it changes or the client asks for another offset. And
+the bytes of its records."""
 
 
 NOTHING_BROUGHT = InMemory()
@@ -104,6 +105,15 @@ class FetchHandler:
             request.respond_chunks(codec.write_response(request.version, error.code, 0, []))
             return
         watch.serve(request, fetch, now)
+
+    @property
+    def sessions(self) -> int:
+        return len(self._live)
+
+    @property
+    def parked(self) -> int:
+        """Fetches of sessions that wait for records."""
+        return sum(watch.is_parked for watch in self._live.values())
 
     def _session(self, request: Request, fetch: FetchRequest, now: float) -> SessionWatch:
         is_follower = fetch.replica_id >= 0
@@ -210,6 +220,10 @@ class SessionWatch:
         )
         if self._announces_commits:
             self._waits_for |= News.HIGH_WATERMARK
+
+    @property
+    def is_parked(self) -> bool:
+        return self._parked is not None
 
     # -- news ----------------------------------------------------------------------------------------
 
@@ -318,7 +332,7 @@ class SessionWatch:
                 self._note_sent(known, fetch.replica_id, size)
             total += size
             if is_full or known.is_news(answer):
-                answers.append((known, answer, says_all or size > 0))
+                answers.append((known, answer, says_all or size > 0, size))
             elif says_all:
                 del session.hot[known]
             if answer.error or answer.diverging or answer.preferred_read_replica != -1:
@@ -411,8 +425,20 @@ class SessionWatch:
     def answer(self, request: Request, answers: list[Answer]) -> None:
         session = self._session
         has_errors = False
-        for known, answer, says_all in answers:
+        for known, answer, says_all, size in answers:
             known.sent(answer)
+            if (replica := known.replica) is not None:
+                traffic = replica.traffic
+                traffic.fetches += 1
+                traffic.every.fetches += 1
+                if session.is_follower:
+                    traffic.every.replication_bytes_out += size
+                else:
+                    traffic.bytes_out += size
+                    traffic.every.bytes_out += size
+                if answer.error:
+                    traffic.failed_fetches += 1
+                    traffic.every.failed_fetches += 1
             if self._at_hand and answer.records is not None:
                 self._at_hand.pop(known, None)
             if answer.error:
@@ -424,7 +450,7 @@ class SessionWatch:
                     # A fetcher that dropped these records asks again without naming the partition: its
                     # position is what it was. Behind the others, which have not had their turn.
                     session.hot[known] = None
-        partitions = [answer for _, answer, _ in answers]
+        partitions = [answer for _, answer, _, _ in answers]
         endpoints: tuple[tuple[int, str, int, str | None], ...] = ()
         if has_errors and request.version >= LEADER_HINTS_SINCE:
             endpoints = self._leader_hints(request, partitions)
@@ -495,6 +521,7 @@ class ParkedFetch:
         if self._request.connection.closed:
             self.drop()  # else what it asked long ago would be taken for where its fetcher is
         else:
+            self._request.answered_at = now  # if it is answered now
             self.try_complete(now)
 
     def complete(self) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from ottla.broker.replication.first_unread import first_unread, offset_in
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
@@ -15,6 +16,7 @@ from ottla.events.replication import RecordsDeleted
 from ottla.log.errors import LogDirError
 from ottla.replica.observer import News
 from ottla.replica.partition import ANY_EPOCH, Partition
+from ottla.runtime.turns import Turns
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -45,8 +47,16 @@ class OffsetHandlers:
 
     @serves(ApiKey.LIST_OFFSETS)
     def list_offsets(self, request: Request) -> None:
-        """ListOffsets 1-11: by time, and the special times -1 to -6. Left out: tiered storage; nothing is ever tiered."""
+        """ListOffsets 1-11: by time, and the special times -1 to -6; between brokers also by offset
+        (`replication.first_unread`). Left out: tiered storage; nothing is ever tiered."""
         message = request.message()
+        if any(
+            offset_in(_timestamp(asked.timestamp)) is not None
+            for topic in message.topics
+            for asked in topic.partitions
+        ):
+            request.run(self._list_unread(message))
+            return
         read_committed = int(messages.field(message, "isolation_level", 0)) == 1
         replica_id = int(message.replica_id)
         counts = Counter(
@@ -128,6 +138,42 @@ class OffsetHandlers:
         found_timestamp, offset = found
         return found_timestamp, offset, self._epoch(partition, offset)
 
+    async def _list_unread(self, message: Any) -> Mapping[str, Any]:
+        """The first unread record of each partition. All of the request must be such questions."""
+        read_committed = int(messages.field(message, "isolation_level", 0)) == 1
+        turns = Turns(self._replicas.clock)
+        topics = []
+        for topic in message.topics:
+            partitions = []
+            for asked in topic.partitions:
+                await turns.pause()
+                found = await self._first_unread(
+                    topic.name,
+                    asked.partition_index,
+                    offset_in(_timestamp(asked.timestamp)),
+                    read_committed,
+                )
+                partitions.append({"partition_index": asked.partition_index, **found})
+            topics.append({"name": topic.name, "partitions": partitions})
+        return {"topics": topics}
+
+    async def _first_unread(
+        self, topic: str, number: int, offset: int | None, read_committed: bool
+    ) -> dict[str, Any]:
+        fields = {"timestamp": NO_TIMESTAMP, "offset": NO_OFFSET, "leader_epoch": -1}
+        if offset is None:
+            return fields | {"error_code": ErrorCode.INVALID_REQUEST}
+        try:
+            partition = self._replicas.get(topic, number)
+            found = await first_unread(partition, offset, read_committed=read_committed)
+        except LogDirError as error:
+            return fields | {"error_code": self._replicas.directory_failed(error).code}
+        except KafkaError as error:
+            return fields | {"error_code": error.code}
+        if found is not None:
+            fields |= {"timestamp": found.timestamp, "offset": found.offset}
+        return fields | {"error_code": ErrorCode.NONE}
+
     @staticmethod
     def _epoch(partition: Partition, offset: int) -> int:
         epoch = partition.log.epochs.epoch_for_offset(offset)
@@ -199,7 +245,7 @@ class OffsetHandlers:
         if target > partition.log.log_start:
             partition.log.advance_log_start(target)
             self._replicas.partition_changed(partition, News.LOG_START)
-        if self._replicas.events:
+        if RecordsDeleted in self._replicas.events:
             self._replicas.events.emit(RecordsDeleted(partition.key, target))
         return partition, target
 

@@ -24,7 +24,7 @@ from ottla.replica.partition import Partition
 from ottla.wire import produce as codec
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError, RecordsRefused
-from ottla.wire.internal_topics import INTERNAL_TOPICS
+from ottla.wire.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
 
 logger = logging.getLogger(__name__)
@@ -45,8 +45,7 @@ ABORTABLE_FROM = 11
 """Clients of this version on know TRANSACTION_ABORTABLE."""
 IMPLICIT_ADD_FROM = 12
 """These leave it to the leader to add the partition to the transaction."""
-ADMIN_CLIENT_ID = "__admin_client"
-"""A client that calls itself so may write into internal topics, as in Kafka."""
+TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 LEADER_HINTS_FROM = 10
 """From this version on an answer may name the partition's leader and where to find it."""
 
@@ -77,7 +76,7 @@ class ParkedProduce:
         self._done(partition, None)
 
     def not_committed(self, partition: Partition, error: ErrorCode) -> None:
-        if events := self._replicas.events:
+        if ProduceNotCommitted in (events := self._replicas.events):
             events.emit(ProduceNotCommitted(partition.key, error))
         self._done(partition, error)
 
@@ -99,7 +98,7 @@ class ParkedProduce:
         )
 
     def time_is_up(self) -> None:
-        if events := self._replicas.events:
+        if ProduceTimedOut in (events := self._replicas.events):
             events.emit(ProduceTimedOut(tuple(partition.key for partition in self._waiting_for)))
         for partition, indexes in self._waiting_for.items():
             self._replicas.purgatory.stop_awaiting(partition, self)
@@ -218,10 +217,12 @@ class ProduceHandler:
             try:
                 if isinstance(found, ErrorCode):
                     raise KafkaError(found)
+                found.traffic.produces += 1
+                found.traffic.every.produces += 1
                 if found.topic in INTERNAL_TOPICS and request.header.client_id != ADMIN_CLIENT_ID:
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION,
-                        f"{found.topic} is written by its coordinators, not by clients",
+                        f"{found.topic} is written by brokers, not by clients",
                     )
                 if index in verdicts.refused:
                     raise client_error(
@@ -241,6 +242,7 @@ class ProduceHandler:
                 )
             except KafkaError as error:
                 results.append(_failure(data, error))
+                self._count_failure(found, data, error)
                 continue
             except LogDirError as error:
                 results.append(_failure(data, self._replicas.directory_failed(error)))
@@ -267,6 +269,18 @@ class ProduceHandler:
         else:
             finish(results)
 
+    def _count_failure(
+        self, found: Partition | ErrorCode, data: PartitionData, error: KafkaError
+    ) -> None:
+        is_too_large = error.code in TOO_LARGE and data.records is not None
+        for traffic in (
+            self._replicas.traffic,
+            *(() if isinstance(found, ErrorCode) else (found.traffic,)),
+        ):
+            traffic.failed_produces += 1
+            if is_too_large and data.records is not None:
+                traffic.bytes_rejected += len(data.records)
+
     @staticmethod
     def _answer_nothing(request: Request, results: list[PartitionResult]) -> None:
         """acks=0 has no answer that could carry an error: the connection closes instead, and the client
@@ -275,7 +289,7 @@ class ProduceHandler:
         failed = [result for result in results if result.error]
         if failed:
             logger.info(
-                "produce with acks=0 failed, closing connection peer=%s partition=%s-%d error=%s",
+                "produce without acknowledgement failed, closing connection peer=%s partition=%s-%d error=%s",
                 request.connection.peer,
                 failed[0].topic,
                 failed[0].partition,

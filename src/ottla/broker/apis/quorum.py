@@ -82,6 +82,7 @@ class QuorumHandlers:
     def fetch(self, request: Request) -> None:
         """Fetch 4-18 of the metadata log, from version 13 on (by topic id), as Kafka's controllers do."""
         driver, version = self._driver, request.version
+        request.connection.is_follower = True
         try:
             asked = raft_wire.read_fetch(
                 version, request.frame, request.header.body, driver.cluster_id

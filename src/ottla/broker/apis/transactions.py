@@ -20,7 +20,6 @@ from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
 from ottla.config.node_settings import Settings
-from ottla.coordinators.groups.patterns import BadPattern, compiled
 from ottla.coordinators.shard import partition_of
 from ottla.coordinators.transactions.transaction_records import (
     TransactionMetadata,
@@ -39,6 +38,7 @@ from ottla.coordinators.transactions.transaction_shard import (
 )
 from ottla.events import Events
 from ottla.metadata.image import MetadataImage
+from ottla.patterns.re2 import BadPattern, compiled
 from ottla.runtime import Runtime
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError

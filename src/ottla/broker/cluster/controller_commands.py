@@ -6,26 +6,34 @@ API, when the request as a whole failed (most often with NOT_CONTROLLER).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ottla.broker.cluster import isr_reasons
+from ottla.config.names import TOPIC_TO_SERVER
+from ottla.config.traps import topic_traps
 from ottla.controller.brokers import Assignment, Heartbeat, Registration
 from ottla.controller.configs import ConfigChange, ConfigChanges, Operation
 from ottla.controller.controller import Controller
-from ottla.controller.draft import ControllerResult
+from ottla.controller.draft import ControllerResult, IsrProposal
 from ottla.controller.features import FeatureUpdate, UpgradeType
-from ottla.controller.partitions import NO_EPOCH, ElectionType, IsrProposal
+from ottla.controller.partitions import NO_EPOCH, ElectionType
 from ottla.controller.quotas import QuotaChange, QuotaChanges
 from ottla.controller.reassignments import ReassignedPartition
 from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited
-from ottla.metadata.records import Endpoint, FeatureRange
+from ottla.metadata.records import BROKER_RESOURCE, Endpoint, FeatureRange
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.wire.messages import field
 from ottla.wire.types import ZERO_UUID
 
 Fields = dict[str, Any]
+
+logger = logging.getLogger(__name__)
 
 
 class ControllerApi(NamedTuple):
@@ -104,7 +112,7 @@ def _assign_replicas_to_dirs(controller: Controller, message: Any, now: float) -
 
 def _endpoints(listeners: Any) -> tuple[Endpoint, ...]:
     return tuple(
-        Endpoint(name=at.name, host=at.host, port=at.port, protocol=at.security_protocol)
+        Endpoint(name=at.name, host=at.host, port=at.port, security_protocol=at.security_protocol)
         for at in listeners
     )
 
@@ -129,6 +137,7 @@ def _ids(values: Any) -> tuple[UUID, ...]:
 
 def _alter_partition(controller: Controller, message: Any, now: float) -> ControllerResult:
     """AlterPartition 2-3. Version 2 names the members without their epochs."""
+    reasons = isr_reasons.read(message.ottla_isr_reasons)
     proposals = [
         IsrProposal(
             topic_id=topic.topic_id or ZERO_UUID,
@@ -137,6 +146,7 @@ def _alter_partition(controller: Controller, message: Any, now: float) -> Contro
             partition_epoch=partition.partition_epoch,
             isr=_members(partition),
             recovery=partition.leader_recovery_state,
+            reasons=reasons.get((topic.topic_id or ZERO_UUID, partition.partition_index), {}),
         )
         for topic in message.topics
         for partition in topic.partitions
@@ -220,7 +230,45 @@ def _create_topics(
         )
         for topic in message.topics
     ]
-    return controller.create_topics(wanted, validate_only=message.validate_only, permit=permit)
+    result = controller.create_topics(wanted, validate_only=message.validate_only, permit=permit)
+    if not message.validate_only:
+        _warn_of_traps(controller, wanted, result.response["topics"])
+    return result
+
+
+def _warn_of_traps(
+    controller: Controller, wanted: list[NewTopic], rows: list[Mapping[str, Any]]
+) -> None:
+    """One line for each new topic whose settings are allowed and often regretted."""
+    image = controller.image
+    of_cluster = image.config(BROKER_RESOURCE, "")
+    set_on = {topic.name: dict(topic.configs) for topic in wanted}
+    for row in rows:
+        if row["error_code"]:
+            continue
+        own = set_on[row["name"]]
+        configs = {each["name"]: each["value"] for each in row["configs"]}
+        configs |= {
+            name: of_cluster[server_name]
+            for name, server_name in TOPIC_TO_SERVER.items()
+            if server_name in of_cluster and name not in own
+        }
+        traps = topic_traps(
+            row["replication_factor"],
+            configs,
+            len(image.brokers),
+            transactional=TRANSACTION_STATE_TOPIC in image.topics,
+            own=frozenset(own),
+        )
+        if names := ",".join(trap.name for trap in traps):
+            logger.warning(
+                "topic was created with settings that are often regretted topic=%s traps=%s"
+                " replication_factor=%d min_insync_replicas=%s",
+                row["name"],
+                names,
+                row["replication_factor"],
+                configs["min.insync.replicas"],
+            )
 
 
 def _refuse_topics(message: Any, error: KafkaError) -> Fields:
@@ -243,7 +291,7 @@ def _delete_topics(
         if _is_contradictory(topic)
     ]
     rows = contradictory + decision.response["responses"]
-    return ControllerResult(decision.records, {"responses": rows})
+    return replace(decision, response={"responses": rows})
 
 
 def _is_contradictory(topic: Any) -> bool:
@@ -291,7 +339,7 @@ def _refuse_partitions(message: Any, error: KafkaError) -> Fields:
 
 
 def _alter_configs(controller: Controller, message: Any, now: float) -> ControllerResult:
-    """AlterConfigs 0-2. Left out: client metrics (resource type 16)."""
+    """AlterConfigs 0-2."""
     wanted = [
         ConfigChanges(
             resource.resource_type,
@@ -306,7 +354,7 @@ def _alter_configs(controller: Controller, message: Any, now: float) -> Controll
 def _incremental_alter_configs(
     controller: Controller, message: Any, now: float
 ) -> ControllerResult:
-    """IncrementalAlterConfigs 0-1. Left out: client metrics (resource type 16)."""
+    """IncrementalAlterConfigs 0-1."""
     wanted = [
         ConfigChanges(
             resource.resource_type,

@@ -14,10 +14,12 @@ judged keep their ordinary session.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -34,14 +36,21 @@ from ottla.config import (
     validate_group_config,
     validate_topic_config,
 )
-from ottla.config.dynamic import DYNAMIC, ROWS
+from ottla.config.client_metrics_settings import RefusedSubscription, subscription_of
+from ottla.config.dynamic import NotDynamic, validate_broker_config
+from ottla.controller.committed_events import KINDS, committed_events
 from ottla.controller.controller import Controller
 from ottla.controller.draft import ControllerConfig, ControllerResult, Draft
-from ottla.controller.elections import ChangeRule, leader_changes
-from ottla.events.controller import ControllerActivated, ControllerDeactivated
+from ottla.controller.elections import ChangeRule
+from ottla.events.controller import (
+    BrokerFenced,
+    ControllerActivated,
+    ControllerDeactivated,
+    FenceCause,
+)
 from ottla.metadata.features import supported_ranges
-from ottla.metadata.image import Delta, MetadataImage
-from ottla.metadata.records import MetadataRecord
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.records import LEADER_UNCHANGED, MetadataRecord, PartitionChangeRecord
 from ottla.raft.format import load_bootstrap_records
 from ottla.runtime import Runtime
 from ottla.wire import messages
@@ -55,12 +64,13 @@ PROBE_PAUSE_S = 0.01
 FAILED_TICK_S = 1.0
 REGISTRATION_TIMEOUT_S = 5.0
 ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS = 1, 2
+PLANNED = (FenceCause.ASKED, FenceCause.SHUT_DOWN, FenceCause.RESTARTED)
+"""Causes of fencing that are no failure."""
 
 
 class MetadataLog(LeaderInfo, Protocol):
     """What a controller needs of its quorum (see `raft_driver`)."""
 
-    on_image: list[Callable[[MetadataImage, Delta], None]]
     on_leadership: list[Callable[[bool, int], None]]
 
     @property
@@ -98,7 +108,6 @@ class ControllerService:
             lambda: quorum.next_offset,
         )
         self._events = runtime.events
-        self._committed_image = MetadataImage()
         self._quotas = ClientQuotas(
             settings, runtime.clock.monotonic, lambda: quorum.image, events=runtime.events
         )
@@ -108,26 +117,24 @@ class ControllerService:
         """The connection of each broker's last heartbeat."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._incarnation = UUID(int=runtime.random.getrandbits(128), version=4)
-        self._to_controller: ControllerChannel | None = None
+        self.to_controller: ControllerChannel | None = None
         # At once, since a lone voter may lead before anybody calls `start`.
         quorum.on_leadership.append(self._leadership)
-        quorum.on_image.append(self._image_committed)
 
     async def start(self) -> None:
-        self._to_controller = ControllerChannel(self._settings, self._runtime, self._quorum)
-        self._spawn(self._register(self._to_controller))
+        self.to_controller = ControllerChannel(self._settings, self._runtime, self._quorum)
+        self._spawn(self._register(self.to_controller))
 
     async def stop(self) -> None:
         self._quorum.on_leadership.remove(self._leadership)
-        self._quorum.on_image.remove(self._image_committed)
         self._deactivate()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        if self._to_controller is not None:
-            await self._to_controller.stop()
+        if self.to_controller is not None:
+            await self.to_controller.stop()
 
     # Being the active controller, and no longer
 
@@ -156,17 +163,15 @@ class ControllerService:
             self._timer.cancel()
             self._timer = None
 
-    def _image_committed(self, image: MetadataImage, delta: Delta) -> None:
-        before, self._committed_image = self._committed_image, image
-        if self._events and self._controller.active:
-            for event in leader_changes(before, image, delta):
-                self._events.emit(event)
-
     # Commands
 
-    def _run(self, command: Callable[[], ControllerResult]) -> ControllerResult:
-        """Decide and append. A controller whose records the quorum does not take is one no longer."""
+    def _run(
+        self, command: Callable[[], ControllerResult], by: str | None = None
+    ) -> ControllerResult:
+        """Decide and append. A controller whose records the quorum does not take is one no longer. `by` is the client
+        that asked."""
         next_offset = self._quorum.next_offset
+        before = self._controller.image
         result = command()
         if result.records:
             try:
@@ -175,20 +180,33 @@ class ControllerService:
                 self._deactivate()
                 raise
             assert offset == next_offset, f"appended at {offset}, decided for {next_offset}"
-            self._last_append.add_done_callback(_note_failure)
+            self._last_append.add_done_callback(partial(self._appended, result.draft, by))
         for event in result.events:
+            if isinstance(event, BrokerFenced):
+                _tell_of_fenced(event, before, result.records)
             self._events.emit(event)
         self._set_timer()
         return result
 
+    def _appended(self, draft: Draft | None, by: str | None, append: asyncio.Future[int]) -> None:
+        if append.cancelled():
+            return
+        if (error := append.exception()) is not None:
+            logger.info("decisions not committed error=%s", error)
+        elif draft is not None and any(kind in self._events for kind in KINDS):
+            for event in committed_events(draft, by):
+                self._events.emit(event)
+
     def _execute(
-        self, key: ApiKey, message: Any, mutations: Mutations | None = None
+        self, key: ApiKey, message: Any, by: str | None = None, mutations: Mutations | None = None
     ) -> tuple[Fields, asyncio.Future[int] | None]:
         """The answer to a request, and the append that must be committed before it is given."""
         api = CONTROLLER_APIS[key]
         limit = {} if mutations is None else {"permit": mutations.permit}
         try:
-            result = self._run(lambda: api.decide(self._controller, message, self._now(), **limit))
+            result = self._run(
+                lambda: api.decide(self._controller, message, self._now(), **limit), by
+            )
         except KafkaError as error:
             logger.info("request refused api=%s error=%s", key.name, error)
             return api.refuse(message, error), self._last_append
@@ -218,7 +236,8 @@ class ControllerService:
         """Each API of `controller_commands`: its versions and what it does are said there, beside what decides."""
         key = ApiKey(request.header.api_key)
         message = request.message()
-        answer, append = self._execute(key, message)
+        by = client_text(request.header.client_id, request.connection.peer_host)
+        answer, append = self._execute(key, message, by)
         if key is ApiKey.BROKER_HEARTBEAT and answer["error_code"] == ErrorCode.NONE:
             self._watch(request.connection, message.broker_id)
         if append is None or append.done():
@@ -231,7 +250,8 @@ class ControllerService:
         """Envelope 0: a client's request that a broker passes on. Its answer is passed back as bytes; that
         this is not the active controller is said outside, for the broker to try another. Left out: the client's
         principal; nobody is authenticated."""
-        data = bytes(request.message().request_data)
+        envelope = request.message()
+        data = bytes(envelope.request_data)
         frame = memoryview(data)
         try:
             header = read_request_header(frame)
@@ -246,15 +266,16 @@ class ControllerService:
         elif not self._controller.active:
             request.respond({"error_code": ErrorCode.NOT_CONTROLLER})
         else:
-            request.run(self._answer_envelope(key, header, message))
+            by = client_text(header.client_id, _host(envelope.client_host_address))
+            request.run(self._answer_envelope(key, header, message, by))
 
     async def _answer_envelope(
-        self, key: ApiKey, header: RequestHeader, message: Any
+        self, key: ApiKey, header: RequestHeader, message: Any, by: str
     ) -> Mapping[str, Any]:
         if key is ApiKey.DESCRIBE_QUORUM:
             answer = dict(self._quorum.describe())
         else:
-            answer, append = self._execute(key, message, self._mutations(key, header))
+            answer, append = self._execute(key, message, by, self._mutations(key, header))
             if append is not None:
                 await asyncio.wait([append])
             if not self._controller.active or (append is not None and _failure_of(append)):
@@ -355,9 +376,6 @@ class ControllerService:
             at = broker.endpoints[0]
             if await self._is_gone(at.host, at.port, max(PROBE_PAUSE_S, end - self._now())):
                 if self._is_silent(broker_id, epoch):
-                    logger.info(
-                        "fencing broker, nobody listens at its address broker=%d", broker_id
-                    )
                     self._decide_alone(
                         lambda: self._controller.broker_unreachable(broker_id, epoch)
                     )
@@ -422,6 +440,35 @@ class ControllerService:
             logger.error("task of the controller failed", exc_info=error)
 
 
+def _tell_of_fenced(
+    fenced: BrokerFenced, before: MetadataImage, decided: Sequence[MetadataRecord]
+) -> None:
+    """One line: which broker, why, and what moved because of it."""
+    moved = offline = shrunk = 0
+    for record in decided:
+        if not isinstance(record, PartitionChangeRecord):
+            continue
+        topic = before.topics_by_id.get(record.topic_id)
+        if topic is None:
+            continue  # created in the same batch
+        was = topic.partitions[record.partition_id]
+        if was.leader == fenced.broker and record.leader != LEADER_UNCHANGED:
+            moved += record.leader >= 0
+            offline += record.leader < 0
+        shrunk += record.isr is not None and fenced.broker in was.isr
+    logger.log(
+        logging.INFO if fenced.cause in PLANNED else logging.WARNING,
+        "broker is fenced broker=%d broker_epoch=%d cause=%s leaders_moved=%d partitions_offline=%d"
+        " isr_shrunk=%d",
+        fenced.broker,
+        fenced.broker_epoch,
+        fenced.cause.value,
+        moved,
+        offline,
+        shrunk,
+    )
+
+
 def _failure_of(append: asyncio.Future[int]) -> KafkaError | None:
     """Why an append that is over was not committed; None if it was."""
     if append.cancelled():
@@ -432,9 +479,15 @@ def _failure_of(append: asyncio.Future[int]) -> KafkaError | None:
     raise error
 
 
-def _note_failure(append: asyncio.Future[int]) -> None:
-    if not append.cancelled() and (error := append.exception()) is not None:
-        logger.info("decisions not committed error=%s", error)
+def client_text(client_id: str | None, host: str) -> str:
+    """For people: which client, from where."""
+    return f"{client_id or 'a client without id'} at {host}" if host else client_id or ""
+
+
+def _host(address: bytes) -> str:
+    """Of the client whose request is in an envelope; empty if its broker knew no address."""
+    known = any(address) and len(address) in (4, 16)
+    return str(ipaddress.ip_address(bytes(address))) if known else ""
 
 
 def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:
@@ -443,6 +496,7 @@ def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:
         validate_topic_config=_validate_topic_config,
         validate_broker_config=_validate_broker_config,
         validate_group_config=lambda configs: _validate_group_config(settings, configs),
+        validate_client_metrics_config=_validate_client_metrics_config,
         topic_defaults=settings.topic_defaults(),
         topic_defaults_given=[
             row.name for row in TOPIC_SETTINGS.values() if row.server_name in settings.given
@@ -475,16 +529,20 @@ def _validate_group_config(settings: Settings, configs: Mapping[str, str]) -> No
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
+def _validate_client_metrics_config(configs: Mapping[str, str]) -> None:
+    try:
+        subscription_of("any", configs)
+    except RefusedSubscription as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
 def _validate_broker_config(configs: Mapping[str, str]) -> None:
     """Only what is read from the metadata can be changed while nodes run."""
-    for name, value in configs.items():
-        if name not in DYNAMIC:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}"
-            )
-        try:
-            ROWS[name].kind.parse(value)
-        except ValueError as error:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"Invalid value for {name}: {error}"
-            ) from None
+    try:
+        validate_broker_config(configs)
+    except NotDynamic as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None

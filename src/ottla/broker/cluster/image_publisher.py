@@ -107,7 +107,7 @@ class DeferredAppends:
                 append.done.set_result(append.first_offset)
 
     def fail_all(self, error: Exception) -> None:
-        if self._appends and self._events:
+        if self._appends and DecisionsLost in self._events:
             first_offset = self._appends[0].first_offset
             self._events.emit(DecisionsLost(len(self._appends), first_offset, str(error)))
         while self._appends:

@@ -131,6 +131,11 @@ class RaftDriver:
         return self._published.image
 
     @property
+    def image_timestamp_ms(self) -> int:
+        """When the last record of the image was written."""
+        return self._published.timestamp_ms
+
+    @property
     def is_leader(self) -> bool:
         return self._raft.is_leader
 
@@ -179,8 +184,8 @@ class RaftDriver:
         self._snapshotter.restart()
         if self._raft.is_newborn:
             logger.info(
-                "no vote in the quorum yet node=%d: its metadata directory was empty, so it waits for "
-                "a leader to catch up with, or for all other voters to be as new",
+                "no vote in the quorum yet: the metadata directory was empty, so this node waits for a"
+                " leader to catch up with, or for all other voters to be as new node=%d",
                 self.node_id,
             )
         self.step(lambda: self._raft.start(self.now()))
@@ -229,8 +234,8 @@ class RaftDriver:
             return
         self.failed = error
         logger.critical(
-            "node leaves the metadata quorum node=%d error=%s: look at its metadata directory, then "
-            "restart it",
+            "node leaves the metadata quorum; look at its metadata directory, then restart it node=%d"
+            " error=%s",
             self.node_id,
             error,
             exc_info=True,
@@ -363,7 +368,7 @@ class RaftDriver:
                 case VoterCameOfAge():
                     logger.info("voter has its vote in the quorum node=%d", node)
                 case MetadataRefused(why=why):
-                    logger.warning("refused metadata from the leader node=%d: %s", node, why)
+                    logger.warning("refused metadata from the leader node=%d error=%s", node, why)
 
     def _flush_soon(self) -> None:
         if self._flushing is not None or not self._journal.needs_flush:

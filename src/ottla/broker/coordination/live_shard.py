@@ -180,7 +180,7 @@ class LiveShard:
         """All records are replayed: the shard acts from now on."""
         effects = self.shard.loaded(self._clock.monotonic())
         self.is_loaded, self._has_failed_to_load = True, False
-        if self._events:
+        if ShardLoaded in self._events:
             self._events.emit(ShardLoaded(*self._identity, self.shard.open_work()))
         self.apply(effects)
 
@@ -227,7 +227,7 @@ class LiveShard:
             self._send_committed()
             self._deferred.start_timer(until)
         self._set_timer()
-        if effects.records and self._events:
+        if effects.records and ShardApplied in self._events:
             self._events.emit(ShardApplied(*self._identity, len(effects.records), self.shard))
 
     def _append(self, effects: Effects) -> None:
@@ -269,7 +269,7 @@ class LiveShard:
 
     def _restart(self, reason: str) -> None:
         """Discard the state and load the log again."""
-        if self._events:
+        if ShardRestarted in self._events:
             self._events.emit(ShardRestarted(*self._identity, reason))
         self._refuse_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self.shard = self.topic.new_shard(self.partition.partition)
@@ -290,12 +290,12 @@ class LiveShard:
         self.topic.perform(self, action)
 
     def _replies_timed_out(self, refused: int) -> None:
-        if refused and self._events:
+        if refused and ReplyTimedOut in self._events:
             self._events.emit(ReplyTimedOut(*self._identity, refused))
 
     def drop(self) -> None:
         """Leadership has ended: pending requests are refused, so that clients find the new coordinator."""
-        if self._events:
+        if ShardUnloaded in self._events:
             self._events.emit(
                 ShardUnloaded(*self._identity, self.shard.open_work(), len(self._deferred))
             )

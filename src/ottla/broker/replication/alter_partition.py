@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from uuid import UUID
 
+from ottla.broker.cluster import isr_reasons
+from ottla.broker.replication.change_log import tell_of_isrs
 from ottla.broker.replication.listener import ReplicaListener
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.events.replication import IsrDecided
@@ -19,6 +21,7 @@ from ottla.replica.isr import Proposal
 from ottla.replica.partition import Partition
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +66,8 @@ class IsrProposals(ReplicaListener):
         self._timeout_s = timeout_s
         self._waiting: dict[Partition, None] = {}
         self._sender: asyncio.Task[None] | None = None
+        self._changed: list[tuple[TopicPartition, tuple[int, ...], str]] = []
+        """What one answer accepted, to be logged together."""
         replicas.listeners.append(self)
 
     def isr_proposed(self, partition: Partition) -> None:
@@ -98,7 +103,7 @@ class IsrProposals(ReplicaListener):
                 ApiKey.ALTER_PARTITION, fields, timeout_s=self._timeout_s
             )
         except (OSError, TimeoutError, KafkaError) as error:
-            logger.info("AlterPartition was not answered, it is sent again: %s", error)
+            logger.info("AlterPartition was not answered, it is sent again error=%s", error)
             self._propose_again(proposals)
             await asyncio.sleep(RETRY_S)
             return
@@ -119,6 +124,8 @@ class IsrProposals(ReplicaListener):
                 if not self._decided(partition, proposal, result, now):
                     undecided[key] = partition, proposal
         assert not proposals, "every proposal is answered"
+        changed, self._changed = self._changed, []
+        tell_of_isrs(changed)
         if undecided:
             self._propose_again(undecided)
             await asyncio.sleep(RETRY_S)
@@ -133,7 +140,7 @@ class IsrProposals(ReplicaListener):
         """False if another controller must be asked."""
         error = ErrorCode(int(result.error_code))
         proposed = tuple(id for id, _ in proposal.isr)
-        if self._replicas.events:
+        if IsrDecided in self._replicas.events:
             self._replicas.events.emit(
                 IsrDecided(partition.key, partition.isr, proposed, proposal.cause, error)
             )
@@ -148,12 +155,7 @@ class IsrProposals(ReplicaListener):
             if error in NOT_APPLIED:
                 _withdraw(partition, proposal, now)
             return error in NOT_APPLIED or error in OVERTAKEN
-        logger.info(
-            "ISR changed partition=%s-%d isr=%s cause=%s",
-            *partition.key,
-            ",".join(map(str, result.isr)),
-            proposal.cause,
-        )
+        self._changed.append((partition.key, tuple(result.isr), proposal.cause))
         # It counts when the metadata brings it, in order with everything else that was decided: with a
         # higher min.insync.replicas, say, that came before it (D9). Until then the larger set counts.
         if result.partition_epoch <= partition.partition_epoch:
@@ -183,6 +185,10 @@ class IsrProposals(ReplicaListener):
         return {
             "broker_id": self._node_id,
             "broker_epoch": self._broker_epoch(),
+            "ottla_isr_reasons": isr_reasons.written(
+                (topic_id, index, proposal.reasons)
+                for (topic_id, index), (_, proposal) in proposals.items()
+            ),
             "topics": [
                 {"topic_id": topic_id, "partitions": partitions}
                 for topic_id, partitions in topics.items()

@@ -61,6 +61,9 @@ class ColdReads:
         self._waiting: deque[ColdRead] = deque()
         self._under_way = 0
         self._of_owner: Counter[object] = Counter()
+        self.count = 0
+        """Reads that were not in the page cache, since the start."""
+        self.bytes = 0
 
     def bring(self, wanted: FileRange, waiter: Waiter, owner: object) -> bool:
         """`waiter.brought` is called on a later turn of the loop. False if the owner has too many reads waiting."""
@@ -72,6 +75,8 @@ class ColdReads:
             read = self._reads[key] = ColdRead(key, wanted, owner)
             self._of_owner[owner] += 1
             self._waiting.append(read)
+            self.count += 1
+            self.bytes += wanted.size
         if (before := read.waiters.get(owner)) is not None:
             before.supersede()
         read.waiters[owner] = waiter

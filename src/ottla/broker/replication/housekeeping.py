@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from ottla.broker.replication.listener import ReplicaListener
@@ -41,6 +42,9 @@ class Housekeeping(ReplicaListener):
         self._tasks: list[asyncio.Task[None]] = []
         self._in_threads: dict[asyncio.Future[Any], None] = {}
         self._cleaning = Cleaning(settings, clock, replicas, self._in_thread)
+        self._cleaners = 0
+        self._clean_interval_s = max(settings.log_cleaner_backoff_ms / 1000, CLEAN_CHECK_S)
+        self._has_started = False
         self._new: deque[Log] = deque()
         self._identifying: asyncio.Task[None] | None = None
 
@@ -52,12 +56,28 @@ class Housekeeping(ReplicaListener):
         every(self._checkpoint_interval_s(), self._checkpoint)
         every(settings.log_retention_check_interval_ms / 1000, self._retention)
         every(min(settings.log_flush_scheduler_interval_ms / 1000, FLUSH_CHECK_S), self._flush_due)
-        if settings.log_cleaner_enable:
-            for _ in range(settings.log_cleaner_threads):
-                every(
-                    max(settings.log_cleaner_backoff_ms / 1000, CLEAN_CHECK_S),
-                    self._cleaning.clean_all_dirty,
-                )
+        self._has_started = True
+        self._start_cleaners()
+
+    def configure_cleaner(
+        self, threads: int, backoff_ms: int, dedupe_bytes: int, bytes_per_second: float
+    ) -> None:
+        """log.cleaner.*, which may change while the node runs. Cleaners that are too many finish their round and rest."""
+        self._cleaning.configure(threads, dedupe_bytes, bytes_per_second)
+        self._clean_interval_s = max(backoff_ms / 1000, CLEAN_CHECK_S)
+        self._start_cleaners()
+
+    def _start_cleaners(self) -> None:
+        if not self._has_started or not self._settings.log_cleaner_enable:
+            return
+        while self._cleaners < self._cleaning.threads:
+            clean = partial(self._clean, self._cleaners)
+            self._every(lambda: self._clean_interval_s, clean, "compaction")
+            self._cleaners += 1
+
+    async def _clean(self, number: int) -> None:
+        if number < self._cleaning.threads:
+            await self._cleaning.clean_all_dirty()
 
     def _checkpoint_interval_s(self) -> float:
         """High watermarks, recovery points and log starts are written together, at the shortest of their
@@ -81,14 +101,20 @@ class Housekeeping(ReplicaListener):
         if self._in_threads:
             await asyncio.wait(self._in_threads)
 
-    def _every(self, interval_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _every(
+        self,
+        interval_s: float | Callable[[], float],
+        work: Callable[[], Coroutine[Any, Any, None]],
+        name: str = "",
+    ) -> None:
         async def repeat() -> None:
             while True:
-                await asyncio.sleep(interval_s)
+                await asyncio.sleep(interval_s() if callable(interval_s) else interval_s)
                 try:
                     await work()
                 except Exception:
-                    logger.exception("periodic task failed, will retry task=%s", work.__name__)
+                    task = name or getattr(work, "__name__", "")
+                    logger.exception("periodic task failed, will retry task=%s", task)
 
         self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
 

@@ -32,17 +32,25 @@ class Cleaning:
         replicas: ReplicaManager,
         in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
     ) -> None:
-        self._settings = settings
+        self.threads = 0
+        """Rounds at a time."""
+        self._bytes_per_second = 0.0
+        self._keys_max = 0
         self._clock = clock
         self._replicas = replicas
         self._in_thread = in_thread
-        self._keys_max = max(
-            1,
-            settings.log_cleaner_dedupe_buffer_size
-            // max(1, settings.log_cleaner_threads)
-            // BYTES_PER_KEY,
-        )
         self._busy: dict[Log, None] = {}
+        self.configure(
+            settings.log_cleaner_threads,
+            settings.log_cleaner_dedupe_buffer_size,
+            settings.log_cleaner_io_max_bytes_per_second,
+        )
+
+    def configure(self, threads: int, dedupe_bytes: int, bytes_per_second: float) -> None:
+        """For rounds that begin from now on, and for the rate of those that go on."""
+        self.threads = threads
+        self._bytes_per_second = bytes_per_second
+        self._keys_max = max(1, dedupe_bytes // max(1, threads) // BYTES_PER_KEY)
 
     async def clean_all_dirty(self) -> None:
         """Compact until no log is dirty enough."""
@@ -72,9 +80,6 @@ class Cleaning:
 
     async def _clean(self, log: Log, compaction: Compaction) -> None:
         steps = compaction.steps()
-        share = self._settings.log_cleaner_io_max_bytes_per_second / max(
-            1, self._settings.log_cleaner_threads
-        )
         began = self._clock.monotonic()
         total = 0
         while True:
@@ -94,6 +99,7 @@ class Cleaning:
                 log.replace(step.bases, step.segment, self._clock.wall_ms())
             else:
                 total += step
+                share = self._bytes_per_second / max(1, self.threads)
                 ahead_s = total / share - (self._clock.monotonic() - began)
                 if ahead_s > 0:
                     await asyncio.sleep(ahead_s)

@@ -25,7 +25,7 @@ from ottla.wire.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-OFFLINE_UNTIL_LED = "replica is offline until another broker leads it partition=%s-%d: %s"
+OFFLINE_UNTIL_LED = "replica is offline until another broker leads it partition=%s-%d cause=%s"
 NOWHERE_YET = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING)
 
 
@@ -100,7 +100,7 @@ class Placement:
         if decision.leader in (NO_LEADER, self._node_id):
             return True
         logger.error(
-            "rebuilding replica partition=%s-%d from_broker=%d: %s", *key, decision.leader, why
+            "rebuilding replica partition=%s-%d from_broker=%d cause=%s", *key, decision.leader, why
         )
         del self.lost[key]
         self.rebuilding[key] = None
@@ -139,7 +139,7 @@ class Placement:
             log.configure(config)
             return log
         except (LogDirError, KafkaError) as error:
-            logger.error("replica has no log partition=%s-%d: %s", *key, error)
+            logger.error("replica has no log partition=%s-%d error=%s", *key, error)
             named = self._named_directory(topic.partitions[number])
             # Where the metadata says that it lies, unless it says that of no disk.
             directory = DIRECTORY_LOST if named in NOWHERE_YET else named
@@ -166,16 +166,16 @@ class Placement:
         try:
             self._logs.delete(key, self._clock.wall_ms())
         except LogDirError as error:
-            logger.error("log was not deleted partition=%s-%d: %s", *key, error)
+            logger.error("log was not deleted partition=%s-%d error=%s", *key, error)
 
     def set_aside(self, key: TopicPartition, why: str) -> None:
         try:
             path = self._logs.set_aside(key, why)
         except LogDirError as error:
-            logger.error("stray log was not set aside partition=%s-%d: %s", *key, error)
+            logger.error("stray log was not set aside partition=%s-%d error=%s", *key, error)
         else:
             logger.warning(
-                "stray log set aside partition=%s-%d path=%s, for you to remove: %s",
+                "stray log set aside, for you to remove partition=%s-%d path=%s cause=%s",
                 *key,
                 path,
                 why,

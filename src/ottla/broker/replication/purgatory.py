@@ -54,6 +54,10 @@ class Purgatory:
         """Who waits for which offsets, in the order in which they came. Of thousands that time out together each
         takes itself out, so that must not cost more the more there are."""
 
+    @property
+    def waiting_for_commits(self) -> int:
+        return sum(len(queue) for queue in self._awaiting.values())
+
     # -- waiting -----------------------------------------------------------------------------------
 
     def watch(self, partition: Partition, watcher: Watcher) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from uuid import UUID
 
+from ottla.broker.replication.change_log import RoleLog, tell_of_departures
 from ottla.broker.replication.listener import ReplicaListener
 from ottla.broker.replication.placement import OFFLINE_UNTIL_LED, OfflineReplica, Placement
 from ottla.broker.replication.purgatory import Purgatory
@@ -29,6 +30,7 @@ from ottla.replica import follower
 from ottla.replica.observer import News
 from ottla.replica.partition import Partition, ReplicaConfig, ReplicationRules
 from ottla.replica.roles import Role
+from ottla.replica.traffic import TopicTraffic, Traffic
 from ottla.runtime import Clock
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
@@ -61,6 +63,10 @@ class ReplicaManager:
         self.partitions: dict[TopicPartition, Partition] = {}
         """The replicas that are served."""
         self.by_id: dict[tuple[UUID, int], Partition] = {}
+        self.traffic = Traffic()
+        """Of all topics together."""
+        self.topic_traffic: dict[str, TopicTraffic] = {}
+        """Of topics with a replica here."""
         self.listeners: list[ReplicaListener] = []
         self.placement = Placement(settings.node_id, clock, logs, self.listeners)
         self.purgatory = Purgatory(clock)
@@ -70,6 +76,7 @@ class ReplicaManager:
             rules=rules,
         )
         self._topic_defaults = settings.topic_defaults()
+        self._role_log = RoleLog()
         self._to_make: dict[tuple[UUID, int], None] = {}
         """Replicas that the metadata gives us and that are not here yet, in their order. While there are any, a
         turn of the loop is asked for that makes some of them."""
@@ -128,13 +135,19 @@ class ReplicaManager:
     def apply_all(self, image: MetadataImage) -> None:
         """The first image after the start: everything that is ours, and nothing else, is on disk."""
         self.image = image
-        for topic in image.topics.values():
-            for number in range(len(topic.partitions)):
-                self.placement.find_lost(topic, number)
-                self._apply(topic, number)
+        with self._role_log:
+            for topic in image.topics.values():
+                for number in range(len(topic.partitions)):
+                    self.placement.find_lost(topic, number)
+                    self._apply(topic, number)
         self.placement.started(self.partitions)
 
     def apply(self, image: MetadataImage, delta: Delta) -> None:
+        tell_of_departures(self.image, image, delta, self.settings.node_id)
+        with self._role_log:
+            self._apply_delta(image, delta)
+
+    def _apply_delta(self, image: MetadataImage, delta: Delta) -> None:
         self.image = image
         for topic in delta.deleted_topics:
             for number in range(len(topic.partitions)):
@@ -153,7 +166,7 @@ class ReplicaManager:
             else:
                 self._apply(changed, number)
         if not has_a_turn:
-            self._make_some()
+            self._make_now()
         if delta.changed_brokers or delta.changed_configs:
             now = self.clock.monotonic()
             for partition in self.partitions.values():
@@ -162,6 +175,10 @@ class ReplicaManager:
 
     def _make_some(self) -> None:
         """Those of a large topic in several turns: a request for one that is not there yet is answered with an error that makes the client try again."""
+        with self._role_log:
+            self._make_now()
+
+    def _make_now(self) -> None:
         try:
             for topic_id, number in list(islice(self._to_make, MADE_IN_A_TURN_MAX)):
                 del self._to_make[topic_id, number]
@@ -218,10 +235,17 @@ class ReplicaManager:
             self,
             self.eligible_broker_epoch,
             self.events,
+            self._traffic_of(topic.name),
         )
         self.partitions[partition.key] = partition
         self.by_id[topic.id, number] = partition
         return partition
+
+    def _traffic_of(self, topic: str) -> TopicTraffic:
+        found = self.topic_traffic.get(topic)
+        if found is None:
+            found = self.topic_traffic[topic] = TopicTraffic(self.traffic)
+        return found
 
     def _remove(self, key: TopicPartition, topic_id: UUID) -> None:
         self.placement.forget(key)
@@ -229,6 +253,8 @@ class ReplicaManager:
         if partition is None or partition.topic_id != topic_id:
             return
         self._take_out(partition)
+        if key.topic not in self.image.topics:
+            self.topic_traffic.pop(key.topic, None)
         self.placement.delete_log(key)
 
     def _take_out(self, partition: Partition) -> None:
@@ -258,7 +284,7 @@ class ReplicaManager:
         """Its replicas here are gone; the controller learns it with the next heartbeat and moves the
         leaders away. The node itself lives."""
         cause = str(self.logs.offline_directories[directory])
-        logger.error("log directory is offline path=%s: %s", directory, cause)
+        logger.error("log directory is offline path=%s error=%s", directory, cause)
         for key in lost:
             self.placement.offline[key] = OfflineReplica(
                 cause, self.logs.directory_ids.get(directory)
@@ -318,18 +344,7 @@ class ReplicaManager:
         self.purgatory.changed(partition, news)
 
     def role_changed(self, partition: Partition) -> None:
-        logger.info(
-            "role changed partition=%s-%d role=%s leader=%d leader_epoch=%d isr=%s log_start=%d"
-            " high_watermark=%d log_end=%d",
-            *partition.key,
-            partition.role.name.lower(),
-            partition.leader,
-            partition.leader_epoch,
-            ",".join(map(str, partition.isr)),
-            partition.log.log_start,
-            partition.log.high_watermark,
-            partition.log.log_end,
-        )
+        self._role_log.add(partition)
         deposed = 0 if partition.role is Role.LEADER else News.DEPOSED
         self.purgatory.changed(partition, News.ROLE | deposed)
         for listener in self.listeners:

@@ -13,9 +13,10 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from ottla.runtime import AcceptedConnection, Chunk, FileRange
+from ottla.runtime import AcceptedConnection, Chunk, FileRange, TimedConnection
+from ottla.runtime.framed_connection import FIRST_BYTES, FrameRefused
 from ottla.wire import messages, schema
 from ottla.wire.apis import APIS, PRIVATE_APIS, PRIVATE_BYTES_MAX, ApiKey
 from ottla.wire.errors import InvalidFrame
@@ -45,6 +46,10 @@ NO_FRAME = memoryview(b"")
 
 Handler: TypeAlias = Callable[["Request"], None]
 
+Timing: TypeAlias = tuple[int, bool, float, float, float, float]
+"""Of an answered request: its API, whether a follower sent it, when it came, when its turn came, when its handler returned
+(0 if it answered) and when it was answered. Made for each request, so it is a tuple without a class."""
+
 
 class Quotas(Protocol):
     """Measures requests and throttles clients (`broker.server.quotas`)."""
@@ -71,10 +76,14 @@ class Request:
     __slots__ = (
         "_answer",
         "_is_answered",
+        "answered_at",
         "connection",
         "early_bytes",
         "frame",
         "header",
+        "received_at",
+        "returned_at",
+        "started_at",
         "throttle_ms",
         "version",
     )
@@ -91,6 +100,10 @@ class Request:
         """The size of its answer, while the answer waits for an earlier one."""
         self._answer: Sequence[Chunk] | None = None
         self._is_answered = False
+        self.received_at = self.started_at = 0.0
+        self.returned_at = 0.0
+        """When its handler returned without an answer."""
+        self.answered_at = 0.0
 
     @property
     def client_id(self) -> str:
@@ -134,6 +147,9 @@ class Request:
     def _finish(self, answer: Sequence[Chunk] | None) -> None:
         assert not self._is_answered, f"request {self.header} is answered twice"
         self._is_answered = True
+        timed = self.connection.timed
+        if timed is not None and not self.answered_at:
+            self.answered_at = timed.now()
         self._answer = answer
         if self.throttle_ms:
             self.connection.mute(self.throttle_ms / 1000)
@@ -162,10 +178,17 @@ class ServerConnection:
         self._connection = connection
         self._unanswered: deque[Request] = deque()
         self._early_bytes = 0
+        self.client_software = "", ""
+        """Name and version, if the client has said them (KIP-511)."""
         self.is_follower = False
         """Whether another broker replicates over it."""
         self._is_paused = False
         self._holds = 0
+        self.timed: TimedConnection | None = None
+        """The same connection, if somebody wants to know its times."""
+        if server.times is not None:
+            self.timed = cast(TimedConnection, connection)
+            self.timed.sent = server.times
 
     @property
     def peer(self) -> str:
@@ -200,9 +223,10 @@ class ServerConnection:
             header = read_request_header(frame)
         except InvalidFrame as error:
             logger.info(
-                "closing connection, invalid header peer=%s listener=%s error=%s",
+                "closing connection, invalid header peer=%s listener=%s first_bytes=%s error=%s",
                 self.peer,
                 self.server.name,
+                bytes(frame[:FIRST_BYTES]).hex(),
                 error,
             )
             self._connection.abort()
@@ -229,6 +253,10 @@ class ServerConnection:
             self._connection.abort()
             return
         request = Request(self, header, frame)
+        timed = self.timed
+        if timed is not None:
+            request.received_at = timed.received_at
+            request.started_at = timed.started_at
         self._unanswered.append(request)
         quotas = self.server.quotas
         try:
@@ -238,7 +266,7 @@ class ServerConnection:
                 quotas.handle(request, handler, len(frame))
         except InvalidFrame as error:
             logger.info(
-                "closing connection, invalid request peer=%s request=%r error=%s",
+                "closing connection, invalid request peer=%s request=%s error=%s",
                 self.peer,
                 request.describe(),
                 error,
@@ -246,13 +274,15 @@ class ServerConnection:
             self._connection.abort()
         except Exception:
             self.fail(request)
+        if timed is not None and not request._is_answered:
+            request.returned_at = timed.now()
         request.frame = NO_FRAME  # its memory is used again: a parked request must not hold it
         if len(self._unanswered) >= UNANSWERED_MAX:
             self._pause()
 
     def fail(self, request: Request) -> None:
         """Called while an unforeseen exception is handled: close the connection, and go on."""
-        logger.exception("closing connection, request failed request=%r", request.describe())
+        logger.exception("closing connection, request failed request=%s", request.describe())
         self._connection.abort()
 
     def answered(self, request: Request) -> None:
@@ -263,6 +293,20 @@ class ServerConnection:
         while unanswered and unanswered[0]._is_answered:
             first = unanswered.popleft()
             self._early_bytes -= first.early_bytes
+            if (timed := self.timed) is not None:
+                timing: Timing = (
+                    first.header.api_key,
+                    self.is_follower,
+                    first.received_at,
+                    first.started_at,
+                    first.returned_at,
+                    first.answered_at,
+                )
+                # Not with `append`: that would be a call for each request.
+                if first._answer is not None:
+                    timed.marks += (timing,)
+                elif timed.sent is not None:
+                    timed.sent += ((first.answered_at, [timing]),)
             if first._answer is not None:
                 self._connection.send(first._answer)
         if self._is_paused:
@@ -306,9 +350,20 @@ class ServerConnection:
             self._connection.resume_reading()
 
     def connection_lost(self, reason: str) -> None:
-        logger.debug(
-            "connection lost peer=%s listener=%s reason=%s", self.peer, self.server.name, reason
-        )
+        if isinstance(reason, FrameRefused):
+            logger.warning(
+                "closing connection, what it sent is no frame peer=%s listener=%s looks_like=%s"
+                " first_bytes=%s reason=%s",
+                self.peer,
+                self.server.name,
+                reason.words,
+                reason.begins.hex(),
+                reason,
+            )
+        else:
+            logger.debug(
+                "connection lost peer=%s listener=%s reason=%s", self.peer, self.server.name, reason
+            )
         self.server.connections.pop(self, None)
         if self.parked_fetch is not None:
             self.parked_fetch.drop()

@@ -30,6 +30,9 @@ class Server:
         self.name = name
         self.handlers: dict[int, Handler] = {int(key): handler for key, handler in handlers.items()}
         self.quotas: Quotas | None = None
+        self.times: list[tuple[float, list[Any]]] | None = None
+        """Where connections note when which answers were sent, with the `Timing` of each. None: nobody asks. To be set
+        before it listens."""
         self.connections: dict[ServerConnection, None] = {}
         self._frame_bytes_max = frame_bytes_max
         self._idle_max_s = idle_max_s

@@ -173,6 +173,13 @@ class ClassicProtocol:
         ):
             group.new_member_added = True
         group.add(member, message.protocol_type)
+        logger.info(
+            "member joined group=%s protocol=classic member=%s members=%d host=%s",
+            group.id,
+            member_id,
+            len(group.members),
+            request.client_host,
+        )
         self._context.after(
             _session(group, member_id),
             NEW_MEMBER_JOIN_TIMEOUT_MS,
@@ -234,7 +241,7 @@ class ClassicProtocol:
         something changes for them."""
         leader_before = group.leader
         old, member = group.replace_static(instance_id, new_id)
-        if self._context.events:
+        if StaticMemberReplaced in self._context.events:
             replaced = StaticMemberReplaced(group.id, instance_id, old.id, new_id)
             self._context.events.emit(replaced)
         self._answer_join(old, join_failure(ErrorCode.FENCED_INSTANCE_ID, old.id))
@@ -276,10 +283,15 @@ class ClassicProtocol:
     def _prepare(self, group: ClassicGroup, reason: str) -> None:
         generation = group.generation + 1
         logger.info(
-            "preparing rebalance group=%s generation=%d reason=%s", group.id, generation, reason
+            "group rebalances group=%s protocol=classic generation=%d members=%d cause=%s",
+            group.id,
+            generation,
+            len(group.members),
+            reason,
         )
-        if self._context.events:
-            self._context.events.emit(GroupRebalanced(group.id, generation, reason))
+        if GroupRebalanced in self._context.events:
+            rebalanced = GroupRebalanced(group.id, generation, reason, len(group.members))
+            self._context.events.emit(rebalanced)
         group.rebalance_reason = reason
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             for member in group.members.values():
@@ -341,6 +353,7 @@ class ClassicProtocol:
             return
         group.begin_generation(self._context.out.now_ms)
         if group.is_empty:
+            logger.info("group is empty group=%s protocol=classic", group.id)
             self._context.out.records.append(group.record())
             return
         everyone = self._joined_members(group)
@@ -437,6 +450,14 @@ class ClassicProtocol:
         for member in group.members.values():
             member.assignment = assigned.get(member.id, b"")
         group.go(ClassicGroupState.STABLE, self._context.out.now_ms)
+        logger.info(
+            "group is stable group=%s protocol=classic generation=%d members=%d assignor=%s cause=%s",
+            group.id,
+            group.generation,
+            len(group.members),
+            group.protocol,
+            group.rebalance_reason,
+        )
         group.rebalance_reason = ""
         self._context.out.records.append(group.record())
         for member in group.members.values():
@@ -509,20 +530,25 @@ class ClassicProtocol:
     def _session_expired(self, group: ClassicGroup, member: ClassicMember) -> None:
         if member.has_satisfied_heartbeat:
             return  # its session starts with the response that it waits for
-        logger.info("member's session expired group=%s member=%s", group.id, member.id)
-        if self._context.events:
+        logger.info(
+            "member expired group=%s protocol=classic member=%s cause=session timeout_ms=%d",
+            group.id,
+            member.id,
+            member.session_timeout_ms,
+        )
+        if MemberExpired in self._context.events:
             self._context.events.emit(MemberExpired(group.id, member.id, "session timeout"))
         self._remove(group, member)
         self._after_removal(group, f"the session of member {member.id} expired")
 
     def _missed_rebalance(self, group: ClassicGroup, member_id: str, request: str) -> None:
         logger.info(
-            "removing member that missed the rebalance group=%s member=%s waited_for=%s",
+            "member expired group=%s protocol=classic member=%s cause=rebalance waited_for=%s",
             group.id,
             member_id,
             request,
         )
-        if self._context.events:
+        if MemberMissedRebalance in self._context.events:
             missed = MemberMissedRebalance(group.id, member_id, group.generation, request)
             self._context.events.emit(missed)
 
@@ -574,6 +600,13 @@ class ClassicProtocol:
             )
         self._context.out.reply(token, leave_reply(version, results))
         if group is not None and gone:
+            for member_id in gone:
+                logger.info(
+                    "member left group=%s protocol=classic member=%s members=%d",
+                    group.id,
+                    member_id,
+                    len(group.members),
+                )
             self._after_removal(group, f"{', '.join(gone)} left")
 
     def _leave_one(self, group: ClassicGroup, member_id: str, instance_id: str | None) -> None:

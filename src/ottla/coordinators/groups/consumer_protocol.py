@@ -44,9 +44,9 @@ from ottla.coordinators.groups.group_records import (
     delete,
     put,
 )
-from ottla.coordinators.groups.patterns import BadPattern, compiled
 from ottla.coordinators.shard import CoordinatorRecord, Token
 from ottla.events.coordination import GroupRebalanced, MemberExpired, StaticMemberReplaced
+from ottla.patterns.re2 import BadPattern, compiled
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.messages import field
 
@@ -222,9 +222,31 @@ class ConsumerProtocol:
             target_epoch = group.assignment_epoch
             if replaced is not None:
                 self._put_target(group, member_id, target)
+        if is_new_to_group and replaced is None:
+            logger.info(
+                "member joined group=%s protocol=consumer member=%s members=%d host=%s",
+                group.id,
+                member_id,
+                len(members),
+                member.client_host,
+            )
         member = self._reconciled(group, member, replaced, target_epoch, target, owned)
+        if not _has_arrived(before, target_epoch) and _has_arrived(member, target_epoch):
+            self._tell_if_stable(group, {**members, member_id: member}, target_epoch)
         self.restart_session(group, member)
         return member
+
+    def _tell_if_stable(
+        self, group: ConsumerGroup, members: Mapping[str, ConsumerMember], epoch: int
+    ) -> None:
+        """The last member that has reached its target ends the rebalance."""
+        if all(_has_arrived(each, epoch) for each in members.values()):
+            logger.info(
+                "group is stable group=%s protocol=consumer epoch=%d members=%d",
+                group.id,
+                epoch,
+                len(members),
+            )
 
     def _known(
         self, group: ConsumerGroup, member_id: str, message: Any, owned: Assignment | None
@@ -275,7 +297,7 @@ class ConsumerProtocol:
     ) -> ConsumerMember:
         """A static member comes back under another id and keeps its assignment."""
         assert former.instance_id is not None
-        if self._context.events:
+        if StaticMemberReplaced in self._context.events:
             replaced = StaticMemberReplaced(group.id, former.instance_id, former.id, member_id)
             self._context.events.emit(replaced)
         self._forget_timers(group, former.id)
@@ -328,11 +350,19 @@ class ConsumerProtocol:
         if not changed and hashed == group.metadata_hash:
             return group.epoch, patterns
         cause = "members changed" if changed else "topics changed"
-        return self._bump(group, hashed, cause), patterns
+        return self._bump(group, hashed, cause, len(members)), patterns
 
-    def _bump(self, group: ConsumerGroup, hashed: int, cause: str) -> int:
-        if self._context.events:
-            self._context.events.emit(GroupRebalanced(group.id, group.epoch + 1, cause))
+    def _bump(self, group: ConsumerGroup, hashed: int, cause: str, members: int) -> int:
+        logger.info(
+            "group rebalances group=%s protocol=consumer epoch=%d members=%d cause=%s",
+            group.id,
+            group.epoch + 1,
+            members,
+            cause,
+        )
+        if GroupRebalanced in self._context.events:
+            rebalanced = GroupRebalanced(group.id, group.epoch + 1, cause, members)
+            self._context.events.emit(rebalanced)
         group.epoch_since_ms = self._context.out.now_ms
         self._context.out.records.append(
             put(
@@ -469,9 +499,21 @@ class ConsumerProtocol:
         if message.member_epoch == LEAVING_FOR_A_WHILE:
             # Its partitions are kept for it until its session expires.
             gone = replace(member, epoch=LEAVING_FOR_A_WHILE, state=MemberState.STABLE, revoking={})
+            logger.info(
+                "static member left for a while, its partitions are kept group=%s protocol=consumer"
+                " member=%s",
+                group.id,
+                member_id,
+            )
             self._context.out.records.append(gone.assignment_record(group.id))
             self._context.timers.cancel(_revocation(group, member_id))
         else:
+            logger.info(
+                "member left group=%s protocol=consumer member=%s members=%d",
+                group.id,
+                member_id,
+                len(group.members) - 1,
+            )
             self.remove(group, [member_id])
         return {
             "error_code": ErrorCode.NONE,
@@ -490,7 +532,10 @@ class ConsumerProtocol:
         members = {id: each for id, each in group.members.items() if id not in gone}
         patterns = self._resolve(group, members)
         names = {name for each in members.values() for name in group.topics_of(each, patterns)}
-        self._bump(group, topics_hash(self._context.topics, names), "members left")
+        hashed = topics_hash(self._context.topics, names)
+        self._bump(group, hashed, "members left", len(members))
+        if not members:
+            logger.info("group is empty group=%s protocol=consumer", group.id)
 
     def _delete_member(self, group: ConsumerGroup, member_id: str) -> None:
         ids = {"group_id": group.id, "member_id": member_id}
@@ -535,8 +580,10 @@ class ConsumerProtocol:
         member = group.members.get(member_id)
         if member is None or epoch not in (None, member.epoch):
             return
-        logger.info("member expired group=%s member=%s cause=%s", group_id, member_id, why)
-        if self._context.events:
+        logger.info(
+            "member expired group=%s protocol=consumer member=%s cause=%s", group_id, member_id, why
+        )
+        if MemberExpired in self._context.events:
             self._context.events.emit(MemberExpired(group_id, member_id, why))
         self.remove(group, [member_id])
 
@@ -563,6 +610,10 @@ class ConsumerProtocol:
             delete(ConsumerGroupTargetAssignmentMetadataKey(group_id=group.id))
         )
         self._context.out.records.append(delete(ConsumerGroupMetadataKey(group_id=group.id)))
+
+
+def _has_arrived(member: ConsumerMember, epoch: int) -> bool:
+    return member.state is MemberState.STABLE and member.epoch == epoch
 
 
 def _position(member: ConsumerMember) -> tuple[Any, ...]:

@@ -40,11 +40,11 @@ class GroupDescriber:
                 "group_id": group.id,
                 "protocol_type": group.protocol_type or "",
                 "group_state": group.state_name,
-                "group_type": _type_of(group),
+                "group_type": type_of(group),
             }
             for group in self._groups.values()
             if (not states or group.state_name.lower() in states)
-            and (not types or _type_of(group) in types)
+            and (not types or type_of(group) in types)
         ]
         self._context.out.reply(token, {"error_code": ErrorCode.NONE, "groups": groups})
 
@@ -53,7 +53,9 @@ class GroupDescriber:
         goes on, `error_message` names (without an error) the members it waits for."""
         group = self._groups.get(request.message)
         if not isinstance(group, ClassicGroup):
-            self._context.out.reply(token, not_described(request.message, version))
+            self._context.out.reply(
+                token, not_described(request.message, version, exists=group is not None)
+            )
             return
         is_stable = group.state is ClassicGroupState.STABLE
         self._context.out.reply(
@@ -86,7 +88,7 @@ class GroupDescriber:
             failure = {
                 "group_id": request.message,
                 "error_code": ErrorCode.GROUP_ID_NOT_FOUND,
-                "error_message": f"Group {request.message} is not a consumer group.",
+                "error_message": _not_found(request.message, "consumer", group is not None),
             }
             self._context.out.reply(token, failure)
             return
@@ -127,15 +129,20 @@ class GroupDescriber:
         ]
 
 
-def _type_of(group: Group) -> str:
+def type_of(group: Group) -> str:
     return "classic" if isinstance(group, ClassicGroup) else "consumer"
 
 
-def not_described(group_id: str, version: int) -> dict[str, Any]:
+def _not_found(group_id: str, kind: str, exists: bool) -> str:
+    return f"Group {group_id} is not a {kind} group." if exists else f"Group {group_id} not found."
+
+
+def not_described(group_id: str, version: int, *, exists: bool = False) -> dict[str, Any]:
+    """`exists`: as a group of another kind."""
     is_error = version >= 6
     return {
         "error_code": ErrorCode.GROUP_ID_NOT_FOUND if is_error else ErrorCode.NONE,
-        "error_message": f"Group {group_id} not found." if is_error else None,
+        "error_message": _not_found(group_id, "classic", exists) if is_error else None,
         "group_id": group_id,
         "group_state": "Dead",
         "protocol_type": "",

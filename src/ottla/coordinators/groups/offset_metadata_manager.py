@@ -93,7 +93,7 @@ class OffsetMetadataManager:
     def _refuse_commit(
         self, message: Any, generation: int, error: ErrorCode, producer_id: int, token: Token
     ) -> None:
-        if self._context.events:
+        if OffsetCommitRefused in self._context.events:
             member_id = field(message, "member_id", "")
             self._context.events.emit(
                 OffsetCommitRefused(message.group_id, member_id, generation, error, producer_id)
@@ -109,7 +109,7 @@ class OffsetMetadataManager:
         if retention is not None and (retention_ms := milliseconds(retention)) >= 0:
             expire_ms = out.now_ms + retention_ms
         topics = []
-        events = self._context.events
+        is_told = OffsetsCommitted in self._context.events
         accepted: list[tuple[TopicPartition, int]] = []
         for topic in message.topics:
             name, identity = named(self._context.topics, topic)
@@ -117,14 +117,16 @@ class OffsetMetadataManager:
             for partition in topic.partitions:
                 error = self._commit_one(message.group_id, name, partition, expire_ms)
                 results.append({"partition_index": partition.partition_index, "error_code": error})
-                if events and error is ErrorCode.NONE and name is not None:
+                if is_told and error is ErrorCode.NONE and name is not None:
                     key = TopicPartition(name, partition.partition_index)
                     accepted.append((key, partition.committed_offset))
             topics.append({**identity, "partitions": results})
         out.reply(token, {"topics": topics})
-        if events:
+        if is_told:
             member_id = field(message, "member_id", "")
-            events.emit(OffsetsCommitted(message.group_id, member_id, tuple(accepted), producer_id))
+            self._context.events.emit(
+                OffsetsCommitted(message.group_id, member_id, tuple(accepted), producer_id)
+            )
 
     def _commit_one(
         self, group_id: str, name: str | None, partition: Any, expire_ms: int
@@ -198,7 +200,7 @@ class OffsetMetadataManager:
 
     def _fetch_one(self, group_id: str, partition: TopicPartition, stable: bool) -> dict[str, Any]:
         if stable and self.offsets.is_pending(group_id, partition):
-            if self._context.events:
+            if UnstableOffset in self._context.events:
                 self._context.events.emit(UnstableOffset(group_id, partition))
             return _no_offset(partition.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         committed = self.offsets.of(group_id).get(partition)

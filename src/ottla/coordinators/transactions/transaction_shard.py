@@ -235,7 +235,11 @@ class TransactionShard:
                 case ListTransactions():
                     return _reply(token, transactions=self._listed(command, now_ms))
         except KafkaError as error:
-            if error.code in FENCED and self._events and not isinstance(command, ListTransactions):
+            if (
+                error.code in FENCED
+                and CoordinatorFencedProducer in self._events
+                and not isinstance(command, ListTransactions)
+            ):
                 fenced = CoordinatorFencedProducer(command.transactional_id, error.code)
                 self._events.emit(fenced)
             return Effects(replies=[(token, refusal(error.code))])
@@ -328,7 +332,7 @@ class TransactionShard:
         """An abort by the coordinator itself. With epoch bumps the producer's own EndTxn raises the epoch by one, so the
         coordinator raises it by two: the producer cannot mistake one for the other. If only one epoch is left,
         `_repeats_end` tells them apart."""
-        if self._events:
+        if TransactionAborted in self._events:
             producer = known.producer_id, known.producer_epoch
             self._events.emit(
                 TransactionAborted(transactional_id, *producer, cause, len(known.partitions))
@@ -390,7 +394,7 @@ class TransactionShard:
     def _end(self, command: EndTransaction, token: Token, now_ms: int) -> Effects:
         known = self._of_producer(command)
         repeats = _repeats_end(command, known)
-        if repeats and self._events:
+        if repeats and EndTransactionRepeated in self._events:
             producer = command.producer_id, command.producer_epoch
             self._events.emit(EndTransactionRepeated(command.transactional_id, *producer))
         if not repeats and command.producer_epoch != known.producer_epoch:
@@ -456,7 +460,7 @@ class TransactionShard:
             command.producer_epoch,
         ):
             return _reply(token)  # known already
-        if self._events:
+        if TransactionEnded in self._events:
             self._events.emit(
                 TransactionEnded(
                     command.transactional_id,

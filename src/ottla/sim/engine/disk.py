@@ -12,6 +12,7 @@ import errno
 import os
 import random
 import zlib
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -260,6 +261,8 @@ class SimDisk:
         capacity_bytes: int = DEFAULT_CAPACITY_BYTES,
     ) -> None:
         self.random = chance
+        self.flush_times: deque[float] | None = None
+        """Nothing is noted: a flush takes no time of the one who asks for it."""
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
         self.cold_rate = 0.0

@@ -574,4 +574,4 @@ def _end(task: SimTask[Any]) -> None:
         if coroutine is not None:
             coroutine.close()
     except (Exception, asyncio.CancelledError) as problem:
-        logger.debug("task failed at the end task=%s error=%r", task.get_name(), problem)
+        logger.debug("task failed at the end task=%s error=%s", task.get_name(), problem)

@@ -30,7 +30,11 @@ class SimConnection(FramedConnection):
         self, loop: SimLoop, tcp: TcpSocket, frame_bytes_max: int, *, accepted: bool
     ) -> None:
         super().__init__(
-            loop, frame_bytes_max, accepted=accepted, schedule_flush=loop.call_soon_quietly
+            loop,
+            frame_bytes_max,
+            accepted=accepted,
+            schedule_flush=loop.call_soon_quietly,
+            now=loop.time,
         )
         self._tcp = tcp
         self._rest = bytearray()
@@ -105,7 +109,10 @@ class SimConnection(FramedConnection):
         taken = self._tcp.write(sending)
         assert taken == len(sending)
         if taken:
-            self._active_at = self._loop.time()
+            self._active_at = self.now()
+            if self.marks and not self._queue and self.sent is not None:
+                self.sent += ((self._active_at, self.marks),)
+                self.marks = []
         if self._queue:
             self._tcp.wait_for_room()
         if self._closing or self._choked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from ottla.records.batch import CorruptBatch, check_crc
-from ottla.spark.columns import columns
+from ottla.spark.columns import columns, event_columns
 from ottla.spark.connect.cluster import KafkaCluster
 from ottla.spark.connect.connection import ConnectionOptions
 from ottla.spark.connect.shared import SHARED
@@ -37,9 +37,10 @@ class RangePartition(InputPartition):
     range: Range
 
 
-def check_columns(schema: StructType, include_headers: bool) -> None:
+def check_columns(schema: StructType, options: ReadOptions) -> None:
     """A schema of the user's own may name fewer columns, which then cost nothing."""
-    known = {field.name: field.dataType for field in columns(include_headers)}
+    there_are = event_columns() if options.events else columns(options.include_headers)
+    known = {field.name: field.dataType for field in there_are}
     for field in schema:
         if known.get(field.name) != field.dataType:
             there = ", ".join(f"{name} {type.simpleString()}" for name, type in known.items())
@@ -65,7 +66,13 @@ def plan_cluster(connection: ConnectionOptions, options: ReadOptions) -> KafkaCl
 def read_range(
     schema: StructType, connection: ConnectionOptions, options: ReadOptions, wanted: Range
 ) -> Iterator[Any]:
-    """The rows of a range, as Arrow batches."""
+    """The rows of a range, as Arrow batches; events as tuples."""
+    if options.events:
+        from ottla.spark.read.event_rows import STORED, event_rows
+
+        stored = read_range(STORED, connection, replace(options, events=False), wanted)
+        yield from event_rows(schema, stored)
+        return
     # Here and not above: a driver plans without them.
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -104,7 +111,7 @@ class OttlaBatchReader(DataSourceReader):
         self._schema = schema
         self._options = ReadOptions.of(options, streaming=False)
         self._connection = ConnectionOptions.of(options)
-        check_columns(schema, self._options.include_headers)
+        check_columns(schema, self._options)
 
     def partitions(self) -> list[InputPartition]:
         with told_in_one_line():
@@ -145,7 +152,9 @@ class FilteringBatchReader(OttlaBatchReader):
         return _PUSHDOWN_WORKER in sys.modules or getattr(main, "name", None) == _PUSHDOWN_WORKER
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Those that are left to Spark."""
+        """Those that are left to Spark: of events all, whose columns are no places in the log."""
+        if self._options.events:
+            return iter(filters)
         return iter([each for each in filters if not self._narrowing.take(each)])
 
     def _ranges(self, planner: Planner) -> list[Range]:

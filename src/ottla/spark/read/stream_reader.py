@@ -41,7 +41,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._options = ReadOptions.of(options, streaming=True)
         self._connection = ConnectionOptions.of(options)
-        check_columns(schema, self._options.include_headers)
+        check_columns(schema, self._options)
         self._committed: StreamOffset | None = None
         self._initial: StreamOffset | None = None
         self._commits_from_s = 0.0

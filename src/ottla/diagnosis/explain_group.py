@@ -1,0 +1,342 @@
+"""Why a consumer group is as it is now: what a rebalance waits for, what its members stand before, who does not commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ottla.diagnosis.explain_partition import (
+    end_transaction,
+    lost_voters,
+    no_majority,
+    start_controllers,
+    transaction_cause,
+)
+from ottla.diagnosis.explanation import DEGRADED, NOTICE, WRONG, Explanation, Step, Trouble
+from ottla.diagnosis.happened import Happened
+from ottla.diagnosis.now import ClusterNow, Commands, GroupNow, LagNow
+from ottla.diagnosis.timeline import story_of_group, told
+from ottla.diagnosis.words import count, duration, listed
+
+STORY_MS = 60 * 60_000
+STORM = 5
+"""So many rebalances within ten minutes are a trouble of their own."""
+STORM_MS = 10 * 60_000
+
+
+class Situation:
+    def __init__(
+        self, now: GroupNow, cluster: ClusterNow, entries: Sequence[Happened], commands: Commands
+    ) -> None:
+        self.now = now
+        self.cluster = cluster
+        self.commands = commands
+        self.story = story_of_group(entries, now.id, cluster.now_ms - STORY_MS)
+
+
+def explain_group(
+    now: GroupNow, cluster: ClusterNow, entries: Iterable[Happened], commands: Commands
+) -> Explanation:
+    situation = Situation(now, cluster, list(entries), commands)
+    rules = (_stopped,) if cluster.stopped else RULES
+    troubles = [trouble for rule in rules if (trouble := rule(situation)) is not None]
+    troubles.sort(key=lambda each: -each.severity)
+    lines, earlier = told(situation.story, cluster.now_ms)
+    effects = [each.consumers for each in troubles if each.consumers]
+    return Explanation(
+        subject=f"group {now.id}",
+        now_ms=cluster.now_ms,
+        headline=" ".join(each.headline for each in troubles) or _healthy(now),
+        ok=all(each.severity < DEGRADED for each in troubles),
+        timeline=lines,
+        earlier=earlier,
+        cause=tuple(line for each in troubles for line in each.cause),
+        consumers=tuple(effects) or (_progress(now),),
+        steps=tuple(dict.fromkeys(step for each in troubles for step in each.steps)),
+        unknown=cluster.unknown,
+        facts={
+            "group": now.id,
+            "state": now.state,
+            "type": now.type,
+            "members": len(now.members),
+            "lag": now.lag,
+        },
+    )
+
+
+def _healthy(now: GroupNow) -> str:
+    behind = f"{count(now.lag, 'record')} behind" if now.lag else "has read everything"
+    return f"group {now.id} is healthy: {now.state} with {count(len(now.members), 'member')}, {behind}."
+
+
+def _progress(now: GroupNow) -> str:
+    moved = sum(each.moved for each in now.lags)
+    if not now.lag:
+        return "have read everything that there is."
+    return f"read on: {count(moved, 'record')} in the last {duration(now.between_ms)}, {now.lag} to go."
+
+
+def _stopped(s: Situation) -> Trouble:
+    now = s.now
+    had = f"had {count(len(now.members), 'member')}" if now.members else "had no members"
+    clients = listed(
+        sorted({f"{each.client_id} ({each.host.lstrip('/')})" for each in now.members})
+    )
+    lag = f"{count(now.lag, 'record')} behind" if now.lag else "not behind"
+    return Trouble(
+        WRONG,
+        f"The cluster is stopped. When it stopped, group {now.id} {had} and was {lag}.",
+        (
+            "No node of it runs. All of this was read from its directory.",
+            *([f"Its members were {clients}."] if clients else []),
+            *(
+                f"{each.name}: committed {each.committed} of {each.log_end}."
+                for each in now.lags
+                if each.lag
+            ),
+        ),
+        consumers="cannot read.",
+        steps=(
+            Step(
+                "Start the cluster. Consumers that still run join again and go on at the committed offsets.",
+                s.commands.ottla("up --detach"),
+            ),
+        ),
+    )
+
+
+def _rebalancing(s: Situation) -> Trouble | None:
+    now, hold_up = s.now, s.now.hold_up
+    if now.state in ("Stable", "Empty", "Dead"):
+        return None
+    headline = f"group {now.id} is rebalancing ({now.state})"
+    if hold_up is None:
+        return Trouble(
+            DEGRADED,
+            f"{headline}; its coordinator, broker {now.coordinator}, does not say what it waits for.",
+            (),
+            consumers="wait for their new assignment.",
+            steps=(
+                Step("Look again in a few seconds.", s.commands.ottla(f"groups describe {now.id}")),
+            ),
+        )
+    since = hold_up.get("since_ms", -1)
+    age = f" for {duration(s.cluster.now_ms - since)}" if since >= 0 else ""
+    late = hold_up.get("late", [])
+    waits_for = hold_up.get("waits_for", "an answer")
+    cause = [f"The rebalance began because {hold_up['reason']}."] if hold_up.get("reason") else []
+    if not late:
+        return Trouble(
+            DEGRADED,
+            f"{headline}{age}: it waits for more members, or for {waits_for}.",
+            tuple(cause),
+            consumers="wait for their new assignment.",
+            steps=(
+                Step(
+                    "Wait for its members to join.", s.commands.ottla(f"groups describe {now.id}")
+                ),
+            ),
+        )
+    names = listed(_name(member) for member in late)
+    headline += (
+        f"{age}: it is held up by {names}, which has not sent its {waits_for}"
+        if len(late) == 1
+        else f"{age}: it is held up by {names}, which have not sent their {waits_for}"
+    )
+    cause += [_of_late(member, waits_for, s.cluster.now_ms) for member in late]
+    limit = hold_up.get("rebalance_timeout_ms")
+    removed = ""
+    if limit:
+        cause.append(
+            f"Whoever is late is removed {duration(limit)} after the rebalance began (max.poll.interval.ms of the consumers)."
+        )
+        removed = f" If you do nothing, the group goes on without it after {duration(limit)}."
+    step = Step(
+        f"Look at {names}: it still sends heartbeats, but its application does not call poll() (stuck in processing?)."
+        f" Fix or restart it.{removed}",
+        s.commands.ottla(f"groups describe {now.id}"),
+    )
+    return Trouble(
+        WRONG,
+        f"{headline}.",
+        tuple(cause),
+        consumers="of this group get no records until the rebalance is over.",
+        steps=(step,),
+    )
+
+
+def _name(member: dict[str, Any]) -> str:
+    return f"client {member.get('client_id')}"
+
+
+def _of_late(member: dict[str, Any], waits_for: str, now_ms: int) -> str:
+    heard = member.get("heard_ms", 0)
+    silence = f", last heard of {duration(now_ms - heard)} ago" if heard > 0 else ""
+    return f"Waiting for the {waits_for} of member {member.get('member_id')} (client {member.get('client_id')}{silence})."
+
+
+def _stands_before_transaction(s: Situation) -> Trouble | None:
+    held = [each for each in s.now.lags if each.transaction is not None and each.lag]
+    # A group that is beyond the first open offset reads uncommitted records.
+    held = [
+        e
+        for e in held
+        if e.transaction and (e.committed or 0) <= e.transaction.start_offset and not e.moved
+    ]
+    if not held:
+        return None
+    first = held[0]
+    assert first.transaction is not None
+    headline = (
+        f"group {s.now.id} stands still in {listed(each.name for each in held)}, at offset {first.committed or 0}:"
+        " a transaction is open there."
+    )
+    return Trouble(
+        WRONG,
+        headline,
+        transaction_cause(first.transaction, s.cluster.now_ms),
+        consumers=f"with read_committed get nothing from offset {first.transaction.start_offset} of {first.name} on.",
+        steps=(end_transaction(first.transaction, first.topic, first.partition, s.commands),),
+    )
+
+
+def _nobody_reads(s: Situation) -> Trouble | None:
+    if s.now.members or s.now.state not in ("Empty", "Dead"):
+        return None
+    expired = [each for each in s.story.entries if each.kind == "member_expired"]
+    ago = f" {duration(s.cluster.now_ms - expired[-1].at_ms)} ago" if expired else ""
+    cause = (
+        f"Its last member was removed{ago}: {expired[-1].cause}."
+        if expired
+        else "No consumer has joined it, or all have left."
+    )
+    headline = f"group {s.now.id} has no members" + (
+        f", and {count(s.now.lag, 'record')} wait for it."
+        if s.now.lag
+        else "; it has read everything."
+    )
+    return Trouble(
+        WRONG if s.now.lag else NOTICE,
+        headline,
+        (cause,),
+        consumers="nobody of this group reads.",
+        steps=(
+            Step(
+                "Start its consumers again; they go on at the committed offsets.",
+                s.commands.ottla(f"groups describe {s.now.id}"),
+            ),
+        ),
+    )
+
+
+def _no_leader(s: Situation) -> Trouble | None:
+    dead = [each for each in s.now.lags if not each.has_leader]
+    if not dead:
+        return None
+    first = dead[0]
+    return Trouble(
+        WRONG,
+        f"group {s.now.id} cannot read {listed(each.name for each in dead)}: no leader.",
+        ("A partition without a leader can neither be read nor written.",),
+        consumers=f"wait at {listed(each.name for each in dead)}.",
+        steps=(
+            Step("See why the partition has no leader.", s.commands.ottla(f"explain {first.name}")),
+        ),
+    )
+
+
+def _does_not_commit(s: Situation) -> Trouble | None:
+    """Members are there, records wait, and no offset moves."""
+    if s.now.state != "Stable" or not s.now.members:
+        return None
+    stuck = [
+        e for e in s.now.lags if e.lag and not e.moved and e.transaction is None and e.has_leader
+    ]
+    if not stuck or any(each.moved for each in s.now.lags):
+        return None
+    old = max((each.age_ms or 0 for each in stuck), default=0)
+    if old < STANDS_STILL_MS:
+        return None
+    worst: LagNow = max(stuck, key=lambda each: each.lag)
+    clients = listed(
+        sorted({f"{each.client_id} ({each.host})" for each in s.now.members if each.assigned})
+    )
+    return Trouble(
+        WRONG,
+        f"group {s.now.id} is stable, but it commits nothing: {count(s.now.lag, 'record')} wait, most of them in {worst.name}.",
+        (
+            f"In the last {duration(s.now.between_ms)} no offset of it moved; the next record of {worst.name} is {duration(old)} old.",
+            f"Its members send heartbeats, so they are alive: {clients}. Their application does not process, or does not commit.",
+        ),
+        consumers="get records and do nothing visible with them.",
+        steps=(
+            Step(
+                "Look at the application of these clients: does it hang on one record (poison pill), or wait for another system?",
+                s.commands.ottla(f"groups describe {s.now.id}"),
+            ),
+        ),
+    )
+
+
+STANDS_STILL_MS = 10_000
+
+
+def _storm(s: Situation) -> Trouble | None:
+    since = s.cluster.now_ms - STORM_MS
+    begun = [e for e in s.story.entries if e.kind == "rebalance" and e.at_ms >= since]
+    if len(begun) < STORM:
+        return None
+    expired = [e for e in s.story.entries if e.kind == "member_expired" and e.at_ms >= since]
+    reasons = listed(sorted({str(each.cause) for each in begun if each.cause}))
+    cause = [f"Reasons: {reasons}."] if reasons else []
+    if expired:
+        cause.append(f"{count(len(expired), 'member')} expired meanwhile: {expired[-1].cause}.")
+    return Trouble(
+        DEGRADED,
+        f"group {s.now.id} rebalanced {len(begun)} times in the last {duration(s.cluster.now_ms - begun[0].at_ms)}.",
+        tuple(cause),
+        consumers="stop at every rebalance.",
+        steps=(
+            Step(
+                "Give the consumers more time (max.poll.interval.ms, session.timeout.ms) or less work for each poll"
+                " (max.poll.records), and static membership (group.instance.id) for planned restarts."
+            ),
+        ),
+    )
+
+
+def _idle(s: Situation) -> Trouble | None:
+    idle = [each for each in s.now.members if not each.assigned]
+    if s.now.state != "Stable" or not idle or len(idle) == len(s.now.members):
+        return None
+    return Trouble(
+        NOTICE,
+        f"{count(len(idle), 'member')} of group {s.now.id} have nothing to read."
+        if len(idle) > 1
+        else f"One member of group {s.now.id} has nothing to read.",
+        ("There are more members than partitions.",),
+    )
+
+
+def _no_controller(s: Situation) -> Trouble | None:
+    if not s.cluster.has_no_controller:
+        return None
+    gone = lost_voters(s.cluster)
+    return Trouble(
+        NOTICE,
+        "The cluster has no active controller.",
+        no_majority(s.cluster, gone),
+        steps=(start_controllers(s.cluster, gone, s.commands),),
+    )
+
+
+RULES: tuple[Callable[[Situation], Trouble | None], ...] = (
+    _rebalancing,
+    _stands_before_transaction,
+    _nobody_reads,
+    _no_leader,
+    _does_not_commit,
+    _storm,
+    _idle,
+    _no_controller,
+)

@@ -1,0 +1,409 @@
+"""The state that an explanation needs, from a running cluster: only what concerns its subject, of whoever answers.
+
+A cluster that needs an explanation is often half dead. So every question has a short time, each broker is asked by itself,
+and what nobody answered is noted in `unknown` instead of being an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ottla.client import Client, Unreachable
+from ottla.client.all_brokers import newest_view
+from ottla.client.client import LATEST
+from ottla.client.cluster_admin import ClusterAdmin, values_of
+from ottla.client.connections import Address
+from ottla.client.group_admin import GroupAdmin, GroupDescription, PartitionLag
+from ottla.client.model import BrokerInfo, PartitionInfo, Reassignment, ReplicaInfo
+from ottla.client.transaction_admin import OpenTransaction, TransactionAdmin
+from ottla.diagnosis import words
+from ottla.diagnosis.explain_broker import DutiesNow
+from ottla.diagnosis.now import (
+    BrokerNow,
+    ClusterNow,
+    DirectoryNow,
+    GroupNow,
+    LagNow,
+    MemberNow,
+    PartitionNow,
+    QuorumNow,
+    Reach,
+    ReplicaNow,
+    TransactionNow,
+)
+from ottla.runtime.seams import Clock
+from ottla.wire.errors import ErrorCode, KafkaError
+
+T = TypeVar("T")
+Place = tuple[str, int]
+
+PROBE_S = 2.0
+BETWEEN_LAGS_S = 1.0
+LOST = (KafkaError, OSError, Unreachable)
+UNTHROTTLED = 1 << 62
+NO_QUORUM = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST)
+"""A cluster that has no metadata quorum (ZooKeeper) says so."""
+
+
+@dataclass(frozen=True)
+class LocalNode:
+    """A node of a cluster in a directory of this machine."""
+
+    address: str
+    running: bool
+
+
+class Look:
+    """One look at a cluster. `unknown` grows with each question that nobody answered."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        bootstrap: Sequence[Address],
+        nodes: Mapping[int, LocalNode] | None = None,
+        voters: tuple[int, ...] = (),
+    ) -> None:
+        """`nodes` and `voters`: what the directory of a local cluster says; empty for any other."""
+        self._client = client
+        self._admin = ClusterAdmin(client)
+        self._clock = clock
+        self._bootstrap = bootstrap
+        self._nodes = nodes or {}
+        self._voters = voters
+        self.unknown: list[str] = []
+
+    async def _try(self, what: str, asked: Awaitable[T], otherwise: T) -> T:
+        try:
+            return await asked
+        except LOST as error:
+            if what:
+                reason = str(error) or "no answer in time"
+                self.unknown.append(f"{what}: {reason}.")
+            return otherwise
+
+    # The cluster
+
+    async def cluster(self) -> ClusterNow:
+        """Unreachable if no broker answers. All addresses are tried at once, so that one that is silent delays nobody."""
+        answering = await asyncio.gather(*(self._reach(each) for each in self._bootstrap))
+        metadata = await self._client.metadata([])
+        described = await self._try(
+            "Which brokers are fenced", self._client.describe_cluster(), None
+        )
+        known = {each.id: each for each in metadata.brokers}
+        if described is not None:
+            known.update((each.id, each) for each in described.brokers)
+        advertised = {(each.host, each.port) for each in known.values()}
+        found = await asyncio.gather(*(self._broker(each) for each in known.values()))
+        brokers = {each.id: each for each in sorted(found, key=lambda each: each.id)}
+        silent = [id for id, each in brokers.items() if not each.answers]
+        if silent:
+            they = "it does" if len(silent) == 1 else "they do"
+            self.unknown.append(f"What {words.brokers(silent)} could tell: {they} not answer.")
+        return ClusterNow(
+            self._clock.wall_ms(),
+            brokers,
+            await self._quorum(brokers),
+            stray_answers=tuple(
+                f"{host}:{port}"
+                for (host, port), reach in zip(self._bootstrap, answering, strict=True)
+                if reach is Reach.ANSWERS and (host, port) not in advertised
+            ),
+        )
+
+    async def _broker(self, broker: BrokerInfo) -> BrokerNow:
+        address = (broker.host, broker.port)
+        node = self._nodes.get(broker.id)
+        found = BrokerNow(
+            broker.id,
+            f"{broker.host}:{broker.port}",
+            await self._reach(address),
+            broker.fenced,
+            process=None if node is None else node.running,
+            listens_at="" if node is None else node.address,
+        )
+        if not found.answers or broker.fenced:
+            return found
+        directories, configs = await asyncio.gather(
+            self._try(f"The disks of broker {broker.id}", self._admin.log_dirs(broker.id), []),
+            self._try(
+                f"The settings of broker {broker.id}", self._admin.broker_configs(broker.id), []
+            ),
+        )
+        settings = values_of(configs)
+        rates = [
+            int(value)
+            for role in ("leader", "follower")
+            if (value := settings.get(f"{role}.replication.throttled.rate"))
+        ]
+        return replace(
+            found,
+            directories=tuple(
+                DirectoryNow(
+                    each.path,
+                    each.error is not None,
+                    -1 if each.total_bytes is None else each.total_bytes,
+                    -1 if each.usable_bytes is None else each.usable_bytes,
+                )
+                for each in directories
+            ),
+            throttled_rate=min((rate for rate in rates if rate < UNTHROTTLED), default=None),
+        )
+
+    async def _reach(self, address: Address) -> Reach:
+        """Also on a connection that is open already: its process may be paused since."""
+        try:
+            async with asyncio.timeout(PROBE_S):
+                channel = await self._client.connections.at(address)
+                await channel.negotiate(PROBE_S)
+        except ConnectionRefusedError:
+            return Reach.REFUSED
+        except socket.gaierror:
+            return Reach.UNRESOLVED
+        except LOST:
+            return Reach.SILENT
+        return Reach.ANSWERS
+
+    async def _quorum(self, brokers: Mapping[int, BrokerNow]) -> QuorumNow | None:
+        """Asked last: a broker answers a connection in order, and without a controller it does not answer this one."""
+        if _is_minority(self._voters, brokers):
+            return QuorumNow(None, self._voters)
+        try:
+            found = await self._client.describe_quorum()
+        except KafkaError as error:
+            if error.code in NO_QUORUM:
+                self.unknown.append(f"Who the active controller is: {error}.")
+                return None
+            return QuorumNow(None, self._voters)
+        except (OSError, Unreachable):
+            return QuorumNow(None, self._voters)
+        voters = tuple(each.id for each in found.voters)
+        # A leader notices only after a while that it has lost its majority.
+        return QuorumNow(None if _is_minority(voters, brokers) else found.leader, voters)
+
+    # A topic
+
+    async def _view(self, topic: str, cluster: ClusterNow) -> list[PartitionInfo]:
+        """The newest view of all brokers that answer; empty if there is no such topic."""
+        known = self._client.connections.addresses
+        answering = [
+            known[id] for id, each in cluster.brokers.items() if each.answers and id in known
+        ]
+        addresses = answering or self._bootstrap
+        try:
+            return await newest_view(self._client, addresses, topic, PROBE_S)
+        except KafkaError as error:
+            if error.code in (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+            ):
+                return []
+            raise
+
+    async def partitions(
+        self, topic: str, wanted: int | None, cluster: ClusterNow
+    ) -> list[PartitionNow]:
+        """Of one partition, or of all. Empty if there is none."""
+        infos = [
+            each for each in await self._view(topic, cluster) if wanted in (None, each.partition)
+        ]
+        if not infos:
+            return []
+        moves, configs, eligible, replicas = await asyncio.gather(
+            self._moves(cluster),
+            self._try(f"The settings of topic {topic}", self._admin.topics_configs([topic]), {}),
+            self._try("", self._admin.eligible_replicas([topic]), {}),
+            self._try(
+                f"The offsets of the replicas of {topic}",
+                self._client.replicas(topic, unasked=cluster.unreachable),
+                [],
+            ),
+        )
+        settings = values_of(configs.get(topic, ()))
+        result = []
+        for each in infos:
+            place = (topic, each.partition)
+            move = moves.get(place)
+            found = PartitionNow(
+                topic,
+                each.partition,
+                each.leader,
+                each.leader_epoch,
+                each.replicas,
+                each.isr,
+                eligible[place].elr if place in eligible else (),
+                () if move is None else move.adding,
+                () if move is None else move.removing,
+                int(settings.get("min.insync.replicas") or 1),
+                _offsets(replicas, each.partition),
+                throttled=_throttled(settings, each),
+            )
+            is_led = each.leader >= 0 and cluster.broker(each.leader).answers
+            if is_led:
+                opened = self._transactions(each.leader, place)
+                transactions = await self._try(f"Open transactions in {found.name}", opened, ())
+                found = replace(found, transactions=transactions)
+            result.append(found)
+        return result
+
+    async def _moves(self, cluster: ClusterNow) -> dict[Place, Reassignment]:
+        if cluster.has_no_controller:
+            self.unknown.append(
+                "Whether partitions are being moved: only the active controller says it."
+            )
+            return {}
+        moves = await self._try(
+            "Which partitions are being moved", self._client.reassignments(), []
+        )
+        return {(each.topic, each.partition): each for each in moves}
+
+    async def _transactions(self, leader: int, place: Place) -> tuple[TransactionNow, ...]:
+        """Those that are open in this partition, the oldest first; only the oldest is looked up at its coordinator."""
+        end = (await self._admin.offsets(leader, [place], LATEST)).get(place)
+        stable = (await self._admin.offsets(leader, [place], LATEST, committed=True)).get(place)
+        if end is None or stable is None or stable >= end:
+            return ()
+        opened = (await self._admin.open_transactions(leader, [place])).get(place, ())
+        return tuple(
+            [await self._known_by_coordinator(place, each) if number == 0 else _transaction(each)
+             for number, each in enumerate(opened)]
+        )  # fmt: skip
+
+    async def _known_by_coordinator(self, place: Place, opened: OpenTransaction) -> TransactionNow:
+        transactions = TransactionAdmin(self._client)
+        found = _transaction(opened)
+        cared = await transactions.cared_for(*place, opened.producer_id)
+        found = replace(found, asked_all=not cared.silent)
+        for each in cared.answers:
+            described = await transactions.describe(each.id)
+            started = described.started
+            return replace(
+                found,
+                transactional_id=each.id,
+                state=described.state,
+                started_ms=None if started is None else round(started.timestamp() * 1000),
+                timeout_ms=described.timeout_ms,
+            )
+        return found
+
+    # A group
+
+    async def group(self, id: str, cluster: ClusterNow) -> GroupNow | None:
+        """None if there is no such group. Only a listed group is described: to ask for the coordinator of any other name would
+        create the topic of the coordinators."""
+        groups = GroupAdmin(self._client)
+        listed = await self._try("Which groups there are", groups.all(), None)
+        if listed is None:
+            return None
+        if all(each.id != id for each in listed.answers):
+            for broker in listed.silent:
+                self.unknown.append(f"Groups that broker {broker} coordinates: it does not answer.")
+            return None
+        described = await self._try(f"What group {id} does", groups.describe(id), None)
+        if described is None:
+            return None
+        assigned = tuple(place for member in described.members for place in member.assigned)
+        before = await self._lags(groups, id, assigned)
+        began = self._clock.monotonic()
+        if any(lag.lag for lag in before):
+            await asyncio.sleep(BETWEEN_LAGS_S)
+        after = await self._lags(groups, id, assigned)
+        between_ms = (self._clock.monotonic() - began) * 1000
+        known = {(each.topic, each.partition): each for each in before}
+        lags = [
+            await self._lag(each, known.get((each.topic, each.partition)), cluster)
+            for each in after
+        ]
+        return _group(described, lags, between_ms)
+
+    async def _lags(
+        self, groups: GroupAdmin, id: str, assigned: tuple[Place, ...]
+    ) -> list[PartitionLag]:
+        return await self._try(f"How far group {id} is", groups.lags(id, assigned), [])
+
+    async def _lag(
+        self, lag: PartitionLag, before: PartitionLag | None, cluster: ClusterNow
+    ) -> LagNow:
+        place = (lag.topic, lag.partition)
+        leader = await self._try("", self._client.leader(*place), -1)
+        transactions: tuple[TransactionNow, ...] = ()
+        if lag.lag and leader >= 0:
+            transactions = await self._try("", self._transactions(leader, place), ())
+        next_ms = lag.next_timestamp_ms
+        return LagNow(
+            *place,
+            lag.committed,
+            lag.log_end,
+            lag.lag,
+            None if next_ms is None else max(0.0, cluster.now_ms - next_ms),
+            None if before is None else before.committed,
+            None if before is None else before.log_end,
+            transactions[0] if transactions else None,
+            leader >= 0,
+        )
+
+    # A broker
+
+    async def duties(self, broker: int) -> DutiesNow:
+        found = await self._try("What the broker holds", self._client.metadata(), None)
+        partitions = (
+            [] if found is None else [p for topic in found.topics for p in topic.partitions]
+        )
+        held = [each for each in partitions if broker in each.replicas]
+        return DutiesNow(
+            len(held),
+            sum(each.leader == broker for each in held),
+            tuple(f"{each.topic}-{each.partition}" for each in held if broker not in each.isr),
+            tuple(f"{each.topic}-{each.partition}" for each in held if each.leader < 0),
+        )
+
+
+def _is_minority(voters: tuple[int, ...], brokers: Mapping[int, BrokerNow]) -> bool:
+    """Whether too few controllers answer, as far as they are brokers, too. Others cannot be asked."""
+    gone = [id for id in voters if id in brokers and not brokers[id].answers]
+    return bool(voters) and len(voters) - len(gone) <= len(voters) // 2
+
+
+def _offsets(replicas: Iterable[ReplicaInfo], partition: int) -> dict[int, ReplicaNow]:
+    return {
+        each.broker: ReplicaNow(each.log_start, each.log_end, each.high_watermark)
+        for each in replicas
+        if each.partition == partition and each.log_start is not None and each.log_end is not None
+    }
+
+
+def _throttled(settings: Mapping[str, str | None], info: PartitionInfo) -> tuple[int, ...]:
+    """The replicas that the topic's settings name, `*` or `PARTITION:BROKER,…`, as leaders or as followers."""
+    named: set[int] = set()
+    for role in ("leader", "follower"):
+        text = (settings.get(f"{role}.replication.throttled.replicas") or "").strip()
+        if text == "*":
+            return info.replicas
+        pairs = (part.split(":") for part in text.split(",") if ":" in part)
+        named.update(int(id) for number, id in pairs if int(number) == info.partition)
+    return tuple(id for id in info.replicas if id in named)
+
+
+def _transaction(opened: OpenTransaction) -> TransactionNow:
+    return TransactionNow(opened.start_offset, opened.producer_id, opened.last_timestamp_ms)
+
+
+def _group(described: GroupDescription, lags: Sequence[LagNow], between_ms: float) -> GroupNow:
+    return GroupNow(
+        described.id,
+        described.state,
+        described.type,
+        described.coordinator,
+        tuple(
+            MemberNow(each.instance_id or each.id, each.client_id, each.host, len(each.assigned))
+            for each in described.members
+        ),
+        tuple(lags),
+        between_ms,
+        described.hold_up,
+    )

@@ -1,0 +1,111 @@
+"""Families as text: Prometheus' format, OpenMetrics, and JSON.
+
+A writer yields pieces of a few hundred lines, so that its caller can let others have a turn in between. A list of
+strings that is joined at the end is the fastest way that Python has; docs/DECISIONS.md has the figures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from math import isfinite, isnan
+from typing import NamedTuple
+
+from ottla.metrics.families import Family, MetricKind
+
+PIECE_SAMPLES = 200
+"""Samples in a piece: a fifth of a millisecond."""
+
+
+class ExpositionFormat(NamedTuple):
+    content_type: str
+    write: Callable[[Iterable[Family | None]], Iterator[str]]
+
+
+def write_text(families: Iterable[Family | None]) -> Iterator[str]:
+    """Prometheus' text format, version 0.0.4."""
+    for family in families:
+        if family is None:
+            yield ""
+            continue
+        name = family.name
+        yield f"# HELP {name} {_escaped(family.help)}\n# TYPE {name} {family.kind.value}\n"
+        yield from _sample_lines(family)
+
+
+def write_openmetrics(families: Iterable[Family | None]) -> Iterator[str]:
+    """OpenMetrics, version 1.0.0: a counter's family is named without the `_total` of its samples."""
+    for family in families:
+        if family is None:
+            yield ""
+            continue
+        name = (
+            family.name.removesuffix("_total") if family.kind is MetricKind.COUNTER else family.name
+        )
+        help = _escaped(family.help).replace('"', '\\"')
+        yield f"# TYPE {name} {family.kind.value}\n# HELP {name} {help}\n"
+        yield from _sample_lines(family)
+    yield "# EOF\n"
+
+
+def write_json(families: Iterable[Family | None]) -> Iterator[str]:
+    """One object with a list of families. What is not a number is null."""
+    before = '{"families": ['
+    for family in families:
+        if family is None:
+            yield ""
+            continue
+        head = {"name": family.name, "type": family.kind.value, "help": family.help}
+        yield f'{before}\n{json.dumps(head)[:-1]}, "samples": ['
+        comma = ""
+        for labels, value, suffix in family.samples:
+            shown = value if isfinite(value) else None
+            sample = {"name": family.name + suffix, "labels": labels.pairs, "value": shown}
+            yield f"{comma}\n {json.dumps(sample)}"
+            comma = ","
+        yield "]}"
+        before = ","
+    yield "\n]}\n" if before == "," else before + "]}\n"
+
+
+TEXT = ExpositionFormat("text/plain; version=0.0.4; charset=utf-8", write_text)
+OPENMETRICS = ExpositionFormat(
+    "application/openmetrics-text; version=1.0.0; charset=utf-8", write_openmetrics
+)
+JSON = ExpositionFormat("application/json", write_json)
+
+
+def format_for(accept: str) -> ExpositionFormat:
+    """What a client gets that sends this `Accept` header: what it names first of what we have, else text."""
+    for wanted in accept.split(","):
+        kind = wanted.partition(";")[0].strip().lower()
+        for known in (OPENMETRICS, TEXT, JSON):
+            if kind == known.content_type.partition(";")[0]:
+                return known
+    return TEXT
+
+
+def _sample_lines(family: Family) -> Iterator[str]:
+    name = family.name
+    lines: list[str] = []
+    add = lines.append
+    for labels, value, suffix in family.samples:
+        shown = value if value.__class__ is int else number(value)
+        add(f"{name}{suffix}{labels.text} {shown}\n")
+        if len(lines) == PIECE_SAMPLES:
+            yield "".join(lines)
+            lines.clear()
+    if lines:
+        yield "".join(lines)
+
+
+def number(value: float) -> str:
+    if isfinite(value):
+        return repr(float(value))
+    if isnan(value):
+        return "NaN"
+    return "+Inf" if value > 0 else "-Inf"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")

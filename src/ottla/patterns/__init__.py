@@ -1,0 +1,1 @@
+"""Regular expressions from users, matched in linear time."""

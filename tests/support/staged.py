@@ -1,0 +1,378 @@
+"""Twelve situations that `ottla explain` must explain, each staged with real processes, real clients and real faults.
+
+A stage is a function with the cluster's settings. It leaves the cluster in the situation and returns the name to explain.
+`STAGES` lists them with what a reader must find in the output: words of the cause and words of the remedy.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Producer as ConfluentProducer
+
+from ottla.records.batch import batches
+from ottla.records.record import Record, build
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode
+from support.cluster import OTTLA, ProcessCluster, wait_until
+from support.groups import ConfluentMember, settle
+
+QUICK = {
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "2000",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+"""Kafka's timeouts, shortened: the stages wait for them to pass."""
+PATIENT = {**QUICK, "broker.session.timeout.ms": "60000"}
+"""A paused broker is not fenced."""
+SMALL = 2 << 20
+LISTENER_NOBODY_HAS = "127.0.0.1:1"
+
+
+@dataclass(frozen=True)
+class Stage:
+    title: str
+    play: Callable[[ProcessCluster, ExitStack], str]
+    """Returns what to explain."""
+    cause: tuple[str, ...]
+    remedy: tuple[str, ...]
+    brokers: int = 3
+    settings: Mapping[str, str] = field(default_factory=lambda: QUICK)
+    prepare: Callable[[ProcessCluster], None] = lambda cluster: None
+    """Before the nodes start."""
+
+
+def explained(cluster: ProcessCluster, *words: str) -> str:
+    done = subprocess.run(
+        [str(OTTLA), "explain", *words, "--dir", str(cluster.directory)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@contextmanager
+def staged(stage: Stage, directory: Path) -> Iterator[tuple[ProcessCluster, str]]:
+    """The cluster in its situation, and what to explain."""
+    cluster = ProcessCluster(directory, stage.brokers, stage.settings)
+    stage.prepare(cluster)
+    with cluster, ExitStack() as stack:
+        yield cluster, stage.play(cluster, stack)
+
+
+def explanation_of(stage: Stage, cluster: ProcessCluster, name: str) -> str:
+    """As soon as it has all the words: the event log is written a moment after the events."""
+    words = (*stage.cause, *stage.remedy)
+    last = ""
+
+    def complete() -> bool:
+        nonlocal last
+        last = explained(cluster, name)
+        return all(each in last for each in words)
+
+    try:
+        wait_until(complete, 20, stage.title)
+    except AssertionError:
+        missing = [each for each in words if each not in last]
+        raise AssertionError(f"{stage.title}: no {missing} in\n{last}") from None
+    return last
+
+
+def produce(
+    cluster: ProcessCluster, topic: str, count: int, size: int = 100, **config: object
+) -> None:
+    producer = ConfluentProducer(
+        {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": "all", **config}
+    )
+    for number in range(count):
+        producer.produce(topic, b"%08d" % number + bytes(size), partition=0)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def other_than(cluster: ProcessCluster, *taken: int) -> int:
+    """A broker that is not the active controller, nor one of these."""
+    controller = wait_until(cluster.active_controller, 10, "an active controller")
+    return next(id for id in cluster.nodes if id not in (controller, *taken))
+
+
+def _slow_follower(cluster: ProcessCluster, stack: ExitStack) -> str:
+    """A follower that hangs, for example because of its disk, while its session lasts."""
+    follower = other_than(cluster)
+    leader, third = (id for id in cluster.nodes if id != follower)
+    topic = cluster.create_topic("orders", assignment=[[leader, follower, third]])
+    produce(cluster, topic, 100)
+    cluster.pause(follower)
+    stack.callback(cluster.resume, follower)
+    produce(cluster, topic, 500, acks=1)
+    wait_until(lambda: follower not in cluster.partitions(topic)[0].isr, 20, "it leaves the ISR")
+    return f"{topic}-0"
+
+
+def _killed_leader(cluster: ProcessCluster, stack: ExitStack) -> str:
+    leader = other_than(cluster)
+    others = [id for id in cluster.nodes if id != leader]
+    topic = cluster.create_topic("orders", assignment=[[leader, *others]])
+    produce(cluster, topic, 100)
+    cluster.kill(leader)
+    wait_until(lambda: cluster.leader(topic) != leader, 20, "another leads")
+    return f"{topic}-0"
+
+
+def _second_disks(cluster: ProcessCluster) -> None:
+    for node in cluster.nodes.values():
+        line = f"log.dirs={node.data}"
+        text = node.config.read_text()
+        assert line in text
+        node.config.write_text(text.replace(line, f"{line},{node.directory / 'second'}"))
+
+
+def _disk_full(cluster: ProcessCluster, stack: ExitStack) -> str:
+    """Broker 1 may write no file larger than two megabytes: the log of the second partition reaches that."""
+    pid = cluster.nodes[1].pid
+    assert pid is not None
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (SMALL, resource.RLIM_INFINITY))
+    topic = cluster.create_topic("orders", assignment=[[2, 1, 3]])
+    produce(cluster, topic, 400, 10_000)
+    wait_until(lambda: 1 not in cluster.partitions(topic)[0].isr, 20, "its replica is offline")
+    return f"{topic}-0"
+
+
+def _stuck_group(cluster: ProcessCluster, stack: ExitStack) -> str:
+    """One member does not call poll() any more, and a new one joins."""
+    topic = cluster.create_topic("orders", 2)
+    produce(cluster, topic, 100)
+    first = ConfluentMember(cluster.bootstrap, "billing", [topic], **{"client.id": "sleeper"})
+    stack.callback(first.close)
+    settle([first], [2], "it has both")
+    second = ConfluentMember(cluster.bootstrap, "billing", [topic], **{"client.id": "newcomer"})
+    stack.callback(second.close)
+    over = threading.Event()
+    stack.callback(over.set)
+
+    def poll() -> None:
+        while not over.is_set():
+            second.consumer.poll(0.1)
+
+    polling = threading.Thread(target=poll, daemon=True)
+    polling.start()
+    stack.callback(polling.join)
+    stack.callback(over.set)
+    return "billing"
+
+
+def _hanging_transaction(cluster: ProcessCluster, stack: ExitStack) -> str:
+    """The log of an older Kafka, before KIP-890: a transaction that no coordinator knows. Brokers of today refuse to write
+    one, so it is put on the disk of a broker that is down."""
+    broker = other_than(cluster)
+    topic = cluster.create_topic("orders", assignment=[[broker]])
+    produce(cluster, topic, 100)
+    cluster.kill(broker)
+    (segment,) = (cluster.nodes[broker].data / f"{topic}-0").glob("*.log")
+    last = list(batches(segment.read_bytes()))[-1]
+    batch = build(
+        [Record(last.next_offset, int(time.time() * 1000), None, b"paid")],
+        base_offset=last.next_offset,
+        leader_epoch=last.leader_epoch,
+        producer_id=4711,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    with segment.open("ab") as file:
+        file.write(batch)
+    cluster.start(broker)
+    produce(cluster, topic, 100)
+    return f"{topic}-0"
+
+
+def _fenced_broker(cluster: ProcessCluster, stack: ExitStack) -> str:
+    broker = other_than(cluster)
+    topic = cluster.create_topic("orders")
+    produce(cluster, topic, 100)
+    cluster.pause(broker)
+    stack.callback(cluster.resume, broker)
+    wait_until(lambda: broker not in cluster.partitions(topic)[0].isr, 20, "it is fenced")
+    return str(broker)
+
+
+def _min_insync(cluster: ProcessCluster, stack: ExitStack) -> str:
+    follower = other_than(cluster)
+    leader = next(id for id in cluster.nodes if id != follower)
+    topic = cluster.create_topic(
+        "orders", config={"min.insync.replicas": "2"}, assignment=[[leader, follower]]
+    )
+    produce(cluster, topic, 100)
+    cluster.kill(follower)
+    wait_until(lambda: cluster.partitions(topic)[0].isr == [leader], 20, "an ISR of one")
+    return f"{topic}-0"
+
+
+def _no_majority(cluster: ProcessCluster, stack: ExitStack) -> str:
+    topic = cluster.create_topic("orders", assignment=[[1, 2, 3]])
+    produce(cluster, topic, 100)
+    cluster.kill(2, 3)
+    return f"{topic}-0"
+
+
+def _unclean_loss(cluster: ProcessCluster, stack: ExitStack) -> str:
+    """Broker 4 writes alone, dies, and broker 3, which lacks these records, is elected."""
+    config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    topic = cluster.create_topic("orders", config=config, assignment=[[4, 3]])
+    produce(cluster, topic, 100)
+    assert cluster.stop(3) == [0]
+    wait_until(lambda: cluster.partitions(topic)[0].isr == [4], 20, "an ISR of one")
+    produce(cluster, topic, 50)
+    cluster.kill(4)
+    cluster.start(3)
+    wait_until(lambda: cluster.leader(topic) == 3, 20, "broker 3 leads")
+    produce(cluster, topic, 10)
+    cluster.start(4)
+    cluster.wait_whole(topic)
+    return f"{topic}-0"
+
+
+def _advertise_wrongly(cluster: ProcessCluster) -> None:
+    with cluster.nodes[3].config.open("a") as file:
+        file.write(f"advertised.listeners=PLAINTEXT://{LISTENER_NOBODY_HAS}\n")
+
+
+def _wrong_listener(cluster: ProcessCluster, stack: ExitStack) -> str:
+    topic = cluster.create_topic("orders", assignment=[[3, 1, 2]])
+    return f"{topic}-0"
+
+
+def _quota(cluster: ProcessCluster, stack: ExitStack) -> str:
+    topic = cluster.create_topic("orders", assignment=[[1, 2, 3]])
+    ops = [{"key": "producer_byte_rate", "value": 20_000.0, "remove": False}]
+    entity = [{"entity_type": "client-id", "entity_name": "importer"}]
+    fields = {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
+    (entry,) = cluster.ask(cluster.nodes[1], ApiKey.ALTER_CLIENT_QUOTAS, 1, fields).entries
+    assert entry.error_code == ErrorCode.NONE
+    one_by_one = {"client.id": "importer", "batch.num.messages": 1, "linger.ms": 0}
+    produce(cluster, topic, 4, 80_000, **one_by_one)
+    return "1"
+
+
+def _held_up_move(cluster: ProcessCluster, stack: ExitStack) -> str:
+    topic = cluster.create_topic(
+        "orders",
+        assignment=[[1, 2]],
+        config={
+            "leader.replication.throttled.replicas": "*",
+            "follower.replication.throttled.replicas": "*",
+        },
+    )
+    produce(cluster, topic, 100, 50_000)
+    settings = [
+        {"name": f"{side}.replication.throttled.rate", "config_operation": 0, "value": "1000"}
+        for side in ("leader", "follower")
+    ]
+    row = {"resource_type": 4, "resource_name": "", "configs": settings}
+    fields = {"resources": [row], "validate_only": False}
+    (answer,) = cluster.ask(cluster.up[0], ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields).responses
+    assert int(answer.error_code) == ErrorCode.NONE
+    cluster.ottla("topics", "reassign", topic, "-p", "0", "--replicas", "1,3")
+    return f"{topic}-0"
+
+
+STAGES = (
+    Stage(
+        "A follower that does not keep up",
+        _slow_follower,
+        ("left the ISR", "does not answer", "works, but broker"),
+        ("Look at the process and the network of broker", "SIGCONT"),
+        settings=PATIENT,
+    ),
+    Stage(
+        "A leader that was killed",
+        _killed_leader,
+        (
+            "does not run and was fenced",
+            "refuses connections",
+            "was elected leader after broker",
+            "led it before",
+        ),
+        ("ottla nodes start", "catches up and joins the ISR by itself"),
+    ),
+    Stage(
+        "A full disk",
+        _disk_full,
+        ("lost its log directory", "its replica there is offline", "File too large"),
+        ("Make room on (or replace) the disk", "ottla nodes stop 1"),
+        prepare=_second_disks,
+    ),
+    Stage(
+        "A group that is stuck in a rebalance",
+        _stuck_group,
+        ("held up by client sleeper", "JoinGroup"),
+        ("does not call poll()", "Fix or restart it"),
+    ),
+    Stage(
+        "A hanging transaction",
+        _hanging_transaction,
+        ("No coordinator knows this transaction", "read_committed stop before offset 100"),
+        ("ottla transactions abort --topic orders --partition 0 --start-offset 100",),
+    ),
+    Stage(
+        "A fenced broker",
+        _fenced_broker,
+        ("the controller has fenced it", "no heartbeat for too long", "paused or hangs"),
+        ("Look at the process of broker", "SIGCONT"),
+    ),
+    Stage(
+        "Fewer replicas in sync than min.insync.replicas",
+        _min_insync,
+        ("takes no records with acks=all", "min.insync.replicas is 2", "does not run"),
+        ("ottla nodes start", "ottla topics alter orders -c min.insync.replicas=1"),
+    ),
+    Stage(
+        "No majority of controllers",
+        _no_majority,
+        ("no active controller", "1 of 3 controllers answer, 2 are needed", "node 2 does not run"),
+        ("A majority of the controllers is enough", "ottla up --detach"),
+    ),
+    Stage(
+        "Records lost by an unclean election",
+        _unclean_loss,
+        ("by an unclean election", "50 records that", "were lost", "cut them off"),
+        ("ottla losses --topic orders", "unclean.leader.election.enable=false"),
+        brokers=4,
+    ),
+    Stage(
+        "A wrong advertised listener",
+        _wrong_listener,
+        (
+            "clients cannot reach it",
+            LISTENER_NOBODY_HAS,
+            "advertised.listeners of broker 3 is probably wrong",
+        ),
+        ("Set advertised.listeners of broker 3 to 127.0.0.1:", "ottla nodes stop 3"),
+        prepare=_advertise_wrongly,
+    ),
+    Stage(
+        "A client above its quota",
+        _quota,
+        ("throttles client importer", "producer_byte_rate", "19.5 KiB/s"),
+        ("raise its quota", "ottla kafka-configs"),
+    ),
+    Stage(
+        "A reassignment that is held up",
+        _held_up_move,
+        ("is being moved to brokers 1 and 3", "it is held up", "throttled to 1000 B/s"),
+        ("Raise the replication throttle of broker", "ottla topics reassign orders -p 0 --cancel"),
+    ),
+)

@@ -1,0 +1,590 @@
+"""Each rule of the doctor: silent on healthy facts, and saying what it should on facts that are staged for it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.cli.commands import app
+from ottla.client.cluster_admin import LogDirFacts, ReplicaOnDisk
+from ottla.client.group_admin import GroupDescription, GroupMember, PartitionLag
+from ottla.client.model import BrokerInfo, Config, QuorumInfo, QuorumReplica, Reassignment
+from ottla.client.transaction_admin import OpenTransaction, TransactionDescription
+from ottla.diagnosis.doctor import RULES, FindingSeverity, Growth, examine, full_after_s
+from ottla.diagnosis.facts import (
+    AdvertisedEndpoint,
+    ClockReading,
+    Facts,
+    FileSystem,
+    GroupFacts,
+    MachineFacts,
+    NodeProcessFacts,
+    PartitionFacts,
+    TopicFacts,
+)
+
+NOW_MS = 1_790_000_000_000
+GIB = 1 << 30
+SETTINGS = {
+    "min.insync.replicas": "2",
+    "unclean.leader.election.enable": "false",
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+    "retention.bytes": "-1",
+}
+
+
+def partition(number: int, **changes: Any) -> PartitionFacts:
+    replicas = tuple((number + shift) % 3 + 1 for shift in range(3))
+    healthy = PartitionFacts(
+        "orders", number, replicas[0], 4, replicas, replicas, (), (), (), 0, 1000, 1000, 10
+    )
+    return replace(healthy, **changes)
+
+
+def orders(**changes: Any) -> TopicFacts:
+    healthy = TopicFacts("orders", None, False, tuple(map(partition, range(6))), SETTINGS)
+    return replace(healthy, **changes)
+
+
+def node(id: int, **changes: Any) -> NodeProcessFacts:
+    disk = FileSystem(f"/data/{id}", 100 * GIB, 60 * GIB, 900_000, 1_000_000)
+    healthy = NodeProcessFacts(id, "running", 100 + id, None, "1.0", 120, 65_536, (disk,), {})
+    return replace(healthy, **changes)
+
+
+def machine(**changes: Any) -> MachineFacts:
+    kernel = {"vm.swappiness": "60", "vm.max_map_count": "65530", "vm.dirty_ratio": "20"}
+    healthy = MachineFacts(
+        "Linux 6", "3.11", "1.0", tuple(map(node, (1, 2, 3))), kernel, 8 * GIB, 0
+    )
+    return replace(healthy, **changes)
+
+
+def log_dir(broker: int, **changes: Any) -> LogDirFacts:
+    replicas = tuple(ReplicaOnDisk("orders", number, 100_000, 0, False) for number in range(6))
+    return LogDirFacts(broker, f"/data/{broker}", None, 100 * GIB, 60 * GIB, replicas)._replace(
+        **changes
+    )
+
+
+def endpoint(broker: int, **changes: Any) -> AdvertisedEndpoint:
+    healthy = AdvertisedEndpoint(
+        broker, "", f"kafka-{broker}", 9092, (f"10.0.0.{broker}",), None, 0.4, {0: (0, 13)}
+    )
+    return replace(healthy, **changes)
+
+
+def voter(id: int, behind_ms: int = 0) -> QuorumReplica:
+    return QuorumReplica(id, 500, NOW_MS - behind_ms, NOW_MS - behind_ms)
+
+
+def config(name: str, value: str) -> Config:
+    return Config(name, value, False, False, False)
+
+
+def group(**changes: Any) -> GroupFacts:
+    member = GroupMember("m-1", None, "app", "10.0.0.9", (("orders", 0),), 3)
+    described = GroupDescription("billing", "consumer", "Stable", "uniform", 1, (member,), 3, None)
+    lag = PartitionLag("orders", 0, 990, 0, 1000, NOW_MS - 2_000)
+    return replace(GroupFacts(described, (lag,)), **changes)
+
+
+HEALTHY = Facts(
+    at_ms=NOW_MS,
+    cluster_id="c",
+    controller=1,
+    brokers=tuple(BrokerInfo(id, f"kafka-{id}", 9092, f"rack-{id}") for id in (1, 2, 3)),
+    endpoints=tuple(map(endpoint, (1, 2, 3))),
+    topics=(orders(),),
+    log_dirs=tuple(map(log_dir, (1, 2, 3))),
+    groups=(group(),),
+    broker_configs={
+        id: (config("node.id", str(id)), config("log.retention.ms", "1")) for id in (1, 2, 3)
+    },
+    quorum=QuorumInfo(1, 7, 500, tuple(map(voter, (1, 2, 3))), ()),
+    clocks=(
+        ClockReading(1, 3.0, 1.0, "metadata quorum"),
+        ClockReading(2, 0.0, 0.0, "same machine"),
+    ),
+    machine=machine(),
+)
+
+
+def brokers(**changes: Any) -> tuple[BrokerInfo, ...]:
+    return (*HEALTHY.brokers[:2], HEALTHY.brokers[2]._replace(**changes))
+
+
+def led_by(partitions: dict[int, dict[str, Any]]) -> TopicFacts:
+    return orders(
+        partitions=tuple(partition(number, **partitions.get(number, {})) for number in range(6))
+    )
+
+
+def open_transaction(age_ms: int, *, owned: bool) -> dict[str, Any]:
+    transaction = TransactionDescription(
+        "pay",
+        "Ongoing",
+        77,
+        0,
+        60_000,
+        datetime.fromtimestamp(NOW_MS / 1000, UTC),
+        (("orders", 0),),
+        1,
+    )
+    return {
+        "open_in": {("orders", 0): (OpenTransaction(77, 0, 0, 400, NOW_MS - age_ms),)},
+        "transactions": (transaction,) if owned else (),
+        "topics": (led_by({0: {"stable_end": 400}}),),
+    }
+
+
+DOWN = {"isr": (1, 2), "replicas": (1, 2, 3), "leader": 1}
+STAGED: dict[str, list[tuple[FindingSeverity, str, Facts]]] = {
+    "name-unknown": [
+        (
+            FindingSeverity.SERIOUS,
+            "does not know the name kafka-2",
+            replace(HEALTHY, endpoints=(endpoint(2, resolved=(), error="unknown"),)),
+        )
+    ],
+    "broker-unreachable": [
+        (
+            FindingSeverity.SERIOUS,
+            "connection refused",
+            replace(HEALTHY, endpoints=(endpoint(2, error="connection refused"),)),
+        ),
+        (
+            FindingSeverity.SERIOUS,
+            "it means this machine itself",
+            replace(HEALTHY, endpoints=(endpoint(2, error="no", resolved=("127.0.0.1", "::1")),)),
+        ),
+    ],
+    "other-listener-unreachable": [
+        (
+            FindingSeverity.NOTE,
+            "listener INSIDE of broker 2",
+            replace(
+                HEALTHY, endpoints=(endpoint(2, listener="INSIDE", error="no answer in time"),)
+            ),
+        )
+    ],
+    "broker-fenced": [
+        (
+            FindingSeverity.SERIOUS,
+            "broker 3",
+            replace(HEALTHY, brokers=brokers(fenced=True), machine=None),
+        ),
+        (
+            FindingSeverity.SERIOUS,
+            "the node was killed",
+            replace(
+                HEALTHY,
+                brokers=brokers(fenced=True),
+                machine=machine(nodes=(node(3, state="killed", pid=None),)),
+            ),
+        ),
+    ],
+    "node-ended": [
+        (
+            FindingSeverity.SERIOUS,
+            "node 2 of this machine died by SIGSEGV",
+            replace(HEALTHY, machine=machine(nodes=(node(2, state="died by SIGSEGV", pid=None),))),
+        )
+    ],
+    "versions-differ": [
+        (
+            FindingSeverity.WARNING,
+            "brokers 1, 2 and brokers 3",
+            replace(HEALTHY, endpoints=(*HEALTHY.endpoints[:2], endpoint(3, apis={0: (0, 9)}))),
+        )
+    ],
+    "local-versions-differ": [
+        (
+            FindingSeverity.NOTE,
+            "node 2 runs 0.9",
+            replace(HEALTHY, machine=machine(nodes=(node(2, version="0.9"),))),
+        )
+    ],
+    "clocks-differ": [
+        (
+            FindingSeverity.WARNING,
+            "node 1 is 2.0 s ahead of",
+            replace(HEALTHY, clocks=(ClockReading(1, 2_000.0, 5.0, "metadata quorum"),)),
+        ),
+        (
+            FindingSeverity.SERIOUS,
+            "node 1 is 60.0 s behind",
+            replace(HEALTHY, clocks=(ClockReading(1, -60_000.0, 5.0, "metadata quorum"),)),
+        ),
+        (
+            FindingSeverity.WARNING,
+            "nodes 1 and 2 are",
+            replace(
+                HEALTHY,
+                clocks=(ClockReading(1, 400.0, 0.0, "a"), ClockReading(2, -400.0, 0.0, "b")),
+            ),
+        ),
+    ],
+    "nobody-answers": [
+        (
+            FindingSeverity.SERIOUS,
+            "no node",
+            replace(HEALTHY, unknown={"the cluster": "connection refused"}),
+        )
+    ],
+    "quorum-has-no-leader": [
+        (
+            FindingSeverity.SERIOUS,
+            "does not answer",
+            replace(HEALTHY, quorum=None, unknown={"the metadata quorum": "timed out"}),
+        )
+    ],
+    "voters-behind": [
+        (
+            FindingSeverity.SERIOUS,
+            "1 controller of 3 (node 3)",
+            replace(
+                HEALTHY, quorum=QuorumInfo(1, 7, 500, (voter(1), voter(2), voter(3, 60_000)), ())
+            ),
+        ),
+        (
+            FindingSeverity.WARNING,
+            "1 controller of 5 (node 5)",
+            replace(
+                HEALTHY,
+                quorum=QuorumInfo(1, 7, 500, (*map(voter, (1, 2, 3, 4)), voter(5, 60_000)), ()),
+            ),
+        ),
+    ],
+    "few-voters": [
+        (
+            FindingSeverity.WARNING,
+            "1 controller for 3 brokers",
+            replace(HEALTHY, quorum=QuorumInfo(1, 7, 500, (voter(1),), ())),
+        )
+    ],
+    "partitions-offline": [
+        (
+            FindingSeverity.SERIOUS,
+            "without loss: 2",
+            replace(HEALTHY, topics=(led_by({1: {"leader": -1, "isr": (), "elr": (2,)}}),)),
+        ),
+        (
+            FindingSeverity.SERIOUS,
+            "without loss: none",
+            replace(HEALTHY, topics=(led_by({1: {"leader": -1, "isr": ()}}),)),
+        ),
+    ],
+    "below-min-insync": [
+        (
+            FindingSeverity.SERIOUS,
+            "orders-0 has",
+            replace(HEALTHY, topics=(led_by({0: {**DOWN, "isr": (1,)}}),)),
+        )
+    ],
+    "under-replicated": [
+        (FindingSeverity.WARNING, "out of sync: 3", replace(HEALTHY, topics=(led_by({0: DOWN}),)))
+    ],
+    "moves-stuck": [
+        (
+            FindingSeverity.WARNING,
+            "orders-0 is being moved to broker 9",
+            replace(HEALTHY, reassignments=(Reassignment("orders", 0, (1, 9), (9,), (2,)),)),
+        )
+    ],
+    "leaders-skewed": [
+        (
+            FindingSeverity.WARNING,
+            "2 of 6 partitions",
+            replace(HEALTHY, topics=(led_by({1: {"leader": 1}, 2: {"leader": 1}}),)),
+        )
+    ],
+    "replicas-on-one-rack": [
+        (
+            FindingSeverity.WARNING,
+            "all replicas on rack a",
+            replace(
+                HEALTHY,
+                brokers=tuple(
+                    BrokerInfo(id, "h", 1, "b" if id == 4 else "a") for id in (1, 2, 3, 4)
+                ),
+            ),
+        )
+    ],
+    "racks-incomplete": [
+        (
+            FindingSeverity.NOTE,
+            "broker 3 has no broker.rack",
+            replace(HEALTHY, brokers=brokers(rack=None)),
+        )
+    ],
+    "settings-differ": [
+        (
+            FindingSeverity.WARNING,
+            "log.retention.ms differs",
+            replace(
+                HEALTHY,
+                broker_configs={**HEALTHY.broker_configs, 3: (config("log.retention.ms", "2"),)},
+            ),
+        )
+    ],
+    "log-dir-failed": [
+        (
+            FindingSeverity.SERIOUS,
+            "KAFKA_STORAGE_ERROR",
+            replace(HEALTHY, log_dirs=(log_dir(1, error="KAFKA_STORAGE_ERROR"),)),
+        )
+    ],
+    "disk-full": [
+        (
+            FindingSeverity.SERIOUS,
+            "1.0 GiB left, 1%",
+            replace(HEALTHY, log_dirs=(log_dir(1, usable_bytes=GIB),)),
+        ),
+        (
+            FindingSeverity.WARNING,
+            "8.0 GiB left, 8%",
+            replace(HEALTHY, log_dirs=(log_dir(1, usable_bytes=8 * GIB),)),
+        ),
+        (
+            FindingSeverity.SERIOUS,
+            "node 1",
+            replace(
+                HEALTHY,
+                log_dirs=(),
+                machine=machine(nodes=(node(1, disks=(FileSystem("/node 1", 100, 1, 9, 10),)),)),
+            ),
+        ),
+    ],
+    "inodes-few": [
+        (
+            FindingSeverity.SERIOUS,
+            "10 of 1000 inodes",
+            replace(
+                HEALTHY,
+                machine=machine(nodes=(node(1, disks=(FileSystem("/d", GIB, GIB, 10, 1000),)),)),
+            ),
+        )
+    ],
+    "disk-will-be-full": [
+        (
+            FindingSeverity.SERIOUS,
+            "will be full in",
+            replace(
+                HEALTHY,
+                topics=(led_by({0: {"recent": 1000}}),),
+                log_dirs=(log_dir(1, replicas=(ReplicaOnDisk("orders", 0, 20 * GIB, 0, False),)),),
+            ),
+        )
+    ],
+    "open-files-few": [
+        (
+            FindingSeverity.SERIOUS,
+            "1000 files, and has 900 open",
+            replace(
+                HEALTHY, machine=machine(nodes=(node(1, open_files=900, open_files_max=1000),))
+            ),
+        ),
+        (
+            FindingSeverity.WARNING,
+            "1024 files",
+            replace(HEALTHY, machine=machine(nodes=(node(1, open_files_max=1024),))),
+        ),
+    ],
+    "kernel-settings": [
+        (
+            FindingSeverity.WARNING,
+            "vm.swappiness is 60",
+            replace(HEALTHY, machine=machine(swap_used_bytes=GIB)),
+        ),
+        (
+            FindingSeverity.WARNING,
+            "vm.overcommit_memory is 2",
+            replace(HEALTHY, machine=machine(kernel={"vm.overcommit_memory": "2"})),
+        ),
+        (
+            FindingSeverity.WARNING,
+            "vm.max_map_count is 1000",
+            replace(HEALTHY, machine=machine(kernel={"vm.max_map_count": "1000"})),
+        ),
+        (
+            FindingSeverity.WARNING,
+            "vm.dirty_ratio is 90",
+            replace(HEALTHY, machine=machine(kernel={"vm.dirty_ratio": "90"})),
+        ),
+    ],
+    "group-held-up": [
+        (
+            FindingSeverity.SERIOUS,
+            "rebalancing for 5 minutes, waiting for 1 member",
+            replace(
+                HEALTHY,
+                groups=(
+                    group(
+                        description=group().description._replace(
+                            hold_up={"since_ms": NOW_MS - 300_000, "late": [{}]}
+                        )
+                    ),
+                ),
+            ),
+        )
+    ],
+    "group-stuck": [
+        (
+            FindingSeverity.WARNING,
+            "10 records behind; the oldest has waited for 60 minutes",
+            replace(
+                HEALTHY,
+                groups=(
+                    group(lags=(PartitionLag("orders", 0, 990, 0, 1000, NOW_MS - 3_600_000),)),
+                ),
+            ),
+        )
+    ],
+    "group-lost-records": [
+        (
+            FindingSeverity.WARNING,
+            "retention removed 90 records",
+            replace(
+                HEALTHY, groups=(group(lags=(PartitionLag("orders", 0, 10, 100, 1000, None),)),)
+            ),
+        )
+    ],
+    "transaction-pins": [
+        (
+            FindingSeverity.WARNING,
+            "transaction pay has been open in orders-0 for 2 minutes and holds back 600 records",
+            replace(HEALTHY, **open_transaction(120_000, owned=True)),
+        ),
+        (
+            FindingSeverity.SERIOUS,
+            "no coordinator knows it",
+            replace(HEALTHY, **open_transaction(600_000, owned=False)),
+        ),
+    ],
+}
+TRAPS: dict[str, tuple[FindingSeverity, dict[str, Any]]] = {
+    "one-replica": (
+        FindingSeverity.WARNING,
+        {"partitions": (partition(0, replicas=(1,), isr=(1,), leader=1),)},
+    ),
+    "min-insync-is-factor": (
+        FindingSeverity.WARNING,
+        {"configs": {**SETTINGS, "min.insync.replicas": "3"}},
+    ),
+    "min-insync-above-factor": (
+        FindingSeverity.WARNING,
+        {"configs": {**SETTINGS, "min.insync.replicas": "4"}},
+    ),
+    "min-insync-one": (
+        FindingSeverity.WARNING,
+        {"configs": {**SETTINGS, "min.insync.replicas": "1"}},
+    ),
+    "unclean-elections": (
+        FindingSeverity.WARNING,
+        {"configs": {**SETTINGS, "unclean.leader.election.enable": "true"}},
+    ),
+}
+CASES = [
+    (rule, severity, text, facts)
+    for rule, cases in STAGED.items()
+    for severity, text, facts in cases
+] + [
+    (name, severity, "topic orders", replace(HEALTHY, topics=(orders(**changes),)))
+    for name, (severity, changes) in TRAPS.items()
+]
+
+
+def test_the_doctor_is_silent_about_a_healthy_cluster() -> None:
+    assert examine(HEALTHY) == []
+
+
+@pytest.mark.parametrize(("rule", "severity", "text", "facts"), CASES)
+def test_a_rule_finds_what_is_staged_for_it(
+    rule: str, severity: FindingSeverity, text: str, facts: Facts
+) -> None:
+    (found,) = [each for each in examine(facts) if each.rule == rule and text in each.what]
+    assert found.severity is severity
+    assert found.why and found.mend
+
+
+def test_every_rule_has_a_staged_case() -> None:
+    assert set(RULES) == {*STAGED, "topic-settings"}
+
+
+def test_unclean_elections_are_serious_where_transactions_are_used() -> None:
+    state = replace(orders(), name="__transaction_state", internal=True)
+    topic = orders(configs={**SETTINGS, "unclean.leader.election.enable": "true"})
+    (found,) = examine(replace(HEALTHY, topics=(topic, state)))
+    assert (found.rule, found.severity) == ("unclean-elections", FindingSeverity.SERIOUS)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [facts for *_, facts in CASES],
+    ids=[f"{rule}-{index}" for index, (rule, *_) in enumerate(CASES)],
+)
+def test_every_ottla_command_of_a_finding_exists(facts: Facts) -> None:
+    for finding in examine(facts, " --dir /tmp/none"):
+        for part in finding.mend.partition("  #")[0].split(" && "):
+            words = shlex.split(part)
+            if words[0] == "ottla":
+                parse(words[1:])
+
+
+def parse(words: list[str]) -> None:
+    """As the command line does, without running it."""
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    command.make_context(command.name, words)
+
+
+def test_a_transaction_is_not_said_to_hang_while_a_coordinator_is_silent() -> None:
+    facts = replace(
+        HEALTHY,
+        **open_transaction(600_000, owned=False),
+        unknown={"transactions of broker 2": "it does not answer"},
+    )
+    assert not [each for each in examine(facts) if each.rule == "transaction-pins"]
+
+
+def test_a_disk_that_retention_keeps_below_its_size_is_not_said_to_fill() -> None:
+    topic = orders(
+        configs={**SETTINGS, "retention.bytes": str(30 * GIB)},
+        partitions=(partition(0, recent=1000),),
+    )
+    dirs = (log_dir(1, replicas=(ReplicaOnDisk("orders", 0, 20 * GIB, 0, False),)),)
+    assert not examine(replace(HEALTHY, topics=(topic,), log_dirs=dirs))
+
+
+growths = st.lists(st.builds(Growth, st.floats(1, 1e6), st.floats(1, 1e12)), min_size=1, max_size=8)
+
+
+@given(growths, st.floats(1, 1e13))
+def test_the_forecast_is_the_moment_at_which_the_growth_equals_the_space(
+    found: list[Growth], usable: float
+) -> None:
+    after = full_after_s(found, usable)
+
+    def grown(seconds: float) -> float:
+        return sum(min(each.room, each.bytes_per_s * seconds) for each in found)
+
+    if after is None:
+        assert sum(each.room for each in found) <= usable * (1 + 1e-9)
+    else:
+        assert grown(after) == pytest.approx(usable, rel=1e-6)
+
+
+def test_rules_are_named_as_their_findings() -> None:
+    names: dict[str, Callable[..., Any]] = dict(RULES)
+    assert all(name == each.__name__.replace("_", "-") for name, each in names.items())

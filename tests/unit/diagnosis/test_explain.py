@@ -1,0 +1,447 @@
+"""`ottla explain` as a pure function: facts and events in, words out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.diagnosis.explain_broker import DutiesNow, explain_broker
+from ottla.diagnosis.explain_group import explain_group
+from ottla.diagnosis.explain_partition import explain_partition
+from ottla.diagnosis.explanation import Explanation
+from ottla.diagnosis.happened import Happened
+from ottla.diagnosis.now import (
+    BrokerNow,
+    ClusterNow,
+    Commands,
+    DirectoryNow,
+    GroupNow,
+    LagNow,
+    MemberNow,
+    PartitionNow,
+    QuorumNow,
+    Reach,
+    ReplicaNow,
+    TransactionNow,
+)
+from ottla.diagnosis.timeline import WORDS, in_words, story_of_partition, told
+from ottla.diagnosis.topics import merged
+from ottla.diagnosis.words import brokers, duration, listed
+
+NOW = 1_800_000_000_000
+LOCAL = Commands("", "127.0.0.1:9092", local=True)
+REMOTE = Commands(" --bootstrap kafka:9092", "kafka:9092")
+WHOLE = PartitionNow("orders", 0, 1, 5, (1, 2, 3), (1, 2, 3), min_insync=2)
+
+
+def cluster(**changes: BrokerNow) -> ClusterNow:
+    """Three brokers that answer, except for those given as `_2=…`."""
+    brokers = {id: BrokerNow(id, f"127.0.0.1:{9091 + id}") for id in (1, 2, 3)}
+    brokers |= {int(name[1:]): broker for name, broker in changes.items()}
+    return ClusterNow(NOW, brokers, QuorumNow(1, (1, 2, 3)))
+
+
+def killed(id: int) -> BrokerNow:
+    return BrokerNow(id, f"127.0.0.1:{9091 + id}", Reach.REFUSED, True, process=False)
+
+
+def happened(ago_ms: int, kind: str, **fields: Any) -> Happened:
+    cause, node = fields.pop("cause", None), fields.pop("node", 1)
+    of_partition = kind in ("election", "offline", "isr_shrink", "isr_expand", "leader_start")
+    of_partition = of_partition or kind in ("truncation", "reassignment")
+    return Happened(NOW - ago_ms, kind, node, "orders-0" if of_partition else None, cause, fields)
+
+
+def of_partition(
+    now: PartitionNow, known: ClusterNow, *events: Happened, commands: Commands = LOCAL
+) -> Explanation:
+    return explain_partition(now, known, events, commands)
+
+
+def commands_of(explanation: Explanation) -> list[str]:
+    return [step.command for step in explanation.steps if step.command]
+
+
+def test_a_whole_partition_is_healthy_and_there_is_nothing_to_do() -> None:
+    explained = of_partition(WHOLE, cluster())
+    assert explained.ok
+    assert (
+        "orders-0 is healthy: broker 1 leads it (epoch 5), all 3 replicas in sync."
+        in explained.text()
+    )
+    assert explained.steps == () and "Nothing." in explained.text()
+
+
+def test_a_killed_leader_is_named_with_the_time_of_its_death_and_the_command_that_starts_it() -> (
+    None
+):
+    now = replace(WHOLE, leader=2, leader_epoch=6, isr=(2, 3))
+    explained = of_partition(
+        now,
+        cluster(_1=killed(1)),
+        happened(60_000, "isr_expand", isr=[1, 2, 3], brokers=[3]),
+        happened(5_000, "fenced", broker=1, cause="its address refuses connections"),
+        happened(5_000, "isr_shrink", isr=[2, 3], brokers=[1], cause="fenced"),
+        happened(
+            4_990, "election", leader=2, previous_leader=1, leader_epoch=6, isr=[2, 3], how="clean"
+        ),
+        happened(4_980, "leader_start", node=2, leader=2, leader_epoch=6, log_end=1234),
+    )
+    assert not explained.ok
+    assert explained.cause == (
+        "Broker 1 does not run and was fenced 5.0 s ago: its address refuses connections.",
+        "Broker 1 led it before; broker 2 took over 5.0 s ago.",
+    )
+    assert commands_of(explained) == ["ottla nodes start 1"]
+    lines = [line.text for line in explained.timeline]
+    assert lines == [
+        "broker 1 was fenced: its address refuses connections",
+        "broker 1 left the ISR because it was fenced (in sync: 2 and 3)",
+        "broker 2 was elected leader after broker 1 (epoch 6); its log ended at offset 1234",
+    ]
+    assert "if one more replica fails" in explained.producers[0]
+
+
+def test_a_remote_broker_has_no_command_that_starts_it() -> None:
+    now = replace(WHOLE, isr=(1, 2))
+    (step,) = of_partition(now, cluster(_3=killed(3)), commands=REMOTE).steps
+    assert step.text.startswith("Start broker 3 again, on its machine.") and not step.command
+
+
+def test_too_few_in_sync_says_who_is_refused_and_what_a_lower_minimum_would_risk() -> None:
+    now = replace(WHOLE, isr=(1,))
+    explained = of_partition(now, cluster(_2=killed(2), _3=killed(3)))
+    assert "takes no records with acks=all" in explained.headline
+    assert "NOT_ENOUGH_REPLICAS" in explained.producers[0]
+    assert "ottla topics alter orders -c min.insync.replicas=1" in commands_of(explained)
+
+
+def test_a_slow_follower_is_told_with_its_lag_then_and_now() -> None:
+    offsets = {id: ReplicaNow(0, end, end) for id, end in ((1, 900), (2, 900), (3, 400))}
+    now = replace(WHOLE, isr=(1, 2), offsets=offsets)
+    shrunk = happened(
+        9_000,
+        "isr_shrink",
+        isr=[1, 2],
+        brokers=[3],
+        cause="slow",
+        lag={"3": {"records": 700, "bytes": 9, "seconds": 31.0}},
+    )
+    explained = of_partition(now, cluster(), shrunk)
+    (cause,) = explained.cause
+    assert "could not keep up with the leader, 700 records and 31.0 s behind" in cause
+    assert "It is 500 records behind now" in cause
+    assert "slows broker 3 down" in explained.steps[0].text
+
+
+def test_an_offline_partition_waits_for_those_that_have_everything_and_names_the_price_of_the_others() -> (
+    None
+):
+    now = replace(WHOLE, leader=-1, isr=(), elr=(2,), offsets={3: ReplicaNow(0, 40, 40)})
+    explained = of_partition(
+        now, cluster(_1=killed(1), _2=killed(2)), happened(8_000, "offline", previous_leader=2)
+    )
+    assert "orders-0 has no leader for 8.0 s: it is offline" in explained.headline
+    assert "Only broker 2 has every committed record" in explained.cause[0]
+    assert commands_of(explained) == ["ottla nodes start 2", "ottla topics elect orders --unclean"]
+    assert "lost for good" in explained.steps[-1].text
+
+
+def test_without_a_majority_it_says_how_many_controllers_are_missing() -> None:
+    known = replace(cluster(_2=killed(2), _3=killed(3)), quorum=QuorumNow(None, (1, 2, 3)))
+    explained = of_partition(WHOLE, known)
+    assert "1 of 3 controllers answer, 2 are needed for a majority" in explained.cause[0]
+    assert "get no acknowledgement" in explained.producers[0]
+    led_elsewhere = of_partition(replace(WHOLE, leader=2), known)
+    assert "no active controller to elect another" in led_elsewhere.headline
+    assert led_elsewhere.consumers == ("cannot read.",)
+
+
+def test_a_leader_that_clients_cannot_reach_although_it_is_alive_advertises_a_wrong_address() -> (
+    None
+):
+    lost = BrokerNow(
+        1, "10.0.0.1:9092", Reach.REFUSED, False, process=True, listens_at="127.0.0.1:9092"
+    )
+    explained = of_partition(WHOLE, cluster(_1=lost))
+    assert "10.0.0.1:9092 refuses connections" in explained.headline
+    assert "advertised.listeners of broker 1 is probably wrong" in " ".join(explained.cause)
+    assert "to 127.0.0.1:9092" in explained.steps[0].text
+
+
+def test_a_failed_disk_is_the_cause_and_not_the_slowness_that_follows() -> None:
+    full = BrokerNow(2, "127.0.0.1:9093", directories=(DirectoryNow("/data", True, 100, 0),))
+    failure = happened(
+        3_000,
+        "log_dir_failure",
+        node=2,
+        directory="/data",
+        partitions=["orders-0"],
+        cause="No space left on device",
+    )
+    explained = of_partition(replace(WHOLE, isr=(1, 3)), cluster(_2=full), failure)
+    assert "lost its log directory /data 3.0 s ago (No space left on device)" in explained.cause[0]
+    assert "Make room on (or replace) the disk of /data" in explained.steps[0].text
+    broker = explain_broker(
+        full, DutiesNow(1, 0, ("orders-0",), ()), cluster(_2=full), [failure], LOCAL
+    )
+    assert "its log directory /data failed" in broker.headline
+    assert "Its disk is full" in " ".join(broker.cause)
+
+
+def test_a_transaction_that_nobody_knows_hangs_and_one_that_is_known_ends_by_itself() -> None:
+    hanging = TransactionNow(100, 4711, NOW - 60_000)
+    explained = of_partition(replace(WHOLE, transactions=(hanging,)), cluster())
+    assert "it hangs" in " ".join(explained.cause)
+    (command,) = commands_of(explained)
+    assert command == "ottla transactions abort --topic orders --partition 0 --start-offset 100"
+    known = replace(
+        hanging, transactional_id="payments", started_ms=NOW - 60_000, timeout_ms=900_000
+    )
+    explained = of_partition(replace(WHOLE, transactions=(known,)), cluster())
+    assert "the coordinator aborts it in 14 min" in " ".join(explained.cause)
+    assert commands_of(explained) == ["ottla transactions abort payments"]
+
+
+def test_a_young_transaction_is_no_trouble() -> None:
+    young = TransactionNow(100, 1, NOW - 50, "payments", "Ongoing", NOW - 100, 60_000)
+    assert of_partition(replace(WHOLE, transactions=(young,)), cluster()).ok
+
+
+def test_lost_records_are_counted_and_their_offsets_named() -> None:
+    explained = of_partition(
+        WHOLE,
+        cluster(),
+        happened(
+            9_000, "election", leader=3, previous_leader=-1, leader_epoch=5, isr=[3], how="unclean"
+        ),
+        happened(
+            2_000,
+            "truncation",
+            node=1,
+            records=50,
+            first_offset=100,
+            end_offset=150,
+            leader=3,
+            below_high_watermark=True,
+        ),
+    )
+    assert "50 records that had been committed were lost" in explained.headline
+    assert "(offsets 100 to 149)" in " ".join(explained.cause)
+    assert any(
+        "unclean.leader.election.enable=false" in command for command in commands_of(explained)
+    )
+
+
+def test_a_move_is_held_up_by_the_broker_it_waits_for() -> None:
+    now = replace(WHOLE, replicas=(1, 3, 2), isr=(1, 2), adding=(3,), removing=(2,), min_insync=1)
+    dead = of_partition(now, cluster(_3=killed(3)))
+    assert "it is held up: broker 3 is not in sync yet" in dead.headline
+    assert commands_of(dead) == [
+        "ottla nodes start 3",
+        "ottla topics reassign orders -p 0 --cancel",
+    ]
+    offsets = {1: ReplicaNow(0, 100, 100), 3: ReplicaNow(0, 40, 40)}
+    copying = of_partition(replace(now, offsets=offsets), cluster())
+    assert "copying goes on" in copying.headline and copying.ok
+    slow = BrokerNow(3, "127.0.0.1:9094", throttled_rate=1000)
+    throttled = of_partition(replace(now, offsets=offsets, throttled=(3,)), cluster(_3=slow))
+    assert (
+        "broker 3 lacks 60 records, and replication is throttled to 1000 B/s" in throttled.cause[0]
+    )
+
+
+def test_a_stopped_cluster_tells_its_last_state_and_how_to_start_it() -> None:
+    stopped = ClusterNow(
+        NOW, {1: killed(1), 2: killed(2), 3: killed(3)}, QuorumNow(None, (1, 2, 3)), stopped=True
+    )
+    explained = of_partition(
+        replace(WHOLE, isr=(1, 2)), stopped, happened(99, "isr_shrink", isr=[1, 2], brokers=[3])
+    )
+    assert explained.headline == (
+        "The cluster is stopped. When it stopped, broker 1 led it; 2 of 3 replicas in sync (1 and 2)."
+    )
+    assert commands_of(explained) == ["ottla up --detach"]
+    assert explained.producers == ("cannot write.",)
+
+
+GROUP = GroupNow(
+    "billing", "Stable", "classic", 1, (MemberNow("m", "app", "10.0.0.9", 1),), (), 1000
+)
+
+
+def of_group(now: GroupNow, *events: Happened) -> Explanation:
+    return explain_group(now, cluster(), events, LOCAL)
+
+
+def test_a_group_that_reads_is_healthy() -> None:
+    lag = LagNow("orders", 0, 90, 100, 10, 50.0, committed_before=80)
+    explained = of_group(replace(GROUP, lags=(lag,)))
+    assert explained.ok and "10 records in the last 1.0 s, 10 to go" in explained.consumers[0]
+
+
+def test_a_rebalance_names_the_member_that_holds_it_up() -> None:
+    late = {"member_id": "sleeper-1", "client_id": "sleeper", "heard_ms": NOW - 2_000}
+    hold_up = {
+        "since_ms": NOW - 30_000,
+        "waits_for": "JoinGroup",
+        "late": [late],
+        "rebalance_timeout_ms": 300_000,
+    }
+    explained = of_group(replace(GROUP, state="PreparingRebalance", hold_up=hold_up))
+    assert "for 30.0 s: it is held up by client sleeper" in explained.headline
+    assert "does not call poll()" in explained.steps[0].text
+    assert "without it after 5 min" in explained.steps[0].text
+
+
+def test_a_group_before_a_hanging_transaction_is_told_to_abort_it() -> None:
+    lag = LagNow(
+        "orders", 0, 100, 200, 100, 60_000.0, 100, 200, TransactionNow(100, 7, NOW - 60_000)
+    )
+    explained = of_group(replace(GROUP, lags=(lag,)))
+    assert "stands still in orders-0, at offset 100" in explained.headline
+    assert commands_of(explained)[0].startswith("ottla transactions abort --topic orders")
+
+
+def test_members_that_live_and_commit_nothing_are_the_application_s_fault() -> None:
+    lag = LagNow("orders", 0, 5, 200, 195, 60_000.0, 5, 180)
+    explained = of_group(replace(GROUP, lags=(lag,)))
+    assert "it commits nothing: 195 records wait" in explained.headline
+    assert "app (10.0.0.9)" in " ".join(explained.cause)
+
+
+def test_a_group_without_members_says_why_the_last_one_left() -> None:
+    lag = LagNow("orders", 0, 5, 200, 195, 60_000.0, 5, 180)
+    gone = happened(
+        4_000, "member_expired", group="billing", member="m", cause="no heartbeat for 45 s"
+    )
+    explained = of_group(replace(GROUP, state="Empty", members=(), lags=(lag,)), gone)
+    assert "has no members, and 195 records wait for it" in explained.headline
+    assert "no heartbeat for 45 s" in explained.cause[0]
+
+
+def test_many_rebalances_are_a_trouble_of_their_own() -> None:
+    storm = [
+        happened(ago, "rebalance", group="billing", epoch=1, cause="a member joined")
+        for ago in range(60_000, 0, -10_000)
+    ]
+    assert "rebalanced 6 times in the last 60.0 s" in of_group(GROUP, *storm).headline
+
+
+def test_a_quota_is_told_with_who_what_and_how_much() -> None:
+    hits = [
+        happened(
+            ago,
+            "quota_exceeded",
+            node=1,
+            user=None,
+            client_id="importer",
+            quota="producer_byte_rate",
+            limit=1024.0,
+            measured=4096.0,
+            throttle_ms=900,
+        )
+        for ago in (3_000, 2_000, 1_000)
+    ]
+    explained = explain_broker(BrokerNow(1, "h:1"), DutiesNow(3, 1, (), ()), cluster(), hits, LOCAL)
+    assert (
+        "throttles client importer, last 1.0 s ago: its quota producer_byte_rate is 1.0 KiB/s"
+        in (explained.headline)
+    )
+    assert "4.0 KiB/s" in explained.cause[0]
+    (line,) = explained.timeline
+    assert line.text.endswith("(3 times until 07:59:59.000)")
+    assert "--entity-name importer" in explained.steps[0].command
+
+
+def test_a_fenced_broker_that_answers_is_told_apart_from_one_that_is_gone() -> None:
+    alive = BrokerNow(2, "h:1", Reach.ANSWERS, True)
+    duties = DutiesNow(3, 0, ("orders-0",), ())
+    explained = explain_broker(alive, duties, cluster(_2=alive), [], LOCAL)
+    assert explained.headline == "Broker 2 answers, but it is fenced."
+    gone = explain_broker(killed(2), duties, cluster(_2=killed(2)), [], LOCAL)
+    assert "does not run, and the controller has fenced it" in gone.headline
+    silent = BrokerNow(2, "h:1", Reach.SILENT, True)
+    paused = explain_broker(silent, duties, cluster(_2=silent), [], LOCAL)
+    assert "SIGCONT" in paused.steps[0].text
+
+
+def test_the_partitions_of_a_topic_that_share_their_trouble_are_told_once() -> None:
+    known = cluster(_3=killed(3))
+    explained = [
+        of_partition(replace(WHOLE, partition=number, isr=isr), known)
+        for number, isr in enumerate([(1, 2), (2, 1), (1, 2, 3)])
+    ]
+    sick, well = merged(explained)
+    assert sick.subject == "partitions orders-0 and orders-1" and "orders-1" in sick.headline
+    assert well.subject == "partition orders-2" and well.ok
+
+
+def test_the_story_begins_after_the_last_time_when_all_were_in_sync() -> None:
+    events = [
+        happened(90_000, "isr_shrink", isr=[1, 2], brokers=[3]),
+        happened(80_000, "isr_expand", isr=[1, 2, 3], brokers=[3]),
+        happened(20_000, "isr_shrink", isr=[1, 3], brokers=[2]),
+    ]
+    story = story_of_partition(events, "orders-0", (1, 2, 3), whole_now=False)
+    assert [each.at_ms for each in story.entries] == [NOW - 20_000] and story.left_out == 2
+    whole = story_of_partition(events[:2], "orders-0", (1, 2, 3), whole_now=True)
+    assert whole.entries == events[:2]
+
+
+def test_what_one_failure_did_to_many_partitions_is_one_line() -> None:
+    events = [
+        Happened(NOW + number, kind, 1, f"orders-{number}", "fenced", fields)
+        for number in range(50)
+        for kind, fields in (
+            ("isr_shrink", {"brokers": [2], "isr": [1, 3]}),
+            ("election", {"previous_leader": 2, "leader": 1 + number % 2 * 2}),
+        )
+    ]
+    from ottla.diagnosis.timeline import Story
+
+    lines, _ = told(Story(events, 0), NOW)
+    assert [line.text for line in lines] == [
+        "broker 2 left the ISR of 50 partitions (orders-0, orders-1 and orders-2 …) because it was fenced",
+        "50 partitions (orders-0, orders-1 and orders-2 …), which broker 2 had led, got other leaders",
+    ]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(
+    kind=st.sampled_from([*WORDS, "something_new"]),
+    more=st.dictionaries(st.text(max_size=8), json_values, max_size=3),
+)
+def test_every_kind_of_event_has_words_also_without_its_fields(
+    kind: str, more: dict[str, Any]
+) -> None:
+    words = in_words(
+        Happened(
+            NOW, kind, 1, "orders-0", None, {f"x{name}": value for name, value in more.items()}
+        )
+    )
+    assert words and "None None" not in words
+
+
+@given(st.integers(min_value=0, max_value=10**12))
+def test_a_duration_has_a_number_and_a_unit(ms: int) -> None:
+    number, unit = duration(ms).split(" ")[:2]
+    assert float(number) >= 0 and unit in ("ms", "s", "min", "h", "days")
+
+
+def test_lists_read_as_people_write_them() -> None:
+    assert [listed(range(n)) for n in range(4)] == ["", "0", "0 and 1", "0, 1 and 2"]
+    assert (brokers(()), brokers((2,)), brokers((2, 3), "or")) == (
+        "no broker",
+        "broker 2",
+        "brokers 2 or 3",
+    )

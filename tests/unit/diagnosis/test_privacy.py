@@ -1,0 +1,127 @@
+"""What may be in a bundle: of settings, log lines, events and metrics only what is known to be harmless."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ottla.diagnosis import privacy
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ssl.keystore.password",
+        "sasl.jaas.config",
+        "listener.name.external.scram-sha-512.sasl.jaas.config",
+        "delegation.token.secret.key",
+        "my.own.setting",
+    ],
+)
+def test_the_value_of_a_setting_that_is_secret_or_unknown_is_hidden(name: str) -> None:
+    shown = privacy.settings({name: "MARKER", "log.retention.ms": "5", "broker.rack": None})
+    assert shown == {name: privacy.HIDDEN, "log.retention.ms": "5", "broker.rack": None}
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (
+            "2026-11-16 18:02:04.116 INFO ISR changed partition=orders-0 isr=1,2 cause=slow",
+            "2026-11-16 18:02:04.116 INFO ISR changed partition=orders-0 isr=1,2 cause=slow",
+        ),
+        (
+            '2026-11-16 18:02:04.116 INFO member left group=billing member="MARKER x" epoch=4',
+            "2026-11-16 18:02:04.116 INFO member left group=billing member=(hidden) epoch=4",
+        ),
+        (
+            '2026-11-16 18:02:04.116 INFO group rebalances group=billing epoch=4 cause="MARKER left"',
+            "2026-11-16 18:02:04.116 INFO group rebalances group=billing epoch=4 cause=(hidden)",
+        ),
+        (
+            "2026-11-16 18:02:04.116 INFO fetch failed error=NOT_LEADER_OR_FOLLOWER",
+            "2026-11-16 18:02:04.116 INFO fetch failed error=NOT_LEADER_OR_FOLLOWER",
+        ),
+        (
+            "2026-11-16 18:02:04.116 ERROR it failed: MARKER",
+            "2026-11-16 18:02:04.116 ERROR it failed",
+        ),
+        (
+            "2026-11-16 18:02:04.116 WARNING it is no frame first_bytes=47455420 listener=PLAINTEXT",
+            "2026-11-16 18:02:04.116 WARNING it is no frame first_bytes=(hidden) listener=PLAINTEXT",
+        ),
+        ("ValueError: MARKER", "(18 characters of another kind)"),
+        ('  File "/x/y.py", line 3, in f', '  File "/x/y.py", line 3, in f'),
+    ],
+)
+def test_a_log_line_keeps_its_fixed_text_and_harmless_values(line: str, shown: str) -> None:
+    assert list(privacy.log_lines(line)) == [shown]
+
+
+def test_a_json_log_line_keeps_its_fixed_text_and_harmless_values() -> None:
+    fields = {"group": "billing", "member": "MARKER", "epoch": 4}
+    line = {
+        "at": "t",
+        "level": "INFO",
+        "logger": "ottla.x",
+        "text": "member left",
+        "fields": fields,
+    }
+    (shown,) = privacy.log_lines(json.dumps({**line, "trace": "MARKER"}))
+    assert json.loads(shown) == {**line, "fields": {**fields, "member": privacy.HIDDEN}}
+
+
+def test_an_event_keeps_numbers_and_names_of_operators() -> None:
+    told = {
+        "at": "2026-11-16T17:31:41.465Z",
+        "kind": "isr_shrink",
+        "node": 1,
+        "partition": "orders-0",
+        "cause": "slow",
+        "isr": [1, 2],
+        "lag": {"2": {"records": 7}},
+    }
+    assert json.loads(privacy.event(json.dumps(told)) or "") == told
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"kind": "transaction_aborted", "transactional_id": "MARKER", "producer_id": 4},
+        {"kind": "member_expired", "group": "g", "member": "MARKER", "cause": "MARKER was silent"},
+        {"kind": "rebalance", "group": "g", "members": ["MARKER"], "cause": "MARKER"},
+        {"kind": "quota_exceeded", "user": "MARKER", "client_id": "MARKER"},
+        {"kind": "setting_changed", "name": "ssl.key.password", "old": "MARKER", "new": "MARKER"},
+        {"kind": "something_new", "text": "MARKER", "nested": {"MARKER": "MARKER"}},
+    ],
+)
+def test_an_event_tells_nothing_that_a_client_or_a_secret_setting_said(
+    told: dict[str, object],
+) -> None:
+    shown = privacy.event(json.dumps(told))
+    assert shown is not None and "MARKER" not in shown
+
+
+def test_a_changed_harmless_setting_is_shown_with_its_values() -> None:
+    told = {"kind": "setting_changed", "name": "retention.ms", "old": "1", "new": "delete"}
+    assert json.loads(privacy.event(json.dumps(told)) or "")["new"] == "delete"
+
+
+def test_metrics_keep_topics_and_lose_clients() -> None:
+    text = 'x_total{topic="orders",client_id="MARKER"} 4\\n# HELP x_total some "text"'.replace(
+        "\\n", "\n"
+    )
+    assert list(privacy.metrics(text)) == [
+        'x_total{topic="orders",client_id="(hidden)"} 4',
+        '# HELP x_total some "text"',
+    ]
+
+
+def test_the_same_text_has_the_same_alias() -> None:
+    aliases = privacy.Aliases()
+    assert [aliases.of("client", each) for each in ("a", "b", "a")] == [
+        "client-1",
+        "client-2",
+        "client-1",
+    ]

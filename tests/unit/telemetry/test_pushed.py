@@ -1,0 +1,67 @@
+"""The last values of clients, as families with their labels, within limits."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ottla.metrics.exposition import write_text
+from ottla.telemetry.otlp import Point
+from ottla.telemetry.pushed import SERIES_MAX, PushedMetrics
+
+RATE = "org.apache.kafka.producer.connection.creation.rate"
+COUNT = "org.apache.kafka.producer.connection.creation.total"
+CLIENT = {"client_id": "billing", "client_software_name": "librdkafka"}
+
+
+def point(name: str, value: float, *, delta: bool = False, **attributes: str) -> Point:
+    return Point(name, "Of connections.", tuple(attributes.items()), value, name == COUNT, delta)
+
+
+def shown(pushed: PushedMetrics, now_ms: float = 0) -> str:
+    return "".join(write_text(pushed.families(now_ms)))
+
+
+def add(pushed: PushedMetrics, *points: Point, id: int = 1, expires_ms: float = 1000) -> None:
+    pushed.add(UUID(int=id), {**CLIENT, "client_instance_id": f"i{id}"}, points, expires_ms, 0)
+
+
+def test_gauges_have_their_last_value_and_differences_are_added_up() -> None:
+    pushed = PushedMetrics(10)
+    add(pushed, point(RATE, 1.5, node_id="1"), point(COUNT, 2, delta=True))
+    add(pushed, point(RATE, 0.5, node_id="1"), point(COUNT, 3, delta=True))
+    text = shown(pushed)
+    labels = (
+        'client_instance_id="i1",client_id="billing",client_software_name="librdkafka",'
+        'client_software_version="",client_source_address=""'
+    )
+    name = "org_apache_kafka_producer_connection_creation"
+    assert f'{name}_rate{{node_id="1",{labels}}} 0.5\n' in text
+    assert f"# TYPE {name}_total counter\n" in text
+    assert f"{name}_total{{{labels}}} 5.0\n" in text
+
+
+def test_a_client_that_pushes_no_more_is_forgotten() -> None:
+    pushed = PushedMetrics(10)
+    add(pushed, point(RATE, 1))
+    assert "creation_rate" in shown(pushed, 999)
+    assert "creation_rate" not in shown(pushed, 1000)
+    assert "ottla_client_metrics_clients 0\n" in shown(pushed, 1000)
+
+
+def test_clients_and_their_series_are_limited_and_the_rest_is_counted() -> None:
+    pushed = PushedMetrics(1)
+    add(pushed, *(point(RATE, 1, topic=str(n)) for n in range(SERIES_MAX + 3)))
+    add(pushed, point(RATE, 1), id=2)
+    assert shown(pushed).count("creation_rate{") == SERIES_MAX
+    assert "ottla_client_metrics_dropped_total 4\n" in shown(pushed)
+
+
+def test_a_client_cannot_use_the_names_of_others() -> None:
+    pushed = PushedMetrics(10)
+    add(
+        pushed,
+        point("kafka_server_replicamanager_leadercount", 7),
+        point(RATE, 1, client_id="somebody else"),
+    )
+    assert "leadercount" not in shown(pushed)
+    assert "somebody else" not in shown(pushed)
