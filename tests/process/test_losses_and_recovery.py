@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.cluster import ProcessCluster
+from ottla.wire.errors import ErrorCode
+from support.cluster import ProcessCluster, wait_until
 from support.unclean import (
     CONFIG,
     TOPIC,
@@ -18,6 +19,7 @@ from support.unclean import (
     ottla,
     read_back,
 )
+from support.wire import write
 
 SETTINGS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "200"}
 
@@ -82,3 +84,28 @@ def test_a_stopped_cluster_says_the_same(cluster: ProcessCluster, ledger: Ledger
     finally:
         cluster.mend()
     assert named(cluster) == running
+
+
+def test_until_the_old_leader_is_back_the_event_log_says_whose_disk_may_hold_records(
+    cluster: ProcessCluster,
+) -> None:
+    topic = "open"
+    cluster.create_topic(topic, assignment=[[4, 5]], config=CONFIG)
+    cluster.wait_whole(topic)
+    assert write(cluster, topic, "together") is ErrorCode.NONE
+    cluster.kill(5)
+    wait_until(lambda: cluster.partitions(topic)[0].isr == [4], 20, "4 leads alone")
+    assert write(cluster, topic, "alone") is ErrorCode.NONE
+    cluster.kill(4)
+    cluster.start(5)
+    wait_until(lambda: cluster.partitions(topic)[0].leader == 5, 20, "5 leads")
+
+    def kinds() -> list[str]:
+        return [each["kind"] for each in ottla(cluster, "losses", "--topic", topic)]
+
+    wait_until(lambda: kinds() == ["open_election"], 20, "the election is open")
+    (election,) = ottla(cluster, "losses", "--topic", topic)
+    assert (election["first_offset"], election["may_be_held_by"]) == (1, [4])
+    cluster.start(4)
+    cluster.wait_whole(topic)
+    wait_until(lambda: kinds() == ["truncation"], 20, "what it cost is known")

@@ -41,17 +41,17 @@ class OpenElection:
 
 
 def open_elections(entries: Iterable[Mapping[str, Any]]) -> list[OpenElection]:
-    """`entries` are those of the event log, oldest first."""
+    """`entries` are those of the event log, oldest first. Those of several nodes may be a little out of order."""
     in_sync: dict[str, set[int]] = {}
+    """The last members before the partition had none."""
+    starts: dict[tuple[str, Any], int | None] = {}
     elections: dict[str, list[OpenElection]] = {}
     for entry in entries:
         partition, kind = entry.get("partition"), entry.get("kind")
         if not isinstance(partition, str):
             continue
         if kind == "leader_start":
-            for election in elections.get(partition, ()):
-                if election.leader_epoch == entry.get("leader_epoch"):
-                    election.first_offset = entry.get("log_end")
+            starts[partition, entry.get("leader_epoch")] = entry.get("log_end")
         elif kind in ("election", "isr_shrink", "isr_expand"):
             isr = set(entry.get("isr") or ())
             former = in_sync.get(partition, set())
@@ -63,8 +63,11 @@ def open_elections(entries: Iterable[Mapping[str, Any]]) -> list[OpenElection]:
                     election.may_be_held_by = tuple(
                         broker for broker in election.may_be_held_by if broker not in isr
                     )
-            in_sync[partition] = isr
-    return [election for each in elections.values() for election in each if election.may_be_held_by]
+            in_sync[partition] = isr or former
+    found = [election for each in elections.values() for election in each]
+    for election in found:
+        election.first_offset = starts.get((election.partition, election.leader_epoch))
+    return [election for election in found if election.may_be_held_by]
 
 
 def _election(partition: str, entry: Mapping[str, Any], former: set[int]) -> OpenElection:

@@ -240,6 +240,7 @@ def election(how: str, leader: int, epoch: int, isr: list[int], previous: int = 
 def test_an_unclean_election_is_open_until_the_former_members_are_in_sync_again():
     entries = [
         election("clean", 1, 3, [1, 2]),
+        {"kind": "isr_shrink", "partition": "orders-0", "isr": []},
         election("unclean", 3, 5, [3]),
         {"kind": "leader_start", "partition": "orders-0", "leader_epoch": 5, "log_end": 70},
     ]
