@@ -97,7 +97,7 @@ def test_an_unclean_election_and_its_truncation_are_told(own: ProcessCluster) ->
     unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     topic = own.create_topic("unclean", assignment=[[2, 3]], config=unclean)
     with paused(own, 3):
-        # This one lies in the socket of broker 3 already; it is acknowledged once broker 3 is out of the ISR.
+        # It may lie in the socket of broker 3 already, and is acknowledged once broker 3 is out of the ISR.
         produce(own, topic, 1)
         produce(own, topic, 7)
         own.kill(2)
@@ -106,7 +106,8 @@ def test_an_unclean_election_and_its_truncation_are_told(own: ProcessCluster) ->
     produce(own, topic, 1)
     own.start(2)
     truncation = event(own, "truncation", "--topic", topic)
-    assert (truncation["node"], truncation["first_offset"], truncation["records"]) == (2, 1, 7)
+    assert truncation["node"] == 2 and truncation["first_offset"] <= 1
+    assert truncation["first_offset"] + truncation["records"] == truncation["end_offset"] == 8
     assert truncation["leader"] == 3 and truncation["bytes"] > 0
     shown = ottla_events(
         "--bootstrap", own.bootstrap, "--topic", topic, "--kind", "election"

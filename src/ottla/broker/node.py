@@ -381,6 +381,7 @@ class Broker:
             self.to_controller,
             self._broker_epoch,
             request_timeout_s,
+            tells_reasons=settings.ottla_event_log_enable,
         )
         self.assignments = DirectoryAssignments(
             settings.node_id,

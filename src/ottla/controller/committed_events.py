@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
-from ottla.controller.draft import Draft
+from ottla.controller.draft import Draft, IsrProposal
 from ottla.controller.elections import PartitionAssignment
 from ottla.events import Event
 from ottla.events.controller import (
@@ -98,11 +98,12 @@ def _isr_changes(
     topic, index = where
     state = topic, index, now.leader, now.leader_epoch, now.isr, was.isr
     proposal = draft.proposals.get(key)
-    reasons = {} if proposal is None else proposal.reasons
+    reasons: Mapping[int, IsrReason] = {} if proposal is None else proposal.reasons
     causes: dict[IsrCause, list[int]] = {}
     for broker in was.isr:
         if broker not in now.isr:
-            causes.setdefault(_cause_of_leaving(draft, broker, now, reasons), []).append(broker)
+            cause = _cause_of_leaving(draft, broker, now, proposal)
+            causes.setdefault(cause, []).append(broker)
     for cause, left in causes.items():
         lags = {id: reasons[id].lag for id in left if id in reasons}
         yield IsrShrunk(*state, tuple(left), cause, lags)
@@ -114,12 +115,14 @@ def _isr_changes(
 
 
 def _cause_of_leaving(
-    draft: Draft, broker: int, now: PartitionImage, reasons: Mapping[int, IsrReason]
+    draft: Draft, broker: int, now: PartitionImage, proposal: IsrProposal | None
 ) -> IsrCause:
     if broker not in now.replicas:
         return IsrCause.REASSIGNED
-    if broker in reasons:
-        return reasons[broker].cause
+    if proposal is not None:
+        # A leader without an event log of its own gives no reasons. It removes those that lag.
+        reason = proposal.reasons.get(broker)
+        return IsrCause.SLOW if reason is None else reason.cause
     return draft.leaving_because.get(broker, IsrCause.FENCED)
 
 

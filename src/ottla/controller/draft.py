@@ -32,6 +32,7 @@ from ottla.metadata.records import (
     PartitionChangeRecord,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import UNLISTED_TOPICS
 
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
@@ -236,8 +237,9 @@ class Draft:
         if record is not None and record.leader != LEADER_UNCHANGED:
             if election is Election.PREFERRED:
                 self.preferred.add((topic.id, index))
-            self._leader_moves[partition.leader] -= 1
-            self._leader_moves[record.leader] += 1
+            if topic.name not in UNLISTED_TOPICS:
+                self._leader_moves[partition.leader] -= 1
+                self._leader_moves[record.leader] += 1
         return record
 
     def change_where(
@@ -262,7 +264,12 @@ class Draft:
         """The number of partitions that the broker leads, including the changes collected since the last `add`.
         Counted only when an election must choose among equal candidates."""
         if self._leaders is None:
-            self._leaders = Counter(partition.leader for _, _, partition in self.partitions())
+            # Who is elected must not depend on where the cluster has its event log.
+            self._leaders = Counter(
+                partition.leader
+                for topic, _, partition in self.partitions()
+                if topic.name not in UNLISTED_TOPICS
+            )
         return self._leaders[broker_id] + self._leader_moves[broker_id]
 
     def _alive(self, replica: int, directory: UUID) -> bool:

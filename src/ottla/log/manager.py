@@ -40,7 +40,7 @@ from ottla.log.resources import LogResources
 from ottla.log.segment import OpenFiles
 from ottla.runtime.seams import Disk, File
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC, UNLISTED_TOPICS
 from ottla.wire.types import TopicPartition
 
 OPEN_FILES_MAX = 512
@@ -378,7 +378,10 @@ class LogManager:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")
         if len(online) == 1:
             return online[0]
-        counts = Counter(log.directory for log in self.logs.values())
+        # Where a log lies must not depend on when the cluster created its event log.
+        counts = Counter(
+            log.directory for key, log in self.logs.items() if key.topic not in UNLISTED_TOPICS
+        )
         return min(online, key=lambda directory: counts[directory])
 
     def set_aside(self, key: TopicPartition, why: str = "it is damaged") -> str:

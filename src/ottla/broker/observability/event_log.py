@@ -45,8 +45,10 @@ LINGER_S = 0.02
 RETRY_S = 0.1
 RETRY_DOUBLINGS = 3
 TIMEOUT_S = 5.0
+START_S = 1.0
+"""No broker has come or gone for so long before the topic is created: whoever waits for the cluster comes first."""
 SETTLE_S = 2.0
-"""With fewer brokers than replicas: no broker may have come or gone for so long before the topic is created."""
+"""The same with fewer brokers than replicas: others may be about to start."""
 TURN_S = 0.5
 """One node creates the topic; the next one tries if it has not by then."""
 REPLICAS_MAX = 3
@@ -355,7 +357,7 @@ class EventLogWriter:
         if not alive:
             return False
         turn = alive.index(self._node) if self._node in alive else len(alive)
-        settle_s = 0.0 if len(alive) >= REPLICAS_MAX else SETTLE_S
+        settle_s = START_S if len(alive) >= REPLICAS_MAX else SETTLE_S
         return now - self._brokers_since >= settle_s + turn * TURN_S
 
 

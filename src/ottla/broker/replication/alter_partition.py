@@ -58,12 +58,16 @@ class IsrProposals(ReplicaListener):
         controller: NodeToControllerChannel,
         broker_epoch: Callable[[], int],
         timeout_s: float,
+        *,
+        tells_reasons: bool = False,
     ) -> None:
+        """`tells_reasons`: there is an event log, which wants to know why."""
         self._node_id = node_id
         self._replicas = replicas
         self._controller = controller
         self._broker_epoch = broker_epoch
         self._timeout_s = timeout_s
+        self._tells_reasons = tells_reasons
         self._waiting: dict[Partition, None] = {}
         self._sender: asyncio.Task[None] | None = None
         self._changed: list[tuple[TopicPartition, tuple[int, ...], str]] = []
@@ -185,15 +189,20 @@ class IsrProposals(ReplicaListener):
         return {
             "broker_id": self._node_id,
             "broker_epoch": self._broker_epoch(),
-            "ottla_isr_reasons": isr_reasons.written(
-                (topic_id, index, proposal.reasons)
-                for (topic_id, index), (_, proposal) in proposals.items()
-            ),
+            "ottla_isr_reasons": self._reasons(proposals),
             "topics": [
                 {"topic_id": topic_id, "partitions": partitions}
                 for topic_id, partitions in topics.items()
             ],
         }
+
+    def _reasons(self, proposals: dict[tuple[UUID, int], tuple[Partition, Proposal]]) -> str:
+        if not self._tells_reasons:
+            return ""
+        return isr_reasons.written(
+            (topic_id, index, proposal.reasons)
+            for (topic_id, index), (_, proposal) in proposals.items()
+        )
 
 
 def _withdraw(partition: Partition, proposal: Proposal, now: float) -> None:

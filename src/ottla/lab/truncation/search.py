@@ -203,7 +203,7 @@ class _SearchRun:
         self._lossy_epoch = -1
         """The newest epoch that began with an election that may lose records."""
         node.quorum.on_image.append(self._metadata_changed)
-        cluster.sim.subscribe(self._happened)
+        cluster.sim.subscribe(self._happened, Truncated)
         self._acknowledged: list[Acknowledgement] = []
         self._is_stopping = False
         self._skipped = 0

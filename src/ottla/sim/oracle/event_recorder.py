@@ -22,6 +22,8 @@ class GrantedVote(NamedTuple):
 class EventRecorder:
     """Subscribes to the events of all nodes; the checkers empty its lists."""
 
+    KINDS = VoteGranted, SnapshotInstalled, Truncated, IsrProposed
+
     def __init__(self) -> None:
         self.votes: list[GrantedVote] = []
         self.installs: list[tuple[int, RaftRole]] = []

@@ -40,7 +40,7 @@ class Evidence:
         self.quorum = QuorumChecker(cluster)
         self.eligible_leaders = EligibleLeaders()
         self.recorder = EventRecorder()
-        cluster.subscribe(self.recorder.happened)
+        cluster.subscribe(self.recorder.happened, *EventRecorder.KINDS)
         self.leaders = LeaderHistory(self.now)
         self.expiry = ExpiryRules(self.now)
         self.losses: LossChecker | None = None

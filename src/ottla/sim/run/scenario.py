@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from ottla.broker.cluster.lifecycle import RegistrationRefused
+from ottla.events.coordination import ShardApplied
 from ottla.log.errors import LogDirError, WrongDirectory
 from ottla.sim.clients import compacted_table
 from ottla.sim.clients.connections import create_topic
@@ -116,7 +117,7 @@ class Scenario:
                 self.evidence.end_of,
                 self.evidence.standing,
             )
-            self.cluster.subscribe(CoordinatorChecker(self.groups.oracle))
+            self.cluster.subscribe(CoordinatorChecker(self.groups.oracle), ShardApplied)
             self.checker.on_decisions.append(self.groups.oracle.decided)
             self.checker.on_loss.append(self.groups.oracle.excuse)
         self.hostile: HostileClient | None = None

@@ -104,7 +104,7 @@ class ScriptCluster:
             if self._is_checked
             else Evidence(self.sim_cluster)
         )
-        self.sim_cluster.subscribe(self._happened)
+        self.sim_cluster.subscribe(self._happened, Truncated)
         for node in self.sim_cluster.nodes.values():
             name = node.host.name
             node.host.runtime = self._interceptor.between(name, node.host.runtime)
