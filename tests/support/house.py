@@ -27,7 +27,7 @@ _WHOLE_BROKER = {
     "broker.replication",
     "broker.server",
 }
-_PRODUCT = _BROKER | _COORDINATORS | _WHOLE_BROKER | {"controller", "raft"}
+_PRODUCT = _BROKER | _COORDINATORS | _WHOLE_BROKER | {"controller", "event_log", "raft"}
 
 _SIM = {"sim.clients", "sim.cluster", "sim.engine", "sim.faults", "sim.oracle", "sim.scripts"}
 
@@ -75,11 +75,12 @@ ARROWS: dict[str, set[str]] = {
     | _COORDINATORS
     | {"broker.cluster", "broker.coordination", "broker.replication", "broker.server", "raft"}
     | {"metrics", "patterns", "telemetry"},
+    "event_log": {"events", "records", "wire"},
     "broker.design": {"broker.cluster", "broker.replication", "config", "controller", "replica"},
     "broker.observability": _BROKER
     | _COORDINATORS
     | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
-    | {"controller", "metrics", "raft"},
+    | {"controller", "event_log", "metrics", "raft", "runtime"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
     "client": {"losses", "records", "runtime", "wire"},
     # Kafka's tools decode every file that a node writes, and no tool imports what it does not need.

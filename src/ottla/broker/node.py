@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import ottla
 from ottla.broker.apis.broker_loggers import LoggerHandlers
 from ottla.broker.apis.configs import DescribeConfigsHandler, ListConfigResourcesHandler
 from ottla.broker.apis.describe import ApiVersionsHandler, DescribeHandlers
@@ -52,6 +53,7 @@ from ottla.broker.server.server import Server
 from ottla.config.dynamic import current
 from ottla.config.node_settings import Settings
 from ottla.config.values import ConfigError, ListenerAddress
+from ottla.events.node import NodeStarted, NodeStopping
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import LogConfig
 from ottla.log.errors import WrongDirectory
@@ -71,11 +73,14 @@ from ottla.wire.apis import KEPT_RECORDS, ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.observability.endpoint import Observability
+    from ottla.broker.observability.event_log import EventLogWriter
 
 logger = logging.getLogger(__name__)
 
 PROGRESS_EVERY_S = 5.0
 """How often a node that opens its logs reports how far it is."""
+EVENT_LOG_FLUSH_S = 0.5
+"""How long a stop may wait for the event log, twice at most."""
 
 
 class Node:
@@ -93,6 +98,7 @@ class Node:
         """Only with metrics.listeners: other nodes do not import it."""
         self.unclean_elections: dict[tuple[uuid.UUID, int], int] = {}
         """The leader epochs that began with one, as far as the metadata log that this node has read still says."""
+        self.event_log = self._event_log()
         self._lock: File | None = None
         """Of the metadata's directory, where no log manager holds it."""
 
@@ -128,6 +134,27 @@ class Node:
             await self.broker.start(
                 lambda handlers: self._serve(settings.broker_listeners, handlers)
             )
+        self._tell(NodeStarted)
+        if self.event_log is not None:
+            assert self.quorum is not None
+            self.event_log.start(self.quorum, self._to_controller)
+
+    def _event_log(self) -> EventLogWriter | None:
+        """First of all, so that it hears what happens while the node starts."""
+        if not self.settings.ottla_event_log_enable:
+            return None
+        from ottla.broker.observability.event_log import EventLogWriter
+
+        return EventLogWriter(self.settings, self.runtime)
+
+    def _to_controller(self) -> ControllerChannel | None:
+        if self.broker is not None:
+            return self.broker.to_controller
+        return None if self.controller is None else self.controller.to_controller
+
+    def _tell(self, kind: type[NodeStarted] | type[NodeStopping]) -> None:
+        if kind in self.runtime.events:
+            self.runtime.events.emit(kind(ottla.__version__))
 
     async def _join(self, cluster_id: str) -> Membership | None:
         """Take part in the quorum, as a controller or to learn from it. A broker gets its membership from it."""
@@ -285,8 +312,15 @@ class Node:
 
     async def stop(self) -> None:
         """Leaders move away first, then the quorum is left, then everything is flushed and closed."""
+        self._tell(NodeStopping)
+        if self.event_log is not None:
+            await self.event_log.flush(EVENT_LOG_FLUSH_S)
         if self.broker is not None:
             await self.broker.stop(self._stop_serving_clients)
+        if self.event_log is not None:
+            # If this is the active controller: how its own broker's leaders moved away.
+            await self.event_log.flush(EVENT_LOG_FLUSH_S)
+            await self.event_log.stop()
         if self.controller is not None:
             await self.controller.stop()
         if self.quorum is not None:

@@ -14,6 +14,7 @@ import ottla
 from ottla.cli import (
     checkpoints,
     doctor,
+    events,
     explain,
     groups,
     lab,
@@ -81,6 +82,7 @@ app.command()(checkpoints.checkpoints)
 app.command()(losses.losses)
 app.command()(losses.recover)
 app.command()(explain.explain)
+app.command()(events.events)
 app.add_typer(spark.app, name="spark")
 app.command(help=sim.HELP)(sim.sim)
 app.add_typer(lab.app, name="lab")

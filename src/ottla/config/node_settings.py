@@ -273,6 +273,31 @@ class Settings:
         "Longest controlled shutdown; after it the node stops anyway.",
     )
 
+    ottla_event_log_enable: bool = setting(
+        "ottla.event.log.enable",
+        BOOLEAN,
+        True,
+        "Write what happens (elections, ISR changes, truncations and more) to the topic __ottla_events.",
+    )
+    ottla_event_log_queue_max: int = setting(
+        "ottla.event.log.queue.max",
+        integer(1),
+        20_000,
+        "Events that wait while the event log cannot be written. More are dropped, and counted.",
+    )
+    ottla_event_log_retention_ms: int = setting(
+        "ottla.event.log.retention.ms",
+        long(-1),
+        WEEK_MS,
+        "How long the event log keeps its entries; -1: for ever. Counts when the topic is created.",
+    )
+    ottla_event_log_retention_bytes: int = setting(
+        "ottla.event.log.retention.bytes",
+        long(-1),
+        256 << 20,
+        "How large the event log may become; -1: no limit. Counts when the topic is created.",
+    )
+
     ottla_local_sockets_enable: bool = setting(
         "ottla.local.sockets.enable",
         BOOLEAN,

@@ -16,6 +16,7 @@ from ottla.controller.draft import Draft
 from ottla.controller.elections import PartitionAssignment
 from ottla.controller.states import BrokerControlState, broker_state
 from ottla.events.controller import BrokerFenced, BrokerUnfenced, FenceCause
+from ottla.events.replication import IsrCause
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import (
     DIRECTORY_LOST,
@@ -33,6 +34,12 @@ from ottla.wire.errors import ErrorCode, KafkaError
 METADATA_VERSION = "metadata.version"
 
 FENCE, UNFENCE = 1, -1
+
+_LEAVES_BECAUSE = {
+    FenceCause.SHUT_DOWN: IsrCause.SHUTDOWN,
+    FenceCause.NO_DISK: IsrCause.DISK,
+    FenceCause.RESTARTED: IsrCause.RESTART,
+}
 
 _RESERVED_DIRECTORIES_MAX = 100
 """Kafka reserves the first hundred directory ids."""
@@ -182,6 +189,7 @@ def _leave_previous_life(draft: Draft, request: Registration, existing: BrokerIm
     """Remove the previous incarnation from every ISR. After an unclean shutdown the replica may miss the
     tail of its log, so it leaves the ELR too. On a replaced disk it has no data at all."""
     broker = request.broker_id
+    draft.leaving_because[broker] = IsrCause.RESTART
     clean = existing is not None and existing.epoch == request.previous_broker_epoch
     known = existing.directories if existing else ()
     disk_replaced = any(directory not in known for directory in request.log_dirs)
@@ -321,6 +329,8 @@ def heartbeat(draft: Draft, beat: Heartbeat, sessions: Sessions, now: float) -> 
 def fence(draft: Draft, broker_ids: Sequence[int], cause: FenceCause) -> None:
     """Fence all of them, with every partition concerned, in one batch (P32)."""
     gone = frozenset(broker_ids)
+    for id in broker_ids:
+        draft.leaving_because.setdefault(id, _LEAVES_BECAUSE.get(cause, IsrCause.FENCED))
     draft.change_where(lambda partition: not gone.isdisjoint(partition.isr), leaving=gone)
     brokers = [draft.image.brokers[broker_id] for broker_id in broker_ids]
     draft.add([_registration_change(broker, fenced=FENCE) for broker in brokers])
@@ -334,6 +344,7 @@ def _unfence(draft: Draft, broker: BrokerImage) -> None:
 
 
 def _begin_shutdown(draft: Draft, broker: BrokerImage) -> None:
+    draft.leaving_because[broker.id] = IsrCause.SHUTDOWN
     draft.add([_registration_change(broker, in_controlled_shutdown=1)])
     draft.change_where(lambda partition: broker.id in partition.isr, leaving=[broker.id])
 
@@ -349,6 +360,7 @@ def _take_directories_offline(draft: Draft, beat: Heartbeat) -> None:
         if not broker.fenced:
             fence(draft, [broker.id], FenceCause.NO_DISK)
         return
+    draft.leaving_because[broker.id] = IsrCause.DISK
     changes = [
         draft.change(topic, index, leaving=[broker.id])
         for topic, index, partition in draft.partitions()
@@ -365,6 +377,7 @@ def assign_directories(
     that is not online leaves the ISR. LOST means that its data is gone: it leaves the ELR too, and may not lead
     before the broker is in sync again and names another directory. A replica that had no directory may lead now."""
     broker = draft.broker(broker_id, broker_epoch)
+    draft.leaving_because[broker_id] = IsrCause.DISK
     answers: dict[UUID, dict[UUID, list[dict[str, Any]]]] = {}
     changes: dict[tuple[UUID, int], MetadataRecord | None] = {}
     for assigned in assignments:

@@ -29,9 +29,9 @@ from ottla.controller import (
 )
 from ottla.controller.brokers import Assignment, Heartbeat, Registration, Sessions
 from ottla.controller.configs import ConfigChanges
-from ottla.controller.draft import ControllerConfig, ControllerResult, Draft
+from ottla.controller.draft import ControllerConfig, ControllerResult, Draft, IsrProposal
 from ottla.controller.features import FeatureUpdate
-from ottla.controller.partitions import ElectionType, IsrProposal
+from ottla.controller.partitions import ElectionType
 from ottla.controller.quotas import QuotaChanges
 from ottla.controller.reassignments import ReassignedPartition
 from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited

@@ -8,7 +8,7 @@ this controller can see the draft's changes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -17,6 +17,7 @@ from ottla.controller.elections import ChangeRule, Election, PartitionAssignment
 from ottla.controller.placement import PlaceableBroker
 from ottla.controller.states import check_edges
 from ottla.events import Event
+from ottla.events.replication import IsrCause, IsrReason
 from ottla.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.metadata.records import (
     BROKER_RESOURCE,
@@ -25,6 +26,7 @@ from ottla.metadata.records import (
     DIRECTORY_UNASSIGNED,
     LEADER_UNCHANGED,
     NO_LEADER,
+    RECOVERED,
     TOPIC_RESOURCE,
     MetadataRecord,
     PartitionChangeRecord,
@@ -45,6 +47,8 @@ class ControllerResult:
     records: list[MetadataRecord]
     response: dict[str, Any] = field(default_factory=dict)
     events: Sequence[Event] = ()
+    draft: Draft | None = None
+    """What `committed_events` tells from; None if nothing was decided."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,21 @@ class ControllerConfig:
     """Another design's rule of how partitions change, in place of `elections.change`."""
 
 
+@dataclass(frozen=True, slots=True)
+class IsrProposal:
+    """A leader's proposal for one partition: the whole new ISR as (broker, its epoch as the leader knows it), and
+    the partition state that the proposal is based on."""
+
+    topic_id: UUID
+    index: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]
+    recovery: int = RECOVERED
+    reasons: Mapping[int, IsrReason] = field(default_factory=dict)
+    """Why which broker joins or leaves; for the event log only."""
+
+
 class Draft:
     def __init__(self, image: MetadataImage, config: ControllerConfig, epoch: int, offset: int):
         self.before = image
@@ -86,6 +105,12 @@ class Draft:
         """The offset at which the batch will begin."""
         self.records: list[MetadataRecord] = []
         self.events: list[Event] = []
+        self.leaving_because: dict[int, IsrCause] = {}
+        """Why these brokers leave ISRs, where the controller removes them."""
+        self.proposals: dict[tuple[UUID, int], IsrProposal] = {}
+        """The proposals of leaders that are accepted."""
+        self.preferred: set[tuple[UUID, int]] = set()
+        """Partitions whose leadership moves to the preferred replica."""
         self._epoch = epoch
         self._brokers: dict[int, None] = {}
         self._partitions: dict[tuple[UUID, int], None] = {}
@@ -116,7 +141,11 @@ class Draft:
 
     def finish(self, response: dict[str, Any]) -> ControllerResult:
         check_edges(self.before, self.image, self._brokers, self._partitions)
-        return ControllerResult(self.records, response, self.events)
+        return ControllerResult(self.records, response, self.events, self)
+
+    @property
+    def changed_partitions(self) -> Iterable[tuple[UUID, int]]:
+        return self._partitions
 
     # Brokers
 
@@ -205,6 +234,8 @@ class Draft:
             assignment=assignment,
         )
         if record is not None and record.leader != LEADER_UNCHANGED:
+            if election is Election.PREFERRED:
+                self.preferred.add((topic.id, index))
             self._leader_moves[partition.leader] -= 1
             self._leader_moves[record.leader] += 1
         return record

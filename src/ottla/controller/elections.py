@@ -24,14 +24,13 @@ The minimum is min(`min.insync.replicas`, number of replicas). ELR is always on:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from ottla.events.controller import ElectionKind, LeaderElected, PartitionWentOffline
-from ottla.metadata.image import Delta, MetadataImage, PartitionImage
+from ottla.metadata.image import PartitionImage
 from ottla.metadata.records import (
     LEADER_UNCHANGED,
     NO_LEADER,
@@ -275,39 +274,3 @@ def change_record(
 
 def _if_new(after: tuple[T, ...], before: tuple[T, ...]) -> tuple[T, ...] | None:
     return None if after == before else after
-
-
-def leader_changes(
-    before: MetadataImage, after: MetadataImage, delta: Delta
-) -> Iterator[LeaderElected | PartitionWentOffline]:
-    """The elections between two images, with the kind of each. The first leader of a partition is assigned, not
-    elected."""
-    for topic_id, index in delta.changed_partitions:
-        topic, former = after.topics_by_id.get(topic_id), before.topics_by_id.get(topic_id)
-        if topic is None or former is None or index >= len(former.partitions):
-            continue
-        was, now = former.partitions[index], topic.partitions[index]
-        if now.leader == was.leader:
-            continue
-        if now.leader == NO_LEADER:
-            yield PartitionWentOffline(topic.name, index, now.leader_epoch, was.leader)
-        else:
-            yield LeaderElected(
-                topic.name,
-                index,
-                now.leader,
-                now.leader_epoch,
-                was.leader,
-                now.isr,
-                _election_kind(was, now),
-            )
-
-
-def _election_kind(was: PartitionImage, now: PartitionImage) -> ElectionKind:
-    if now.leader in was.elr and now.leader not in was.isr:
-        return ElectionKind.ELIGIBLE
-    if now.leader in was.isr or now.leader_recovery_state != RECOVERING:
-        return ElectionKind.IN_SYNC
-    if now.leader in was.last_known_elr:
-        return ElectionKind.LAST_KNOWN_LEADER
-    return ElectionKind.UNCLEAN

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
-from ottla.controller.draft import Draft
+from ottla.controller.draft import Draft, IsrProposal
 from ottla.controller.elections import Election
 from ottla.events.controller import IsrProposalRefused
 from ottla.metadata.image import PartitionImage, TopicImage
@@ -25,19 +24,6 @@ ELECTIONS_PER_BALANCE_MAX = 1_000
 
 NO_EPOCH = -1
 """A proposed ISR member without a broker epoch (AlterPartition 2): its epoch is not checked."""
-
-
-@dataclass(frozen=True, slots=True)
-class IsrProposal:
-    """A leader's proposal for one partition: the whole new ISR as (broker, its epoch as the leader knows it), and
-    the partition state that the proposal is based on."""
-
-    topic_id: UUID
-    index: int
-    leader_epoch: int
-    partition_epoch: int
-    isr: tuple[tuple[int, int], ...]
-    recovery: int = RECOVERED
 
 
 class ElectionType(IntEnum):
@@ -62,6 +48,7 @@ def alter_partitions(
             isr = [member for member, _ in proposal.isr]
             record = draft.change(topic, proposal.index, isr=isr, recovery=proposal.recovery)
             changes[key] = record
+            draft.proposals[key] = proposal
             answer |= _state_after(topic.partitions[proposal.index], record)
         if error:
             draft.events.append(_refusal(draft, broker_id, topic, proposal, error))

@@ -23,7 +23,7 @@ from ottla.metadata.records import (
     TopicRecord,
 )
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
+from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC, UNLISTED_TOPICS
 from ottla.wire.types import ZERO_UUID, uuid_to_text
 
 NAME_LENGTH_MAX = 249
@@ -69,7 +69,12 @@ def create_topics(
     doubled = {name for name, count in Counter(r.name for r in requests).items() if count > 1}
     rows: dict[str, dict[str, Any]] = {}
     taken = {_unified(name): name for name in draft.image.topics}
-    placed = sum(len(topic.partitions) for topic in draft.image.topics.values())
+    # Where a topic is placed must not depend on when the cluster creates its event log.
+    placed = sum(
+        len(topic.partitions)
+        for name, topic in draft.image.topics.items()
+        if name not in UNLISTED_TOPICS
+    )
     for request in requests:
         try:
             if request.name in doubled:

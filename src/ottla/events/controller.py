@@ -1,13 +1,16 @@
-"""Events of the active controller: its decisions when it makes them, and elections when they are committed.
+"""Events of the active controller: its decisions when it makes them, and changes of partitions and settings when they
+are committed.
 
 A decision can be lost before it is committed: then `DecisionsLost` follows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from ottla.events import Event
+from ottla.events.replication import IsrCause, Lag
 from ottla.wire.errors import ErrorCode
 
 
@@ -25,6 +28,7 @@ class ElectionKind(StrEnum):
     ELIGIBLE = "from the eligible leader replicas (KIP-966)"
     LAST_KNOWN_LEADER = "the last known leader, which may lack the tail of its log"
     UNCLEAN = "another replica: committed records may be lost"
+    PREFERRED = "from the ISR, to bring leadership back to the preferred replica"
 
 
 class ControllerActivated(Event):
@@ -88,3 +92,56 @@ class PartitionWentOffline(Event):
     partition: int
     leader_epoch: int
     previous_leader: int
+
+
+class IsrChange(Event):
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    previous_isr: tuple[int, ...]
+    brokers: tuple[int, ...]
+    """Those that left, or joined."""
+    cause: IsrCause
+    lag: Mapping[int, Lag]
+    """As the leader told with its proposal; empty for a change that the controller made itself."""
+
+
+class IsrShrunk(IsrChange):
+    """An ISR with fewer members is committed, whoever caused it."""
+
+
+class IsrExpanded(IsrChange):
+    """An ISR with more members is committed."""
+
+
+class ReassignmentStep(StrEnum):
+    STARTED = "started"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    CHANGED = "changed"
+
+
+class PartitionReassigned(Event):
+    """A step of a reassignment is committed."""
+
+    topic: str
+    partition: int
+    step: ReassignmentStep
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class SettingChanged(Event):
+    """A setting, or a client quota, that a client changed is committed."""
+
+    resource: str
+    """`topic:NAME`, `broker:ID`, `group:ID`, `client-id:NAME`, `user:NAME`; `cluster` for the default of all brokers."""
+    name: str
+    old: str | None
+    new: str | None
+    """None: not set, so that a default counts."""
+    by: str
+    """The client that asked: its id, and its host where it is known."""

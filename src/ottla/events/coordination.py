@@ -80,6 +80,8 @@ class GroupRebalanced(Event):
     group_id: str
     epoch: int
     cause: str
+    members: int
+    """Of the group as it is now; a classic group waits for them to join again."""
 
 
 class MemberExpired(Event):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, StrEnum
+from typing import NamedTuple
 
 from ottla.events import Event
 from ottla.wire.errors import ErrorCode
@@ -21,6 +22,16 @@ class RoleChanged(Event):
     log_start: int
     high_watermark: int
     log_end: int
+
+
+class LeadershipStarted(Event):
+    """This broker's replica leads the partition from now on, in a new leader epoch."""
+
+    partition: TopicPartition
+    leader_epoch: int
+    log_end: int
+    """Where the epoch starts."""
+    high_watermark: int
 
 
 class TruncationCause(Enum):
@@ -111,6 +122,40 @@ class EndNotAvailable(Event):
     leader_epoch: int
     high_watermark: int
     epoch_start: int
+
+
+class IsrCause(StrEnum):
+    """Why a replica left the ISR, or joined it."""
+
+    SLOW = "slow"
+    """It fetches, and has not had all records for longer than replica.lag.time.max.ms."""
+    SILENT = "silent"
+    """It has not fetched for longer than replica.lag.time.max.ms."""
+    FENCED = "fenced"
+    DISK = "disk"
+    """Its log directory failed, or the records in it are lost."""
+    RESTART = "restart"
+    """Its broker registered anew."""
+    SHUTDOWN = "shutdown"
+    """Its broker began a controlled shutdown."""
+    REASSIGNED = "reassigned"
+    """It is no replica of the partition any more."""
+    CAUGHT_UP = "caught_up"
+
+
+class Lag(NamedTuple):
+    """How far a follower is behind its leader, as the leader knows it."""
+
+    records: int
+    bytes: int
+    """Estimated: within a segment, records count as equally large."""
+    seconds: float | None
+    """Since it had all records of the leader; None if it never had in this leader epoch."""
+
+
+class IsrReason(NamedTuple):
+    cause: IsrCause
+    lag: Lag
 
 
 class IsrProposed(Event):

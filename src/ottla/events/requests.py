@@ -14,3 +14,5 @@ class QuotaExceeded(Event):
     rate: float
     """The allowed rate: bytes per second, percent, or changes per second."""
     throttle_s: float
+    measured: float | None = None
+    """The rate that was measured; None for a quota that is kept as tokens."""

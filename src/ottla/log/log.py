@@ -629,6 +629,20 @@ class Log:
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
 
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes the records from `offset` on have. No index is asked: within a segment, records count as
+        equally large."""
+        size, end = 0.0, self.log_end
+        for segment in reversed(self.segments):
+            if offset <= segment.base or end == segment.base:
+                size += segment.size
+            elif offset < end:
+                size += segment.size * (end - offset) / (end - segment.base)
+            else:
+                break
+            end = segment.base
+        return int(size)
+
     @property
     def segment_bases(self) -> list[int]:
         return [segment.base for segment in self.segments]

@@ -6,9 +6,18 @@ leader proposes another ISR, and which replicas may be in the ISR while its prop
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.events.replication import FollowerBelowEpochStart, IsrProposed
+from ottla.events.replication import (
+    FollowerBelowEpochStart,
+    IsrCause,
+    IsrProposed,
+    IsrReason,
+    Lag,
+)
 from ottla.replica import high_watermark
 from ottla.replica.follower_progress import FollowerProgress
 
@@ -27,6 +36,8 @@ class Proposal(NamedTuple):
     isr: tuple[tuple[int, int], ...]
     """(replica id, broker epoch) pairs, so that a broker that restarted meanwhile is refused (KIP-903)."""
     cause: str
+    reasons: Mapping[int, IsrReason] = MappingProxyType({})
+    """Of each replica that would leave or join."""
 
 
 class IsrChanges:
@@ -82,7 +93,8 @@ class IsrChanges:
             and partition.eligible_broker_epoch(follower.id) == follower.broker_epoch
         ]
         if joining:
-            self._propose((*partition.isr, *joining), f"brokers {joining} caught up")
+            reasons = {id: IsrReason(IsrCause.CAUGHT_UP, self._lag(id, now)) for id in joining}
+            self._propose((*partition.isr, *joining), f"brokers {joining} caught up", reasons)
 
     def _report_held_back(self) -> None:
         leadership = self._leadership
@@ -127,9 +139,28 @@ class IsrChanges:
             self.maybe_expand(now)
         else:
             stay = tuple(id for id in partition.isr if id not in lagging)
-            self._propose(stay, f"brokers {lagging} lag behind offset {log_end}")
+            reasons = {
+                id: IsrReason(self._why_lagging(id, now), self._lag(id, now)) for id in lagging
+            }
+            self._propose(stay, f"brokers {lagging} lag behind offset {log_end}", reasons)
 
-    def _propose(self, isr: tuple[int, ...], cause: str) -> None:
+    def _why_lagging(self, id: int, now: float) -> IsrCause:
+        silent_s = now - self._leadership.followers[id].fetched_at
+        lag_max_s = self._leadership.partition.config.lag_time_max_s
+        return IsrCause.SILENT if silent_s > lag_max_s else IsrCause.SLOW
+
+    def _lag(self, id: int, now: float) -> Lag:
+        follower, log = self._leadership.followers[id], self._leadership.log
+        # Of a follower that has not fetched in this epoch nothing is known: all records of the log count.
+        its_end = max(follower.log_end, log.log_start)
+        since = follower.caught_up_at
+        return Lag(
+            log.log_end - its_end,
+            log.bytes_from(its_end),
+            None if since == -inf else round(now - since, 3),
+        )
+
+    def _propose(self, isr: tuple[int, ...], cause: str, reasons: Mapping[int, IsrReason]) -> None:
         partition = self._leadership.partition
         assert partition.leadership is self._leadership, "only the leader of this epoch proposes"
         assert self.proposal is None, "one proposal at a time (P13)"
@@ -140,6 +171,7 @@ class IsrChanges:
             partition.partition_epoch,
             tuple((id, self._broker_epoch_of(id)) for id in isr),
             cause,
+            reasons,
         )
         if IsrProposed in partition.events:
             partition.events.emit(

@@ -17,7 +17,12 @@ from typing import Protocol
 from uuid import UUID
 
 from ottla.events import Events
-from ottla.events.replication import EndNotAvailable, LeaderEpochRefused, RoleChanged
+from ottla.events.replication import (
+    EndNotAvailable,
+    LeaderEpochRefused,
+    LeadershipStarted,
+    RoleChanged,
+)
 from ottla.log.errors import InMemory
 from ottla.log.log import Log, ReadResult
 from ottla.replica import high_watermark
@@ -142,6 +147,9 @@ class Partition:
             self._enter(Role.LEADER)
             self.leadership = leadership
             self._report_role()
+            if LeadershipStarted in self.events:
+                start = leadership.epoch_start, self.log.high_watermark
+                self.events.emit(LeadershipStarted(self.key, self.leader_epoch, *start))
         else:
             leadership.replicas_changed()
         high_watermark.advance(leadership, now)

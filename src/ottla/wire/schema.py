@@ -76,6 +76,15 @@ class Struct:
     """kio's class for the struct."""
 
 
+OWN_TAGS_FROM = 10_000
+"""Kafka numbers its tagged fields from 0 on. Readers skip those that they do not know (KIP-482)."""
+
+OWN_FIELDS: Final[Mapping[tuple[int, Direction], tuple[str, ...]]] = {
+    (ApiKey.ALTER_PARTITION, "request"): ("ottla_isr_reasons",),
+}
+"""Tagged fields of our own, all of them strings, at the end of a message between nodes of one cluster."""
+
+
 @cache
 def message(key: int, version: int, direction: Direction) -> Struct:
     """KeyError if Kafka has no such message."""
@@ -85,7 +94,8 @@ def message(key: int, version: int, direction: Direction) -> Struct:
     except (ValueError, ModuleNotFoundError) as error:
         raise KeyError(f"api key {key} has no {direction} of version {version}") from error
     root = "".join(part.capitalize() for part in (*package.split("_"), direction))
-    return _struct(getattr(module, root))
+    entity = getattr(module, root)
+    return _struct(_extended(entity, OWN_FIELDS.get((key, direction), ())))
 
 
 def _kio_module(name: str) -> types.ModuleType:
@@ -115,6 +125,24 @@ def names_of_all_versions(key: int, direction: Direction) -> Mapping[tuple[str, 
     for version in index.schema_name_map[ApiKey(key).name.lower()]:
         collect(message(key, version, direction), ())
     return names
+
+
+def _extended(entity: type[Any], names: tuple[str, ...]) -> type[Any]:
+    if not names:
+        return entity
+    fields: list[tuple[str, type[Any], Any]] = [
+        (
+            name,
+            str,
+            dataclasses.field(
+                default="", metadata={"kafka_type": "string", "tag": OWN_TAGS_FROM + number}
+            ),
+        )
+        for number, name in enumerate(names)
+    ]
+    return dataclasses.make_dataclass(
+        entity.__name__, fields, bases=(entity,), frozen=True, slots=True, kw_only=True
+    )
 
 
 def _struct(entity: type[Any]) -> Struct:

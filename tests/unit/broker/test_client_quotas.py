@@ -180,7 +180,10 @@ def test_a_throttled_request_is_an_event() -> None:
     assert clients.emitted == []
     throttle_s = clients.produce("c", 1000)
     assert throttle_s > 0.0
-    assert clients.emitted == [QuotaExceeded("c", "producer_byte_rate", 100.0, throttle_s)]
+    (event,) = clients.emitted
+    assert isinstance(event, QuotaExceeded)
+    assert event == QuotaExceeded("c", "producer_byte_rate", 100.0, throttle_s, event.measured)
+    assert event.measured is not None and event.measured > 100.0
 
 
 def test_a_refused_change_of_the_cluster_is_an_event() -> None:

@@ -9,8 +9,7 @@ from uuid import UUID
 
 from ottla.controller.brokers import Heartbeat, Registration
 from ottla.controller.controller import Controller
-from ottla.controller.draft import ControllerConfig, ControllerResult
-from ottla.controller.partitions import IsrProposal
+from ottla.controller.draft import ControllerConfig, ControllerResult, IsrProposal
 from ottla.controller.topics import NewTopic
 from ottla.metadata.image import MetadataImage, PartitionImage
 from ottla.metadata.records import Endpoint, FeatureRange

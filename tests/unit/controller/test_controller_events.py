@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from controller_world import World
 
-from ottla.controller.elections import leader_changes
-from ottla.controller.partitions import IsrProposal
+from ottla.controller.committed_events import committed_events
+from ottla.controller.configs import ConfigChange, ConfigChanges, Operation
+from ottla.controller.draft import ControllerResult, IsrProposal
+from ottla.controller.partitions import ElectionType
+from ottla.controller.quotas import QuotaChange, QuotaChanges
+from ottla.controller.reassignments import ReassignedPartition
+from ottla.events import Event
 from ottla.events.controller import (
     BrokerFenced,
     BrokerUnfenced,
     ElectionKind,
     FenceCause,
+    IsrExpanded,
     IsrProposalRefused,
+    IsrShrunk,
     LeaderElected,
+    PartitionReassigned,
     PartitionWentOffline,
+    ReassignmentStep,
+    SettingChanged,
 )
-from ottla.metadata.image import Delta, MetadataImage
+from ottla.events.replication import IsrCause, IsrReason, Lag
+from ottla.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from ottla.wire.errors import ErrorCode
 
 
@@ -88,31 +101,161 @@ def test_KIP903_a_refused_proposal_names_the_members_that_restarted() -> None:
     ]
 
 
-def changes(world: World, before: MetadataImage) -> list[LeaderElected | PartitionWentOffline]:
-    delta = Delta(changed_partitions=[(world.image.topics["t"].id, 0)])
-    return list(leader_changes(before, world.image, delta))
+class Committed:
+    """The events of every decision, as if each were committed at once."""
+
+    def __init__(self, world: World, by: str | None = None) -> None:
+        self.by = by
+        self._events: list[Event] = []
+        decide = world.controller.decide
+
+        def told(*args: Any) -> ControllerResult:
+            result = decide(*args)
+            if result.draft is not None:
+                self._events += committed_events(result.draft, self.by)
+            return result
+
+        world.controller.decide = told
+
+    def take(self, *kinds: type[Event]) -> list[Event]:
+        events, self._events = self._events, []
+        return [event for event in events if not kinds or type(event) in kinds]
 
 
 def test_elections_by_the_right_of_their_winners() -> None:
     world = World(1, 2)
+    committed = Committed(world)
     world.topic(min_isr=2)
-    assert not changes(world, MetadataImage()), "the first leader is not elected"
+    assert not committed.take(), "the first leader is not elected"
     first = world.partition().leader
     second = next(id for id in (1, 2) if id != first)
-    before = world.image
+    elections = LeaderElected, PartitionWentOffline
     world.kill(first)
     now = world.partition()
-    assert changes(world, before) == [
+    assert committed.take(*elections) == [
         LeaderElected("t", 0, second, now.leader_epoch, first, now.isr, ElectionKind.IN_SYNC)
     ]
-    before = world.image
     world.kill(second)
     offline = PartitionWentOffline("t", 0, world.partition().leader_epoch, second)
-    assert changes(world, before) == [offline]
-    before = world.image
+    assert committed.take(*elections) == [offline]
     assert first in world.partition().elr
     world.beat(first)
     now = world.partition()
-    assert changes(world, before) == [
+    assert committed.take() == [
         LeaderElected("t", 0, first, now.leader_epoch, -1, now.isr, ElectionKind.ELIGIBLE)
+    ], "and the ISR that it brings is no expansion"
+    world.beat(second)
+    world.propose([first, second])
+    if world.partition().replicas[0] == first:
+        world.kill(first)
+        world.start(first)
+        world.propose([second, first])
+    committed.take()
+    world.controller.elect_leaders(ElectionType.PREFERRED, None)
+    (event,) = committed.take()
+    assert isinstance(event, LeaderElected) and event.kind is ElectionKind.PREFERRED
+
+
+def test_a_broker_leaves_an_isr_once_and_with_the_cause() -> None:
+    world = World(1, 2, 3)
+    committed = Committed(world)
+    world.topic(min_isr=1)
+    leader = world.partition().leader
+    other, third = (id for id in (1, 2, 3) if id != leader)
+
+    def gone(broker: int, cause: IsrCause) -> None:
+        (event,) = committed.take(IsrShrunk)
+        assert isinstance(event, IsrShrunk)
+        assert (event.brokers, event.cause, event.lag) == ((broker,), cause, {})
+        assert set(event.previous_isr) == {*event.isr, broker}
+        epoch = world.image.brokers[broker].epoch
+        world.controller.broker_disconnected(broker, epoch, world.now)
+        world.start(broker)
+        world.propose([leader, *(id for id in (other, third) if world.image.is_alive(id))])
+        (event,) = committed.take(IsrExpanded, IsrShrunk)
+        assert isinstance(event, IsrExpanded)
+        assert (event.brokers, event.cause) == ((broker,), IsrCause.CAUGHT_UP)
+
+    world.kill(other)
+    gone(other, IsrCause.FENCED)
+    world.beat(third, want_shutdown=True)
+    gone(third, IsrCause.SHUTDOWN)
+    world.beat(other, offline_log_dirs=world.image.brokers[other].directories)
+    gone(other, IsrCause.DISK)
+    epoch = world.image.brokers[third].epoch
+    world.controller.broker_disconnected(third, epoch, world.now)
+    world.register(third)
+    (event,) = committed.take(IsrShrunk)
+    assert isinstance(event, IsrShrunk) and event.cause is IsrCause.RESTART
+
+
+def test_a_shrink_that_the_leader_proposed_tells_its_reasons() -> None:
+    world = World(1, 2, 3)
+    committed = Committed(world)
+    world.topic()
+    leader = world.partition().leader
+    slow, silent = (id for id in (1, 2, 3) if id != leader)
+    reasons = {
+        slow: IsrReason(IsrCause.SLOW, Lag(10, 1000, 31.0)),
+        silent: IsrReason(IsrCause.SILENT, Lag(20, 2000, None)),
+    }
+    world.propose([leader], reasons=reasons)
+    told = committed.take()
+    assert [
+        (event.brokers, event.cause, event.lag) for event in told if isinstance(event, IsrShrunk)
+    ] == [
+        ((slow,), IsrCause.SLOW, {slow: Lag(10, 1000, 31.0)}),
+        ((silent,), IsrCause.SILENT, {silent: Lag(20, 2000, None)}),
     ]
+    assert len(told) == 2
+
+
+def test_a_reassignment_tells_its_steps() -> None:
+    world = World(1, 2, 3, 4)
+    committed = Committed(world)
+    world.topic(assignments=((0, (1, 2)),), factor=-1, partitions=-1)
+
+    def reassign(*replicas: int) -> list[Event]:
+        wish = ReassignedPartition("t", 0, replicas or None)
+        world.controller.alter_reassignments([wish])
+        return committed.take()
+
+    assert reassign(1, 3) == [
+        PartitionReassigned("t", 0, ReassignmentStep.STARTED, (1, 3, 2), (3,), (2,))
+    ]
+    assert reassign(1, 4) == [
+        PartitionReassigned("t", 0, ReassignmentStep.CHANGED, (1, 4, 3, 2), (4, 3), (3, 2))
+    ]
+    assert reassign() == [PartitionReassigned("t", 0, ReassignmentStep.CANCELLED, (1, 2), (), ())]
+    reassign(1, 3)
+    world.propose([1, 2, 3])
+    shrunk, expanded, completed = committed.take()
+    assert isinstance(shrunk, IsrShrunk) and shrunk.cause is IsrCause.REASSIGNED
+    assert isinstance(expanded, IsrExpanded) and expanded.brokers == (3,)
+    assert completed == PartitionReassigned("t", 0, ReassignmentStep.COMPLETED, (1, 3), (), ())
+
+
+def test_a_changed_setting_tells_who_changed_it() -> None:
+    world = World(1)
+    committed = Committed(world, "admin at 10.0.0.3")
+    world.topic(configs=(("retention.ms", "1000"),))
+    assert committed.take() == [], "it was created with this setting"
+
+    def change(kind: int, name: str, setting: str, value: str | None) -> list[Event]:
+        operation = Operation.DELETE if value is None else Operation.SET
+        changes = ConfigChanges(kind, name, (ConfigChange(setting, operation, value),))
+        world.controller.incremental_alter_configs([changes])
+        return committed.take()
+
+    by = "admin at 10.0.0.3"
+    assert change(TOPIC_RESOURCE, "t", "retention.ms", "5") == [
+        SettingChanged("topic:t", "retention.ms", "1000", "5", by)
+    ]
+    assert change(TOPIC_RESOURCE, "t", "retention.ms", None) == [
+        SettingChanged("topic:t", "retention.ms", "5", None, by)
+    ]
+    assert change(BROKER_RESOURCE, "", "x", "1") == [SettingChanged("cluster", "x", None, "1", by)]
+    world.controller.alter_client_quotas(
+        [QuotaChanges((("client-id", "c"),), (QuotaChange("producer_byte_rate", 9.0),))]
+    )
+    assert committed.take() == [SettingChanged("client-id:c", "producer_byte_rate", None, "9", by)]

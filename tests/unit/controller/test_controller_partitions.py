@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from controller_world import World
 
-from ottla.controller.partitions import ElectionType, IsrProposal
+from ottla.controller.draft import IsrProposal
+from ottla.controller.partitions import ElectionType
 from ottla.controller.states import (
     BROKER_TRANSITIONS,
     PARTITION_TRANSITIONS,

@@ -92,7 +92,7 @@ def test_a_consumer_group_reports_its_epochs_and_the_members_that_it_loses() -> 
     ]
     world.sleep(46)
     assert heard.of(MemberExpired) == [MemberExpired("g", "m", "session timeout")]
-    assert heard.of(GroupRebalanced)[-1] == GroupRebalanced("g", 2, "members left")
+    assert heard.of(GroupRebalanced)[-1] == GroupRebalanced("g", 2, "members left", 0)
 
 
 def test_open_work_counts_what_a_failover_interrupts() -> None:

@@ -26,6 +26,7 @@ from ottla.metadata.records import (
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import UNLISTED_TOPICS
 from ottla.wire.types import is_valid_topic_name
 
 # Kafka's config sources.
@@ -228,7 +229,7 @@ class ListConfigResourcesHandler:
         image = self._image()
         brokers = [str(broker) for broker in sorted(image.brokers)]
         names: dict[int, list[str]] = {
-            TOPIC_RESOURCE: sorted(image.topics),
+            TOPIC_RESOURCE: sorted(image.topics.keys() - UNLISTED_TOPICS),
             BROKER_RESOURCE: brokers,
             BROKER_LOGGER_RESOURCE: brokers,
             **{

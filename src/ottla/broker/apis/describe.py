@@ -23,7 +23,7 @@ from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
-from ottla.wire.internal_topics import INTERNAL_TOPICS
+from ottla.wire.internal_topics import INTERNAL_TOPICS, UNLISTED_TOPICS
 from ottla.wire.types import ZERO_UUID, is_valid_topic_name
 
 UNKNOWN_OPERATIONS = -(2**31)
@@ -179,7 +179,9 @@ class DescribeHandlers:
     def _missing(self, asked: Asked) -> list[str]:
         topics = self._cluster.image.topics
         return [
-            name for name, topic_id in asked or () if name and not topic_id and name not in topics
+            name
+            for name, topic_id in asked or ()
+            if name and not topic_id and name not in topics and name not in UNLISTED_TOPICS
         ]
 
     async def _create_then_describe(
@@ -242,7 +244,8 @@ class DescribeHandlers:
         if asked is None:
             topics = [
                 self._topic(topic, listener, with_operations, request.version)
-                for _, topic in sorted(image.topics.items())
+                for name, topic in sorted(image.topics.items())
+                if name not in UNLISTED_TOPICS
             ]
         else:
             topics = [
@@ -400,7 +403,9 @@ class DescribeHandlers:
         start_topic, start_partition = ("", 0)
         if cursor is not None:
             start_topic, start_partition = cursor.topic_name, cursor.partition_index
-        names = sorted({topic.name for topic in message.topics} or image.topics)
+        names = sorted(
+            {topic.name for topic in message.topics} or image.topics.keys() - UNLISTED_TOPICS
+        )
         if start_partition < 0 or (message.topics and start_topic and start_topic not in names):
             request.respond({"topics": [_invalid_request(name) for name in names]})
             return

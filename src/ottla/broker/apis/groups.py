@@ -29,7 +29,7 @@ from ottla.metadata.image import Delta
 from ottla.metadata.records import GROUP_RESOURCE
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
-from ottla.wire.internal_topics import GROUP_METADATA_TOPIC
+from ottla.wire.internal_topics import GROUP_METADATA_TOPIC, UNLISTED_TOPICS
 from ottla.wire.messages import field
 
 GROUP_VERSION = "group.version"
@@ -50,7 +50,7 @@ class ImageTopics:
         return self._cluster.generation
 
     def names(self) -> Sequence[str]:
-        return list(self._cluster.image.topics)
+        return [name for name in self._cluster.image.topics if name not in UNLISTED_TOPICS]
 
     def id_of(self, name: str) -> UUID | None:
         topic = self._cluster.image.topics.get(name)

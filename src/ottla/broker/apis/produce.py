@@ -24,7 +24,7 @@ from ottla.replica.partition import Partition
 from ottla.wire import produce as codec
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError, RecordsRefused
-from ottla.wire.internal_topics import INTERNAL_TOPICS
+from ottla.wire.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from ottla.wire.produce import PartitionData, PartitionResult, ProduceRequest
 
 logger = logging.getLogger(__name__)
@@ -45,8 +45,6 @@ ABORTABLE_FROM = 11
 """Clients of this version on know TRANSACTION_ABORTABLE."""
 IMPLICIT_ADD_FROM = 12
 """These leave it to the leader to add the partition to the transaction."""
-ADMIN_CLIENT_ID = "__admin_client"
-"""A client that calls itself so may write into internal topics, as in Kafka."""
 TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 LEADER_HINTS_FROM = 10
 """From this version on an answer may name the partition's leader and where to find it."""
@@ -224,7 +222,7 @@ class ProduceHandler:
                 if found.topic in INTERNAL_TOPICS and request.header.client_id != ADMIN_CLIENT_ID:
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION,
-                        f"{found.topic} is written by its coordinators, not by clients",
+                        f"{found.topic} is written by brokers, not by clients",
                     )
                 if index in verdicts.refused:
                     raise client_error(

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ottla.broker.cluster import isr_reasons
 from ottla.config.names import TOPIC_TO_SERVER
 from ottla.config.traps import topic_traps
 from ottla.controller.brokers import Assignment, Heartbeat, Registration
 from ottla.controller.configs import ConfigChange, ConfigChanges, Operation
 from ottla.controller.controller import Controller
-from ottla.controller.draft import ControllerResult
+from ottla.controller.draft import ControllerResult, IsrProposal
 from ottla.controller.features import FeatureUpdate, UpgradeType
-from ottla.controller.partitions import NO_EPOCH, ElectionType, IsrProposal
+from ottla.controller.partitions import NO_EPOCH, ElectionType
 from ottla.controller.quotas import QuotaChange, QuotaChanges
 from ottla.controller.reassignments import ReassignedPartition
 from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited
@@ -135,6 +137,7 @@ def _ids(values: Any) -> tuple[UUID, ...]:
 
 def _alter_partition(controller: Controller, message: Any, now: float) -> ControllerResult:
     """AlterPartition 2-3. Version 2 names the members without their epochs."""
+    reasons = isr_reasons.read(message.ottla_isr_reasons)
     proposals = [
         IsrProposal(
             topic_id=topic.topic_id or ZERO_UUID,
@@ -143,6 +146,7 @@ def _alter_partition(controller: Controller, message: Any, now: float) -> Contro
             partition_epoch=partition.partition_epoch,
             isr=_members(partition),
             recovery=partition.leader_recovery_state,
+            reasons=reasons.get((topic.topic_id or ZERO_UUID, partition.partition_index), {}),
         )
         for topic in message.topics
         for partition in topic.partitions
@@ -287,7 +291,7 @@ def _delete_topics(
         if _is_contradictory(topic)
     ]
     rows = contradictory + decision.response["responses"]
-    return ControllerResult(decision.records, {"responses": rows})
+    return replace(decision, response={"responses": rows})
 
 
 def _is_contradictory(topic: Any) -> bool:

@@ -14,10 +14,12 @@ judged keep their ordinary session.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -36,9 +38,10 @@ from ottla.config import (
 )
 from ottla.config.client_metrics_settings import RefusedSubscription, subscription_of
 from ottla.config.dynamic import NotDynamic, validate_broker_config
+from ottla.controller.committed_events import KINDS, committed_events
 from ottla.controller.controller import Controller
 from ottla.controller.draft import ControllerConfig, ControllerResult, Draft
-from ottla.controller.elections import ChangeRule, leader_changes
+from ottla.controller.elections import ChangeRule
 from ottla.events.controller import (
     BrokerFenced,
     ControllerActivated,
@@ -46,7 +49,7 @@ from ottla.events.controller import (
     FenceCause,
 )
 from ottla.metadata.features import supported_ranges
-from ottla.metadata.image import Delta, MetadataImage
+from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import LEADER_UNCHANGED, MetadataRecord, PartitionChangeRecord
 from ottla.raft.format import load_bootstrap_records
 from ottla.runtime import Runtime
@@ -68,7 +71,6 @@ PLANNED = (FenceCause.ASKED, FenceCause.SHUT_DOWN, FenceCause.RESTARTED)
 class MetadataLog(LeaderInfo, Protocol):
     """What a controller needs of its quorum (see `raft_driver`)."""
 
-    on_image: list[Callable[[MetadataImage, Delta], None]]
     on_leadership: list[Callable[[bool, int], None]]
 
     @property
@@ -106,7 +108,6 @@ class ControllerService:
             lambda: quorum.next_offset,
         )
         self._events = runtime.events
-        self._committed_image = MetadataImage()
         self._quotas = ClientQuotas(
             settings, runtime.clock.monotonic, lambda: quorum.image, events=runtime.events
         )
@@ -116,26 +117,24 @@ class ControllerService:
         """The connection of each broker's last heartbeat."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._incarnation = UUID(int=runtime.random.getrandbits(128), version=4)
-        self._to_controller: ControllerChannel | None = None
+        self.to_controller: ControllerChannel | None = None
         # At once, since a lone voter may lead before anybody calls `start`.
         quorum.on_leadership.append(self._leadership)
-        quorum.on_image.append(self._image_committed)
 
     async def start(self) -> None:
-        self._to_controller = ControllerChannel(self._settings, self._runtime, self._quorum)
-        self._spawn(self._register(self._to_controller))
+        self.to_controller = ControllerChannel(self._settings, self._runtime, self._quorum)
+        self._spawn(self._register(self.to_controller))
 
     async def stop(self) -> None:
         self._quorum.on_leadership.remove(self._leadership)
-        self._quorum.on_image.remove(self._image_committed)
         self._deactivate()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        if self._to_controller is not None:
-            await self._to_controller.stop()
+        if self.to_controller is not None:
+            await self.to_controller.stop()
 
     # Being the active controller, and no longer
 
@@ -164,16 +163,13 @@ class ControllerService:
             self._timer.cancel()
             self._timer = None
 
-    def _image_committed(self, image: MetadataImage, delta: Delta) -> None:
-        before, self._committed_image = self._committed_image, image
-        if self._events and self._controller.active:
-            for event in leader_changes(before, image, delta):
-                self._events.emit(event)
-
     # Commands
 
-    def _run(self, command: Callable[[], ControllerResult]) -> ControllerResult:
-        """Decide and append. A controller whose records the quorum does not take is one no longer."""
+    def _run(
+        self, command: Callable[[], ControllerResult], by: str | None = None
+    ) -> ControllerResult:
+        """Decide and append. A controller whose records the quorum does not take is one no longer. `by` is the client
+        that asked."""
         next_offset = self._quorum.next_offset
         before = self._controller.image
         result = command()
@@ -184,7 +180,7 @@ class ControllerService:
                 self._deactivate()
                 raise
             assert offset == next_offset, f"appended at {offset}, decided for {next_offset}"
-            self._last_append.add_done_callback(_note_failure)
+            self._last_append.add_done_callback(partial(self._appended, result.draft, by))
         for event in result.events:
             if isinstance(event, BrokerFenced):
                 _tell_of_fenced(event, before, result.records)
@@ -192,14 +188,25 @@ class ControllerService:
         self._set_timer()
         return result
 
+    def _appended(self, draft: Draft | None, by: str | None, append: asyncio.Future[int]) -> None:
+        if append.cancelled():
+            return
+        if (error := append.exception()) is not None:
+            logger.info("decisions not committed error=%s", error)
+        elif draft is not None and any(kind in self._events for kind in KINDS):
+            for event in committed_events(draft, by):
+                self._events.emit(event)
+
     def _execute(
-        self, key: ApiKey, message: Any, mutations: Mutations | None = None
+        self, key: ApiKey, message: Any, by: str | None = None, mutations: Mutations | None = None
     ) -> tuple[Fields, asyncio.Future[int] | None]:
         """The answer to a request, and the append that must be committed before it is given."""
         api = CONTROLLER_APIS[key]
         limit = {} if mutations is None else {"permit": mutations.permit}
         try:
-            result = self._run(lambda: api.decide(self._controller, message, self._now(), **limit))
+            result = self._run(
+                lambda: api.decide(self._controller, message, self._now(), **limit), by
+            )
         except KafkaError as error:
             logger.info("request refused api=%s error=%s", key.name, error)
             return api.refuse(message, error), self._last_append
@@ -229,7 +236,8 @@ class ControllerService:
         """Each API of `controller_commands`: its versions and what it does are said there, beside what decides."""
         key = ApiKey(request.header.api_key)
         message = request.message()
-        answer, append = self._execute(key, message)
+        by = client_text(request.header.client_id, request.connection.peer_host)
+        answer, append = self._execute(key, message, by)
         if key is ApiKey.BROKER_HEARTBEAT and answer["error_code"] == ErrorCode.NONE:
             self._watch(request.connection, message.broker_id)
         if append is None or append.done():
@@ -242,7 +250,8 @@ class ControllerService:
         """Envelope 0: a client's request that a broker passes on. Its answer is passed back as bytes; that
         this is not the active controller is said outside, for the broker to try another. Left out: the client's
         principal; nobody is authenticated."""
-        data = bytes(request.message().request_data)
+        envelope = request.message()
+        data = bytes(envelope.request_data)
         frame = memoryview(data)
         try:
             header = read_request_header(frame)
@@ -257,15 +266,16 @@ class ControllerService:
         elif not self._controller.active:
             request.respond({"error_code": ErrorCode.NOT_CONTROLLER})
         else:
-            request.run(self._answer_envelope(key, header, message))
+            by = client_text(header.client_id, _host(envelope.client_host_address))
+            request.run(self._answer_envelope(key, header, message, by))
 
     async def _answer_envelope(
-        self, key: ApiKey, header: RequestHeader, message: Any
+        self, key: ApiKey, header: RequestHeader, message: Any, by: str
     ) -> Mapping[str, Any]:
         if key is ApiKey.DESCRIBE_QUORUM:
             answer = dict(self._quorum.describe())
         else:
-            answer, append = self._execute(key, message, self._mutations(key, header))
+            answer, append = self._execute(key, message, by, self._mutations(key, header))
             if append is not None:
                 await asyncio.wait([append])
             if not self._controller.active or (append is not None and _failure_of(append)):
@@ -469,9 +479,15 @@ def _failure_of(append: asyncio.Future[int]) -> KafkaError | None:
     raise error
 
 
-def _note_failure(append: asyncio.Future[int]) -> None:
-    if not append.cancelled() and (error := append.exception()) is not None:
-        logger.info("decisions not committed error=%s", error)
+def client_text(client_id: str | None, host: str) -> str:
+    """For people: which client, from where."""
+    return f"{client_id or 'a client without id'} at {host}" if host else client_id or ""
+
+
+def _host(address: bytes) -> str:
+    """Of the client whose request is in an envelope; empty if its broker knew no address."""
+    known = any(address) and len(address) in (4, 16)
+    return str(ipaddress.ip_address(bytes(address))) if known else ""
 
 
 def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:

@@ -1,4 +1,4 @@
-"""What can be seen of a node from outside: its metrics, its health, and the HTTP endpoint that shows both.
+"""What can be seen of a node from outside: its event log, its metrics, its health, and the HTTP endpoint of the last two.
 
-A node that has no `metrics.listeners` does not import the metrics.
+Nothing that serves a client waits for anything here. A node that has no `metrics.listeners` does not import the metrics.
 """

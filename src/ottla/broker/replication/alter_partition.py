@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from uuid import UUID
 
+from ottla.broker.cluster import isr_reasons
 from ottla.broker.replication.change_log import tell_of_isrs
 from ottla.broker.replication.listener import ReplicaListener
 from ottla.broker.replication.replica_manager import ReplicaManager
@@ -184,6 +185,10 @@ class IsrProposals(ReplicaListener):
         return {
             "broker_id": self._node_id,
             "broker_epoch": self._broker_epoch(),
+            "ottla_isr_reasons": isr_reasons.written(
+                (topic_id, index, proposal.reasons)
+                for (topic_id, index), (_, proposal) in proposals.items()
+            ),
             "topics": [
                 {"topic_id": topic_id, "partitions": partitions}
                 for topic_id, partitions in topics.items()

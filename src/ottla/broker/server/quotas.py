@@ -66,8 +66,14 @@ class Meter:
             samples.popleft()
         if not samples:
             return 0.0
-        elapsed = max(now - samples[0][0], self._shortest * length)
-        return max(0.0, sum(amount for _, amount in samples) / rate - elapsed)
+        return max(0.0, sum(amount for _, amount in samples) / rate - self._elapsed(now))
+
+    def measured(self, now: float) -> float:
+        """The rate of what was recorded, over the time that counts."""
+        return sum(amount for _, amount in self._samples) / self._elapsed(now)
+
+    def _elapsed(self, now: float) -> float:
+        return max(now - self._samples[0][0], self._shortest * self._window.seconds)
 
 
 class Bucket:
@@ -200,7 +206,10 @@ class ClientQuotas:
         if delay > 0.0:
             request.throttle(delay)
             if QuotaExceeded in self._events:
-                self._events.emit(QuotaExceeded(request.client_id, what, allowed.rate, delay))
+                measured = meter.measured(now)
+                self._events.emit(
+                    QuotaExceeded(request.client_id, what, allowed.rate, delay, measured)
+                )
 
     def _meter(self, what: str, allowed: Allowance) -> Meter:
         key = (what, allowed.shared_by)

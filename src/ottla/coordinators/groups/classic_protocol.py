@@ -290,7 +290,8 @@ class ClassicProtocol:
             reason,
         )
         if GroupRebalanced in self._context.events:
-            self._context.events.emit(GroupRebalanced(group.id, generation, reason))
+            rebalanced = GroupRebalanced(group.id, generation, reason, len(group.members))
+            self._context.events.emit(rebalanced)
         group.rebalance_reason = reason
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             for member in group.members.values():

@@ -361,7 +361,8 @@ class ConsumerProtocol:
             cause,
         )
         if GroupRebalanced in self._context.events:
-            self._context.events.emit(GroupRebalanced(group.id, group.epoch + 1, cause))
+            rebalanced = GroupRebalanced(group.id, group.epoch + 1, cause, members)
+            self._context.events.emit(rebalanced)
         group.epoch_since_ms = self._context.out.now_ms
         self._context.out.records.append(
             put(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from ottla.broker.node import Node
 from ottla.config import Settings
-from ottla.events import Event
+from ottla.events import Event, Events
 from ottla.runtime import Runtime
 from ottla.sim.engine.process import SimProcess
 from ottla.sim.engine.world import SimHost, World
@@ -36,6 +37,8 @@ class SimNode:
         self.is_ready = False
         """It has been unfenced since it was started."""
         self.is_stopping = False
+        self.subscribers: list[tuple[Callable[[Event], None], tuple[type[Event], ...]]] = []
+        """To the events of each of its processes, with the kinds that they want."""
         self._cluster = cluster
         self._task: asyncio.Task[None] | None = None
 
@@ -72,7 +75,10 @@ class SimNode:
 
     def start(self) -> None:
         assert not self.is_up
-        node = self._cluster.make_node(self.settings, self.host.runtime)
+        events = Events()
+        for subscriber, kinds in self.subscribers:
+            events.subscribe(subscriber, *kinds)
+        node = self._cluster.make_node(self.settings, replace(self.host.runtime, events=events))
         self.is_ready = self.is_stopping = False
         self.node = node
         self._task = self.host.run(node.run(self._ready), name=f"node {self.id}")
@@ -114,7 +120,8 @@ class SimCluster:
         controllers: int = 0,
         make_node: Callable[[Settings, Runtime], Node] = Node,
     ) -> None:
-        """Combined nodes, all of them voters; `overrides` are further settings of every node. With
+        """Combined nodes, all of them voters; `overrides` are further settings of every node (the event log is off
+        unless they turn it on). With
         `controllers`, the last so many nodes are controllers only, and all others are brokers only.
         `make_node` is called at each start of a machine; another design makes another node."""
         self.world = world
@@ -143,15 +150,16 @@ class SimCluster:
                     "cluster.id": CLUSTER_ID,
                     "log.dirs": DATA,
                     "metadata.log.dir": METADATA,
+                    "ottla.event.log.enable": "false",
                     **(overrides or {}),
                 }
             )
             self.nodes[id] = SimNode(self, id, settings, world.node(f"n{id}"))
 
-    def subscribe(self, subscriber: Callable[[SimNode, Event], None]) -> None:
-        """To the events of every node, across its restarts."""
+    def subscribe(self, subscriber: Callable[[SimNode, Event], None], *kinds: type[Event]) -> None:
+        """To these kinds of events, or to all, of every node and of each process that it will start."""
         for node in self.nodes.values():
-            node.host.runtime.events.subscribe(partial(subscriber, node))
+            node.subscribers.append((partial(subscriber, node), kinds))
 
     @property
     def bootstrap(self) -> list[tuple[str, int]]:

@@ -7,7 +7,7 @@ contain mutations. `python -m ottla.sim.mutate` runs seeds against each mutation
 How to add a mutation:
 
 1. Write a function with `@mutation(bug)` in the module of its theme (`logs`, `replication`, `quorum`, `cluster`,
-   `coordinators`, `image`, `disks`). Its name is the name of the mutation, its docstring says what it breaks, and it
+   `coordinators`, `image`, `disks`, `event_log`). Its name is the name of the mutation, its docstring says what it breaks, and it
    returns the patches. Take the original method before you return, and call it from the replacement:
 
        @mutation("KAFKA-13194")
@@ -22,7 +22,16 @@ How to add a mutation:
 3. If the first ten seeds find it within three virtual seconds, add it to `QUICK` in `tests/sim/test_mutations.py`.
 """
 
-from ottla.sim.mutations import cluster, coordinators, disks, image, logs, quorum, replication
+from ottla.sim.mutations import (
+    cluster,
+    coordinators,
+    disks,
+    event_log,
+    image,
+    logs,
+    quorum,
+    replication,
+)
 from ottla.sim.mutations.base import MUTATIONS, Mutation
 
 __all__ = [
@@ -31,6 +40,7 @@ __all__ = [
     "cluster",
     "coordinators",
     "disks",
+    "event_log",
     "image",
     "logs",
     "quorum",

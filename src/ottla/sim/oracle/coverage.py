@@ -65,6 +65,7 @@ RARE: Mapping[str, str] = {
         f"died before a {change}": "a process died before this kind of change of its disk"
         for change in CHANGES
     },
+    "events dropped": "the queue of an event log was full, and the log says how many events are missing",
     "decisions lost": "a controller lost its leadership before its decisions were committed",
     "garbage sent": "a node received garbage, and answered or closed the connection",
     "request replayed": "a node received an old request of another client, and answered or closed the connection",

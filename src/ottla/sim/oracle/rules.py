@@ -2,7 +2,7 @@
 
 A violation names its rule: "D9 node 2, t0-1, at 12.345678: …". Look the rule up here: `says` is what was expected, and
 `checked_in` are the methods that compare it with what was found. The rules are those of RELIABILITY §1: D for data, M
-for metadata, C for clients. (C5, the same seed gives the same run, is a test: `tests/sim/test_cluster_determinism.py`.)
+for metadata, C for clients, E for the event log. (C5, the same seed gives the same run, is a test: `tests/sim/test_cluster_determinism.py`.)
 """
 
 from __future__ import annotations
@@ -184,5 +184,18 @@ RULES: Mapping[str, Rule] = {
     "C6": Rule(
         "the lag of a group is the age of the record that its consumer would get next",
         ("run.lag_check.check_lag",),
+    ),
+    "E1": Rule(
+        "an event of a node that lives is in the event log once, or is counted there as dropped",
+        ("oracle.event_log_checker.EventLogChecker.check_end",),
+    ),
+    "E2": Rule(
+        "every committed election and ISR change was reported once, unless its controller was deposed or died; "
+        "nothing else was",
+        ("oracle.event_log_checker.EventLogChecker.check_end",),
+    ),
+    "E3": Rule(
+        "the queue of an event log's writer keeps its bound",
+        ("oracle.event_log_checker.EventLogChecker.check_end",),
     ),
 }

@@ -15,8 +15,11 @@ from ottla.sim.clients.hostile import HostilePlan
 from ottla.sim.faults.plan import Absence, FaultPlan
 from ottla.sim.run import profiles
 
+EVENT_LOG_RATE = 0.15
+"""The share of seeds in which the cluster writes its event log."""
 DURABLE_RATE = 0.15
 """The share of seeds in which everything is flushed before it counts as replicated."""
+EVENT_LOG = "ottla.event.log.enable"
 FLUSH_MESSAGES = "log.flush.interval.messages"
 TABLE_RATE = 0.25
 """The share of seeds without groups that have a compacted topic."""
@@ -78,6 +81,9 @@ class RunOptions:
         if random.Random(f"{seed}/durable").random() < DURABLE_RATE:
             options.flush_everything()
         options.cold_rate = random.Random(f"{seed}/memory").choice((0.0, 0.05, 0.5))
+        chance = random.Random(f"{seed}/event log")
+        if chance.random() < EVENT_LOG_RATE:
+            options.write_events(chance)
         return options
 
     @staticmethod
@@ -167,6 +173,15 @@ class RunOptions:
         self.faults.leave_out("empty_disk", "rot", "misdirect")
         self.faults.include("outage")
 
+    @property
+    def has_event_log(self) -> bool:
+        return self.settings.get(EVENT_LOG) == "true"
+
+    def write_events(self, chance: random.Random) -> None:
+        """With a queue that is often full, in some runs."""
+        self.settings[EVENT_LOG] = "true"
+        self.settings["ottla.event.log.queue.max"] = chance.choice(("3", "50", "20000"))
+
     def add_table(self) -> None:
         self.profile, self.has_table = profiles.TABLE, True
         self.settings |= compacted_table.NODE_SETTINGS
@@ -194,7 +209,9 @@ class RunOptions:
         return replace(self, faults=replace(self.faults, only=only))
 
     def is_likely_to_meet(self, what: str) -> bool:
-        """`what` is the name of a profile or of a kind of fault."""
+        """`what` is the name of a profile or of a kind of fault, or the event log."""
+        if what == profiles.EVENT_LOG:
+            return self.has_event_log
         return self.profile == what or bool(self.faults.weights.get(what))
 
     def lines(self) -> list[str]:

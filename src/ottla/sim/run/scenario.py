@@ -32,6 +32,7 @@ from ottla.sim.oracle.coverage_coordination import mark_coordination
 from ottla.sim.oracle.coverage_quorum import mark_quorum
 from ottla.sim.oracle.coverage_replication import ReplicationCoverage
 from ottla.sim.oracle.coverage_storage import mark_storage
+from ottla.sim.oracle.event_log_checker import EventLogChecker
 from ottla.sim.oracle.group_oracle import Transaction
 from ottla.sim.oracle.history import TABLE
 from ottla.sim.oracle.ledger import Violation
@@ -123,6 +124,9 @@ class Scenario:
                 world.loop.random_for("vandal"),
                 records_expire=options.records_expire,
             )
+        self.event_log: EventLogChecker | None = None
+        if options.has_event_log:
+            self.event_log = EventLogChecker(self.cluster, self.evidence)
         self.failures: list[str] = []
         self.cluster.on_end.append(self._node_left)
 
@@ -161,6 +165,8 @@ class Scenario:
         if self.groups is not None:
             self.groups.check_end(self.evidence)
         check_lag(self.cluster, self.world.loop.random_for("lag"))
+        if self.event_log is not None:
+            self.event_log.check_end()
         self._check_problems()
 
     @property
@@ -232,6 +238,8 @@ class Scenario:
             left = self.table.unsettled()
         if self.groups is not None and not left:
             left = self.groups.unsettled(self.cluster, self.evidence)
+        if self.event_log is not None and not left:
+            left = self.event_log.unsettled(absent)
         return left
 
     def _settle(self, absent: SimNode | None = None) -> None:
