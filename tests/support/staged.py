@@ -110,7 +110,7 @@ def heal(cluster: ProcessCluster, name: str) -> None:
             typed = [str(OTTLA), *step["command"].split()[1:]]
             done = subprocess.run(typed, capture_output=True, text=True, timeout=60, check=False)
             assert done.returncode == 0, (step, done.stderr)
-    wait_until(lambda: told()["ok"], 30, f"{name} is well again")
+    wait_until(lambda: "is healthy" in told()["headline"], 30, f"{name} is well again")
 
 
 def produce(
@@ -291,20 +291,11 @@ def _quota(cluster: ProcessCluster, stack: ExitStack) -> str:
 
 
 def _held_up_move(cluster: ProcessCluster, stack: ExitStack) -> str:
-    topic = cluster.create_topic(
-        "orders",
-        assignment=[[1, 2]],
-        config={
-            "leader.replication.throttled.replicas": "*",
-            "follower.replication.throttled.replicas": "*",
-        },
-    )
+    config = {"leader.replication.throttled.replicas": "*"}
+    topic = cluster.create_topic("orders", assignment=[[1, 2]], config=config)
     produce(cluster, topic, 100, 50_000)
-    settings = [
-        {"name": f"{side}.replication.throttled.rate", "config_operation": 0, "value": "1000"}
-        for side in ("leader", "follower")
-    ]
-    row = {"resource_type": 4, "resource_name": "", "configs": settings}
+    rate = {"name": "leader.replication.throttled.rate", "config_operation": 0, "value": "1000"}
+    row = {"resource_type": 4, "resource_name": "", "configs": [rate]}
     fields = {"resources": [row], "validate_only": False}
     (answer,) = cluster.ask(cluster.up[0], ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields).responses
     assert int(answer.error_code) == ErrorCode.NONE
@@ -398,7 +389,10 @@ STAGES = (
         "A reassignment that is held up",
         _held_up_move,
         ("is being moved to brokers 1 and 3", "it is held up", "throttled to 1000 B/s"),
-        ("Raise the replication throttle of broker", "ottla topics reassign orders -p 0 --cancel"),
+        (
+            "Lift the replication throttle of topic orders",
+            "ottla topics reassign orders -p 0 --cancel",
+        ),
         heals=True,
     ),
 )

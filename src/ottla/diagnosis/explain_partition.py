@@ -467,7 +467,7 @@ def repair(s: PartitionSituation, broker: int) -> Advice:
             commands.ottla(f"explain --broker {broker}"),
         )
     if broker in s.now.throttled and found.throttled_rate is not None:
-        return raise_throttle(broker, commands)
+        return lift_throttle(s)
     return Advice(
         f"Find out what slows broker {broker} down (disk, network, processor). It joins the ISR by itself when it has"
         " caught up.",
@@ -475,12 +475,12 @@ def repair(s: PartitionSituation, broker: int) -> Advice:
     )
 
 
-def raise_throttle(broker: int, commands: Commands) -> Advice:
+def lift_throttle(s: PartitionSituation) -> Advice:
+    topic = s.now.topic
+    names = [f"--unset {role}.replication.throttled.replicas" for role in ("leader", "follower")]
     return Advice(
-        f"Raise the replication throttle of broker {broker} (bytes per second).",
-        f"ottla kafka-configs --bootstrap-server {commands.bootstrap} --alter --entity-type brokers"
-        f" --entity-name {broker} --add-config"
-        " leader.replication.throttled.rate=1000000000,follower.replication.throttled.rate=1000000000",
+        f"Lift the replication throttle of topic {topic} (or raise the brokers' replication.throttled.rate).",
+        s.commands.ottla(f"topics alter {topic} {' '.join(names)}"),
     )
 
 
@@ -542,8 +542,7 @@ def _held_up(s: PartitionSituation, broker: int) -> tuple[str, list[Advice]]:
     }
     if rates:
         slowest = f"{size(min(rates.values()))}/s at {brokers(sorted(rates))}"
-        throttles = [raise_throttle(id, s.commands) for id in sorted(rates)]
-        return f"{lacks}, and replication is throttled to {slowest}", throttles
+        return f"{lacks}, and replication is throttled to {slowest}", [lift_throttle(s)]
     return lacks, []
 
 

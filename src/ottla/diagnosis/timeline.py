@@ -368,9 +368,10 @@ def _setting(entry: Happened) -> str:
     known = entry.fields
     by = f" by {known['by']}" if known.get("by") else ""
     resource = str(known.get("resource")).replace(":", " ")
-    return (
-        f"{resource}: {known.get('name')} changed from {known.get('old')} to {known.get('new')}{by}"
+    old, new = (
+        "the default" if known.get(name) is None else known[name] for name in ("old", "new")
     )
+    return f"{resource}: {known.get('name')} changed from {old} to {new}{by}"
 
 
 def _directory_failed(entry: Happened) -> str:
