@@ -65,8 +65,6 @@ BANNED_CALLS_IN_CORES = {"open", "print", "input", "id"}
 SEAMS = ("runtime", "local", "cli", "kafka_tools", "testing", "spark")
 SEAM_MODULES = {
     "ottla.sim.engine.borrowed_time",  # gives third-party code the simulator's time and chance
-    *(f"ottla.kafka_tools.{name}" for name in MODULES.values()),  # a tool imports only itself
-    "ottla.kafka_tools.__main__",  # python -m ottla.kafka_tools, which the launchers run
     "ottla.sim.mutate",  # a command around simulations, which says how many real seconds they took
     "ottla.sim.run.scenario",  # which says how much processor time a run took, beside what happened in it
 }
@@ -86,6 +84,7 @@ BANNED_ATTRIBUTES = {
 ENTRY_POINTS = {
     "ottla.cli.main",  # the command ottla (pyproject.toml)
     "ottla.testing.plugin",  # loaded by pytest (pyproject.toml)
+    *(f"ottla.kafka_tools.{name}" for name in MODULES.values()),  # `names` imports one by its name
     "ottla.kafka_tools.__main__",  # python -m ottla.kafka_tools, which the launchers run
     "ottla.sim.mutate",  # a command of its own: python -m ottla.sim.mutate
     "ottla.sim.scripts.script",  # plays the golden scripts, which are in tests/scripts

@@ -33,6 +33,14 @@ class Cluster(NamedTuple):
     def ask(self, key: ApiKey, version: int, fields: dict[str, Any]) -> Any:
         return self.cluster.ask(self.cluster.nodes[1], key, version, fields)
 
+    def listed(self) -> list[list[str]]:
+        """By each broker: a client asks only one of them, and not again for minutes if nothing is wanted."""
+        answers = (
+            self.cluster.ask(node, ApiKey.LIST_CONFIG_RESOURCES, 0, {})
+            for node in self.cluster.nodes.values()
+        )
+        return [[each.resource_name for each in answer.config_resources] for answer in answers]
+
     def alter(self, name: str, configs: Mapping[str, str | None]) -> int:
         changes = [
             {
@@ -82,30 +90,35 @@ def test_a_client_pushes_what_is_subscribed_to(telemetry: Cluster) -> None:
         "match": "client_id=wanted.*",
     }
     assert telemetry.alter("producers", configs) == ErrorCode.NONE
-    listed = telemetry.ask(ApiKey.LIST_CONFIG_RESOURCES, 0, {}).config_resources
-    assert [resource.resource_name for resource in listed] == ["producers"]
+    wait_until(lambda: telemetry.listed() == 2 * [["producers"]], 10, "both know it")
     resource = {"resource_type": CLIENT_METRICS, "resource_name": "producers"}
     asked = {"resources": [resource | {"configuration_keys": None}]}
     described = telemetry.ask(ApiKey.DESCRIBE_CONFIGS, 4, asked).results[0]
     assert {config.name: config.value for config in described.configs} == configs
     topic = telemetry.cluster.create_topic("measured", 2)
     wanted, other = (producer(telemetry, name) for name in ("wanted-1", "unasked"))
-    name = "org_apache_kafka_producer_connection_creation_total"
-    sample = re.compile(rf'^{name}{{[^}}]*client_id="wanted-1"[^}}]*}} ([0-9.]+)$', re.MULTILINE)
+    latency = re.compile(
+        r'^org_apache_kafka_producer_node_request_latency_avg{[^}]*client_id="wanted-1"[^}]*} ([0-9.]+)$',
+        re.MULTILINE,
+    )
 
-    def total() -> float:
+    def is_measured() -> bool:
         for each in (wanted, other):
             each.produce(topic, b"x")
             each.flush(10)
-        return sum(map(float, sample.findall(telemetry.page())))
+        return any(float(value) > 0 for value in latency.findall(telemetry.page()))
 
-    wait_until(lambda: total() >= 1, 30, "metrics of the client")
+    wait_until(is_measured, 30, "metrics of the client")
     page = telemetry.page()
-    assert f"# TYPE {name} counter" in page
+    assert "# TYPE org_apache_kafka_producer_connection_creation_total counter" in page
     assert 'client_software_name="confluent-kafka-python"' in page
     assert "unasked" not in page
+    counts = re.findall(
+        r"^kafka_server_client_metrics_instance_count ([0-9]+)$", page, re.MULTILINE
+    )
+    assert sum(map(int, counts)) >= 1
     assert telemetry.alter("producers", dict.fromkeys(configs)) == ErrorCode.NONE
-    assert not telemetry.ask(ApiKey.LIST_CONFIG_RESOURCES, 0, {}).config_resources
+    wait_until(lambda: telemetry.listed() == [[], []], 10, "both know that it is gone")
 
 
 def test_a_push_is_answered_as_kafka_answers_it(telemetry: Cluster) -> None:

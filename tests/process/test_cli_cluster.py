@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -81,7 +82,9 @@ def test_up_reports_addresses_and_processes_as_json(tmp_path: Path) -> None:
         told = as_json(done.stdout)
         assert sorted(told) == ["bootstrap", "cluster_id", "nodes"]
         (node,) = told["nodes"]
-        assert sorted(node) == ["address", "dir", "id", "pid"]
+        assert sorted(node) == ["address", "dir", "id", "metrics", "pid"]
+        with urlopen(node["metrics"]) as answer:
+            assert b"ottla_ready 1\n" in answer.read()
         assert node["address"] == told["bootstrap"]
         assert node["dir"] == str(path / "node-1")
         assert (path / "node-1" / "data" / "meta.properties").exists()
@@ -280,7 +283,7 @@ def test_a_node_is_killed_and_comes_back(run: Run, directory: Path) -> None:
     fails(directory, errors.CONFLICT, "nodes", "kill", str(leader))
     run("produce", "survivor", "meanwhile")
     status = as_json(run("status", "--format", "json"))["nodes"]
-    assert [node["id"] for node in status if node["state"] == "stopped"] == [leader]
+    assert [node["id"] for node in status if node["state"] == "killed"] == [leader]
     assert [node["id"] for node in status if node["controller"] is None] == [leader]
     run("nodes", "start", str(leader))
     run("nodes", "stop", str(leader))

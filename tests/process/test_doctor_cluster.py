@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.cli import errors
+from ottla.local.ports import free_ports
 from support.cluster import OTTLA, ProcessCluster, wait_until
 
 MARKER = "xyzzy-secret"
@@ -217,3 +218,16 @@ def test_check_config_names_every_fault_with_what_was_meant(tmp_path: Path) -> N
 def test_check_config_accepts_what_a_node_accepts(cluster: ProcessCluster) -> None:
     done = ottla("check-config", str(cluster.nodes[1].config))
     assert done.returncode == errors.OK and "a node would start" in done.stdout
+
+
+def test_the_clock_of_a_broker_that_serves_metrics_is_known(tmp_path: Path) -> None:
+    settings = {"metrics.listeners": "HTTP://127.0.0.1:0"}
+    ports = free_ports(2)
+    each = {id: {"metrics.listeners": f"HTTP://127.0.0.1:{ports[id - 1]}"} for id in (1, 2)}
+    with ProcessCluster(tmp_path / "clocks", 2, settings, each) as cluster:
+        done = ottla("doctor", "-b", cluster.bootstrap, "--format", "json")
+        found = json.loads(done.stdout)
+        assert found["unknown"] == {} and "clocks-differ" not in rules(found)
+        out = tmp_path / "bundle.tar.gz"
+        assert ottla("bundle", "-b", cluster.bootstrap, "--out", str(out)).returncode == errors.OK
+        assert b"kafka_server" in unpacked(out)["ottla-bundle/metrics/broker-1.txt"]

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("pyspark", reason="needs PySpark: scripts/setup --spark")
 
 from confluent_kafka import Producer
-from ottla.event_log.entry import EventEntry, Told
 
+from ottla.event_log.entry import EventEntry, Told
 from ottla.spark.columns import event_columns
 from ottla.wire.types import TopicPartition
 from support.cluster import ProcessCluster

@@ -20,7 +20,12 @@ from support.ledger import PATIENT, consume_all
 
 TOPIC = "orders"
 CONFIG = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
-CARELESS = {**PATIENT, "enable.idempotence": False, "message.timeout.ms": 4000}
+CARELESS = {
+    **PATIENT,
+    "enable.idempotence": False,
+    "message.timeout.ms": 60_000,
+    "batch.size": 16_384,
+}
 """An idempotent producer stops at a log that lost its batches."""
 
 
@@ -58,7 +63,7 @@ class Load:
             self._producer.poll(0.02)
             return len(self.ledger.acknowledged) >= count
 
-        wait_until(reached, 30, f"{count} values acknowledged")
+        wait_until(reached, 60, f"{count} values acknowledged")
 
     def end(self) -> Ledger:
         """No acknowledgement comes any more."""
@@ -131,4 +136,7 @@ def assert_exact(ledger: Ledger, loss: dict[str, Any], in_the_log: Collection[by
     beyond = offsets - lost
     assert len(beyond) <= len(ledger.unknown), f"named, but not lost: {sorted(beyond)}"
     assert not beyond or min(beyond) > max(lost), f"named within: {sorted(beyond)}"
-    assert loss["possible_end_offset"] == loss["end_offset"], "a leader that led alone knows"
+    # It may have died between the write of its last batch and the move of its high watermark.
+    after = set(range(loss["end_offset"], loss["possible_end_offset"]))
+    assert not after & ledger.acknowledged.keys(), "acknowledged, but named as possible only"
+    assert len(after) + len(beyond) <= len(ledger.unknown)

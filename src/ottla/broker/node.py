@@ -461,8 +461,15 @@ class Broker:
         if progress.is_complete or self.source.failed is not None:
             return
         now = self.runtime.clock.monotonic()
-        if progress.done:
-            logger.info("recovering logs: %s", progress.words(now))
+        rate, left_s = progress.rate(now), progress.seconds_left(now)
+        if rate is not None and left_s is not None:
+            logger.info(
+                "recovering logs recovered=%d logs=%d per_second=%.0f seconds_left=%.0f",
+                progress.done,
+                progress.total,
+                rate,
+                left_s,
+            )
         asyncio.get_running_loop().call_later(PROGRESS_EVERY_S, self._report_progress)
 
     async def _unless_refused(self, event: asyncio.Event) -> None:

@@ -13,7 +13,7 @@ from ottla.cli.errors import SERIOUS, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, warn
 
 if TYPE_CHECKING:
-    from ottla.diagnosis.doctor import Finding
+    from ottla.diagnosis.doctor import HealthFinding
     from ottla.diagnosis.facts import Facts
     from ottla.local.cluster import LocalCluster
 
@@ -62,7 +62,7 @@ def doctor(
         raise typer.Exit(SERIOUS)
 
 
-def _print(facts: Facts, findings: list[Finding]) -> None:
+def _print(facts: Facts, findings: list[HealthFinding]) -> None:
     for finding in findings:
         print(f"{finding.severity.value}: {finding.what}")
         print(f"    why:  {finding.why}")

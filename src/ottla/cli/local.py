@@ -278,14 +278,14 @@ def purge(dir: DirOption = None, format: FormatOption = Format.table) -> None:
         print(f"removed {directory}")
 
 
-class Wanted(StrEnum):
+class WaitFor(StrEnum):
     ready = "ready"
 
 
 def status(
     dir: DirOption = None,
     wait: Annotated[
-        Wanted | None,
+        WaitFor | None,
         typer.Option(help="Wait until every node is ready: unfenced, and caught up."),
     ] = None,
     timeout: Annotated[
@@ -321,6 +321,7 @@ def status(
                 "controller": told.get("controller") if node.running else None,
                 "leaders": told.get("leaders"),
                 "replicas": told.get("replicas"),
+                "metrics": node.metrics,
                 "dir": str(cluster.node_directory(node.id)),
             }
         )
@@ -332,7 +333,7 @@ def status(
     print(f"cluster {cluster.cluster_id} in {cluster.directory}\n")
     print_table(
         ("node", "address", "pid", "state", "since", "controller", "leaders", "replicas"),
-        [[value for name, value in row.items() if name != "dir"] for row in rows],
+        [[value for name, value in row.items() if name not in ("dir", "metrics")] for row in rows],
     )
     for node in cluster.nodes.values():
         if node.state.startswith(DIED):
@@ -366,7 +367,7 @@ def _why_not_ready(cluster: LocalCluster) -> dict[int, str]:
     told: dict[int, dict[str, Any]] | None = None
     for node in cluster.nodes.values():
         if not node.running:
-            reasons[node.id] = "stopped"
+            reasons[node.id] = node.state
         elif node.metrics is not None:
             try:
                 url = f"{node.metrics.removesuffix('/metrics')}/readyz?format=json"

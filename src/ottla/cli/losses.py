@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.client import BlockingClient
     from ottla.client.producer import Producer
     from ottla.losses.manifest import Manifest
-    from ottla.losses.merge import Loss
+    from ottla.losses.merge import NamedLoss
     from ottla.losses.open_elections import OpenElection
     from ottla.losses.recovering import Identity, Recovery
     from ottla.records.record import Record
@@ -108,7 +108,7 @@ def losses(
         )
 
 
-def _row(loss: Loss) -> Sequence[object]:
+def _row(loss: NamedLoss) -> Sequence[object]:
     shown = loss.as_json()
     kept_by = [f"{each['broker']} ({each['kept'][:8]})" for each in shown["held_by"]]
     return (
@@ -179,7 +179,7 @@ def recover(
         copy.report()
 
 
-def _chosen(found: list[Loss], topic: str | None, id: str | None) -> list[Loss]:
+def _chosen(found: list[NamedLoss], topic: str | None, id: str | None) -> list[NamedLoss]:
     if topic is not None:
         chosen = [loss for loss in found if topic in (loss.topic, f"{loss.topic}-{loss.partition}")]
     elif id is not None:
@@ -215,7 +215,7 @@ class _Copy:
         self.gone: list[str] = []
         """What no disk that was asked holds."""
 
-    def run(self, losses: Sequence[Loss]) -> None:
+    def run(self, losses: Sequence[NamedLoss]) -> None:
         from ottla.client.producer import Producer
 
         client = self._blocking.client
@@ -231,10 +231,12 @@ class _Copy:
                 if bar is not None and task is not None:
                     bar.advance(task, max(0, self._end(loss) - loss.first))
 
-    def _end(self, loss: Loss) -> int:
+    def _end(self, loss: NamedLoss) -> int:
         return loss.possible_end if self._possible else loss.end
 
-    def _one(self, loss: Loss, producer: Producer, partition: int, there: set[Identity]) -> None:
+    def _one(
+        self, loss: NamedLoss, producer: Producer, partition: int, there: set[Identity]
+    ) -> None:
         from ottla.losses.manifest import State
         from ottla.losses.recovering import Recovery, identity_of
 
@@ -437,7 +439,7 @@ def _ask_brokers(blocking: BlockingClient, into: KeptSomewhere) -> None:
             into.add(manifest, reader(broker.id, manifest.id), marker(broker.id, manifest.id))
 
 
-def _selected(kept: KeptSomewhere, topic: str | None, since: str | None) -> list[Loss]:
+def _selected(kept: KeptSomewhere, topic: str | None, since: str | None) -> list[NamedLoss]:
     from ottla.losses.merge import merge
 
     begin_ms = _milliseconds(since)

@@ -45,9 +45,9 @@ def metrics(
     ] = None,
     format: FormatOption = Format.table,
 ) -> None:
-    """Show what the nodes measure, or write the files for Prometheus and Grafana.
+    """Show what the nodes measure.
 
-    The table leaves out the buckets of histograms; --format json has everything.
+    Or print or write the files with which Prometheus and Grafana show it. The table leaves out the buckets of histograms; --format json has everything.
     """
     if to is not None:
         _write_all(to, dir)

@@ -28,7 +28,7 @@ SET_ON_BROKER: Final = (2, 3, 4)
 PARTITIONS_PER_PAGE: Final = 2000
 
 
-class LogDirReplica(NamedTuple):
+class ReplicaOnDisk(NamedTuple):
     topic: str
     partition: int
     size_bytes: int
@@ -37,7 +37,7 @@ class LogDirReplica(NamedTuple):
     """It is being moved into this directory."""
 
 
-class LogDir(NamedTuple):
+class LogDirFacts(NamedTuple):
     """A broker's log directory. The disk's sizes are None where the broker does not say them (before Kafka 3.3)."""
 
     broker: int
@@ -45,7 +45,7 @@ class LogDir(NamedTuple):
     error: str | None
     total_bytes: int | None
     usable_bytes: int | None
-    replicas: tuple[LogDirReplica, ...]
+    replicas: tuple[ReplicaOnDisk, ...]
 
 
 class EligibleReplicas(NamedTuple):
@@ -101,7 +101,7 @@ class ClusterAdmin:
             ]
         return found
 
-    async def log_dirs(self, broker: int) -> list[LogDir]:
+    async def log_dirs(self, broker: int) -> list[LogDirFacts]:
         fields = {"topics": None}
         answer = await self._connections.ask(ApiKey.DESCRIBE_LOG_DIRS, fields, broker=broker)
         check(field(answer, "error_code", 0), f"log directories of broker {broker}")
@@ -198,12 +198,12 @@ def _open_ones(producers: Iterable[Any]) -> tuple[OpenTransaction, ...]:
     return tuple(sorted(opened, key=lambda each: each.start_offset))
 
 
-def _log_dir(broker: int, answer: Any) -> LogDir:
+def _log_dir(broker: int, answer: Any) -> LogDirFacts:
     error = error_of(answer.error_code, None)
     sizes = [field(answer, name, -1) for name in ("total_bytes", "usable_bytes")]
     total, usable = (None if size < 0 else int(size) for size in sizes)
     replicas = tuple(
-        LogDirReplica(
+        ReplicaOnDisk(
             topic.name,
             int(each.partition_index),
             int(each.partition_size),
@@ -213,7 +213,7 @@ def _log_dir(broker: int, answer: Any) -> LogDir:
         for topic in answer.topics
         for each in topic.partitions
     )
-    return LogDir(
+    return LogDirFacts(
         broker, answer.log_dir, None if error is None else error.code.name, total, usable, replicas
     )
 

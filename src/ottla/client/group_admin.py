@@ -166,12 +166,16 @@ class GroupAdmin:
         """By group. A group whose lag is not known in every partition is left out."""
         turns = asyncio.Semaphore(AT_ONCE_MAX)
 
-        async def offsets(group: str) -> dict[Place, int]:
+        async def offsets(group: str) -> dict[Place, int] | None:
             async with turns:
-                return await self.offsets(group)
+                try:
+                    return await self.offsets(group)
+                except (KafkaError, OSError):
+                    return None  # it was deleted, or its coordinator does not answer
 
         names = list(groups)
-        committed = dict(zip(names, await asyncio.gather(*map(offsets, names)), strict=True))
+        told = zip(names, await asyncio.gather(*map(offsets, names)), strict=True)
+        committed = {group: found for group, found in told if found is not None}
         reader = LagReader(self._client, read_committed=read_committed)
         unknown = set(await reader.locate({place for each in committed.values() for place in each}))
         return {

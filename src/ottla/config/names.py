@@ -81,7 +81,10 @@ NOT_YET = (
     ("max.connection.creation.rate", "rate limits are not served yet"),
     ("create.topic.policy", "Java classes cannot be loaded"),
     ("alter.config.policy", "Java classes cannot be loaded"),
-    ("metric", "Java metric reporters are not served"),
+    ("metric.reporters", "Java metric reporters are not served; metrics.listeners is"),
+    ("metrics.num.samples", "Java metric reporters are not served; metrics.listeners is"),
+    ("metrics.recording.level", "Java metric reporters are not served; metrics.listeners is"),
+    ("metrics.sample.window.ms", "Java metric reporters are not served; metrics.listeners is"),
     ("auto.include.jmx.reporter", "Java metric reporters are not served"),
     ("kafka.metrics", "Java metric reporters are not served"),
     (

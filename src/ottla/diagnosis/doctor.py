@@ -67,7 +67,7 @@ OF_ONE_NODE = frozenset(
 """Settings that may differ from node to node."""
 
 
-class Severity(StrEnum):
+class FindingSeverity(StrEnum):
     SERIOUS = "serious"
     """Data, writes or reads are at risk or fail now. The doctor's exit code says so."""
     WARNING = "warning"
@@ -77,9 +77,9 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class HealthFinding:
     rule: str
-    severity: Severity
+    severity: FindingSeverity
     what: str
     why: str
     mend: str
@@ -107,7 +107,7 @@ class Case:
         )
 
 
-Rule = Callable[[Case], Iterator[Finding]]
+Rule = Callable[[Case], Iterator[HealthFinding]]
 RULES: dict[str, Rule] = {}
 """By name, in the order in which findings of the same severity are shown."""
 
@@ -121,28 +121,28 @@ def _name_of(function: Rule) -> str:
     return function.__name__.replace("_", "-")
 
 
-def examine(facts: Facts, target: str = "") -> list[Finding]:
+def examine(facts: Facts, target: str = "") -> list[HealthFinding]:
     """All findings, the serious ones first."""
     case = Case(facts, target)
     found = [finding for rule in RULES.values() for finding in rule(case)]
-    order = list(Severity)
+    order = list(FindingSeverity)
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
-def is_serious(findings: Iterable[Finding]) -> bool:
-    return any(finding.severity is Severity.SERIOUS for finding in findings)
+def is_serious(findings: Iterable[HealthFinding]) -> bool:
+    return any(finding.severity is FindingSeverity.SERIOUS for finding in findings)
 
 
 # Reaching the brokers
 
 
 @_rule
-def name_unknown(case: Case) -> Iterator[Finding]:
+def name_unknown(case: Case) -> Iterator[HealthFinding]:
     for each in case.facts.endpoints:
         if each.is_for_clients and not each.resolved:
-            yield Finding(
+            yield HealthFinding(
                 "name-unknown",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"broker {each.broker} advertises {each.host}:{each.port}; this machine does not know"
                 f" the name {each.host}",
                 "A client asks any broker for addresses and then connects to these, so it cannot use the"
@@ -153,13 +153,16 @@ def name_unknown(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def broker_unreachable(case: Case) -> Iterator[Finding]:
+def broker_unreachable(case: Case) -> Iterator[HealthFinding]:
+    nodes = () if case.facts.machine is None else case.facts.machine.nodes
+    ended = [node.node for node in nodes if node.state != RUNNING]  # another rule tells of them
     for each in case.facts.endpoints:
-        if each.is_for_clients and each.resolved and each.error is not None:
+        is_lost = each.is_for_clients and each.resolved and each.error is not None
+        if is_lost and each.broker not in ended:
             here = _is_loopback(each)
-            yield Finding(
+            yield HealthFinding(
                 "broker-unreachable",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"broker {each.broker} advertises {each.host}:{each.port}, and this machine cannot use"
                 f" that address: {each.error}"
                 + ("; it means this machine itself, wherever a client runs" if here else ""),
@@ -175,12 +178,12 @@ def _is_loopback(endpoint: AdvertisedEndpoint) -> bool:
 
 
 @_rule
-def other_listener_unreachable(case: Case) -> Iterator[Finding]:
+def other_listener_unreachable(case: Case) -> Iterator[HealthFinding]:
     for each in case.facts.endpoints:
         if not each.is_for_clients and each.error is not None:
-            yield Finding(
+            yield HealthFinding(
                 "other-listener-unreachable",
-                Severity.NOTE,
+                FindingSeverity.NOTE,
                 f"listener {each.listener} of broker {each.broker} ({each.host}:{each.port}) cannot be"
                 f" reached from this machine: {each.error}",
                 "Clients of this bootstrap address do not use that listener. If clients here use it, they"
@@ -190,12 +193,12 @@ def other_listener_unreachable(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def broker_fenced(case: Case) -> Iterator[Finding]:
+def broker_fenced(case: Case) -> Iterator[HealthFinding]:
     for each in case.facts.brokers:
         if each.fenced:
-            yield Finding(
+            yield HealthFinding(
                 "broker-fenced",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"broker {each.id} ({each.host}:{each.port}) is fenced: {_why_fenced(case.facts, each.id)}",
                 "It leads nothing and is in no ISR, so every partition on it has one replica less.",
                 case.start(each.id),
@@ -211,14 +214,14 @@ def _why_fenced(facts: Facts, broker: int) -> str:
 
 
 @_rule
-def node_ended(case: Case) -> Iterator[Finding]:
+def node_ended(case: Case) -> Iterator[HealthFinding]:
     machine = case.facts.machine
     fenced = [each.id for each in case.facts.brokers if each.fenced]
     for node in () if machine is None else machine.nodes:
         if node.state not in (RUNNING, STOPPED) and node.node not in fenced:
-            yield Finding(
+            yield HealthFinding(
                 "node-ended",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"node {node.node} of this machine {_ended_text(node.state)}",
                 "Its replicas and its vote are missing until it runs again.",
                 case.start(node.node),
@@ -230,16 +233,16 @@ def _ended_text(state: str) -> str:
 
 
 @_rule
-def versions_differ(case: Case) -> Iterator[Finding]:
+def versions_differ(case: Case) -> Iterator[HealthFinding]:
     tables: dict[str, list[int]] = {}
     for each in case.facts.endpoints:
         if each.apis:
             tables.setdefault(str(sorted(each.apis.items())), []).append(each.broker)
     if len(tables) > 1:
         parts = " and ".join(f"brokers {_ids(brokers)}" for brokers in tables.values())
-        yield Finding(
+        yield HealthFinding(
             "versions-differ",
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             f"{parts} serve different versions of the protocol, so they run different software",
             "Clients see other features at each broker, and new features stay off until all are the same.",
             f"kafka-broker-api-versions.sh --bootstrap-server {_bootstrap(case.facts)}"
@@ -248,7 +251,7 @@ def versions_differ(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def local_versions_differ(case: Case) -> Iterator[Finding]:
+def local_versions_differ(case: Case) -> Iterator[HealthFinding]:
     machine = case.facts.machine
     if machine is None:
         return
@@ -256,9 +259,9 @@ def local_versions_differ(case: Case) -> Iterator[Finding]:
     old = [node for node, version in versions.items() if version != machine.ottla]
     if old:
         shown = ", ".join(f"node {node} runs {versions[node]}" for node in old)
-        yield Finding(
+        yield HealthFinding(
             "local-versions-differ",
-            Severity.NOTE,
+            FindingSeverity.NOTE,
             f"ottla {machine.ottla} is installed; {shown}",
             "A node has the version that was installed when it started.",
             f"{case.ottla(f'nodes stop {old[0]}')} && {case.ottla(f'nodes start {old[0]}')}",
@@ -266,15 +269,15 @@ def local_versions_differ(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def clocks_differ(case: Case) -> Iterator[Finding]:
+def clocks_differ(case: Case) -> Iterator[HealthFinding]:
     readings = case.facts.clocks
     for each in readings:
         apart = abs(each.ahead_ms) - each.error_ms
         if apart > CLOCK_WARNING_MS:
             where = "ahead of" if each.ahead_ms > 0 else "behind"
-            yield Finding(
+            yield HealthFinding(
                 "clocks-differ",
-                Severity.SERIOUS if apart > CLOCK_SERIOUS_MS else Severity.WARNING,
+                FindingSeverity.SERIOUS if apart > CLOCK_SERIOUS_MS else FindingSeverity.WARNING,
                 f"the clock of node {each.node} is {abs(each.ahead_ms) / 1000:.1f} s {where} that of this"
                 f" machine (± {each.error_ms / 1000:.1f} s, by the {each.source})",
                 "Retention, timestamps of records, the age of transactions and the order of log lines"
@@ -284,9 +287,9 @@ def clocks_differ(case: Case) -> Iterator[Finding]:
     for one, other in pairwise(readings):
         apart = abs(one.ahead_ms - other.ahead_ms) - one.error_ms - other.error_ms
         if apart > CLOCK_WARNING_MS:
-            yield Finding(
+            yield HealthFinding(
                 "clocks-differ",
-                Severity.SERIOUS if apart > CLOCK_SERIOUS_MS else Severity.WARNING,
+                FindingSeverity.SERIOUS if apart > CLOCK_SERIOUS_MS else FindingSeverity.WARNING,
                 f"the clocks of nodes {one.node} and {other.node} are {apart / 1000:.1f} s apart",
                 "When leadership moves between them, timestamps jump, and retention removes too early or"
                 " too late.",
@@ -298,12 +301,12 @@ def clocks_differ(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def nobody_answers(case: Case) -> Iterator[Finding]:
+def nobody_answers(case: Case) -> Iterator[HealthFinding]:
     why = case.facts.unknown.get("the cluster")
     if why is not None:
-        yield Finding(
+        yield HealthFinding(
             "nobody-answers",
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             f"no node of the cluster answers: {why}",
             "Nothing can be written or read, and only what is on this machine could be looked at.",
             case.ottla("up --detach"),
@@ -311,23 +314,23 @@ def nobody_answers(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def quorum_has_no_leader(case: Case) -> Iterator[Finding]:
+def quorum_has_no_leader(case: Case) -> Iterator[HealthFinding]:
     why = case.facts.unknown.get("the metadata quorum")
     if why is not None:
-        yield Finding(
+        yield HealthFinding(
             "quorum-has-no-leader",
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             f"the metadata quorum does not answer: {why}",
             "Without an active controller nothing can be created or changed, and no leader is replaced"
             " when it fails.",
-            case.ottla("status") + "  # then start the controllers that do not run"
+            case.ottla("up --detach")
             if case.facts.machine is not None and case.facts.machine.nodes
             else f"kafka-metadata-quorum.sh --bootstrap-server {_bootstrap(case.facts)} describe --status",
         )
 
 
 @_rule
-def voters_behind(case: Case) -> Iterator[Finding]:
+def voters_behind(case: Case) -> Iterator[HealthFinding]:
     """By the leader's clock alone: its own entry is the time of the answer."""
     quorum = case.facts.quorum
     leader = _quorum_leader_time(case.facts)
@@ -341,9 +344,9 @@ def voters_behind(case: Case) -> Iterator[Finding]:
     if late:
         current = len(quorum.voters) - len(late)
         spare = current - (len(quorum.voters) // 2 + 1)
-        yield Finding(
+        yield HealthFinding(
             "voters-behind",
-            Severity.SERIOUS if spare <= 0 else Severity.WARNING,
+            FindingSeverity.SERIOUS if spare <= 0 else FindingSeverity.WARNING,
             f"{_plural(len(late), 'controller')} of {len(quorum.voters)} (node {_ids(late)}) did not keep up"
             f" with the metadata for {VOTER_LATE_MS // 1000} s",
             f"{current} are current and {len(quorum.voters) // 2 + 1} are needed for each decision: "
@@ -367,13 +370,13 @@ def _quorum_leader_time(facts: Facts) -> int | None:
 
 
 @_rule
-def few_voters(case: Case) -> Iterator[Finding]:
+def few_voters(case: Case) -> Iterator[HealthFinding]:
     quorum = case.facts.quorum
     if quorum is None or len(quorum.voters) >= 3 or len(case.facts.brokers) < 3:
         return
-    yield Finding(
+    yield HealthFinding(
         "few-voters",
-        Severity.WARNING,
+        FindingSeverity.WARNING,
         f"{_plural(len(quorum.voters), 'controller')} for {len(case.facts.brokers)} brokers",
         "With one or two controllers, the failure of one stops every change of the cluster.",
         f"kafka-metadata-quorum.sh --bootstrap-server {_bootstrap(case.facts)} add-controller"
@@ -385,15 +388,15 @@ def few_voters(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def partitions_offline(case: Case) -> Iterator[Finding]:
+def partitions_offline(case: Case) -> Iterator[HealthFinding]:
     for topic in case.facts.topics:
         lost = [each for each in topic.partitions if each.leader < 0]
         if not lost:
             continue
         may_lead = sorted({id for each in lost for id in _may_lead(each)})
-        yield Finding(
+        yield HealthFinding(
             "partitions-offline",
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             f"{_names(lost)} {_have(lost)} no leader; {_plural(len(may_lead), 'broker')} that may lead"
             f" without loss: {_ids(may_lead) or 'none'}",
             "Nothing can be written there or read from there.",
@@ -408,7 +411,7 @@ def _may_lead(partition: PartitionFacts) -> tuple[int, ...]:
 
 
 @_rule
-def below_min_insync(case: Case) -> Iterator[Finding]:
+def below_min_insync(case: Case) -> Iterator[HealthFinding]:
     for topic in case.facts.topics:
         needed = topic.number("min.insync.replicas")
         below = [
@@ -418,9 +421,9 @@ def below_min_insync(case: Case) -> Iterator[Finding]:
         ]
         if below:
             missing = sorted({id for each in below for id in each.out_of_sync})
-            yield Finding(
+            yield HealthFinding(
                 "below-min-insync",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"{_names(below)} {_have(below)} fewer in-sync replicas than min.insync.replicas={needed};"
                 f" out of sync: {_ids(missing)}",
                 "Producers with acks=all are refused (NOT_ENOUGH_REPLICAS).",
@@ -429,7 +432,7 @@ def below_min_insync(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def under_replicated(case: Case) -> Iterator[Finding]:
+def under_replicated(case: Case) -> Iterator[HealthFinding]:
     moving = {(each.topic, each.partition): each.adding for each in case.facts.reassignments}
     for topic in case.facts.topics:
         needed = topic.number("min.insync.replicas") or 1
@@ -443,9 +446,9 @@ def under_replicated(case: Case) -> Iterator[Finding]:
         if under:
             missing = sorted({id for each in under for id in each.out_of_sync})
             at_limit = any(len(each.isr) == needed for each in under)
-            yield Finding(
+            yield HealthFinding(
                 "under-replicated",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"{_names(under)} {_have(under)} replicas out of sync: {_ids(missing)}",
                 "One failure more stops writes with acks=all."
                 if at_limit
@@ -461,13 +464,13 @@ def _revive(case: Case, brokers: Iterable[int], topic: str) -> str:
 
 
 @_rule
-def moves_stuck(case: Case) -> Iterator[Finding]:
+def moves_stuck(case: Case) -> Iterator[HealthFinding]:
     for each in case.facts.reassignments:
         gone = [id for id in each.adding if id not in case.facts.live]
         if gone:
-            yield Finding(
+            yield HealthFinding(
                 "moves-stuck",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"{each.topic}-{each.partition} is being moved to broker {_ids(gone)}, which is not alive",
                 "The move cannot end, and both old and new replicas are kept until it does.",
                 case.ottla(f"topics reassign {each.topic} --partition {each.partition} --cancel"),
@@ -475,7 +478,7 @@ def moves_stuck(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def leaders_skewed(case: Case) -> Iterator[Finding]:
+def leaders_skewed(case: Case) -> Iterator[HealthFinding]:
     """Preferred leaders that live and are in sync, but do not lead, beyond the share that Kafka tolerates itself."""
     facts = case.facts
     led = [each for each in facts.partitions if each.leader >= 0]
@@ -491,9 +494,9 @@ def leaders_skewed(case: Case) -> Iterator[Finding]:
     counts = Counter(each.leader for each in led)
     shown = ", ".join(f"broker {id}: {counts[id]}" for id in facts.live)
     topics = sorted({each.topic for each in displaced})
-    yield Finding(
+    yield HealthFinding(
         "leaders-skewed",
-        Severity.WARNING,
+        FindingSeverity.WARNING,
         f"{len(displaced)} of {len(led)} partitions are not led by their preferred broker ({shown})",
         "Some brokers do the work of others, since clients read and write at leaders.",
         " && ".join(case.ottla(f"topics elect {topic}") for topic in topics[:MANY]),
@@ -501,7 +504,7 @@ def leaders_skewed(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def replicas_on_one_rack(case: Case) -> Iterator[Finding]:
+def replicas_on_one_rack(case: Case) -> Iterator[HealthFinding]:
     racks = {each.id: each.rack for each in case.facts.brokers}
     known = {rack for rack in racks.values() if rack}
     if len(known) < 2:
@@ -520,9 +523,9 @@ def replicas_on_one_rack(case: Case) -> Iterator[Finding]:
                 id for id, rack in racks.items() if rack not in (None, racks[first.replicas[0]])
             )
             target = ",".join(map(str, (*first.replicas[:-1], other)))
-            yield Finding(
+            yield HealthFinding(
                 "replicas-on-one-rack",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"{_names(together)} {_have(together)} all replicas on rack {racks[first.replicas[0]]}",
                 "When that rack fails, these partitions fail as a whole.",
                 case.ottla(
@@ -532,12 +535,12 @@ def replicas_on_one_rack(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def racks_incomplete(case: Case) -> Iterator[Finding]:
+def racks_incomplete(case: Case) -> Iterator[HealthFinding]:
     without = [each.id for each in case.facts.brokers if not each.rack]
     if without and len(without) < len(case.facts.brokers):
-        yield Finding(
+        yield HealthFinding(
             "racks-incomplete",
-            Severity.NOTE,
+            FindingSeverity.NOTE,
             f"broker {_ids(without)} has no broker.rack, and others have one",
             "Placement spreads replicas over racks only if all brokers name theirs.",
             f"echo 'broker.rack=NAME' >> server.properties  # of broker {_ids(without)}, then restart it",
@@ -548,7 +551,7 @@ def racks_incomplete(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def topic_settings(case: Case) -> Iterator[Finding]:
+def topic_settings(case: Case) -> Iterator[HealthFinding]:
     """Traps in the settings of topics: the same that topics create warns of."""
     found: dict[Trap, list[TopicFacts]] = {}
     brokers = len(case.facts.brokers)
@@ -572,9 +575,9 @@ def topic_settings(case: Case) -> Iterator[Finding]:
             more = [id for id in case.facts.live if id not in partition.replicas]
             replicas = (*partition.replicas, *more)[: min(3, brokers)]
             mend = mend.replace("REPLICAS", ",".join(map(str, replicas)))
-        yield Finding(
+        yield HealthFinding(
             trap.name,
-            Severity(trap.severity),
+            FindingSeverity(trap.severity),
             f"{_topics(topics)}: {trap.what}",
             trap.why,
             case.ottla(mend),
@@ -591,7 +594,7 @@ def _topics(topics: list[TopicFacts]) -> str:
 
 
 @_rule
-def settings_differ(case: Case) -> Iterator[Finding]:
+def settings_differ(case: Case) -> Iterator[HealthFinding]:
     configs = case.facts.broker_configs
     values: dict[str, dict[int, str | None]] = {}
     for broker, settings in configs.items():
@@ -603,9 +606,9 @@ def settings_differ(case: Case) -> Iterator[Finding]:
             most, _ = Counter(by_broker.values()).most_common(1)[0]
             shown = ", ".join(f"broker {id}: {value}" for id, value in sorted(by_broker.items()))
             odd = [id for id, value in sorted(by_broker.items()) if value != most]
-            yield Finding(
+            yield HealthFinding(
                 "settings-differ",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"{name} differs between brokers ({shown})",
                 "The cluster behaves differently after each change of leader or controller.",
                 f"echo '{name}={most}' >> server.properties  # of broker {_ids(odd)}, then restart it",
@@ -616,12 +619,12 @@ def settings_differ(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def log_dir_failed(case: Case) -> Iterator[Finding]:
+def log_dir_failed(case: Case) -> Iterator[HealthFinding]:
     for each in case.facts.log_dirs:
         if each.error is not None:
-            yield Finding(
+            yield HealthFinding(
                 "log-dir-failed",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"log directory {each.path} of broker {each.broker} is offline ({each.error})",
                 "Its replicas are gone until the disk is mended and the broker is started again.",
                 f"df -h {each.path}; dmesg | tail  # on the machine of broker {each.broker}",
@@ -629,7 +632,7 @@ def log_dir_failed(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def disk_full(case: Case) -> Iterator[Finding]:
+def disk_full(case: Case) -> Iterator[HealthFinding]:
     seen: set[str] = set()
     for each in case.facts.log_dirs:
         if each.total_bytes and each.usable_bytes is not None:
@@ -645,11 +648,11 @@ def disk_full(case: Case) -> Iterator[Finding]:
                 yield _disk_finding(case, node.node, disk.path, disk.free_bytes, share)
 
 
-def _disk_finding(case: Case, broker: int, path: str, free: int, share: float) -> Finding:
+def _disk_finding(case: Case, broker: int, path: str, free: int, share: float) -> HealthFinding:
     largest = _largest_topic(case.facts, broker)
-    return Finding(
+    return HealthFinding(
         "disk-full",
-        Severity.SERIOUS if share < DISK_SERIOUS else Severity.WARNING,
+        FindingSeverity.SERIOUS if share < DISK_SERIOUS else FindingSeverity.WARNING,
         f"the disk of {path} (broker {broker}) has {_size(free)} left, {share:.0%}",
         "A broker whose disk is full can write nothing, and takes its log directory offline.",
         case.ottla(f"topics alter {largest[0]} -c retention.bytes={max(largest[1] // 2, 1)}")
@@ -673,14 +676,14 @@ def _largest_topic(facts: Facts, broker: int) -> tuple[str, int] | None:
 
 
 @_rule
-def inodes_few(case: Case) -> Iterator[Finding]:
+def inodes_few(case: Case) -> Iterator[HealthFinding]:
     machine = case.facts.machine
     for node in () if machine is None else machine.nodes:
         for disk in node.disks:
             if disk.inodes_total and disk.inodes_free / disk.inodes_total < DISK_SERIOUS:
-                yield Finding(
+                yield HealthFinding(
                     "inodes-few",
-                    Severity.SERIOUS,
+                    FindingSeverity.SERIOUS,
                     f"the file system of {disk.path} (node {node.node}) has {disk.inodes_free} of"
                     f" {disk.inodes_total} inodes left",
                     "No segment can be rolled without one, although the disk has space.",
@@ -689,7 +692,7 @@ def inodes_few(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def disk_will_be_full(case: Case) -> Iterator[Finding]:
+def disk_will_be_full(case: Case) -> Iterator[HealthFinding]:
     for each in case.facts.log_dirs:
         if each.usable_bytes is None:
             continue
@@ -706,9 +709,11 @@ def disk_will_be_full(case: Case) -> Iterator[Finding]:
         if seconds is not None and seconds < FORECAST_WARNING_S:
             rate = sum(growth.bytes_per_s for growth in growths)
             largest = _largest_topic(case.facts, each.broker)
-            yield Finding(
+            yield HealthFinding(
                 "disk-will-be-full",
-                Severity.SERIOUS if seconds < FORECAST_SERIOUS_S else Severity.WARNING,
+                FindingSeverity.SERIOUS
+                if seconds < FORECAST_SERIOUS_S
+                else FindingSeverity.WARNING,
                 f"the disk of {each.path} (broker {each.broker}) will be full in {_duration(seconds)}, at the"
                 f" rate of the last hour ({_size(round(rate))}/s, {_size(each.usable_bytes)} left)",
                 "A broker whose disk is full can write nothing, and takes its log directory offline.",
@@ -768,7 +773,7 @@ def full_after_s(growths: Iterable[Growth], usable: float) -> float | None:
 
 
 @_rule
-def open_files_few(case: Case) -> Iterator[Finding]:
+def open_files_few(case: Case) -> Iterator[HealthFinding]:
     machine = case.facts.machine
     for node in () if machine is None else machine.nodes:
         most, used = node.open_files_max, node.open_files
@@ -776,9 +781,9 @@ def open_files_few(case: Case) -> Iterator[Finding]:
             continue
         is_near = used > OPEN_FILES_SHARE * most
         if is_near or most < OPEN_FILES_FEW:
-            yield Finding(
+            yield HealthFinding(
                 "open-files-few",
-                Severity.SERIOUS if is_near else Severity.WARNING,
+                FindingSeverity.SERIOUS if is_near else FindingSeverity.WARNING,
                 f"node {node.node} may open {most} files, and has {used} open",
                 "Each connection and each segment takes one. Without any left, the node refuses clients and"
                 " cannot roll a log.",
@@ -788,7 +793,7 @@ def open_files_few(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def kernel_settings(case: Case) -> Iterator[Finding]:
+def kernel_settings(case: Case) -> Iterator[HealthFinding]:
     machine = case.facts.machine
     if machine is None or not machine.nodes:
         return
@@ -821,9 +826,9 @@ def kernel_settings(case: Case) -> Iterator[Finding]:
         ),
     ):
         if hurts:
-            yield Finding(
+            yield HealthFinding(
                 "kernel-settings",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"{name} is {kernel[name]} on this machine",
                 why,
                 f"sudo sysctl -w {name}={right}",
@@ -834,16 +839,16 @@ def kernel_settings(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def group_held_up(case: Case) -> Iterator[Finding]:
+def group_held_up(case: Case) -> Iterator[HealthFinding]:
     for group in case.facts.groups:
         told = group.description.hold_up or {}
         since = told.get("since_ms", -1)
         waited = case.facts.at_ms - since if isinstance(since, int) and since > 0 else 0
         if waited > HELD_UP_MS:
             late = len(told.get("late", ()))
-            yield Finding(
+            yield HealthFinding(
                 "group-held-up",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"group {group.id} has been rebalancing for {_duration(waited / 1000)}"
                 + (f", waiting for {_plural(late, 'member')}" if late else ""),
                 "Its members read nothing, or less than they should, until the rebalance ends.",
@@ -852,7 +857,7 @@ def group_held_up(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def group_stuck(case: Case) -> Iterator[Finding]:
+def group_stuck(case: Case) -> Iterator[HealthFinding]:
     """Members are there, and still the next record has waited for long."""
     for group in case.facts.groups:
         if not group.description.members:
@@ -860,9 +865,9 @@ def group_stuck(case: Case) -> Iterator[Finding]:
         old = _oldest_unread_ms(group, case.facts.at_ms)
         if old is not None and old > STALE_MS:
             records = sum(lag.lag for lag in group.lags)
-            yield Finding(
+            yield HealthFinding(
                 "group-stuck",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"group {group.id} has members and is {_plural(records, 'record')} behind; the oldest has"
                 f" waited for {_duration(old / 1000)}",
                 "The group does not keep up, or a member holds partitions without reading them.",
@@ -876,7 +881,7 @@ def _oldest_unread_ms(group: GroupFacts, now_ms: int) -> int | None:
 
 
 @_rule
-def group_lost_records(case: Case) -> Iterator[Finding]:
+def group_lost_records(case: Case) -> Iterator[HealthFinding]:
     for group in case.facts.groups:
         passed = [
             lag for lag in group.lags if lag.committed is not None and lag.committed < lag.log_start
@@ -884,9 +889,9 @@ def group_lost_records(case: Case) -> Iterator[Finding]:
         if passed:
             count = sum(lag.log_start - (lag.committed or 0) for lag in passed)
             topic = passed[0].topic
-            yield Finding(
+            yield HealthFinding(
                 "group-lost-records",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"retention removed {_plural(count, 'record')} that group {group.id} had not read, of"
                 f" {_names_of((lag.topic, lag.partition) for lag in passed)}",
                 "The group is slower than retention, or was away for longer than retention keeps records.",
@@ -896,7 +901,7 @@ def group_lost_records(case: Case) -> Iterator[Finding]:
 
 
 @_rule
-def transaction_pins(case: Case) -> Iterator[Finding]:
+def transaction_pins(case: Case) -> Iterator[HealthFinding]:
     """Transactions that keep consumers of committed records waiting."""
     facts = case.facts
     for place, opened in sorted(facts.open_in.items()):
@@ -913,17 +918,17 @@ def transaction_pins(case: Case) -> Iterator[Finding]:
         held = _held_back(facts, place)
         name = f"{place[0]}-{place[1]}"
         if owner is not None and age_ms > max(owner.timeout_ms, HELD_UP_MS):
-            yield Finding(
+            yield HealthFinding(
                 "transaction-pins",
-                Severity.WARNING,
+                FindingSeverity.WARNING,
                 f"transaction {owner.id} has been open in {name} for {_duration(age_ms / 1000)}{held}",
                 "Consumers that read committed records wait until it ends.",
                 case.ottla(f"transactions abort {owner.id}"),
             )
         elif owner is None and age_ms > HANGING_MS and not _transactions_unknown(facts):
-            yield Finding(
+            yield HealthFinding(
                 "transaction-pins",
-                Severity.SERIOUS,
+                FindingSeverity.SERIOUS,
                 f"a transaction of producer {oldest.producer_id} hangs in {name} since"
                 f" {_duration(age_ms / 1000)}, and no coordinator knows it{held}",
                 "Nobody will end it. Consumers that read committed records wait for ever.",

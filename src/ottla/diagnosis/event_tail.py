@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from ottla.client import Client
 from ottla.client.client import EARLIEST, LATEST
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 
-EVENT_LOG_TOPIC: Final = "__ottla_events"
 ENTRIES_MAX = 5_000
 
 

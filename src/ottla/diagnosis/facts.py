@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from ottla.client.cluster_admin import LogDir, LogDirReplica
+from ottla.client.cluster_admin import LogDirFacts, ReplicaOnDisk
 from ottla.client.group_admin import GroupDescription, PartitionLag
 from ottla.client.model import BrokerInfo, Config, QuorumInfo, Reassignment
 from ottla.client.transaction_admin import OpenTransaction, TransactionDescription
@@ -175,7 +175,7 @@ class Facts:
     """Also the fenced ones, where the cluster says so."""
     endpoints: tuple[AdvertisedEndpoint, ...] = ()
     topics: tuple[TopicFacts, ...] = ()
-    log_dirs: tuple[LogDir, ...] = ()
+    log_dirs: tuple[LogDirFacts, ...] = ()
     groups: tuple[GroupFacts, ...] = ()
     transactions: tuple[TransactionDescription, ...] = ()
     """Those that are not ended."""
@@ -211,7 +211,7 @@ class Facts:
         configs = self.broker_configs.get(broker, ())
         return next((each.value for each in configs if each.name == name), None)
 
-    def replica_sizes(self) -> Iterator[tuple[LogDir, LogDirReplica]]:
+    def replica_sizes(self) -> Iterator[tuple[LogDirFacts, ReplicaOnDisk]]:
         return ((dir, replica) for dir in self.log_dirs for replica in dir.replicas)
 
 

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from ottla.client import Client, Unreachable
 from ottla.client.client import EARLIEST, LATEST
-from ottla.client.cluster_admin import ClusterAdmin, EligibleReplicas, LogDir, values_of
+from ottla.client.cluster_admin import ClusterAdmin, EligibleReplicas, LogDirFacts, values_of
 from ottla.client.group_admin import GroupAdmin
-from ottla.client.model import BrokerInfo, Config, QuorumInfo, Topic
+from ottla.client.model import BrokerInfo, Config, QuorumInfo, Reassignment, Topic
 from ottla.client.transaction_admin import (
     UNFINISHED,
     OpenTransaction,
@@ -34,7 +34,7 @@ from ottla.diagnosis.facts import (
 )
 from ottla.diagnosis.metrics_pages import metrics_clocks
 from ottla.runtime.seams import Clock
-from ottla.wire.errors import KafkaError
+from ottla.wire.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class Gathering:
             self._try("transactions", self._transactions(), ()),
             self._of_each(reachable, "log directories of broker", self._admin.log_dirs),
             self._of_each(reachable, "settings of broker", self._admin.broker_configs),
-            self._try("reassignments", self._client.reassignments(), []),
+            self._try("reassignments", self._moves(facts.quorum), []),
         )
         opened = await self._open_transactions(topics, reachable)
         facts = replace(
@@ -94,7 +94,7 @@ class Gathering:
         try:
             return await asked
         except LOST as error:
-            self._unknown[what] = str(error) or type(error).__name__
+            self._unknown[what] = _reason(error)
             return otherwise
 
     async def _of_each(
@@ -189,6 +189,12 @@ class Gathering:
             )
             for each in own
         )
+
+    async def _moves(self, quorum: QuorumInfo | None) -> list[Reassignment]:
+        """Only the active controller knows them. Whoever waited for it already need not wait again."""
+        if quorum is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "no active controller answers")
+        return await self._client.reassignments()
 
     # Topics
 
@@ -360,7 +366,7 @@ def advertised(settings: Mapping[str, str | None]) -> list[tuple[str, str, int]]
     return found
 
 
-def _flat(log_dirs: Mapping[int, list[LogDir]]) -> tuple[LogDir, ...]:
+def _flat(log_dirs: Mapping[int, list[LogDirFacts]]) -> tuple[LogDirFacts, ...]:
     return tuple(each for _, found in sorted(log_dirs.items()) for each in found)
 
 

@@ -66,7 +66,8 @@ def _settings(file: Path) -> dict[str, str]:
 
 
 def _version(log: Path) -> str | None:
-    starts = re.findall(r"node starts node=\d+ version=(\S+)", tail(log, TAIL_BYTES))
+    # In either format of the log.
+    starts = re.findall(r'node starts.*version(?:=|": ")([^\s"]+)', tail(log, TAIL_BYTES))
     return starts[-1] if starts else None
 
 

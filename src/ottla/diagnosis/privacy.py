@@ -111,12 +111,17 @@ def facts(found: Facts) -> Facts:
             for broker, configs in found.broker_configs.items()
         },
         machine=None if found.machine is None else _machine(found.machine),
-        unknown={_without_ids(what): why for what, why in found.unknown.items()},
+        unknown={_without_ids(what): _without_message(why) for what, why in found.unknown.items()},
     )
 
 
 def _without_ids(what: str) -> str:
     return re.sub(r"^transactional id .*", "a transactional id", what)
+
+
+def _without_message(why: str) -> str:
+    """The code of an error: its message may name what a client chose."""
+    return why.partition(":")[0]
 
 
 def _topic(topic: TopicFacts) -> TopicFacts:
@@ -180,8 +185,17 @@ def _message(message: str) -> str:
     first = _FIELD.search(message)
     if first is None:
         return message.partition(": ")[0]
-    shown = (f"{name}={_value(name, value)}" for name, value in _FIELD.findall(message))
+    fields = _of_line(dict(_FIELD.findall(message)))
+    shown = (f"{name}={value}" for name, value in fields.items())
     return " ".join((message[: first.start()].rstrip(), *shown))
+
+
+def _of_line(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a line that may be shown. The cause of what happens to a group names its members."""
+    shown = {name: _json_value(name, value) for name, value in fields.items()}
+    if "group" in shown and "cause" in shown:
+        shown["cause"] = HIDDEN
+    return shown
 
 
 def _value(name: str, value: str) -> str:
@@ -194,7 +208,7 @@ def _value(name: str, value: str) -> str:
 def _json_line(line: str) -> str:
     try:
         told = json.loads(line)
-        fields = {name: _json_value(name, value) for name, value in told["fields"].items()}
+        fields = _of_line(told["fields"])
         kept = {name: told[name] for name in ("at", "level", "logger", "text")}
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"({len(line)} characters of another kind)"

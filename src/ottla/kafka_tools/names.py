@@ -14,6 +14,7 @@ MODULES = {
     "kafka-consumer-groups": "consumer_groups",
     "kafka-delete-records": "delete_records",
     "kafka-dump-log": "dump_log",
+    "kafka-features": "features",
     "kafka-get-offsets": "get_offsets",
     "kafka-leader-election": "leader_election",
     "kafka-log-dirs": "log_dirs",

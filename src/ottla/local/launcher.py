@@ -66,6 +66,7 @@ def _import_all_that_a_node_needs() -> None:
     import ctypes  # noqa: F401 (of process_title)
 
     import ottla.broker.node
+    import ottla.broker.observability.endpoint  # `ottla up` sets metrics.listeners
     import ottla.local.node
     import ottla.runtime.real  # noqa: F401
     from ottla.wire import messages

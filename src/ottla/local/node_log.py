@@ -8,7 +8,6 @@ to. It never fails: a full disk costs lines, not the node.
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import re
@@ -71,9 +70,15 @@ def parts(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
 def quoted(value: object) -> str:
     """As it is if it has no blanks; else as JSON writes it, on one line."""
     text = str(value)
-    if text.isprintable():
-        return json.dumps(text, ensure_ascii=False) if _NEEDS_QUOTES.search(text) else text
-    return json.dumps(text)
+    if text.isprintable() and not _NEEDS_QUOTES.search(text):
+        return text
+    return _json(text, ascii_only=not text.isprintable())
+
+
+def _json(value: object, *, ascii_only: bool = False) -> str:
+    import json  # when the first line needs it: a node starts without it
+
+    return json.dumps(value, ensure_ascii=ascii_only)
 
 
 class TextLines(logging.Formatter):
@@ -103,7 +108,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return _json(line)
 
 
 class NodeLog(logging.Handler):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 COMMAND_BYTES_MAX = 15
 """Linux keeps no more of a process's short name."""
@@ -13,7 +12,8 @@ def set_title(node_id: int, config: str | None, *, is_fork: bool) -> None:
     """`ottla-node-1` as the short name. A fork also gets a command line of its own; any other process has one already.
     Nothing happens where the system has no such files."""
     with suppress(OSError):
-        Path("/proc/self/comm").write_text(f"ottla-node-{node_id}"[:COMMAND_BYTES_MAX])
+        with open("/proc/self/comm", "w") as file:
+            file.write(f"ottla-node-{node_id}"[:COMMAND_BYTES_MAX])
         if is_fork:
             words = ("ottla", "node", str(node_id), "--config", config or "")
             _set_command_line("\0".join(words).encode())
@@ -21,7 +21,8 @@ def set_title(node_id: int, config: str | None, *, is_fork: bool) -> None:
 
 def _set_command_line(wanted: bytes) -> None:
     """Over the words with which the process was started: the system shows that memory, and nobody else reads it."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    with open("/proc/self/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
     start, end = int(fields[45]), int(fields[46])
     room = end - start
     if not start or room <= 1:  # 0: the system does not tell

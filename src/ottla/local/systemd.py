@@ -78,4 +78,4 @@ class Systemd:
                 out.setblocking(False)
                 out.sendto(text.encode(), address)
         except OSError as error:
-            logger.warning("systemd was not told text=%r error=%s", text, error)
+            logger.warning("systemd was not told address=%s error=%s", self._address, error)

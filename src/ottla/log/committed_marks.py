@@ -17,7 +17,7 @@ from struct import Struct
 from uuid import UUID
 
 from ottla.log.log import Log
-from ottla.log.mark import Mark
+from ottla.log.mark import CommittedMark
 from ottla.runtime.seams import Disk, File
 from ottla.wire.types import TopicPartition
 
@@ -45,7 +45,7 @@ class CommittedMarks:
         for number, log in enumerate(marked):
             offset, epoch = found.get((log.topic_id, log.partition), (0, -1))
             if log.log_start < offset <= log.log_end and epoch == _epoch_before(log, offset):
-                log.known_committed = offset
+                log.known_committed = max(log.known_committed, offset)
             content += _slot(log, log.known_committed)
             self._slots[log.key] = number
         temporary = f"{self._path}.tmp"
@@ -56,7 +56,7 @@ class CommittedMarks:
         self._disk.rename(temporary, self._path)
         self._file = file
         for log in marked:
-            log.mark = Mark(file, self._slots[log.key] * SLOT.size + MARK_AT)
+            log.mark = CommittedMark(file, self._slots[log.key] * SLOT.size + MARK_AT)
 
     def _read(self) -> Iterator[tuple[tuple[UUID, int], tuple[int, int]]]:
         if not self._disk.exists(self._path):
@@ -73,7 +73,7 @@ class CommittedMarks:
         self._slots[log.key] = number
         position = number * SLOT.size
         self._file.write_at(position, _slot(log, 0))
-        log.mark = Mark(self._file, position + MARK_AT)
+        log.mark = CommittedMark(self._file, position + MARK_AT)
 
     def remove(self, log: Log) -> None:
         """The log is deleted or set aside: another may take its place."""

@@ -43,7 +43,7 @@ KEPT_BYTES_MAX = 1 << 30
 KEPT_MS = 7 * 24 * 60 * 60 * 1000
 
 
-class Loss(NamedTuple):
+class CutRecords(NamedTuple):
     """What a truncation is about to cut off, and why."""
 
     first_offset: int
@@ -106,6 +106,9 @@ class KeptRecords:
             lost_from = manifest.first_offset
             if log is not None and _holds(log, manifest):
                 lost_from = max(lost_from, log.log_end)
+                # What is left is about to be cut off, and was committed as far as its manifest says.
+                committed = min(manifest.committed_end, log.log_end)
+                log.known_committed = max(log.known_committed, committed)
             if lost_from >= manifest.end_offset:
                 self._remove(kept)
             else:
@@ -132,7 +135,7 @@ class KeptRecords:
     def begin(
         self,
         log: Log,
-        loss: Loss,
+        loss: CutRecords,
         tail: tuple[Segment, OffsetPosition] | None,
         whole: Sequence[Segment],
     ) -> Keeping:
@@ -225,7 +228,7 @@ class KeptRecords:
             write_manifest(self._disk, kept.path, kept.manifest)
         except OSError as error:
             # What is kept stays; if that was CUTTING, the next start completes it.
-            logger.warning("manifest was not written path=%s: %s", kept.path, error)
+            logger.warning("manifest was not written path=%s error=%s", kept.path, error)
 
     def stray(self, log: Log, id: str, path: str, cause: str) -> None:
         """The manifest of a log that is about to be renamed to `path`: written into it before, so that no stray log is
@@ -296,7 +299,7 @@ def kept_in(disk: Disk, directory: str) -> list[Kept]:
         try:
             manifest = manifests.parse(disk.read(f"{path}/{manifests.FILE}"))
         except BadManifest as error:
-            logger.warning("kept records have no manifest path=%s: %s", path, error)
+            logger.warning("kept records have no manifest path=%s error=%s", path, error)
             continue
         found.append(Kept(directory, path, manifest))
     return sorted(found, key=lambda kept: kept.manifest.at_ms)
@@ -333,7 +336,7 @@ class Keeping:
         """Go on without keeping. What was copied is removed at once, because the disk may be full."""
         manifest = self._kept.manifest
         logger.error(
-            "records that are cut off are not kept partition=%s-%d first_offset=%d end_offset=%d: %s",
+            "records that are cut off are not kept partition=%s-%d first_offset=%d end_offset=%d error=%s",
             manifest.topic,
             manifest.partition,
             manifest.first_offset,
@@ -347,7 +350,7 @@ class Keeping:
             if self._disk.exists(self._kept.path):
                 self._disk.remove_tree(self._kept.path)
         except OSError as error:
-            logger.warning("a copy was not removed path=%s: %s", self._kept.path, error)
+            logger.warning("a copy was not removed path=%s error=%s", self._kept.path, error)
 
     def move(self, segment: Segment) -> None:
         """A whole segment, by its name alone. Its indexes stay, and are removed with the segment."""
@@ -381,12 +384,20 @@ def _is_bounded(kept: Kept, directory: str) -> bool:
 
 
 def _holds(log: Log, manifest: Manifest) -> bool:
-    """Whether the log still has the first of these records."""
+    """Whether the log still has these records, from the first to its own end. One leader wrote the records of an epoch, so
+    it is enough to compare the epochs at both."""
+    first, last = manifest.first_offset, min(manifest.end_offset, log.log_end) - 1
     return (
         str(log.topic_id) == manifest.topic_id
-        and log.log_start <= manifest.first_offset < log.log_end
-        and bool(manifest.epochs)
-        and log.epochs.epoch_for_offset(manifest.first_offset) == manifest.epochs[0].epoch
+        and log.log_start <= first <= last
+        and all(
+            any(
+                epoch == log.epochs.epoch_for_offset(offset)
+                for epoch, begin, end in manifest.epochs
+                if begin <= offset < end
+            )
+            for offset in (first, last)
+        )
     )
 
 

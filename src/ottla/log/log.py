@@ -38,9 +38,9 @@ from ottla.log import (
 from ottla.log.config import LogConfig
 from ottla.log.deleted_segments import DeletedSegments
 from ottla.log.errors import CorruptCheckpoint, CorruptLog, InMemory, LogDirError
-from ottla.log.kept_records import DELETE_SUFFIX, NAME_BYTES_MAX, KeptRecords, Loss
+from ottla.log.kept_records import DELETE_SUFFIX, NAME_BYTES_MAX, CutRecords, KeptRecords
 from ottla.log.leader_epochs import LeaderEpochCheckpointFile
-from ottla.log.mark import Mark
+from ottla.log.mark import CommittedMark
 from ottla.log.resources import LogResources
 from ottla.log.rewriting import as_configured, must_rewrite
 from ottla.log.segment import RELATIVE_MAX, Segment, base_of
@@ -109,7 +109,7 @@ class Log:
         self.high_watermark = self.log_start
         self.known_committed = self.log_start
         """What the mark of the last process says: at least so much of this log was committed. See `committed_end`."""
-        self.mark: Mark | None = None
+        self.mark: CommittedMark | None = None
         """Where each move of the high watermark is written, for the next process."""
         self.recovery_point = min(loaded.recovery_point, self.log_end)
         self.epochs = loaded.epochs
@@ -685,12 +685,12 @@ class Log:
 
     # Rare jobs: each has its module
 
-    def truncate_to(self, offset: int, loss: Loss | None = None) -> str | None:
+    def truncate_to(self, offset: int, loss: CutRecords | None = None) -> str | None:
         """Drop the batch that holds `offset` and all after it. The log then ends with the last whole batch before, at
         `offset` or earlier. Returns the id of what is kept, if this is a loss."""
         return truncation.truncate_to(self, offset, loss)
 
-    def truncate_fully(self, new_start: int, loss: Loss | None = None) -> str | None:
+    def truncate_fully(self, new_start: int, loss: CutRecords | None = None) -> str | None:
         """Drop everything and begin again, empty, at `new_start`. Returns the id of what is kept, if this is a loss."""
         return truncation.truncate_fully(self, new_start, loss)
 

@@ -248,11 +248,11 @@ class LogManager:
                 self._checkpoints.high_watermark_falls(log, log.high_watermark)
             self._adopt(log)
         here = {key: log for key, log in self.logs.items() if log.directory == directory}
-        marks = self._marks[directory] = CommittedMarks(self.disk, directory)
-        marks.start(here.values())
         if self.kept is not None:
             self.kept.found(directory, names)
             self.kept.settle(here)
+        marks = self._marks[directory] = CommittedMarks(self.disk, directory)
+        marks.start(here.values())
 
     def _discarded_if_empty(self, path: str) -> bool:
         """A power loss right after the creation may leave a directory without topic id and data. It is removed."""

@@ -11,7 +11,7 @@ _MARK = Struct("<qi")
 """Offset, and the epoch of the record before it. Little endian: a write that is torn leaves no greater offset."""
 
 
-class Mark:
+class CommittedMark:
     __slots__ = ("_pack", "_position", "_write_at")
 
     def __init__(self, file: File, position: int) -> None:

@@ -3,7 +3,7 @@
 A follower truncates where its log diverges from its leader's. After a crash in the middle the log may be shorter, but it
 must have no hole, and recovery must not report the truncated records as damage. So the order is: lower the recovery
 point and the high watermark on disk, drop segments from the newest on, then shorten the last file. What is lost with it
-(`Loss`) is put aside first, if the log has somebody who keeps it.
+(`CutRecords`) is put aside first, if the log has somebody who keeps it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.log import recovery
-from ottla.log.kept_records import Keeping, Loss
+from ottla.log.kept_records import CutRecords, Keeping
 from ottla.log.producer_state import ProducerStateManager
 from ottla.log.segment import OffsetPosition, Segment, base_of
 
@@ -24,7 +24,7 @@ DUE_AT_ONCE_MS = 0
 """Nobody reads what was truncated: its files need no delay before they are removed."""
 
 
-def truncate_to(log: Log, offset: int, loss: Loss | None = None) -> str | None:
+def truncate_to(log: Log, offset: int, loss: CutRecords | None = None) -> str | None:
     """Returns the id of what is kept of the loss."""
     log.check_writable()
     if offset >= log.log_end:
@@ -74,7 +74,7 @@ def truncate_to(log: Log, offset: int, loss: Loss | None = None) -> str | None:
     return _done(keeping)
 
 
-def truncate_fully(log: Log, new_start: int, loss: Loss | None = None) -> str | None:
+def truncate_fully(log: Log, new_start: int, loss: CutRecords | None = None) -> str | None:
     """Returns the id of what is kept of the loss."""
     log.check_writable()
     log.generation += 1
@@ -111,7 +111,7 @@ def truncate_fully(log: Log, new_start: int, loss: Loss | None = None) -> str | 
 
 def _begin_keeping(
     log: Log,
-    loss: Loss | None,
+    loss: CutRecords | None,
     tail: tuple[Segment, OffsetPosition] | None,
     whole: Sequence[Segment],
 ) -> Keeping | None:

@@ -25,7 +25,7 @@ class Piece(NamedTuple):
 
 
 @dataclass
-class Loss:
+class NamedLoss:
     kind: Kind
     topic: str
     topic_id: str
@@ -98,7 +98,7 @@ def iso(at_ms: int) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
 
 
-def merge(manifests: Iterable[Manifest]) -> list[Loss]:
+def merge(manifests: Iterable[Manifest]) -> list[NamedLoss]:
     """The losses, oldest first. Manifests of a cut that was interrupted count no more than what their broker makes of them
     when it starts: leave them out."""
     groups: dict[tuple[Kind, str, str, int], list[Manifest]] = {}
@@ -107,7 +107,7 @@ def merge(manifests: Iterable[Manifest]) -> list[Loss]:
             key = (manifest.kind, manifest.topic, manifest.topic_id, manifest.partition)
             groups.setdefault(key, []).append(manifest)
     losses = [
-        Loss(*key, pieces, [each for each in group if _names(each, pieces)])
+        NamedLoss(*key, pieces, [each for each in group if _names(each, pieces)])
         for key, group in groups.items()
         for pieces in _chains(group)
     ]

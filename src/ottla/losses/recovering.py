@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ottla.losses.merge import Loss
+from ottla.losses.merge import NamedLoss
 from ottla.records.batch import HEADER_BYTES, Batch, check_crc, read_batch
 from ottla.records.record import ControlType, Record, control_type, records
 
@@ -54,7 +54,7 @@ class Recovery:
     """The records of one loss. Give it all batches twice, in the order of their offsets: once to `survey`, then to
     `records`."""
 
-    def __init__(self, loss: Loss, *, possible: bool) -> None:
+    def __init__(self, loss: NamedLoss, *, possible: bool) -> None:
         self.aborted = 0
         """Records that were left out: their transaction was aborted."""
         self.undecided = 0

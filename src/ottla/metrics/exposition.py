@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from math import isfinite, isnan
 from typing import NamedTuple
 
-from ottla.metrics.families import Family, Kind
+from ottla.metrics.families import Family, MetricKind
 
 PIECE_SAMPLES = 200
 """Samples in a piece: a fifth of a millisecond."""
@@ -39,7 +39,9 @@ def write_openmetrics(families: Iterable[Family | None]) -> Iterator[str]:
         if family is None:
             yield ""
             continue
-        name = family.name.removesuffix("_total") if family.kind is Kind.COUNTER else family.name
+        name = (
+            family.name.removesuffix("_total") if family.kind is MetricKind.COUNTER else family.name
+        )
         help = _escaped(family.help).replace('"', '\\"')
         yield f"# TYPE {name} {family.kind.value}\n# HELP {name} {help}\n"
         yield from _sample_lines(family)

@@ -12,7 +12,7 @@ LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     COUNTER = "counter"
     """It only grows, until the node restarts. The name ends with `_total`."""
     GAUGE = "gauge"
@@ -57,9 +57,9 @@ class Family:
 
     __slots__ = ("help", "kind", "name", "samples")
 
-    def __init__(self, name: str, kind: Kind, help: str, samples: Iterable[Sample]) -> None:
+    def __init__(self, name: str, kind: MetricKind, help: str, samples: Iterable[Sample]) -> None:
         assert NAME.fullmatch(name), f"not the name of a metric: {name}"
-        assert name.endswith("_total") == (kind is Kind.COUNTER), f"{name} is a {kind.value}"
+        assert name.endswith("_total") == (kind is MetricKind.COUNTER), f"{name} is a {kind.value}"
         assert help and "\n" not in help, f"{name}: its help is one line"
         self.name = name
         self.kind = kind
@@ -69,12 +69,12 @@ class Family:
 
 def gauge(name: str, help: str, value: float, labels: Labels = NO_LABELS) -> Family:
     """A gauge with one sample."""
-    return Family(name, Kind.GAUGE, help, (Sample(labels, value),))
+    return Family(name, MetricKind.GAUGE, help, (Sample(labels, value),))
 
 
 def counter(name: str, help: str, value: float, labels: Labels = NO_LABELS) -> Family:
     """A counter with one sample."""
-    return Family(name, Kind.COUNTER, help, (Sample(labels, value),))
+    return Family(name, MetricKind.COUNTER, help, (Sample(labels, value),))
 
 
 Collector: TypeAlias = Callable[[], Iterable[Family | None]]

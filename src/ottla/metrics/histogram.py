@@ -51,6 +51,17 @@ class Histogram:
         return self._buckets[1]
 
 
+QUANTILES = {
+    "0.50": 0.5,
+    "0.75": 0.75,
+    "0.95": 0.95,
+    "0.98": 0.98,
+    "0.99": 0.99,
+    "0.999": 0.999,
+}
+"""Those that Kafka reports, as the JMX exporter labels them."""
+
+
 def quantile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float:
     """The value below which this share of them lies, as far as the bounds tell; NaN of none."""
     assert 0 <= share <= 1 and len(counts) == len(bounds) + 1

@@ -14,7 +14,7 @@ from ottla.events.replication import (
     Truncated,
     TruncationCause,
 )
-from ottla.log.kept_records import Loss
+from ottla.log.kept_records import CutRecords
 from ottla.log.log import Log
 from ottla.records.batch import CorruptBatch
 from ottla.replica.observer import News
@@ -192,7 +192,7 @@ def _cut(
         )
 
 
-def _loss(partition: Partition, target: int, cause: TruncationCause) -> Loss | None:
+def _loss(partition: Partition, target: int, cause: TruncationCause) -> CutRecords | None:
     """What is lost if everything from `target` on is dropped; None if that is only an uncommitted tail.
 
     A clean election loses nothing that is committed. So what this replica knew to be committed and must drop is lost. If
@@ -205,7 +205,7 @@ def _loss(partition: Partition, target: int, cause: TruncationCause) -> Loss | N
     if first >= log.log_end or not (first < log.committed_end or may_be_lost):
         return None
     how = "an unclean election" if may_be_lost else "a leader that lacks committed records"
-    return Loss(
+    return CutRecords(
         first,
         log.committed_end,
         f"{how}: {cause.value}",

@@ -6,15 +6,17 @@ change, its next push has a wrong id, and it asks again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.client_metrics_settings import INTERVAL_DEFAULT_MS, MetricsSubscription
+from ottla.metrics.families import Family, counter, gauge
 from ottla.records.compression import Codec
 from ottla.records.crc import crc32c
 from ottla.wire.errors import ErrorCode, KafkaError
 
+CLIENT_METRICS = "kafka_server_client_metrics"
 INSTANCES_MAX = 16_384
 EXPIRY_MIN_MS = 60_000
 INTERVALS_MISSED_MAX = 3
@@ -73,6 +75,24 @@ class ClientInstances:
 
     def __len__(self) -> int:
         return len(self._instances)
+
+    def families(self) -> Iterator[Family]:
+        """Under the names of Kafka's client-metrics."""
+        yield gauge(
+            f"{CLIENT_METRICS}_instance_count",
+            "Client instances that have asked which metrics are wanted.",
+            len(self),
+        )
+        yield counter(
+            f"{CLIENT_METRICS}_unknown_subscription_request_total",
+            "Pushes for a subscription that has changed.",
+            self.unknown_subscriptions,
+        )
+        yield counter(
+            f"{CLIENT_METRICS}_throttle_total",
+            "Pushes and questions that came before their time.",
+            self.throttled,
+        )
 
     def subscribe(self, subscriptions: Iterable[MetricsSubscription]) -> None:
         """These from now on."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
-from ottla.metrics.families import Family, Kind, Labels, Sample, counter, gauge
+from ottla.metrics.families import Family, Labels, MetricKind, Sample, counter, gauge
 from ottla.telemetry.otlp import Point
 
 SERIES_MAX = 500
@@ -121,7 +121,7 @@ class PushedMetrics:
             for (name, _), (labels, value) in client.series.items():
                 by_name.setdefault(name, []).append(Sample(labels, value))
         for name, samples in sorted(by_name.items()):
-            kind = Kind.COUNTER if name.endswith("_total") else Kind.GAUGE
+            kind = MetricKind.COUNTER if name.endswith("_total") else MetricKind.GAUGE
             yield Family(name, kind, self._descriptions[name], samples)
 
 

@@ -12,6 +12,7 @@ import pytest
 from ottla.broker.apis.produce import ProduceHandler
 from ottla.broker.coordination.verification import Verdicts
 from ottla.records.record import Record, build
+from ottla.replica.traffic import Traffic
 from ottla.wire import produce
 from ottla.wire.errors import ErrorCode
 from support.replica_world import TOPIC_ID, World
@@ -74,6 +75,7 @@ def answers(partitions: list[World], meanwhile: Any) -> list[ErrorCode]:
         replicas: Any = SimpleNamespace(
             clock=SimpleNamespace(wall_ms=lambda: 1000, monotonic=lambda: 1000.0),
             find=lambda topic, id, number: partitions[number][1],
+            traffic=Traffic(),
         )
         nobody: Any = SimpleNamespace(leader_of=lambda *_: None)
         verifier: Any = Asked(meanwhile)

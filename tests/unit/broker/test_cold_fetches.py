@@ -293,5 +293,6 @@ def test_a_disk_that_fails_is_told_by_whoever_reads_next(rig: Rig) -> None:
             waiter.came.clear()
             assert reads.bring(FileRange(file, 0, 1), waiter, "owner")
             await waiter.came.wait()
+        assert (reads.count, reads.bytes) == (AT_ONCE_MAX + 1, AT_ONCE_MAX + 1)
 
     rig.host.complete(bring())

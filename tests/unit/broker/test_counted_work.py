@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -21,6 +21,7 @@ from one_node import alone, create
 
 from ottla.broker.apis import fetch as fetch_handler
 from ottla.broker.apis import produce as produce_handler
+from ottla.broker.observability import request_metrics
 from ottla.broker.replication import fetchers, housekeeping
 from ottla.log.config import LogConfig
 from ottla.log.log import CALLS_PER_COPIED_BATCH_MAX, Log
@@ -39,6 +40,7 @@ from support.counting import Calls, counted
 ROUNDS = 20
 MANY = 200
 TOGETHER = 100
+EVENT_LOG_CALLS_MAX = 2
 OTHERS = 6
 """Calls of the system for what else a node has to do meanwhile."""
 IDLE_S = 15
@@ -74,11 +76,12 @@ class Rig:
     """Three whole nodes in a simulated world, of which the first leads everything, and a client's connection
     to it. One thing happens at a time."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, event_log: bool = True) -> None:
         world.network.conditions.jitter_s = 0.0
         world.network.conditions.cut_rate = 0.0
         self.world = world
-        self.cluster = SimCluster(world)
+        overrides = {"ottla.event.log.enable": str(event_log).lower()}
+        self.cluster = SimCluster(world, overrides=overrides)
         self.cluster.start()
         assert self.cluster.wait_ready(30)
         self.host = world.node("client")
@@ -173,6 +176,25 @@ def test_an_acknowledged_request_costs_the_same_however_many_records_are_in_it(
     assert_within(calls, LEADER, ROUNDS, produce_handler.CALLS_MAX)
     for follower in FOLLOWERS:
         assert_within(calls, follower, ROUNDS, fetchers.CALLS_MAX)
+
+
+def test_the_event_log_adds_next_to_nothing_to_a_request() -> None:
+    def calls(event_log: bool) -> dict[str, float]:
+        with World(1) as world:
+            rig = Rig(world, event_log=event_log)
+            rig.create("few", 1)
+            body = produce_body("few")
+
+            async def work() -> None:
+                for _ in range(MANY):
+                    await produced(rig.channel, body)
+
+            counted = rig.calls_of(work())
+            return {host: counted.of(host) / MANY for host in (LEADER, *FOLLOWERS)}
+
+    with_it, without = calls(True), calls(False)
+    for host in with_it:
+        assert with_it[host] - without[host] <= EVENT_LOG_CALLS_MAX, host
 
 
 def test_a_fetch_costs_the_same_however_many_batches_it_brings(rig: Rig) -> None:
@@ -302,3 +324,58 @@ def test_records_are_not_copied_on_their_way_to_the_disk(tmp_path: Path) -> None
             await node.stop()
 
     assert asyncio.run(run()) < produce_handler.BYTES_MAX
+
+
+# -- what is measured ------------------------------------------------------------------------------
+
+
+def calls_of_a_produce(overrides: dict[str, str]) -> float:
+    """Calls of the leader for one acks=all request, with the readings of its connections' clocks, which a simulated clock
+    would hide."""
+    readings = 0
+    with World(1) as world:
+        world.network.conditions.jitter_s = 0.0
+        world.network.conditions.cut_rate = 0.0
+        cluster = SimCluster(world, overrides=overrides)
+        cluster.start()
+        assert cluster.wait_ready(30)
+        host = world.node("client")
+        channel = host.complete(Channel.open(host.runtime.network, LEADER, BROKER_PORT, "client"))
+        host.complete(create(channel, "few", [[1, 2, 3]]))
+        body = produce_body("few")
+        host.complete(produced(channel, body))
+        world.run_for(20)
+        leader = cluster.nodes[1].node
+        assert leader is not None
+
+        def counting(read: Callable[[], float]) -> Callable[[], float]:
+            def now() -> float:
+                nonlocal readings
+                readings += 1
+                return read()
+
+            return now
+
+        for server in leader.servers.values():
+            for connection in server.connections:
+                framed: Any = connection._connection
+                framed.now = counting(framed.now)
+
+        async def measured() -> Calls:
+            nonlocal readings
+            readings = 0
+            with counted() as calls:
+                for _ in range(ROUNDS):
+                    await produced(channel, body)
+            return calls
+
+        calls = host.complete(measured(), 600)
+        assert world.problems() == []
+    return (calls.of(LEADER) + readings) / ROUNDS
+
+
+def test_metrics_cost_a_produce_request_few_calls() -> None:
+    """With the fetches of its two followers."""
+    without = calls_of_a_produce({})
+    more = calls_of_a_produce({"metrics.listeners": "HTTP://:9404"}) - without
+    assert 0 < more <= request_metrics.CALLS_MAX, f"{more} more calls"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from email.utils import parsedate_to_datetime
 
 import pytest
 
 from ottla.broker.observability import http
 from ottla.broker.observability.http import HttpRequest, HttpServer, Page, Refused, parse_request
+from ottla.runtime.real import RealClock
 
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -23,7 +25,7 @@ async def broken(request: HttpRequest) -> Page:
 
 def served(talk: Callable[[HttpServer, Callable[[], Awaitable[Client]]], Awaitable[None]]) -> None:
     async def run() -> None:
-        server = HttpServer({"/hello": hello, "/broken": broken})
+        server = HttpServer({"/hello": hello, "/broken": broken}, RealClock())
         port = await server.listen("127.0.0.1", 0)
 
         async def connect() -> Client:
@@ -136,3 +138,8 @@ def test_the_server_ends_although_clients_stay() -> None:
         assert await client[0].read() == b""
 
     served(talk)
+
+
+def test_an_answer_tells_the_time_of_the_node_as_http_writes_it() -> None:
+    assert http.http_date(0) == "Thu, 01 Jan 1970 00:00:00 GMT"
+    assert parsedate_to_datetime(http.http_date(1_794_852_409_882)).timestamp() == 1_794_852_409

@@ -9,7 +9,7 @@ from fuzzed_node import FuzzedNode
 
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import handlers_of, serves
-from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.apis import APIS, PRIVATE_APIS, ApiKey
 from support.api_handlers import PASS_ON, deciders, left_out, named_versions
 from support.damage import BROKER, CONTROLLER
 
@@ -31,10 +31,11 @@ class Deleting:
         pass
 
 
-def test_a_listener_serves_exactly_what_it_announces() -> None:
+def test_a_listener_serves_exactly_what_it_announces_and_what_only_ottla_asks() -> None:
     with FuzzedNode() as node:
         served = {name: set(server.handlers) for name, server in node.node.servers.items()}
-    assert served[BROKER] == {api.key for api in APIS.values() if api.on_broker}
+    announced = {api.key for api in APIS.values() if api.on_broker}
+    assert served[BROKER] == announced | PRIVATE_APIS.keys()
     assert served[CONTROLLER] == {api.key for api in APIS.values() if api.on_controller}
 
 

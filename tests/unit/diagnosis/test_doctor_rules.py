@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.cli.commands import app
-from ottla.client.cluster_admin import LogDir, LogDirReplica
+from ottla.client.cluster_admin import LogDirFacts, ReplicaOnDisk
 from ottla.client.group_admin import GroupDescription, GroupMember, PartitionLag
 from ottla.client.model import BrokerInfo, Config, QuorumInfo, QuorumReplica, Reassignment
 from ottla.client.transaction_admin import OpenTransaction, TransactionDescription
-from ottla.diagnosis.doctor import RULES, Growth, Severity, examine, full_after_s
+from ottla.diagnosis.doctor import RULES, FindingSeverity, Growth, examine, full_after_s
 from ottla.diagnosis.facts import (
     AdvertisedEndpoint,
     ClockReading,
@@ -69,9 +69,9 @@ def machine(**changes: Any) -> MachineFacts:
     return replace(healthy, **changes)
 
 
-def log_dir(broker: int, **changes: Any) -> LogDir:
-    replicas = tuple(LogDirReplica("orders", number, 100_000, 0, False) for number in range(6))
-    return LogDir(broker, f"/data/{broker}", None, 100 * GIB, 60 * GIB, replicas)._replace(
+def log_dir(broker: int, **changes: Any) -> LogDirFacts:
+    replicas = tuple(ReplicaOnDisk("orders", number, 100_000, 0, False) for number in range(6))
+    return LogDirFacts(broker, f"/data/{broker}", None, 100 * GIB, 60 * GIB, replicas)._replace(
         **changes
     )
 
@@ -148,29 +148,29 @@ def open_transaction(age_ms: int, *, owned: bool) -> dict[str, Any]:
 
 
 DOWN = {"isr": (1, 2), "replicas": (1, 2, 3), "leader": 1}
-STAGED: dict[str, list[tuple[Severity, str, Facts]]] = {
+STAGED: dict[str, list[tuple[FindingSeverity, str, Facts]]] = {
     "name-unknown": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "does not know the name kafka-2",
             replace(HEALTHY, endpoints=(endpoint(2, resolved=(), error="unknown"),)),
         )
     ],
     "broker-unreachable": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "connection refused",
             replace(HEALTHY, endpoints=(endpoint(2, error="connection refused"),)),
         ),
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "it means this machine itself",
             replace(HEALTHY, endpoints=(endpoint(2, error="no", resolved=("127.0.0.1", "::1")),)),
         ),
     ],
     "other-listener-unreachable": [
         (
-            Severity.NOTE,
+            FindingSeverity.NOTE,
             "listener INSIDE of broker 2",
             replace(
                 HEALTHY, endpoints=(endpoint(2, listener="INSIDE", error="no answer in time"),)
@@ -179,12 +179,12 @@ STAGED: dict[str, list[tuple[Severity, str, Facts]]] = {
     ],
     "broker-fenced": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "broker 3",
             replace(HEALTHY, brokers=brokers(fenced=True), machine=None),
         ),
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "the node was killed",
             replace(
                 HEALTHY,
@@ -195,38 +195,38 @@ STAGED: dict[str, list[tuple[Severity, str, Facts]]] = {
     ],
     "node-ended": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "node 2 of this machine died by SIGSEGV",
             replace(HEALTHY, machine=machine(nodes=(node(2, state="died by SIGSEGV", pid=None),))),
         )
     ],
     "versions-differ": [
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "brokers 1, 2 and brokers 3",
             replace(HEALTHY, endpoints=(*HEALTHY.endpoints[:2], endpoint(3, apis={0: (0, 9)}))),
         )
     ],
     "local-versions-differ": [
         (
-            Severity.NOTE,
+            FindingSeverity.NOTE,
             "node 2 runs 0.9",
             replace(HEALTHY, machine=machine(nodes=(node(2, version="0.9"),))),
         )
     ],
     "clocks-differ": [
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "node 1 is 2.0 s ahead of",
             replace(HEALTHY, clocks=(ClockReading(1, 2_000.0, 5.0, "metadata quorum"),)),
         ),
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "node 1 is 60.0 s behind",
             replace(HEALTHY, clocks=(ClockReading(1, -60_000.0, 5.0, "metadata quorum"),)),
         ),
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "nodes 1 and 2 are",
             replace(
                 HEALTHY,
@@ -236,28 +236,28 @@ STAGED: dict[str, list[tuple[Severity, str, Facts]]] = {
     ],
     "nobody-answers": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "no node",
             replace(HEALTHY, unknown={"the cluster": "connection refused"}),
         )
     ],
     "quorum-has-no-leader": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "does not answer",
             replace(HEALTHY, quorum=None, unknown={"the metadata quorum": "timed out"}),
         )
     ],
     "voters-behind": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "1 controller of 3 (node 3)",
             replace(
                 HEALTHY, quorum=QuorumInfo(1, 7, 500, (voter(1), voter(2), voter(3, 60_000)), ())
             ),
         ),
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "1 controller of 5 (node 5)",
             replace(
                 HEALTHY,
@@ -267,50 +267,50 @@ STAGED: dict[str, list[tuple[Severity, str, Facts]]] = {
     ],
     "few-voters": [
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "1 controller for 3 brokers",
             replace(HEALTHY, quorum=QuorumInfo(1, 7, 500, (voter(1),), ())),
         )
     ],
     "partitions-offline": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "without loss: 2",
             replace(HEALTHY, topics=(led_by({1: {"leader": -1, "isr": (), "elr": (2,)}}),)),
         ),
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "without loss: none",
             replace(HEALTHY, topics=(led_by({1: {"leader": -1, "isr": ()}}),)),
         ),
     ],
     "below-min-insync": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "orders-0 has",
             replace(HEALTHY, topics=(led_by({0: {**DOWN, "isr": (1,)}}),)),
         )
     ],
     "under-replicated": [
-        (Severity.WARNING, "out of sync: 3", replace(HEALTHY, topics=(led_by({0: DOWN}),)))
+        (FindingSeverity.WARNING, "out of sync: 3", replace(HEALTHY, topics=(led_by({0: DOWN}),)))
     ],
     "moves-stuck": [
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "orders-0 is being moved to broker 9",
             replace(HEALTHY, reassignments=(Reassignment("orders", 0, (1, 9), (9,), (2,)),)),
         )
     ],
     "leaders-skewed": [
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "2 of 6 partitions",
             replace(HEALTHY, topics=(led_by({1: {"leader": 1}, 2: {"leader": 1}}),)),
         )
     ],
     "replicas-on-one-rack": [
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "all replicas on rack a",
             replace(
                 HEALTHY,
@@ -321,11 +321,15 @@ STAGED: dict[str, list[tuple[Severity, str, Facts]]] = {
         )
     ],
     "racks-incomplete": [
-        (Severity.NOTE, "broker 3 has no broker.rack", replace(HEALTHY, brokers=brokers(rack=None)))
+        (
+            FindingSeverity.NOTE,
+            "broker 3 has no broker.rack",
+            replace(HEALTHY, brokers=brokers(rack=None)),
+        )
     ],
     "settings-differ": [
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "log.retention.ms differs",
             replace(
                 HEALTHY,
@@ -335,24 +339,24 @@ STAGED: dict[str, list[tuple[Severity, str, Facts]]] = {
     ],
     "log-dir-failed": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "KAFKA_STORAGE_ERROR",
             replace(HEALTHY, log_dirs=(log_dir(1, error="KAFKA_STORAGE_ERROR"),)),
         )
     ],
     "disk-full": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "1.0 GiB left, 1%",
             replace(HEALTHY, log_dirs=(log_dir(1, usable_bytes=GIB),)),
         ),
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "8.0 GiB left, 8%",
             replace(HEALTHY, log_dirs=(log_dir(1, usable_bytes=8 * GIB),)),
         ),
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "node 1",
             replace(
                 HEALTHY,
@@ -363,7 +367,7 @@ STAGED: dict[str, list[tuple[Severity, str, Facts]]] = {
     ],
     "inodes-few": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "10 of 1000 inodes",
             replace(
                 HEALTHY,
@@ -373,54 +377,54 @@ STAGED: dict[str, list[tuple[Severity, str, Facts]]] = {
     ],
     "disk-will-be-full": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "will be full in",
             replace(
                 HEALTHY,
                 topics=(led_by({0: {"recent": 1000}}),),
-                log_dirs=(log_dir(1, replicas=(LogDirReplica("orders", 0, 20 * GIB, 0, False),)),),
+                log_dirs=(log_dir(1, replicas=(ReplicaOnDisk("orders", 0, 20 * GIB, 0, False),)),),
             ),
         )
     ],
     "open-files-few": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "1000 files, and has 900 open",
             replace(
                 HEALTHY, machine=machine(nodes=(node(1, open_files=900, open_files_max=1000),))
             ),
         ),
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "1024 files",
             replace(HEALTHY, machine=machine(nodes=(node(1, open_files_max=1024),))),
         ),
     ],
     "kernel-settings": [
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "vm.swappiness is 60",
             replace(HEALTHY, machine=machine(swap_used_bytes=GIB)),
         ),
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "vm.overcommit_memory is 2",
             replace(HEALTHY, machine=machine(kernel={"vm.overcommit_memory": "2"})),
         ),
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "vm.max_map_count is 1000",
             replace(HEALTHY, machine=machine(kernel={"vm.max_map_count": "1000"})),
         ),
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "vm.dirty_ratio is 90",
             replace(HEALTHY, machine=machine(kernel={"vm.dirty_ratio": "90"})),
         ),
     ],
     "group-held-up": [
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "rebalancing for 5 minutes, waiting for 1 member",
             replace(
                 HEALTHY,
@@ -436,7 +440,7 @@ STAGED: dict[str, list[tuple[Severity, str, Facts]]] = {
     ],
     "group-stuck": [
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "10 records behind; the oldest has waited for 60 minutes",
             replace(
                 HEALTHY,
@@ -448,7 +452,7 @@ STAGED: dict[str, list[tuple[Severity, str, Facts]]] = {
     ],
     "group-lost-records": [
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "retention removed 90 records",
             replace(
                 HEALTHY, groups=(group(lags=(PartitionLag("orders", 0, 10, 100, 1000, None),)),)
@@ -457,33 +461,36 @@ STAGED: dict[str, list[tuple[Severity, str, Facts]]] = {
     ],
     "transaction-pins": [
         (
-            Severity.WARNING,
+            FindingSeverity.WARNING,
             "transaction pay has been open in orders-0 for 2 minutes and holds back 600 records",
             replace(HEALTHY, **open_transaction(120_000, owned=True)),
         ),
         (
-            Severity.SERIOUS,
+            FindingSeverity.SERIOUS,
             "no coordinator knows it",
             replace(HEALTHY, **open_transaction(600_000, owned=False)),
         ),
     ],
 }
-TRAPS: dict[str, tuple[Severity, dict[str, Any]]] = {
+TRAPS: dict[str, tuple[FindingSeverity, dict[str, Any]]] = {
     "one-replica": (
-        Severity.WARNING,
+        FindingSeverity.WARNING,
         {"partitions": (partition(0, replicas=(1,), isr=(1,), leader=1),)},
     ),
     "min-insync-is-factor": (
-        Severity.WARNING,
+        FindingSeverity.WARNING,
         {"configs": {**SETTINGS, "min.insync.replicas": "3"}},
     ),
     "min-insync-above-factor": (
-        Severity.WARNING,
+        FindingSeverity.WARNING,
         {"configs": {**SETTINGS, "min.insync.replicas": "4"}},
     ),
-    "min-insync-one": (Severity.WARNING, {"configs": {**SETTINGS, "min.insync.replicas": "1"}}),
+    "min-insync-one": (
+        FindingSeverity.WARNING,
+        {"configs": {**SETTINGS, "min.insync.replicas": "1"}},
+    ),
     "unclean-elections": (
-        Severity.WARNING,
+        FindingSeverity.WARNING,
         {"configs": {**SETTINGS, "unclean.leader.election.enable": "true"}},
     ),
 }
@@ -503,7 +510,7 @@ def test_the_doctor_is_silent_about_a_healthy_cluster() -> None:
 
 @pytest.mark.parametrize(("rule", "severity", "text", "facts"), CASES)
 def test_a_rule_finds_what_is_staged_for_it(
-    rule: str, severity: Severity, text: str, facts: Facts
+    rule: str, severity: FindingSeverity, text: str, facts: Facts
 ) -> None:
     (found,) = [each for each in examine(facts) if each.rule == rule and text in each.what]
     assert found.severity is severity
@@ -518,7 +525,7 @@ def test_unclean_elections_are_serious_where_transactions_are_used() -> None:
     state = replace(orders(), name="__transaction_state", internal=True)
     topic = orders(configs={**SETTINGS, "unclean.leader.election.enable": "true"})
     (found,) = examine(replace(HEALTHY, topics=(topic, state)))
-    assert (found.rule, found.severity) == ("unclean-elections", Severity.SERIOUS)
+    assert (found.rule, found.severity) == ("unclean-elections", FindingSeverity.SERIOUS)
 
 
 @pytest.mark.parametrize(
@@ -556,7 +563,7 @@ def test_a_disk_that_retention_keeps_below_its_size_is_not_said_to_fill() -> Non
         configs={**SETTINGS, "retention.bytes": str(30 * GIB)},
         partitions=(partition(0, recent=1000),),
     )
-    dirs = (log_dir(1, replicas=(LogDirReplica("orders", 0, 20 * GIB, 0, False),)),)
+    dirs = (log_dir(1, replicas=(ReplicaOnDisk("orders", 0, 20 * GIB, 0, False),)),)
     assert not examine(replace(HEALTHY, topics=(topic,), log_dirs=dirs))
 
 

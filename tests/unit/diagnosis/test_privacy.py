@@ -36,6 +36,10 @@ def test_the_value_of_a_setting_that_is_secret_or_unknown_is_hidden(name: str) -
             "2026-11-16 18:02:04.116 INFO member left group=billing member=(hidden) epoch=4",
         ),
         (
+            '2026-11-16 18:02:04.116 INFO group rebalances group=billing epoch=4 cause="MARKER left"',
+            "2026-11-16 18:02:04.116 INFO group rebalances group=billing epoch=4 cause=(hidden)",
+        ),
+        (
             "2026-11-16 18:02:04.116 INFO fetch failed error=NOT_LEADER_OR_FOLLOWER",
             "2026-11-16 18:02:04.116 INFO fetch failed error=NOT_LEADER_OR_FOLLOWER",
         ),

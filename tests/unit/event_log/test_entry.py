@@ -22,7 +22,7 @@ from ottla.event_log.entry import (
 from ottla.records.record import Record
 from ottla.wire.types import TopicPartition
 
-names = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=10),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),

@@ -55,7 +55,20 @@ def elected(kind: ElectionKind) -> LeaderElected:
 def truncated(first: int, high_watermark: int) -> Truncated:
     cause = TruncationCause.DIVERGING
     return Truncated(
-        ORDERS, cause, first, 20, high_watermark, first, 0, 2, 5, (4, first), 900, (3, 4)
+        ORDERS,
+        cause,
+        first,
+        20,
+        high_watermark,
+        first,
+        0,
+        2,
+        5,
+        (4, first),
+        committed_end=high_watermark,
+        bytes=900,
+        epochs=(3, 4),
+        kept=None,
     )
 
 

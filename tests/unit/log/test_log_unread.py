@@ -20,9 +20,11 @@ from ottla.broker.replication.first_unread import (
     offset_in,
     question_about,
 )
+from ottla.log.errors import InMemory, NotInMemory
 from ottla.log.log import Log
 from ottla.log.unread import FirstRecord
 from ottla.records.record import Record, build
+from ottla.runtime import FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
 
 FIRST, SECOND = 7, 8
@@ -179,3 +181,30 @@ def test_only_the_leader_answers() -> None:
     with pytest.raises(KafkaError) as refused:
         asyncio.run(first_unread(partition, 0, read_committed=False))  # type: ignore[arg-type]
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_log_that_is_deleted_while_a_thread_reads_is_not_read_again() -> None:
+    """Its files are gone: that must not look like a failing disk."""
+    log = new_log(sim_disk())
+    append(log, 3)
+    log.set_high_watermark(log.log_end)
+    partition = FakePartition(log)
+
+    class SlowFile:
+        path = "cold"
+
+        def bring(self, position: int, size: int) -> None:
+            partition.leadership = None
+
+    reads = []
+
+    def read(*args: Any, **options: Any) -> Any:
+        reads.append(args)
+        cold: Any = SlowFile()
+        raise NotInMemory(FileRange(cold, 0, 1), InMemory(place=True))
+
+    log.read = read
+    with pytest.raises(KafkaError) as refused:
+        asyncio.run(first_unread(partition, 0, read_committed=False))  # type: ignore[arg-type]
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert len(reads) == 1

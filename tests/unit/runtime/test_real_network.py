@@ -16,6 +16,7 @@ import uvloop
 
 from ottla.runtime import Connection, Listener, socket_connection
 from ottla.runtime import sockets as sockets_module
+from ottla.runtime.framed_connection import FrameRefused
 from ottla.runtime.real import RealClock, real_runtime, run
 from ottla.runtime.socket_connection import SocketConnection
 from ottla.runtime.sockets import RealNetwork
@@ -148,23 +149,25 @@ def test_large_frames_in_pieces_of_any_size_arrive_whole(play: Play) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hello", "protocol"),
+    ("hello", "protocol", "words"),
     [
-        (b"\x16\x03\x01\x02\x00\x01", "TLS"),
-        (b"GET / HTTP/1.1\r\n", "HTTP"),
-        (b"OPTIONS * HTTP/1.1\r\n", "HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01", "TLS", "TLS ClientHello on a plaintext listener"),
+        (b"GET / HTTP/1.1\r\n", "HTTP", "HTTP"),
+        (b"OPTIONS * HTTP/1.1\r\n", "HTTP", "HTTP"),
+        (b"SSH-2.0-x\r\n", "SSH", "SSH"),
     ],
 )
-def test_who_speaks_another_protocol_is_named_in_the_log(
-    play: Play, hello: bytes, protocol: str, caplog: pytest.LogCaptureFixture
+def test_who_speaks_another_protocol_is_named_in_the_reason(
+    play: Play, hello: bytes, protocol: str, words: str
 ) -> None:
     async def scenario(server: Server) -> None:
         client = await server.raw_client()
         client.send(hello)
         await until(lambda: bool(server.peers[-1].lost))
-        host, port = client.getsockname()
-        assert f"seems to speak {protocol}" in caplog.text
-        assert f"('{host}', {port})" in caplog.text
+        (reason,) = server.peers[-1].lost
+        assert isinstance(reason, FrameRefused)
+        assert f"seems to speak {protocol}" in reason
+        assert reason.words == words and hello.startswith(reason.begins)
         client.close()
 
     play(scenario)

@@ -176,7 +176,8 @@ class TelemetryHandlers:
 
     def families(self) -> Iterator[Family]:
         """What clients have pushed to this broker."""
-        if self._pushed is not None:
+        if self._instances is not None and self._pushed is not None:
+            yield from self._instances.families()
             yield from self._pushed.families(self._now_ms())
 
 

@@ -6,6 +6,7 @@ right, whoever is active.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from ottla.events import Event
 from ottla.events.controller import BrokerFenced, ElectionKind, FenceCause, LeaderElected
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import NO_LEADER
-from ottla.metrics.families import Family, Kind, Labels, Sample, counter, gauge
+from ottla.metrics.families import Family, Labels, MetricKind, Sample, counter, gauge
 from ottla.raft.roles import RaftRole
 
 CONTROLLER = "kafka_controller_kafkacontroller"
@@ -23,6 +24,7 @@ RAFT = "kafka_server_raftmetrics"
 COUNTED_AT_ONCE = 100
 """Topics."""
 UNKNOWN = -1
+RATE_WINDOW_S = 60.0
 
 
 class ClusterCounts(NamedTuple):
@@ -37,11 +39,13 @@ class ClusterMetrics:
         self._node = node
         self._counted: Mapping[str, Any] | None = None
         self._counts = ClusterCounts()
+        self._ends: deque[tuple[float, int]] = deque()
+        """(time, end of the metadata log) at the scrapes of the last minute."""
         self._elections = dict.fromkeys(ElectionKind, 0)
         self._fencings = dict.fromkeys(FenceCause, 0)
-        node.runtime.events.subscribe(self._note)
 
-    def _note(self, event: Event) -> None:
+    def note(self, event: Event) -> None:
+        """Subscribed to the node's events."""
         if isinstance(event, LeaderElected):
             self._elections[event.kind] += 1
         elif isinstance(event, BrokerFenced):
@@ -98,6 +102,8 @@ class ClusterMetrics:
         }
         for name, (help, value) in figures.items():
             yield gauge(f"{CONTROLLER}_{name}", help, value)
+        if active:
+            yield gauge("kafka_brokers", "Registered brokers that are not fenced.", brokers)
         yield gauge(
             f"{CONTROLLER}_lastappliedrecordoffset",
             "Offset of the last metadata record that this controller has applied.",
@@ -116,7 +122,7 @@ class ClusterMetrics:
         )
         yield Family(
             "ottla_elections_total",
-            Kind.COUNTER,
+            MetricKind.COUNTER,
             "Elections of partition leaders decided by this controller, by kind.",
             [
                 Sample(Labels(kind=kind.name.lower()), count)
@@ -125,7 +131,7 @@ class ClusterMetrics:
         )
         yield Family(
             "ottla_brokers_fenced_total",
-            Kind.COUNTER,
+            MetricKind.COUNTER,
             "Brokers that this controller fenced, by cause.",
             [
                 Sample(Labels(cause=cause.name.lower()), count)
@@ -137,7 +143,7 @@ class ClusterMetrics:
         raft = quorum.raft
         yield Family(
             f"{RAFT}_current_state",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "1 with the state of this node in the metadata quorum as a label.",
             [Sample(Labels(current_state=_state(quorum)), 1)],
         )
@@ -162,19 +168,39 @@ class ClusterMetrics:
         }
         for name, (help, value) in figures.items():
             yield gauge(f"{RAFT}_{name}", help, value)
+        rate = self._records_per_second(raft.journal.log_end)
+        leads = raft.role is RaftRole.LEADER
+        yield gauge(
+            f"{RAFT}_append_records_rate",
+            "Metadata records a second that this node wrote as leader, over the last minute.",
+            rate if leads else 0.0,
+        )
+        yield gauge(
+            f"{RAFT}_fetch_records_rate",
+            "Metadata records a second that this node fetched, over the last minute.",
+            0.0 if leads else rate,
+        )
         leader_state = raft.leader_state
         if leader_state is not None:
             end = raft.journal.log_end
             replicas = [*leader_state.voters.values(), *leader_state.observers.values()]
             yield Family(
                 "ottla_quorum_replica_lag_records",
-                Kind.GAUGE,
+                MetricKind.GAUGE,
                 "Metadata records that a voter or observer lacks, as the leader of the quorum knows.",
                 [
                     Sample(Labels(replica=str(each.key.id)), end - (each.end_offset or 0))
                     for each in {each.key.id: each for each in replicas}.values()
                 ],
             )
+
+    def _records_per_second(self, log_end: int) -> float:
+        now, ends = self._node.runtime.clock.monotonic(), self._ends
+        ends.append((now, log_end))
+        while now - ends[0][0] > RATE_WINDOW_S:
+            ends.popleft()
+        passed_s = now - ends[0][0]
+        return max(0.0, (log_end - ends[0][1]) / passed_s) if passed_s else 0.0
 
     def _metadata(self, quorum: RaftDriver) -> Iterator[Family]:
         prefix = "kafka_server_brokermetadatametrics"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections import deque
 from collections.abc import Iterator
 
@@ -25,6 +26,8 @@ from ottla.metrics.exposition import JSON, format_for
 from ottla.metrics.families import Family, gauge
 from ottla.metrics.registry import Metrics
 
+logger = logging.getLogger(__name__)
+
 FLUSHES_MAX = 10_000
 """Times of flushes kept until the next tick; beyond that the oldest are forgotten."""
 SLICE_S = 0.001
@@ -35,7 +38,8 @@ class Observability:
     """What can be seen of one node. Parts of the node register collectors with `metrics`."""
 
     def __init__(self, node: ObservedNode) -> None:
-        self._clock = node.runtime.clock
+        self._runtime = node.runtime
+        self._one_scrape = asyncio.Lock()
         self.health = Health(node)
         self.metrics = Metrics()
         self.addresses: list[ListenerAddress] = []
@@ -46,22 +50,30 @@ class Observability:
         flush_times: deque[float] = deque(maxlen=FLUSHES_MAX)
         node.runtime.disk.flush_times = flush_times
         self._loop = LoopMetrics(node.runtime.clock, requests, flush_times)
+        process, cluster, replicas = (
+            ProcessMetrics(node),
+            ClusterMetrics(node),
+            ReplicaMetrics(node),
+        )
         self._groups = GroupMetrics(node)
         transactions = TransactionMetrics(node)
         for collector in (
             self._health,
-            ProcessMetrics(node).collect,
+            process.collect,
             self._loop.collect,
             requests.collect,
-            ClusterMetrics(node).collect,
-            ReplicaMetrics(node).collect,
+            cluster.collect,
+            replicas.collect,
             self._groups.collect,
             transactions.collect,
             lambda: () if node.broker is None else node.broker.telemetry.families(),
         ):
             self.metrics.register(collector)
-        self.metrics.before_scrape(self._groups.prepare)
-        self.metrics.before_scrape(transactions.prepare)
+        for prepare in (process.read, self._groups.prepare, transactions.prepare):
+            self.metrics.before_scrape(prepare)
+        self._subscribers = (cluster.note, replicas.note)
+        for subscriber in self._subscribers:
+            self._runtime.events.subscribe(subscriber)
 
     async def listen(self, listeners: tuple[ListenerAddress, ...]) -> None:
         self._loop.start()
@@ -71,7 +83,7 @@ class Observability:
             "/readyz": self._ready_page,
         }
         for listener in listeners:
-            server = HttpServer(pages)
+            server = HttpServer(pages, self._clock)
             try:
                 port = await server.listen(listener.host, listener.port)
             except OSError as error:
@@ -79,9 +91,13 @@ class Observability:
                 raise ConfigError(f"metrics.listeners: {listener}: {reason}") from error
             self._servers.append(server)
             self.addresses.append(listener._replace(port=port))
+            logger.info("metrics and health are served address=%s", self.addresses[-1])
 
     async def close(self) -> None:
         self._loop.stop()
+        self._runtime.disk.flush_times = None
+        for subscriber in self._subscribers:
+            self._runtime.events.unsubscribe(subscriber)
         for server in self._servers:
             await server.close()
         self._groups.close()
@@ -99,8 +115,9 @@ class Observability:
         wanted = format_for(request.headers.get("accept", ""))
         if request.query == "format=json":
             wanted = JSON
-        await self.metrics.prepare()
-        body = await self._in_slices(wanted.write(self.metrics.families()))
+        async with self._one_scrape:
+            await self.metrics.prepare()
+            body = await self._in_slices(wanted.write(self.metrics.families()))
         return Page(body, wanted.content_type)
 
     async def _live_page(self, request: HttpRequest) -> Page:
@@ -118,7 +135,7 @@ class Observability:
         return Page(("\n".join(lines) + "\n").encode(), status=status)
 
     async def _in_slices(self, pieces: Iterator[str]) -> bytes:
-        monotonic = self._clock.monotonic
+        monotonic = self._runtime.clock.monotonic
         made: list[bytes] = []
         until = monotonic() + SLICE_S
         for piece in pieces:

@@ -14,7 +14,7 @@ from ottla.broker.cluster.broker_channels import BrokerChannels
 from ottla.broker.coordination.group_lag import GroupLagMeter, LagReport, TopicLag
 from ottla.broker.coordination.offset_lag import OffsetLag, PartitionLeaders, seconds_behind
 from ottla.broker.observability.observed import ObservedBroker, ObservedNode
-from ottla.metrics.families import Family, Kind, Labels, Sample, gauge
+from ottla.metrics.families import Family, Labels, MetricKind, Sample, gauge
 
 EXPORTER = "kafka_consumergroup"
 LAG_EXPORTER = "kafka_consumergroup_group"
@@ -87,13 +87,13 @@ def families(report: LagReport, cluster_id: str, now_ms: int) -> Iterator[Family
     yield from _as_kafka_lag_exporter(report, cluster_id, now_ms)
     yield Family(
         "ottla_consumergroup_lag_seconds",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "Age of the first record that the group has not read, by the isolation level of its consumers.",
         _by_isolation_level(report, now_ms),
     )
     yield Family(
         "ottla_consumergroup_state",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "1 for the state that the group is in.",
         (
             Sample(Labels(consumergroup=group.id, type=group.type, state=group.state), 1)
@@ -125,7 +125,7 @@ def _as_kafka_exporter(report: LagReport) -> Iterator[Family]:
     )
 
     def family(name: str, help: str, samples: Iterator[Sample]) -> Family:
-        return Family(f"{EXPORTER}_{name}", Kind.GAUGE, help, samples)
+        return Family(f"{EXPORTER}_{name}", MetricKind.GAUGE, help, samples)
 
     yield family(
         "current_offset",
@@ -165,7 +165,7 @@ def _as_kafka_lag_exporter(report: LagReport, cluster_id: str, now_ms: int) -> I
     )
 
     def family(name: str, help: str, samples: Iterator[Sample]) -> Family:
-        return Family(f"{LAG_EXPORTER}_{name}", Kind.GAUGE, help, samples)
+        return Family(f"{LAG_EXPORTER}_{name}", MetricKind.GAUGE, help, samples)
 
     def each_group(value: Callable[[Collection[TopicLag]], float]) -> Iterator[Sample]:
         return (Sample(labels, value(group.topics.values())) for labels, group in groups)

@@ -1,8 +1,7 @@
 """A small HTTP/1.1 server for a few pages that are read by machines: GET and HEAD, nothing else.
 
 It shares its event loop with a broker, and must not be able to harm it. So connections, the size of a request and the
-time for one are limited, at most one page is made at a time, and a page is made in slices between which the
-broker has its turns.
+time for one are limited. Who makes a page that takes long gives the broker its turns meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +10,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
+
+from ottla.runtime.seams import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +23,9 @@ REQUEST_TIMEOUT_S = 10.0
 """For the whole head of a request, once its first byte came, and for taking the answer."""
 IDLE_MAX_S = 120.0
 """A connection that is kept alive for the next scrape. Prometheus scrapes once a minute at the least."""
+
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 REASONS = {
     200: "OK",
@@ -64,11 +69,11 @@ Pages: TypeAlias = Mapping[str, Callable[[HttpRequest], Awaitable[Page]]]
 class HttpServer:
     """One listener. `pages` may change while it serves."""
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: Pages, clock: Clock) -> None:
         self._pages = pages
+        self._clock = clock
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], None] = {}
-        self._one_page = asyncio.Lock()
 
     async def listen(self, host: str, port: int) -> int:
         """The port that it has."""
@@ -94,7 +99,7 @@ class HttpServer:
             if len(self._connections) > CONNECTIONS_MAX:
                 logger.info("refusing connection, too many connections listener=HTTP")
                 refusal = Page(b"too many connections\n", status=503)
-                await _send(writer, refusal, with_body=True, keep_alive=False)
+                await self._send(writer, refusal, with_body=True, keep_alive=False)
             else:
                 await self._serve(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -117,19 +122,34 @@ class HttpServer:
                 goes_on = False
                 page = Page(f"{refused}\n".encode(), status=refused.status)
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                await _send(writer, page, with_body=with_body, keep_alive=goes_on)
+                await self._send(writer, page, with_body=with_body, keep_alive=goes_on)
+
+    async def _send(
+        self, writer: asyncio.StreamWriter, page: Page, *, with_body: bool, keep_alive: bool
+    ) -> None:
+        head = (
+            f"HTTP/1.1 {page.status} {REASONS[page.status]}\r\n"
+            f"Date: {http_date(self._clock.wall_ms())}\r\n"
+            f"Content-Type: {page.content_type}\r\n"
+            f"Content-Length: {len(page.body)}\r\n"
+            + ("Allow: GET, HEAD\r\n" if page.status == 405 else "")
+            + f"Connection: {'keep-alive' if keep_alive else 'close'}\r\n\r\n"
+        )
+        writer.write(head.encode())
+        if with_body:
+            writer.write(page.body)
+        await writer.drain()
 
     async def _page(self, request: HttpRequest) -> Page:
         make = self._pages.get(request.path)
         if make is None:
             known = " ".join(self._pages)
             return Page(f"there is no {request.path}; there is {known}\n".encode(), status=404)
-        async with self._one_page:
-            try:
-                return await make(request)
-            except Exception:
-                logger.exception("page failed path=%s", request.path)
-                return Page(b"failed; the node's log says why\n", status=500)
+        try:
+            return await make(request)
+        except Exception:
+            logger.exception("page failed path=%s", request.path)
+            return Page(b"failed; the node's log says why\n", status=500)
 
 
 async def _read_request(reader: asyncio.StreamReader) -> HttpRequest:
@@ -173,17 +193,8 @@ def parse_request(head: bytes) -> HttpRequest:
     return HttpRequest(method, path, query, headers, keep_alive)
 
 
-async def _send(
-    writer: asyncio.StreamWriter, page: Page, *, with_body: bool, keep_alive: bool
-) -> None:
-    head = (
-        f"HTTP/1.1 {page.status} {REASONS[page.status]}\r\n"
-        f"Content-Type: {page.content_type}\r\n"
-        f"Content-Length: {len(page.body)}\r\n"
-        + ("Allow: GET, HEAD\r\n" if page.status == 405 else "")
-        + f"Connection: {'keep-alive' if keep_alive else 'close'}\r\n\r\n"
-    )
-    writer.write(head.encode())
-    if with_body:
-        writer.write(page.body)
-    await writer.drain()
+def http_date(wall_ms: int) -> str:
+    """The node's time, as HTTP writes it: whoever asks can compare clocks."""
+    moment = datetime.fromtimestamp(wall_ms // 1000, UTC)
+    day, month = DAYS[moment.weekday()], MONTHS[moment.month - 1]
+    return f"{day}, {moment.day:02d} {month} {moment.year:04d} {moment:%H:%M:%S} GMT"

@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Iterator
 
 from ottla.broker.observability.request_metrics import RequestMetrics
-from ottla.metrics.families import NO_LABELS, Family, Kind, gauge
-from ottla.metrics.histogram import Histogram
+from ottla.metrics.families import NO_LABELS, Family, Labels, MetricKind, Sample, gauge
+from ottla.metrics.histogram import QUANTILES, Histogram, quantile
 from ottla.runtime import Clock
 from ottla.runtime.process import thread_cpu_s
 
+FLUSH_QUANTILES = [(Labels(quantile=label), share) for label, share in QUANTILES.items()]
 TICK_S = 0.1
 WINDOW_S = 15.0
 """The time over which idleness is measured."""
@@ -73,15 +74,29 @@ class LoopMetrics:
     def collect(self) -> Iterator[Family]:
         yield Family(
             "ottla_event_loop_lateness_seconds",
-            Kind.HISTOGRAM,
+            MetricKind.HISTOGRAM,
             f"How late a timer of the event loop is, looked at every {TICK_S} s: a stall delays all requests.",
             self._lateness.samples(NO_LABELS),
         )
         yield Family(
             "ottla_flush_seconds",
-            Kind.HISTOGRAM,
+            MetricKind.HISTOGRAM,
             "Seconds that the disk took to flush a file (fsync), logs and metadata.",
             self._flushes.samples(NO_LABELS),
+        )
+        flushes = self._flushes
+        yield Family(
+            "kafka_log_logflushstats_logflushrateandtimems",
+            MetricKind.SUMMARY,
+            "The same in milliseconds: quantiles since the start.",
+            [
+                *(
+                    Sample(labels, quantile(flushes.bounds, flushes.counts, share) * 1000)
+                    for labels, share in FLUSH_QUANTILES
+                ),
+                Sample(NO_LABELS, flushes.sum * 1000, "_sum"),
+                Sample(NO_LABELS, flushes.count, "_count"),
+            ],
         )
         idle = self.idle_share
         about = f"Share of the last {WINDOW_S:g} s in which the event loop had nothing to do."

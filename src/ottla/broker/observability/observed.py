@@ -14,7 +14,7 @@ from ottla.broker.cluster.raft_driver import RaftDriver
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.server import Server
-from ottla.config import Settings
+from ottla.config import ListenerAddress, Settings
 from ottla.log.manager import LogManager
 from ottla.runtime import Runtime
 
@@ -57,6 +57,9 @@ class ObservedNode(Protocol):
 
     @property
     def servers(self) -> Mapping[str, Server]: ...
+
+    @property
+    def endpoints(self) -> Mapping[str, ListenerAddress]: ...
 
     @property
     def quorum(self) -> RaftDriver | None: ...

@@ -12,17 +12,15 @@ from operator import attrgetter
 
 from ottla.broker.cluster.lifecycle import BrokerState
 from ottla.broker.observability.observed import ObservedBroker, ObservedNode
-from ottla.coordinators.transactions.transaction_records import TransactionState
-from ottla.coordinators.transactions.transaction_shard import TransactionShard
+from ottla.config.values import join_address
 from ottla.events import Event
 from ottla.events.replication import IsrDecided, LogRestarted, ProduceTimedOut, Truncated
 from ottla.metadata.image import MetadataImage
-from ottla.metrics.families import NO_LABELS, Family, Kind, Labels, Sample, counter, gauge
+from ottla.metrics.families import NO_LABELS, Family, Labels, MetricKind, Sample, counter, gauge
 from ottla.replica.partition import Partition
 from ottla.replica.roles import Role
 from ottla.replica.traffic import TopicTraffic, Traffic
 from ottla.wire.errors import ErrorCode
-from ottla.wire.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.wire.types import TopicPartition
 
 KAFKA_STATES = {
@@ -33,7 +31,6 @@ KAFKA_STATES = {
     BrokerState.PENDING_CONTROLLED_SHUTDOWN: 6,
     BrokerState.SHUTTING_DOWN: 7,
 }
-OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 REPLICA_MANAGER = "kafka_server_replicamanager"
 TOPICS = "kafka_server_brokertopicmetrics"
 COUNTED_AT_ONCE = 250
@@ -181,9 +178,9 @@ class ReplicaMetrics:
         self._shrinks = self._expands = self._failed_updates = 0
         self._truncations = self._truncated_records = self._truncated_committed = 0
         self._timed_out = 0
-        node.runtime.events.subscribe(self._note)
 
-    def _note(self, event: Event) -> None:
+    def note(self, event: Event) -> None:
+        """Subscribed to the node's events."""
         if isinstance(event, IsrDecided):
             if event.error is not ErrorCode.NONE:
                 self._failed_updates += 1
@@ -194,7 +191,7 @@ class ReplicaMetrics:
         elif isinstance(event, Truncated):
             self._truncations += 1
             self._truncated_records += event.end_offset - event.first_offset
-            self._truncated_committed += max(0, event.high_watermark - event.first_offset)
+            self._truncated_committed += max(0, event.committed_end - event.first_offset)
         elif isinstance(event, LogRestarted):
             self._truncations += 1
         elif isinstance(event, ProduceTimedOut):
@@ -209,9 +206,16 @@ class ReplicaMetrics:
             "0 not running, 1 starting, 2 recovering, 3 running, 6 handing over, 7 stopping.",
             KAFKA_STATES[broker.lifecycle.state],
         )
+        settings = self._node.settings
+        address = self._node.endpoints[settings.inter_broker_listener_name or ""]
+        yield gauge(
+            "kafka_broker_info",
+            "1 with this broker's id and address.",
+            1,
+            Labels(id=str(settings.node_id), address=join_address(address.host, address.port)),
+        )
         yield from self._sums(broker)
         yield from self._waiting(broker)
-        yield from self._transactions(broker)
         yield from self._traffic(broker)
         yield from self._each(broker)
 
@@ -298,7 +302,7 @@ class ReplicaMetrics:
         }
         yield Family(
             "kafka_server_delayedoperationpurgatory_purgatorysize",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "Requests that wait: produces for their commit, fetches for records.",
             [Sample(Labels(delayedOperation=name), count) for name, count in purgatory.items()],
         )
@@ -316,27 +320,6 @@ class ReplicaMetrics:
             "ottla_page_cache_miss_bytes_total", "Bytes of these reads.", fetches.cold_reads.bytes
         )
 
-    def _transactions(self, broker: ObservedBroker) -> Iterator[Family]:
-        """As their coordinators here know them."""
-        now_ms = self._node.runtime.clock.wall_ms()
-        ongoing, oldest_ms = 0, now_ms
-        for live in broker.coordination.shards(TRANSACTION_STATE_TOPIC):
-            assert isinstance(live.shard, TransactionShard)
-            for transaction in list(live.shard.transactions.values()):
-                if transaction.state in OPEN:
-                    ongoing += 1
-                    oldest_ms = min(oldest_ms, transaction.start_ms)
-        yield gauge(
-            "ottla_transactions_open",
-            "Transactions of this coordinator that have begun and have not ended.",
-            ongoing,
-        )
-        yield gauge(
-            "ottla_transaction_open_age_seconds",
-            "Age of the oldest of them; 0 if there is none.",
-            (now_ms - oldest_ms) / 1000,
-        )
-
     def _traffic(self, broker: ObservedBroker) -> Iterator[Family]:
         replicas = broker.replicas
         known = replicas.topic_traffic
@@ -347,7 +330,7 @@ class ReplicaMetrics:
         for name, (help, attribute) in OF_TOPICS.items():
             yield Family(
                 f"{TOPICS}_{name}_total",
-                Kind.COUNTER,
+                MetricKind.COUNTER,
                 f"{help} Without a topic: of all topics.",
                 _of_topics(replicas.traffic, labelled, attribute),
             )
@@ -382,13 +365,13 @@ class ReplicaMetrics:
             if number % COUNTED_AT_ONCE == 0:
                 yield None
         for name, (help, value) in OF_REPLICAS.items():
-            yield Family(name, Kind.GAUGE, help, _of_partitions(labelled, value))
+            yield Family(name, MetricKind.GAUGE, help, _of_partitions(labelled, value))
         led = [each for each in labelled if each[1].leadership is not None]
         for name, (help, value) in OF_LED.items():
-            yield Family(name, Kind.GAUGE, help, _of_partitions(led, value))
+            yield Family(name, MetricKind.GAUGE, help, _of_partitions(led, value))
         yield Family(
             "kafka_server_fetcherlagmetrics_consumerlag",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "Committed records that a follower here lacks.",
             (
                 Sample(labels, max(0, partition.leader_high_watermark - partition.log.log_end))
@@ -399,7 +382,7 @@ class ReplicaMetrics:
         topics = broker.replicas.image.topics
         yield Family(
             "kafka_topic_partitions",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "Partitions of a topic, given by the leader of its first.",
             [
                 Sample(self._topic(partition.topic), len(topics[partition.topic].partitions))

@@ -14,10 +14,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ottla.metrics.families import Family, Kind, Labels, Sample
-from ottla.metrics.histogram import SECONDS, Histogram, quantile
+from ottla.metrics.families import Family, Labels, MetricKind, Sample
+from ottla.metrics.histogram import QUANTILES, SECONDS, Histogram, quantile
 from ottla.wire.apis import APIS, ApiKey
 
+CALLS_MAX = 5
+"""Budget, counted by test_counted_work: calls that metrics add to an acks=all request, with the fetches of its two
+followers."""
 FOLDED_AT_ONCE_MAX = 500
 """Flushes with their answers: about a millisecond."""
 PHASES = ("queue", "local", "remote", "send", "total")
@@ -28,8 +31,6 @@ KAFKA_PHASES = {
     "remote": "remotetimems",
     "send": "responsesendtimems",
 }
-QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
-QUANTILE_LABELS = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
 WINDOW_MINUTES = 5
 """Quantiles are of the last minutes, as Kafka's are."""
 
@@ -43,9 +44,7 @@ class Phases:
         self.histograms = tuple(Histogram() for _ in PHASES)
         self.labels = tuple(Labels(api=name, phase=phase) for phase in PHASES)
         self.kafka_labels = Labels(request=name)
-        self.quantile_labels = tuple(
-            self.kafka_labels.also(quantile=share) for share in QUANTILE_LABELS
-        )
+        self.quantile_labels = tuple(self.kafka_labels.also(quantile=label) for label in QUANTILES)
         self._seen: deque[tuple[list[int], ...]] = deque(maxlen=WINDOW_MINUTES)
         """The counts at the end of each of the last minutes."""
 
@@ -116,7 +115,7 @@ class RequestMetrics:
         kinds = list(self._by_name.values())
         yield Family(
             "ottla_request_seconds",
-            Kind.HISTOGRAM,
+            MetricKind.HISTOGRAM,
             "Seconds that requests spent in each phase (queue, local, remote, send, total), by API.",
             (
                 sample
@@ -127,14 +126,14 @@ class RequestMetrics:
         )
         yield Family(
             "kafka_network_requestmetrics_requests_total",
-            Kind.COUNTER,
+            MetricKind.COUNTER,
             "Answered requests.",
             (Sample(kind.kafka_labels, kind.count) for kind in kinds),
         )
         for index, phase in enumerate(PHASES):
             yield Family(
                 f"kafka_network_requestmetrics_{KAFKA_PHASES[phase]}",
-                Kind.SUMMARY,
+                MetricKind.SUMMARY,
                 f"Milliseconds, {phase}: quantiles of the last {WINDOW_MINUTES} minutes.",
                 (sample for kind in kinds for sample in _summary(kind, index)),
             )
@@ -143,7 +142,7 @@ class RequestMetrics:
 def _summary(kind: Phases, phase: int) -> Iterator[Sample]:
     recent = kind.recent(phase)
     histogram = kind.histograms[phase]
-    for share, labels in zip(QUANTILES, kind.quantile_labels, strict=True):
+    for share, labels in zip(QUANTILES.values(), kind.quantile_labels, strict=True):
         yield Sample(labels, quantile(SECONDS, recent, share) * 1000)
     yield Sample(kind.kafka_labels, histogram.sum * 1000, "_sum")
     yield Sample(kind.kafka_labels, histogram.count, "_count")

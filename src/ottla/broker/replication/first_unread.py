@@ -14,6 +14,7 @@ from ottla.log.errors import InMemory, NotInMemory
 from ottla.log.log import ReadResult
 from ottla.log.unread import FirstRecord, data_batches, record_at_head, record_inside
 from ottla.records.batch import Batch
+from ottla.replica.leader import Leadership
 from ottla.replica.partition import Partition
 from ottla.runtime import FileRange
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -49,7 +50,7 @@ async def first_unread(
     at = max(offset, log.log_start)
     looked_through = 0
     while at < end:
-        source, next_offset = await _read(partition, at, end)
+        source, next_offset = await _read(partition, leadership, at, end)
         if source is None:
             return None
         aborted = log.aborted_transactions(at, next_offset) if read_committed else ()
@@ -65,8 +66,7 @@ async def first_unread(
                 ErrorCode.REQUEST_TIMED_OUT, f"no data within {looked_through} bytes from {offset}"
             )
         await asyncio.sleep(0)
-        if partition.leadership is not leadership:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        _check_still(partition, leadership)
         at = max(next_offset, log.log_start)
     return None
 
@@ -99,7 +99,13 @@ async def _opened(source: FileRange, batch: Batch, offset: int) -> FirstRecord |
     )
 
 
-async def _read(partition: Partition, offset: int, end: int) -> ReadResult:
+def _check_still(partition: Partition, leadership: Leadership) -> None:
+    """After every pause: the log may be deleted or truncated by now, and must not be read."""
+    if partition.leadership is not leadership:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+async def _read(partition: Partition, leadership: Leadership, offset: int, end: int) -> ReadResult:
     in_memory = InMemory()
     while True:
         try:
@@ -112,3 +118,4 @@ async def _read(partition: Partition, offset: int, end: int) -> ReadResult:
                 None, cold.file.bring, cold.position, cold.size
             )
             in_memory = missing.then
+            _check_still(partition, leadership)

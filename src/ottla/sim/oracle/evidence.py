@@ -20,6 +20,7 @@ from ottla.sim.oracle.expiry import ExpiryRules
 from ottla.sim.oracle.last_seen import NodeLastSeen, ReplicaLastSeen
 from ottla.sim.oracle.leader_history import LeaderHistory
 from ottla.sim.oracle.ledger import Ledger, LogCopy, Violation
+from ottla.sim.oracle.loss_checker import LossChecker
 from ottla.sim.oracle.quorum_checker import METADATA, QuorumChecker
 from ottla.wire.types import TopicPartition
 
@@ -42,6 +43,8 @@ class Evidence:
         cluster.subscribe(self.recorder.happened)
         self.leaders = LeaderHistory(self.now)
         self.expiry = ExpiryRules(self.now)
+        self.losses: LossChecker | None = None
+        """In runs in which only processes and lines fail: what is lost must be named and kept exactly."""
         self.is_durable = False
         """Whether everything is flushed before it counts: then no power loss explains that it is gone."""
         self.nodes = {node.id: NodeLastSeen(node) for node in cluster.nodes.values()}

@@ -140,6 +140,9 @@ class ReplicaChecker:
         elif took_over:
             # While it followed, its HW did not count (above): it counts now.
             self._check_committed(seen, key, partition, replica)
+        if self._evidence.losses is not None and state.role is Role.LEADER:
+            disk = seen.machine.host.disk
+            self._evidence.losses.leads(partition.log, disk, replica.copy, begins=took_over)
         self._log.check_log_start(node, key, partition, replica)
         self._check_min_isr(seen, key, partition)
         replica.under_min_isr = partition.is_under_min_isr

@@ -78,6 +78,17 @@ def check_end(cluster: SimCluster, evidence: Evidence, history: History) -> None
         _check_clients(key, start, values, history, ledger)
 
 
+def check_losses(cluster: SimCluster, evidence: Evidence) -> None:
+    """What brokers name as lost is what is lost, where the run can tell."""
+    if evidence.losses is not None:
+        copies = {
+            key: evidence.copy_of(topic.partitions[key.partition].replicas[0], key)
+            for key in evidence.ledgers
+            if (topic := evidence.image.topics.get(key.topic)) is not None
+        }
+        evidence.losses.check_end(cluster, copies)
+
+
 def _fail(rule: str, key: TopicPartition, what: str) -> Violation:
     return Violation(rule, f"{key.topic}-{key.partition}, at the end", what, [])
 

@@ -34,6 +34,8 @@ class RunOutcome:
     read: int = 0
     losses: int = 0
     """Ranges of records that the cluster itself recorded as possibly lost."""
+    records_lost: int = 0
+    """Committed, not in the log in the end, named and kept by brokers; counted in runs of unclean elections only."""
     transactions: int = 0
     excused: int = 0
     """Transactions of which such a loss excuses something."""

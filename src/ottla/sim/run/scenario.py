@@ -36,9 +36,11 @@ from ottla.sim.oracle.event_log_checker import EventLogChecker
 from ottla.sim.oracle.group_oracle import Transaction
 from ottla.sim.oracle.history import TABLE
 from ottla.sim.oracle.ledger import Violation
+from ottla.sim.oracle.loss_checker import LossChecker
 from ottla.sim.oracle.safety_checker import SafetyChecker
 from ottla.sim.oracle.swallowed import heard
-from ottla.sim.run.final_checks import check_end, unsettled
+from ottla.sim.run import unclean
+from ottla.sim.run.final_checks import check_end, check_losses, unsettled
 from ottla.sim.run.lag_check import check_lag
 from ottla.sim.run.options import RunOptions
 from ottla.sim.run.outcome import RunOutcome, Verdict
@@ -81,6 +83,8 @@ class Scenario:
         self.checker = SafetyChecker(self.cluster, self.workload.history)
         self.evidence = self.checker.evidence
         self.evidence.is_durable = options.is_durable
+        if options.profile == unclean.PROFILE:
+            self.evidence.losses = LossChecker()
         self.checker.on_loss.append(self.workload.allow_losses)
         self.checker.on_deletion.append(self.workload.forget)
         self.operator = Operator(world.node(CLIENTS), self.workload.connections("operator"))
@@ -160,6 +164,7 @@ class Scenario:
             self.nemesis.bring_back(absent)
         self._settle()
         check_end(self.cluster, self.evidence, self.workload.history)
+        check_losses(self.cluster, self.evidence)
         if self.table is not None:
             self.table.check_end()
         if self.groups is not None:
@@ -309,6 +314,9 @@ def run_seed(
             unknown=len(history.unknown),
             read=history.reads,
             losses=sum(len(ledger.losses) for ledger in scenario.evidence.ledgers.values()),
+            records_lost=0
+            if scenario.evidence.losses is None
+            else scenario.evidence.losses.records_lost,
             transactions=len(scenario.transactions),
             excused=sum(each.is_excused for each in scenario.transactions),
             faults=dict(sorted(scenario.nemesis.counts.items())),

@@ -1,0 +1,76 @@
+"""Unclean elections in the simulator: what brokers name and keep is exactly what was lost. Each check can fail."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.log.kept_records import CutRecords, Keeping, KeptRecords
+from ottla.log.mark import CommittedMark
+from ottla.replica import follower
+from ottla.sim.run.outcome import Verdict
+from ottla.sim.run.scenario import run_seed
+from ottla.sim.run.unclean import unclean_options
+
+SEEDS = (2, 3, 4)
+WITH_A_LOSS = 3
+"""A seed that loses many records, in several elections."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_named_losses_are_exactly_what_was_lost(seed: int) -> None:
+    outcome = run_seed(seed, options=unclean_options(seed))
+    assert outcome.verdict is Verdict.PASSED, outcome.problem
+    assert outcome.records_lost > 0, "this seed shows nothing any more: take another"
+
+
+def caught() -> str:
+    outcome = run_seed(WITH_A_LOSS, options=unclean_options(WITH_A_LOSS))
+    assert outcome.verdict is Verdict.SAFETY, "the bug was not noticed"
+    return outcome.problem
+
+
+def test_a_range_that_begins_one_record_late_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = follower._loss
+
+    def late(*given: object) -> CutRecords | None:
+        loss = original(*given)  # type: ignore[arg-type]
+        return None if loss is None else loss._replace(first_offset=loss.first_offset + 1)
+
+    monkeypatch.setattr(follower, "_loss", late)
+    assert "lost, but not named" in caught()
+
+
+def test_records_that_are_copied_after_they_were_cut_off_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copy, done = KeptRecords._copy, Keeping.done
+    to_copy: list[tuple[object, ...]] = []
+
+    def copy_later(*given: object) -> None:
+        to_copy.append(given)
+
+    def done_late(self: Keeping) -> None:
+        while to_copy:
+            copy(*to_copy.pop())  # type: ignore[arg-type]
+        done(self)
+
+    monkeypatch.setattr(KeptRecords, "_copy", copy_later)
+    monkeypatch.setattr(Keeping, "done", done_late)
+    assert "not kept byte for byte" in caught()
+
+
+def test_a_high_watermark_that_is_only_the_checkpoints_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(CommittedMark, "write", lambda *_: None)
+    assert "named as possible only" in caught()
