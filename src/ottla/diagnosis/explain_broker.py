@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ottla.diagnosis.explain_partition import (
+from ottla.diagnosis.causes import (
     THROTTLED_WITHIN_MS,
     advertised_wrongly,
     correct_listener,

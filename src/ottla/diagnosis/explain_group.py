@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ottla.diagnosis.explain_partition import (
+from ottla.diagnosis.causes import (
     end_transaction,
     lost_voters,
     no_majority,
