@@ -46,6 +46,19 @@ PLANNED = ("shutdown", "reassigned")
 """An ISR that shrinks for such a reason is no trouble by itself."""
 CAUSES_FIRST = ("log_dir_failure", "fenced", "offline", "truncation")
 """What explains the others, if it is there."""
+IN_WORDS = {
+    "fenced": "was fenced",
+    "isr_shrink": "has fewer replicas in sync",
+    "offline": "went offline",
+    "truncation": "was truncated",
+    "log_dir_failure": "lost a log directory",
+    "quota_exceeded": "was above its quota",
+    "member_expired": "lost a member",
+    "transaction_aborted": "was aborted",
+    "stray_log": "had its log set aside",
+    "events_dropped": "could not record events",
+    "election": "had an unclean election",
+}
 SHOWN = 12
 STORY_MAX = 1000
 
@@ -80,7 +93,10 @@ def incidents(logged: DataFrame, gap_s: float = GAP_S) -> DataFrame:
     """A row for each incident: start, end, seconds, cause, brokers, partitions, unavailable (seconds by partition),
     records_lost, events (how many of which kind), story (the first of them, in order)."""
     known = logged.where(F.col("kind").isin(*TROUBLE, *SEQUEL)).localCheckpoint()
-    labelled = known.join(labels(links(known, gap_s)), "id")
+    together = known.join(labels(links(known, gap_s)), "id")
+    first = F.min(F.when(is_trouble(), F.col("at"))).over(Window.partitionBy("incident"))
+    # What came before the first trouble was no part of it; without any it is no incident.
+    labelled = together.withColumn("first", first).where("at >= first").localCheckpoint()
     kinds = labelled.groupBy("incident", "kind").count()
     nowhere = F.map_from_arrays(F.array().cast("array<string>"), F.array().cast("array<double>"))
     counted = kinds.groupBy("incident").agg(
@@ -90,7 +106,6 @@ def incidents(logged: DataFrame, gap_s: float = GAP_S) -> DataFrame:
     summed = labelled.groupBy("incident").agg(
         F.min("at").alias("start"),
         F.max("at").alias("end"),
-        F.max(is_trouble()).alias("is_trouble"),
         F.min(_cause()).alias("first_cause"),
         F.array_sort(F.array_distinct(F.flatten(F.collect_list(_brokers())))).alias("brokers"),
         F.array_sort(F.collect_set("partition")).alias("partitions"),
@@ -98,8 +113,7 @@ def incidents(logged: DataFrame, gap_s: float = GAP_S) -> DataFrame:
         F.slice(F.sort_array(F.collect_list(_event())), 1, STORY_MAX).alias("story"),
     )
     return (
-        summed.where("is_trouble")
-        .join(counted, "incident")
+        summed.join(counted, "incident")
         .join(outages, "incident", "left")
         .select(
             "incident",
@@ -173,10 +187,10 @@ def _cause() -> Column:
         F.col("kind").isin(*CAUSES_FIRST),
         F.array_position(F.array(*map(F.lit, CAUSES_FIRST)), F.col("kind")),
     ).otherwise(99)
+    subject = F.coalesce("partition", F.regexp_replace("about", ":", " "))
+    words = F.create_map(*(F.lit(word) for pair in IN_WORDS.items() for word in pair))
     text = F.concat_ws(
-        ": ",
-        F.concat_ws(" ", F.regexp_replace("kind", "_", " "), F.coalesce("partition", "about")),
-        "cause",
+        ": ", F.concat_ws(" ", subject, F.coalesce(words[F.col("kind")], F.col("kind"))), "cause"
     )
     return F.when(is_trouble(), F.struct(rank.alias("rank"), F.col("at"), text.alias("text")))
 

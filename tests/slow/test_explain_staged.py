@@ -1,7 +1,7 @@
 """Twelve staged situations, each on a cluster of its own: `ottla explain` names the cause and the remedy.
 
-docs/EXPLAIN.md shows what it says. This file writes the examples there:
-`PYTHONPATH=src:tests .venv/bin/python tests/slow/test_explain_staged.py`.
+docs/EXPLAIN.md shows what it says. This file writes the examples there, all of them or those whose titles are given:
+`PYTHONPATH=src:tests .venv/bin/python tests/slow/test_explain_staged.py [TITLE …]`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.staged import STAGES, Stage, explanation_of, staged
+from support.staged import STAGES, Stage, explanation_of, heal, staged
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -24,6 +24,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "EXPLAIN.md"
 def test_a_reader_finds_cause_and_remedy(stage: Stage, tmp_path: Path) -> None:
     with staged(stage, tmp_path / "cluster") as (cluster, name):
         text = explanation_of(stage, cluster, name)
+        if stage.heals:
+            heal(cluster, name)
     headline = text.splitlines()[0]
     assert headline.endswith("."), "a sentence"
     assert "What to do:" in text and "Nothing." not in text
@@ -38,10 +40,10 @@ def normalised(text: str, directory: Path) -> str:
     return re.sub(r"-[0-9a-f]{8}-[0-9a-f-]{27}", "-…", text)
 
 
-def write() -> None:
-    """The examples of the page, between its marks; what stands around them is kept."""
+def write(titles: list[str]) -> None:
+    """The examples of the page, between their marks; what stands around them is kept."""
     page = PAGE.read_text()
-    for stage in STAGES:
+    for stage in [each for each in STAGES if not titles or each.title in titles]:
         with (
             tempfile.TemporaryDirectory() as place,
             staged(stage, Path(place) / "cluster") as (cluster, name),
@@ -58,4 +60,4 @@ def write() -> None:
 
 
 if __name__ == "__main__":
-    write()
+    write(sys.argv[1:])

@@ -6,6 +6,7 @@ A stage is a function with the cluster's settings. It leaves the cluster in the 
 
 from __future__ import annotations
 
+import json
 import resource
 import subprocess
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer as ConfluentProducer
 
@@ -21,6 +23,7 @@ from ottla.records.batch import batches
 from ottla.records.record import Record, build
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
+from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 from support.cluster import OTTLA, ProcessCluster, wait_until
 from support.groups import ConfluentMember, settle
 
@@ -50,6 +53,8 @@ class Stage:
     settings: Mapping[str, str] = field(default_factory=lambda: QUICK)
     prepare: Callable[[ProcessCluster], None] = lambda cluster: None
     """Before the nodes start."""
+    heals: bool = False
+    """Whether the commands of the remedy can be typed by a test, and help. (Others start or repair nodes.)"""
 
 
 def explained(cluster: ProcessCluster, *words: str) -> str:
@@ -91,6 +96,23 @@ def explanation_of(stage: Stage, cluster: ProcessCluster, name: str) -> str:
     return last
 
 
+def heal(cluster: ProcessCluster, name: str) -> None:
+    """Type the commands that the explanation gives (without the alternatives), until nothing is left to do."""
+    words = [str(OTTLA), "explain", name, "--dir", str(cluster.directory), "--format", "json"]
+
+    def told() -> dict[str, Any]:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+        (only,) = json.loads(done.stdout)
+        return dict(only)
+
+    for step in told()["steps"]:
+        if step["command"] and not step["text"].startswith("Or "):
+            typed = [str(OTTLA), *step["command"].split()[1:]]
+            done = subprocess.run(typed, capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 0, (step, done.stderr)
+    wait_until(lambda: "is healthy" in told()["headline"], 30, f"{name} is well again")
+
+
 def produce(
     cluster: ProcessCluster, topic: str, count: int, size: int = 100, **config: object
 ) -> None:
@@ -110,8 +132,9 @@ def other_than(cluster: ProcessCluster, *taken: int) -> int:
 
 
 def _slow_follower(cluster: ProcessCluster, stack: ExitStack) -> str:
-    """A follower that hangs, for example because of its disk, while its session lasts."""
-    follower = other_than(cluster)
+    """A follower that hangs, for example because of its disk, while its session lasts. Not the leader of the event log:
+    nobody could write down what happens."""
+    follower = other_than(cluster, cluster.leader(EVENT_LOG_TOPIC))
     leader, third = (id for id in cluster.nodes if id != follower)
     topic = cluster.create_topic("orders", assignment=[[leader, follower, third]])
     produce(cluster, topic, 100)
@@ -268,20 +291,11 @@ def _quota(cluster: ProcessCluster, stack: ExitStack) -> str:
 
 
 def _held_up_move(cluster: ProcessCluster, stack: ExitStack) -> str:
-    topic = cluster.create_topic(
-        "orders",
-        assignment=[[1, 2]],
-        config={
-            "leader.replication.throttled.replicas": "*",
-            "follower.replication.throttled.replicas": "*",
-        },
-    )
+    config = {"leader.replication.throttled.replicas": "*"}
+    topic = cluster.create_topic("orders", assignment=[[1, 2]], config=config)
     produce(cluster, topic, 100, 50_000)
-    settings = [
-        {"name": f"{side}.replication.throttled.rate", "config_operation": 0, "value": "1000"}
-        for side in ("leader", "follower")
-    ]
-    row = {"resource_type": 4, "resource_name": "", "configs": settings}
+    rate = {"name": "leader.replication.throttled.rate", "config_operation": 0, "value": "1000"}
+    row = {"resource_type": 4, "resource_name": "", "configs": [rate]}
     fields = {"resources": [row], "validate_only": False}
     (answer,) = cluster.ask(cluster.up[0], ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields).responses
     assert int(answer.error_code) == ErrorCode.NONE
@@ -293,7 +307,7 @@ STAGES = (
     Stage(
         "A follower that does not keep up",
         _slow_follower,
-        ("left the ISR", "does not answer", "works, but broker"),
+        ("left the ISR", "because it stopped fetching", "does not answer", "works, but broker"),
         ("Look at the process and the network of broker", "SIGCONT"),
         settings=PATIENT,
     ),
@@ -326,6 +340,7 @@ STAGES = (
         _hanging_transaction,
         ("No coordinator knows this transaction", "read_committed stop before offset 100"),
         ("ottla transactions abort --topic orders --partition 0 --start-offset 100",),
+        heals=True,
     ),
     Stage(
         "A fenced broker",
@@ -348,7 +363,7 @@ STAGES = (
     Stage(
         "Records lost by an unclean election",
         _unclean_loss,
-        ("by an unclean election", "50 records that", "were lost", "cut them off"),
+        ("50 records that", "were lost by an unclean election", "cut them off"),
         ("ottla losses --topic orders", "unclean.leader.election.enable=false"),
         brokers=4,
     ),
@@ -359,6 +374,7 @@ STAGES = (
             "clients cannot reach it",
             LISTENER_NOBODY_HAS,
             "advertised.listeners of broker 3 is probably wrong",
+            "cannot reach it either",
         ),
         ("Set advertised.listeners of broker 3 to 127.0.0.1:", "ottla nodes stop 3"),
         prepare=_advertise_wrongly,
@@ -373,6 +389,10 @@ STAGES = (
         "A reassignment that is held up",
         _held_up_move,
         ("is being moved to brokers 1 and 3", "it is held up", "throttled to 1000 B/s"),
-        ("Raise the replication throttle of broker", "ottla topics reassign orders -p 0 --cancel"),
+        (
+            "Lift the replication throttle of topic orders",
+            "ottla topics reassign orders -p 0 --cancel",
+        ),
+        heals=True,
     ),
 )

@@ -27,7 +27,7 @@ QUESTION_S = 4.0
 """At most so long for one question, whatever --timeout: a cluster in trouble leaves many unanswered."""
 
 
-class Wanted(NamedTuple):
+class Subject(NamedTuple):
     """What the name may be."""
 
     name: str
@@ -77,7 +77,7 @@ def explain(
     if sum((topic, group, broker)) > 1:
         raise Failure("give at most one of --topic, --group and --broker", USAGE)
     any_kind = not (topic or group or broker)
-    wanted = Wanted(name, topic or any_kind, group or any_kind, broker or any_kind)
+    wanted = Subject(name, topic or any_kind, group or any_kind, broker or any_kind)
     local = _local(bootstrap, dir)
     if local is not None and not local.running:
         found = _from_disk(local, wanted, _commands(local, bootstrap, dir))
@@ -108,7 +108,8 @@ def _commands(local: LocalCluster | None, bootstrap: str | None, dir: Path | Non
     from ottla.diagnosis.now import Commands
 
     if local is not None:
-        return Commands("" if dir is None else f" --dir {dir}", local.bootstrap, local=True)
+        first = (local.running or list(local.nodes.values()))[0]
+        return Commands("" if dir is None else f" --dir {dir}", first.address, local=True)
     return Commands(f" --bootstrap {bootstrap}" if bootstrap else "", bootstrap or "HOST:PORT")
 
 
@@ -117,19 +118,19 @@ def _commands(local: LocalCluster | None, bootstrap: str | None, dir: Path | Non
 
 def _from_cluster(
     local: LocalCluster | None,
-    wanted: Wanted,
+    wanted: Subject,
     bootstrap: str | None,
     dir: Path | None,
     timeout_s: float,
 ) -> list[Explanation]:
     from ottla.client import BlockingClient
     from ottla.diagnosis.history import fetched_history
-    from ottla.diagnosis.looking import LocalNode, Look
+    from ottla.diagnosis.looking import Look, NodeHere
     from ottla.runtime.real import RealClock
 
     reached = addresses(bootstrap, dir)
     nodes = {} if local is None else {
-        id: LocalNode(node.address, node.running) for id, node in local.nodes.items()
+        id: NodeHere(node.address, node.running) for id, node in local.nodes.items()
     }  # fmt: skip
     voters = () if local is None else tuple(
         id for id, node in local.nodes.items() if node.controller_port is not None
@@ -155,7 +156,7 @@ def _from_cluster(
 def _explained(
     blocking: BlockingClient,
     look: Look,
-    wanted: Wanted,
+    wanted: Subject,
     cluster: ClusterNow,
     entries: list[Happened],
     commands: Commands,
@@ -184,7 +185,7 @@ def _explained(
     return found
 
 
-def _not_found(blocking: BlockingClient, wanted: Wanted) -> Failure:
+def _not_found(blocking: BlockingClient, wanted: Subject) -> Failure:
     from ottla.config.names import nearest
 
     names = [each.name for each in blocking.run(blocking.client.metadata()).topics]
@@ -227,7 +228,7 @@ def _stored_history(local: LocalCluster) -> tuple[list[Happened], str]:
     )
 
 
-def _from_disk(local: LocalCluster, wanted: Wanted, commands: Commands) -> list[Explanation]:
+def _from_disk(local: LocalCluster, wanted: Subject, commands: Commands) -> list[Explanation]:
     from ottla.diagnosis.directory import (
         stopped_cluster,
         stored_duties,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ottla.diagnosis.explain_partition import (
+from ottla.diagnosis.causes import (
     THROTTLED_WITHIN_MS,
     advertised_wrongly,
     correct_listener,
@@ -14,7 +14,7 @@ from ottla.diagnosis.explain_partition import (
     start_controllers,
     throttling,
 )
-from ottla.diagnosis.explanation import DEGRADED, NOTICE, WRONG, Explanation, Step, Trouble
+from ottla.diagnosis.explanation import DEGRADED, NOTICE, WRONG, Advice, Explanation, Trouble
 from ottla.diagnosis.happened import Happened
 from ottla.diagnosis.now import BrokerNow, ClusterNow, Commands, Reach
 from ottla.diagnosis.timeline import story_of_broker, told
@@ -36,7 +36,7 @@ class DutiesNow:
     """Partitions that it holds a replica of and that have no leader."""
 
 
-class Situation:
+class BrokerSituation:
     def __init__(
         self,
         now: BrokerNow,
@@ -70,7 +70,7 @@ def explain_broker(
     entries: Iterable[Happened],
     commands: Commands,
 ) -> Explanation:
-    situation = Situation(now, duties, cluster, list(entries), commands)
+    situation = BrokerSituation(now, duties, cluster, list(entries), commands)
     troubles = [trouble for rule in RULES if (trouble := rule(situation)) is not None]
     troubles.sort(key=lambda each: -each.severity)
     lines, earlier = told(situation.story, cluster.now_ms)
@@ -106,7 +106,7 @@ def _healthy(now: BrokerNow, duties: DutiesNow) -> str:
     )
 
 
-def _stopped(s: Situation) -> Trouble | None:
+def _stopped(s: BrokerSituation) -> Trouble | None:
     if not s.cluster.stopped:
         return None
     was = "was fenced" if s.now.fenced else "was part of the cluster"
@@ -114,11 +114,11 @@ def _stopped(s: Situation) -> Trouble | None:
         WRONG,
         f"The cluster is stopped. By the last metadata broker {s.now.id} {was}.",
         ("No node of it runs. All of this was read from its directory.",),
-        steps=(Step("Start the cluster.", s.commands.ottla("up --detach")),),
+        steps=(Advice("Start the cluster.", s.commands.ottla("up --detach")),),
     )
 
 
-def _gone(s: Situation) -> Trouble | None:
+def _gone(s: BrokerSituation) -> Trouble | None:
     now = s.now
     if (
         s.cluster.stopped
@@ -148,29 +148,29 @@ def _gone(s: Situation) -> Trouble | None:
         )
     effect = _duties_lost(s)
     if now.reach is Reach.SILENT and now.process is not False:
-        step = Step(
+        step = Advice(
             f"Look at the process of broker {now.id}: is it paused (SIGCONT continues it), or does it wait for its disk?",
             s.commands.ottla("status") if s.commands.local else "",
         )
     else:
         text, command = s.commands.start((now.id,))
-        step = Step(
+        step = Advice(
             f"{text} It catches up and joins its ISRs by itself. Its log says why it ended.",
             command,
         )
     return Trouble(WRONG, headline, tuple(cause), effect, effect, (step,))
 
 
-def _was_fenced(s: Situation, entry: Happened) -> str:
+def _was_fenced(s: BrokerSituation, entry: Happened) -> str:
     why = f": {entry.cause}" if entry.cause else ""
     return f"It was fenced {s.ago(entry)}{why}."
 
 
-def _majority(s: Situation) -> bool:
+def _majority(s: BrokerSituation) -> bool:
     return not s.cluster.has_no_controller
 
 
-def _duties_lost(s: Situation) -> str:
+def _duties_lost(s: BrokerSituation) -> str:
     if s.duties.leaderless:
         names = listed(s.duties.leaderless[:5])
         more = f" and {len(s.duties.leaderless) - 5} more" if len(s.duties.leaderless) > 5 else ""
@@ -183,7 +183,7 @@ def _duties_lost(s: Situation) -> str:
     return f"others lead what it led{others}."
 
 
-def _fenced(s: Situation) -> Trouble | None:
+def _fenced(s: BrokerSituation) -> Trouble | None:
     now = s.now
     if s.cluster.stopped or not now.fenced or not now.answers:
         return None
@@ -198,7 +198,7 @@ def _fenced(s: Situation) -> Trouble | None:
     )
     effect = _duties_lost(s)
     steps = (
-        Step(
+        Advice(
             "Wait some seconds. If it stays fenced, its heartbeats do not reach the controller: look at its log, and at the"
             " network from it to the controllers (controller.quorum.voters).",
             s.commands.ottla("status") if s.commands.local else "",
@@ -209,7 +209,7 @@ def _fenced(s: Situation) -> Trouble | None:
     )
 
 
-def _advertised_wrongly(s: Situation) -> Trouble | None:
+def _advertised_wrongly(s: BrokerSituation) -> Trouble | None:
     now = s.now
     if s.cluster.stopped or now.answers or now.fenced or now.process is False or not _majority(s):
         return None
@@ -228,7 +228,7 @@ def _advertised_wrongly(s: Situation) -> Trouble | None:
     )
 
 
-def _disk(s: Situation) -> Trouble | None:
+def _disk(s: BrokerSituation) -> Trouble | None:
     failed = s.now.failed_directories
     entry = s.last("log_dir_failure")
     if not failed:
@@ -250,7 +250,7 @@ def _disk(s: Situation) -> Trouble | None:
         _duties_lost(s),
         _duties_lost(s),
         (
-            Step(
+            Advice(
                 f"Make room on (or replace) the disk of {paths}, then restart broker {s.now.id}: it copies what it lacks from the"
                 " other replicas.",
                 restart if s.commands.local else "",
@@ -259,7 +259,7 @@ def _disk(s: Situation) -> Trouble | None:
     )
 
 
-def _full(s: Situation) -> tuple[str, ...]:
+def _full(s: BrokerSituation) -> tuple[str, ...]:
     full = [
         each
         for each in s.now.failed_directories
@@ -271,7 +271,7 @@ def _full(s: Situation) -> tuple[str, ...]:
     )
 
 
-def _nearly_full(s: Situation) -> Trouble | None:
+def _nearly_full(s: BrokerSituation) -> Trouble | None:
     full = [
         each
         for each in s.now.directories
@@ -285,7 +285,7 @@ def _nearly_full(s: Situation) -> Trouble | None:
         f"The disk of {first.path} at broker {s.now.id} is nearly full: {size(first.usable_bytes)} of {size(first.total_bytes)} are free.",
         ("When it is full, the log directory goes offline with all its replicas.",),
         steps=(
-            Step(
+            Advice(
                 "Make room, or shorten what topics keep (retention.ms, retention.bytes).",
                 s.commands.ottla("topics alter TOPIC -c retention.ms=…"),
             ),
@@ -293,7 +293,7 @@ def _nearly_full(s: Situation) -> Trouble | None:
     )
 
 
-def _behind(s: Situation) -> Trouble | None:
+def _behind(s: BrokerSituation) -> Trouble | None:
     if (
         s.cluster.stopped
         or not s.now.answers
@@ -313,7 +313,7 @@ def _behind(s: Situation) -> Trouble | None:
         "can write, as long as enough other replicas are in sync.",
         "can read.",
         (
-            Step(
+            Advice(
                 f"Find out what slows broker {s.now.id} down (disk, network, processor).",
                 s.commands.ottla(f"explain {s.duties.out_of_sync[0]}"),
             ),
@@ -321,7 +321,7 @@ def _behind(s: Situation) -> Trouble | None:
     )
 
 
-def _throttles(s: Situation) -> Trouble | None:
+def _throttles(s: BrokerSituation) -> Trouble | None:
     since = s.cluster.now_ms - THROTTLED_WITHIN_MS
     hits = [
         each
@@ -331,7 +331,7 @@ def _throttles(s: Situation) -> Trouble | None:
     return throttling(hits, s.cluster.now_ms, s.commands) if hits else None
 
 
-def _no_controller(s: Situation) -> Trouble | None:
+def _no_controller(s: BrokerSituation) -> Trouble | None:
     if not s.cluster.has_no_controller:
         return None
     gone = lost_voters(s.cluster)
@@ -345,7 +345,7 @@ def _no_controller(s: Situation) -> Trouble | None:
     )
 
 
-RULES: tuple[Callable[[Situation], Trouble | None], ...] = (
+RULES: tuple[Callable[[BrokerSituation], Trouble | None], ...] = (
     _stopped,
     _no_controller,
     _gone,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ottla.diagnosis.explain_partition import (
+from ottla.diagnosis.causes import (
     end_transaction,
     lost_voters,
     no_majority,
     start_controllers,
     transaction_cause,
 )
-from ottla.diagnosis.explanation import DEGRADED, NOTICE, WRONG, Explanation, Step, Trouble
+from ottla.diagnosis.explanation import DEGRADED, NOTICE, WRONG, Advice, Explanation, Trouble
 from ottla.diagnosis.happened import Happened
 from ottla.diagnosis.now import ClusterNow, Commands, GroupNow, LagNow
 from ottla.diagnosis.timeline import story_of_group, told
@@ -24,7 +24,7 @@ STORM = 5
 STORM_MS = 10 * 60_000
 
 
-class Situation:
+class GroupSituation:
     def __init__(
         self, now: GroupNow, cluster: ClusterNow, entries: Sequence[Happened], commands: Commands
     ) -> None:
@@ -37,7 +37,7 @@ class Situation:
 def explain_group(
     now: GroupNow, cluster: ClusterNow, entries: Iterable[Happened], commands: Commands
 ) -> Explanation:
-    situation = Situation(now, cluster, list(entries), commands)
+    situation = GroupSituation(now, cluster, list(entries), commands)
     rules = (_stopped,) if cluster.stopped else RULES
     troubles = [trouble for rule in rules if (trouble := rule(situation)) is not None]
     troubles.sort(key=lambda each: -each.severity)
@@ -76,7 +76,7 @@ def _progress(now: GroupNow) -> str:
     return f"read on: {count(moved, 'record')} in the last {duration(now.between_ms)}, {now.lag} to go."
 
 
-def _stopped(s: Situation) -> Trouble:
+def _stopped(s: GroupSituation) -> Trouble:
     now = s.now
     had = f"had {count(len(now.members), 'member')}" if now.members else "had no members"
     clients = listed(
@@ -97,7 +97,7 @@ def _stopped(s: Situation) -> Trouble:
         ),
         consumers="cannot read.",
         steps=(
-            Step(
+            Advice(
                 "Start the cluster. Consumers that still run join again and go on at the committed offsets.",
                 s.commands.ottla("up --detach"),
             ),
@@ -105,7 +105,7 @@ def _stopped(s: Situation) -> Trouble:
     )
 
 
-def _rebalancing(s: Situation) -> Trouble | None:
+def _rebalancing(s: GroupSituation) -> Trouble | None:
     now, hold_up = s.now, s.now.hold_up
     if now.state in ("Stable", "Empty", "Dead"):
         return None
@@ -117,7 +117,9 @@ def _rebalancing(s: Situation) -> Trouble | None:
             (),
             consumers="wait for their new assignment.",
             steps=(
-                Step("Look again in a few seconds.", s.commands.ottla(f"groups describe {now.id}")),
+                Advice(
+                    "Look again in a few seconds.", s.commands.ottla(f"groups describe {now.id}")
+                ),
             ),
         )
     since = hold_up.get("since_ms", -1)
@@ -132,7 +134,7 @@ def _rebalancing(s: Situation) -> Trouble | None:
             tuple(cause),
             consumers="wait for their new assignment.",
             steps=(
-                Step(
+                Advice(
                     "Wait for its members to join.", s.commands.ottla(f"groups describe {now.id}")
                 ),
             ),
@@ -151,7 +153,7 @@ def _rebalancing(s: Situation) -> Trouble | None:
             f"Whoever is late is removed {duration(limit)} after the rebalance began (max.poll.interval.ms of the consumers)."
         )
         removed = f" If you do nothing, the group goes on without it after {duration(limit)}."
-    step = Step(
+    step = Advice(
         f"Look at {names}: it still sends heartbeats, but its application does not call poll() (stuck in processing?)."
         f" Fix or restart it.{removed}",
         s.commands.ottla(f"groups describe {now.id}"),
@@ -175,7 +177,7 @@ def _of_late(member: dict[str, Any], waits_for: str, now_ms: int) -> str:
     return f"Waiting for the {waits_for} of member {member.get('member_id')} (client {member.get('client_id')}{silence})."
 
 
-def _stands_before_transaction(s: Situation) -> Trouble | None:
+def _stands_before_transaction(s: GroupSituation) -> Trouble | None:
     held = [each for each in s.now.lags if each.transaction is not None and each.lag]
     # A group that is beyond the first open offset reads uncommitted records.
     held = [
@@ -200,7 +202,7 @@ def _stands_before_transaction(s: Situation) -> Trouble | None:
     )
 
 
-def _nobody_reads(s: Situation) -> Trouble | None:
+def _nobody_reads(s: GroupSituation) -> Trouble | None:
     if s.now.members or s.now.state not in ("Empty", "Dead"):
         return None
     expired = [each for each in s.story.entries if each.kind == "member_expired"]
@@ -221,7 +223,7 @@ def _nobody_reads(s: Situation) -> Trouble | None:
         (cause,),
         consumers="nobody of this group reads.",
         steps=(
-            Step(
+            Advice(
                 "Start its consumers again; they go on at the committed offsets.",
                 s.commands.ottla(f"groups describe {s.now.id}"),
             ),
@@ -229,7 +231,7 @@ def _nobody_reads(s: Situation) -> Trouble | None:
     )
 
 
-def _no_leader(s: Situation) -> Trouble | None:
+def _no_leader(s: GroupSituation) -> Trouble | None:
     dead = [each for each in s.now.lags if not each.has_leader]
     if not dead:
         return None
@@ -240,12 +242,14 @@ def _no_leader(s: Situation) -> Trouble | None:
         ("A partition without a leader can neither be read nor written.",),
         consumers=f"wait at {listed(each.name for each in dead)}.",
         steps=(
-            Step("See why the partition has no leader.", s.commands.ottla(f"explain {first.name}")),
+            Advice(
+                "See why the partition has no leader.", s.commands.ottla(f"explain {first.name}")
+            ),
         ),
     )
 
 
-def _does_not_commit(s: Situation) -> Trouble | None:
+def _does_not_commit(s: GroupSituation) -> Trouble | None:
     """Members are there, records wait, and no offset moves."""
     if s.now.state != "Stable" or not s.now.members:
         return None
@@ -270,7 +274,7 @@ def _does_not_commit(s: Situation) -> Trouble | None:
         ),
         consumers="get records and do nothing visible with them.",
         steps=(
-            Step(
+            Advice(
                 "Look at the application of these clients: does it hang on one record (poison pill), or wait for another system?",
                 s.commands.ottla(f"groups describe {s.now.id}"),
             ),
@@ -281,7 +285,7 @@ def _does_not_commit(s: Situation) -> Trouble | None:
 STANDS_STILL_MS = 10_000
 
 
-def _storm(s: Situation) -> Trouble | None:
+def _storm(s: GroupSituation) -> Trouble | None:
     since = s.cluster.now_ms - STORM_MS
     begun = [e for e in s.story.entries if e.kind == "rebalance" and e.at_ms >= since]
     if len(begun) < STORM:
@@ -297,7 +301,7 @@ def _storm(s: Situation) -> Trouble | None:
         tuple(cause),
         consumers="stop at every rebalance.",
         steps=(
-            Step(
+            Advice(
                 "Give the consumers more time (max.poll.interval.ms, session.timeout.ms) or less work for each poll"
                 " (max.poll.records), and static membership (group.instance.id) for planned restarts."
             ),
@@ -305,7 +309,7 @@ def _storm(s: Situation) -> Trouble | None:
     )
 
 
-def _idle(s: Situation) -> Trouble | None:
+def _idle(s: GroupSituation) -> Trouble | None:
     idle = [each for each in s.now.members if not each.assigned]
     if s.now.state != "Stable" or not idle or len(idle) == len(s.now.members):
         return None
@@ -318,7 +322,7 @@ def _idle(s: Situation) -> Trouble | None:
     )
 
 
-def _no_controller(s: Situation) -> Trouble | None:
+def _no_controller(s: GroupSituation) -> Trouble | None:
     if not s.cluster.has_no_controller:
         return None
     gone = lost_voters(s.cluster)
@@ -330,7 +334,7 @@ def _no_controller(s: Situation) -> Trouble | None:
     )
 
 
-RULES: tuple[Callable[[Situation], Trouble | None], ...] = (
+RULES: tuple[Callable[[GroupSituation], Trouble | None], ...] = (
     _rebalancing,
     _stands_before_transaction,
     _nobody_reads,

@@ -8,27 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ottla.diagnosis.explanation import DEGRADED, NOTICE, WRONG, Explanation, Step, Trouble
+from ottla.diagnosis.causes import (
+    THROTTLED_WITHIN_MS,
+    advertised_wrongly,
+    capital,
+    correct_listener,
+    end_transaction,
+    ends_by_itself,
+    knocked,
+    lost_voters,
+    no_majority,
+    start_controllers,
+    state_of,
+    throttling,
+    transaction_cause,
+)
+from ottla.diagnosis.explanation import DEGRADED, NOTICE, WRONG, Advice, Explanation, Trouble
 from ottla.diagnosis.happened import Happened
 from ottla.diagnosis.now import (
-    BrokerNow,
     ClusterNow,
     Commands,
     PartitionNow,
     Reach,
-    TransactionNow,
 )
-from ottla.diagnosis.timeline import amount, behind, left_because, story_of_partition, told
+from ottla.diagnosis.timeline import behind, left_because, story_of_partition, told
 from ottla.diagnosis.words import brokers, count, duration, is_are, listed, size
 
-THROTTLED_WITHIN_MS = 10 * 60_000
 SKEW_MS = 1000
 """Between the clocks of two nodes."""
 OPEN_LONG_MS = 10_000
 """A transaction that is open for longer than this is worth a line, even if its coordinator will end it."""
 
 
-class Situation:
+class PartitionSituation:
     """The facts of one partition, for all rules."""
 
     def __init__(
@@ -61,7 +73,7 @@ class Situation:
 def explain_partition(
     now: PartitionNow, cluster: ClusterNow, entries: Iterable[Happened], commands: Commands
 ) -> Explanation:
-    situation = Situation(now, cluster, list(entries), commands)
+    situation = PartitionSituation(now, cluster, list(entries), commands)
     troubles = [trouble for rule in RULES if (trouble := rule(situation)) is not None]
     troubles.sort(key=lambda each: -each.severity)
     lines, earlier = told(situation.story, cluster.now_ms, now.name)
@@ -94,21 +106,21 @@ def _effects(told: Iterable[str], otherwise: str) -> tuple[str, ...]:
 # -- the cluster as a whole ----------------------------------------------------------------------------------------
 
 
-def _stopped(s: Situation) -> Trouble | None:
+def _stopped(s: PartitionSituation) -> Trouble | None:
     if not s.cluster.stopped:
         return None
     now = s.now
     led = f"broker {now.leader} led it" if now.leader >= 0 else "nobody led it"
     headline = f"The cluster is stopped. When it stopped, {led}; {_in_sync(now)}."
     cause = ("No node of it runs. All of this was read from its directory.", *_absences(s))
-    step = Step(
+    step = Advice(
         "Start the cluster. Every replica catches up and joins the ISR by itself.",
         s.commands.ottla("up --detach"),
     )
     return Trouble(WRONG, headline, cause, "cannot write.", "cannot read.", (step,))
 
 
-def _no_controller(s: Situation) -> Trouble | None:
+def _no_controller(s: PartitionSituation) -> Trouble | None:
     if not s.cluster.has_no_controller:
         return None
     now, quorum = s.now, s.cluster.quorum
@@ -140,41 +152,10 @@ def _no_controller(s: Situation) -> Trouble | None:
     )
 
 
-def lost_voters(cluster: ClusterNow) -> tuple[int, ...]:
-    """Controllers that do not answer. If the quorum does not say who votes, all brokers that do not answer."""
-    voters = cluster.quorum.voters if cluster.quorum is not None else ()
-    return tuple(id for id in (voters or cluster.brokers) if not cluster.broker(id).answers)
-
-
-def no_majority(cluster: ClusterNow, gone: tuple[int, ...]) -> tuple[str, ...]:
-    voters = cluster.quorum.voters if cluster.quorum is not None else ()
-    if not gone:
-        return (
-            "No controller says that it is active, although all brokers answer: an election may be under way.",
-        )
-    each = "; ".join(f"node {id} {_process(cluster.broker(id))}" for id in gone)
-    if voters:
-        needed = len(voters) // 2 + 1
-        majority = f"{len(voters) - len(gone)} of {len(voters)} controllers answer, {needed} are needed for a majority"
-    else:
-        majority = "Too few controllers answer for a majority"
-    return (
-        f"{majority}: {each}.",
-        "Without a majority nothing can be decided: no leader is elected, no ISR changes, no topic is created.",
-    )
-
-
-def start_controllers(cluster: ClusterNow, gone: tuple[int, ...], commands: Commands) -> Step:
-    if not gone:
-        return Step("Look again in a few seconds.", commands.ottla("status"))
-    text, command = commands.start(gone)
-    return Step(f"{text} A majority of the controllers is enough.", command)
-
-
 # -- the leader ----------------------------------------------------------------------------------------------------
 
 
-def _offline(s: Situation) -> Trouble | None:
+def _offline(s: PartitionSituation) -> Trouble | None:
     now = s.now
     if now.leader >= 0 or s.cluster.stopped or s.cluster.has_no_controller:
         return None
@@ -192,12 +173,12 @@ def _offline(s: Situation) -> Trouble | None:
     alive = [id for id in others if s.cluster.broker(id).answers]
     if alive:
         cause.append(
-            f"{_capital(brokers(alive))} {is_are(alive)} alive but out of sync: {_may_lack(s, alive)}."
+            f"{capital(brokers(alive))} {is_are(alive)} alive but out of sync: {_may_lack(s, alive)}."
         )
     steps = [repair(s, id) for id in may_lead]
     if alive:
         steps.append(
-            Step(
+            Advice(
                 f"Only if {brokers(may_lead or others, 'or')} can never come back: let {brokers(alive, 'or')} lead."
                 " Committed records that it lacks are lost for good.",
                 s.commands.ottla(f"topics elect {now.topic} --unclean"),
@@ -208,7 +189,7 @@ def _offline(s: Situation) -> Trouble | None:
     )
 
 
-def _may_lack(s: Situation, alive: Sequence[int]) -> str:
+def _may_lack(s: PartitionSituation, alive: Sequence[int]) -> str:
     start = s.last("leader_start")
     known = [s.now.offsets[id].log_end for id in alive if id in s.now.offsets]
     if not known:
@@ -220,14 +201,14 @@ def _may_lack(s: Situation, alive: Sequence[int]) -> str:
     return f"{ends}, and what the others wrote beyond it is missing there"
 
 
-def _leader_out_of_reach(s: Situation) -> Trouble | None:
+def _leader_out_of_reach(s: PartitionSituation) -> Trouble | None:
     now = s.now
     if now.leader < 0 or s.cluster.stopped or s.cluster.has_no_controller:
         return None
     leader = s.cluster.broker(now.leader)
     if leader.answers or leader.reach is Reach.NOT_ASKED:
         return None
-    where = f"{leader.address} {_knocked(leader)}"
+    where = f"{leader.address} {knocked(leader)}"
     headline = (
         f"{now.name} has a leader, broker {now.leader}, but clients cannot reach it: {where}."
     )
@@ -241,72 +222,17 @@ def _leader_out_of_reach(s: Situation) -> Trouble | None:
     )
 
 
-def _cut_off(s: Situation) -> tuple[str, ...]:
+def _cut_off(s: PartitionSituation) -> tuple[str, ...]:
     gone = s.now.out_of_sync
     if not gone:
         return ()
-    return (f"{_capital(brokers(gone))} cannot reach it either: {_in_sync(s.now)}.",)
-
-
-def advertised_wrongly(cluster: ClusterNow, broker: BrokerNow) -> tuple[str, ...]:
-    """Why a broker that the controller takes for alive cannot be reached."""
-    lives = (
-        f"The controller takes broker {broker.id} for alive: it sends heartbeats and is not fenced."
-    )
-    if broker.reach is Reach.SILENT:
-        return (
-            lives,
-            f"Its process accepts connections at {broker.address} and answers nothing (paused, or overloaded),"
-            " or a firewall drops what is sent there.",
-        )
-    evidence = ""
-    if broker.listens_at and broker.listens_at != broker.address:
-        evidence = f" Its process listens at {broker.listens_at}."
-    elif cluster.stray_answers:
-        evidence = f" A broker of this cluster answers at {listed(cluster.stray_answers)}, which none advertises."
-    return (
-        lives,
-        f"But the address that it gives to clients, {broker.address}, {_knocked(broker)} from here.{evidence}",
-        f"So advertised.listeners of broker {broker.id} is probably wrong (or a firewall, or a missing port forwarding,"
-        " stands between).",
-    )
-
-
-def _knocked(broker: BrokerNow) -> str:
-    return {
-        Reach.REFUSED: "refuses connections",
-        Reach.SILENT: "does not answer",
-        Reach.UNRESOLVED: "has a host name that is unknown",
-    }.get(broker.reach, "cannot be reached")
-
-
-def correct_listener(broker: BrokerNow, commands: Commands) -> tuple[Step, ...]:
-    if broker.reach is Reach.SILENT:
-        return (
-            Step(
-                f"Look at the process of broker {broker.id}: is it paused (SIGCONT continues it) or overloaded?"
-                " If it stays silent, it is fenced after broker.session.timeout.ms and others lead.",
-                commands.ottla("status") if commands.local else "",
-            ),
-        )
-    right = broker.listens_at or "the address under which clients reach it"
-    restart = (
-        commands.ottla(f"nodes stop {broker.id}")
-        + " && "
-        + commands.ottla(f"nodes start {broker.id}")
-    )
-    return (
-        Step(
-            f"Set advertised.listeners of broker {broker.id} to {right}, in its server.properties, and restart it.",
-            restart if commands.local else "",
-        ),
-    )
+    return (f"{capital(brokers(gone))} cannot reach it either: {_in_sync(s.now)}.",)
 
 
 # -- the followers -------------------------------------------------------------------------------------------------
 
 
-def _too_few_in_sync(s: Situation) -> Trouble | None:
+def _too_few_in_sync(s: PartitionSituation) -> Trouble | None:
     now = s.now
     if not _is_led(s) or len(now.isr) >= min(now.min_insync, len(now.replicas)):
         return None
@@ -314,7 +240,7 @@ def _too_few_in_sync(s: Situation) -> Trouble | None:
         f"{now.name} takes no records with acks=all: {len(now.isr)} of its {len(now.replicas)} replicas"
         f" {is_are(now.isr)} in sync, and min.insync.replicas is {now.min_insync}."
     )
-    lower = Step(
+    lower = Advice(
         f"If writing matters more than safety until then: allow fewer replicas. If broker {now.leader} is lost then,"
         " what was written meanwhile is lost with it.",
         s.commands.ottla(f"topics alter {now.topic} -c min.insync.replicas={max(1, len(now.isr))}"),
@@ -329,7 +255,7 @@ def _too_few_in_sync(s: Situation) -> Trouble | None:
     )
 
 
-def _under_replicated(s: Situation) -> Trouble | None:
+def _under_replicated(s: PartitionSituation) -> Trouble | None:
     now = s.now
     missing = _missing(s)
     if not _is_led(s) or not missing or len(now.isr) < min(now.min_insync, len(now.replicas)):
@@ -348,7 +274,7 @@ def _under_replicated(s: Situation) -> Trouble | None:
     return Trouble(DEGRADED, headline, cause, f"can write; {more}.", "can read.", _repairs(s))
 
 
-def _succession(s: Situation) -> tuple[str, ...]:
+def _succession(s: PartitionSituation) -> tuple[str, ...]:
     """Who led before, if that is the one who is missing."""
     for entry in reversed(s.story.entries):
         if entry.kind == "election" and entry.partition == s.now.name:
@@ -360,20 +286,20 @@ def _succession(s: Situation) -> tuple[str, ...]:
     return ()
 
 
-def _missing(s: Situation) -> tuple[int, ...]:
+def _missing(s: PartitionSituation) -> tuple[int, ...]:
     """Out of sync, and not because they are only now being added."""
     return tuple(id for id in s.now.out_of_sync if id not in s.now.adding)
 
 
-def _absences(s: Situation) -> tuple[str, ...]:
+def _absences(s: PartitionSituation) -> tuple[str, ...]:
     return tuple(f"Broker {id} {why_absent(s, id)}." for id in _missing(s))
 
 
-def _repairs(s: Situation) -> tuple[Step, ...]:
+def _repairs(s: PartitionSituation) -> tuple[Advice, ...]:
     return tuple(dict.fromkeys(repair(s, id) for id in _missing(s)))
 
 
-def failed_directory(s: Situation, broker: int) -> str | None:
+def failed_directory(s: PartitionSituation, broker: int) -> str | None:
     """The failed log directory that holds this replica, as far as is known."""
     entry = s.last("log_dir_failure", broker=broker)
     failed = [each.path for each in s.cluster.broker(broker).failed_directories]
@@ -384,7 +310,7 @@ def failed_directory(s: Situation, broker: int) -> str | None:
     return failed[0] if failed and broker not in s.now.offsets else None
 
 
-def why_absent(s: Situation, broker: int) -> str:
+def why_absent(s: PartitionSituation, broker: int) -> str:
     """Why a replica is not in sync (or not available): what follows its name."""
     found = s.cluster.broker(broker)
     directory = failed_directory(s, broker)
@@ -397,7 +323,7 @@ def why_absent(s: Situation, broker: int) -> str:
         return f"left the ISR{_left(s, broker)}" if _left(s, broker) else "was out of sync"
     if not found.answers or found.fenced:
         fenced = s.last("fenced", "unfenced", broker=broker)
-        state = _process(found)
+        state = state_of(found)
         if found.fenced and fenced is not None and fenced.kind == "fenced":
             why = f": {fenced.cause}" if fenced.cause else ""
             return f"{state} and was fenced {s.ago(fenced)}{why}"
@@ -413,7 +339,7 @@ def why_absent(s: Situation, broker: int) -> str:
     return f"runs, but left the ISR{_left(s, broker)}.{more}".rstrip(".")
 
 
-def _left(s: Situation, broker: int) -> str:
+def _left(s: PartitionSituation, broker: int) -> str:
     entry = s.last("isr_shrink", "isr_expand", broker=broker)
     if entry is None or entry.kind == "isr_expand":
         return ""
@@ -426,19 +352,7 @@ def _left(s: Situation, broker: int) -> str:
     return f" {s.ago(entry)}{' ' if why else ''}{why}{f', {lag} behind' if lag else ''}"
 
 
-def _process(broker: BrokerNow) -> str:
-    if broker.reach is Reach.SILENT and broker.process is not False:
-        return f"accepts connections at {broker.address} but does not answer"
-    if broker.process is False:
-        return "does not run"
-    if broker.reach is Reach.NOT_ASKED:
-        return "is not part of the cluster now" if broker.fenced is None else "was not asked"
-    if broker.answers:
-        return "answers"
-    return f"{broker.reach} at {broker.address}" if broker.address else str(broker.reach)
-
-
-def repair(s: Situation, broker: int) -> Step:
+def repair(s: PartitionSituation, broker: int) -> Advice:
     """What brings one replica back."""
     found = s.cluster.broker(broker)
     directory = failed_directory(s, broker)
@@ -447,47 +361,47 @@ def repair(s: Situation, broker: int) -> Step:
         restart = (
             f"{commands.ottla(f'nodes stop {broker}')} && {commands.ottla(f'nodes start {broker}')}"
         )
-        return Step(
+        return Advice(
             f"Make room on (or replace) the disk of {directory}, then restart broker {broker}: it copies what it lacks.",
             restart if commands.local else "",
         )
     if found.reach is Reach.SILENT:
-        return Step(
+        return Advice(
             f"Look at the process and the network of broker {broker}: it is there and does not answer"
             " (paused? SIGCONT continues it).",
             commands.ottla("status") if commands.local else "",
         )
     if not found.answers:
         text, command = commands.start((broker,))
-        return Step(f"{text} It catches up and joins the ISR by itself.", command)
+        return Advice(f"{text} It catches up and joins the ISR by itself.", command)
     if found.fenced:
-        return Step(
+        return Advice(
             f"Wait: broker {broker} answers and is unfenced when it has caught up with the metadata."
             f" If it stays fenced, its log says why.",
             commands.ottla(f"explain --broker {broker}"),
         )
     if broker in s.now.throttled and found.throttled_rate is not None:
-        return raise_throttle(broker, commands)
-    return Step(
+        return lift_throttle(s)
+    return Advice(
         f"Find out what slows broker {broker} down (disk, network, processor). It joins the ISR by itself when it has"
         " caught up.",
         commands.ottla(f"replicas {s.now.topic} -p {s.now.partition}"),
     )
 
 
-def raise_throttle(broker: int, commands: Commands) -> Step:
-    return Step(
-        f"Raise the replication throttle of broker {broker} (bytes per second).",
-        f"ottla kafka-configs --bootstrap-server {commands.bootstrap} --alter --entity-type brokers"
-        f" --entity-name {broker} --add-config"
-        " leader.replication.throttled.rate=1000000000,follower.replication.throttled.rate=1000000000",
+def lift_throttle(s: PartitionSituation) -> Advice:
+    topic = s.now.topic
+    names = [f"--unset {role}.replication.throttled.replicas" for role in ("leader", "follower")]
+    return Advice(
+        f"Lift the replication throttle of topic {topic} (or raise the brokers' replication.throttled.rate).",
+        s.commands.ottla(f"topics alter {topic} {' '.join(names)}"),
     )
 
 
 # -- moves, transactions, losses, quotas ---------------------------------------------------------------------------
 
 
-def _moving(s: Situation) -> Trouble | None:
+def _moving(s: PartitionSituation) -> Trouble | None:
     now = s.now
     if not now.adding and not now.removing:
         return None
@@ -496,18 +410,18 @@ def _moving(s: Situation) -> Trouble | None:
     since = f" (for {duration(s.cluster.now_ms - began.at_ms)} now)" if began is not None else ""
     target = [id for id in now.replicas if id not in now.removing]
     headline = f"{now.name} is being moved to {brokers(target)}{since}"
-    cancel = Step(
+    cancel = Advice(
         "Or cancel the move: the partition stays where it was.",
         s.commands.ottla(f"topics reassign {now.topic} -p {now.partition} --cancel"),
     )
     if not waits:
         return Trouble(NOTICE, f"{headline}; it is about to complete.", (), steps=())
-    causes, steps = [], []
+    causes: list[str] = []
+    steps: list[Advice] = []
     for id in waits:
-        reason, step = _held_up(s, id)
+        reason, help = _held_up(s, id)
         causes.append(f"The move waits until {brokers(waits)} {_has(waits)} a copy: {reason}.")
-        if step is not None:
-            steps.append(step)
+        steps += help
     held = bool(steps)
     words = (
         f", and it is held up: {brokers(waits)} {is_are(waits)} not in sync yet."
@@ -515,7 +429,7 @@ def _moving(s: Situation) -> Trouble | None:
         else "; copying goes on."
     )
     severity = DEGRADED if held else NOTICE
-    watch = Step("Watch it.", s.commands.ottla(f"topics reassign {now.topic} --list"))
+    watch = Advice("Watch it.", s.commands.ottla(f"topics reassign {now.topic} --list"))
     return Trouble(
         severity,
         headline + words,
@@ -524,11 +438,11 @@ def _moving(s: Situation) -> Trouble | None:
     )
 
 
-def _held_up(s: Situation, broker: int) -> tuple[str, Step | None]:
-    """Why a new replica has not caught up, and what helps; no step if it only needs time."""
+def _held_up(s: PartitionSituation, broker: int) -> tuple[str, list[Advice]]:
+    """Why a new replica has not caught up, and what helps; nothing if it only needs time."""
     found = s.cluster.broker(broker)
     if not found.answers or found.fenced or failed_directory(s, broker) is not None:
-        return f"broker {broker} {why_absent(s, broker)}", repair(s, broker)
+        return f"broker {broker} {why_absent(s, broker)}", [repair(s, broker)]
     lag = s.now.lag(broker)
     lacks = (
         f"broker {broker} lacks {count(lag, 'record')}"
@@ -541,15 +455,12 @@ def _held_up(s: Situation, broker: int) -> tuple[str, Step | None]:
         if id in s.now.throttled and (rate := s.cluster.broker(id).throttled_rate) is not None
     }
     if rates:
-        slowest = min(rates, key=lambda id: rates[id])
-        words = (
-            f"{lacks}, and replication is throttled to {size(rates[slowest])}/s at broker {slowest}"
-        )
-        return words, raise_throttle(slowest, s.commands)
-    return lacks, None
+        slowest = f"{size(min(rates.values()))}/s at {brokers(sorted(rates))}"
+        return f"{lacks}, and replication is throttled to {slowest}", [lift_throttle(s)]
+    return lacks, []
 
 
-def _open_transaction(s: Situation) -> Trouble | None:
+def _open_transaction(s: PartitionSituation) -> Trouble | None:
     now = s.now
     if not now.transactions:
         return None
@@ -561,7 +472,7 @@ def _open_transaction(s: Situation) -> Trouble | None:
         f"A transaction in {now.name} has been open for {duration(open_for)}:"
         f" consumers with isolation.level=read_committed stop before offset {oldest.start_offset}."
     )
-    severity = DEGRADED if _ends_by_itself(oldest, s.cluster.now_ms) else WRONG
+    severity = DEGRADED if ends_by_itself(oldest, s.cluster.now_ms) else WRONG
     return Trouble(
         severity,
         headline,
@@ -572,60 +483,7 @@ def _open_transaction(s: Situation) -> Trouble | None:
     )
 
 
-def _ends_by_itself(transaction: TransactionNow, now_ms: int) -> bool:
-    return (
-        transaction.transactional_id is not None
-        and transaction.started_ms is not None
-        and transaction.timeout_ms is not None
-        and now_ms < transaction.started_ms + transaction.timeout_ms
-    )
-
-
-def transaction_cause(transaction: TransactionNow, now_ms: int) -> tuple[str, ...]:
-    who = f"producer id {transaction.producer_id}"
-    if transaction.transactional_id is None:
-        knows = (
-            "No coordinator knows this transaction"
-            if transaction.asked_all
-            else "No coordinator that answers knows this transaction"
-        )
-        return (
-            f"The transaction began at offset {transaction.start_offset}, written by {who}.",
-            f"{knows}, so nobody will ever end it: it hangs.",
-        )
-    lines = [
-        f"The transaction of transactional id {transaction.transactional_id} ({who}) began at offset"
-        f" {transaction.start_offset}; its producer last wrote here {duration(now_ms - transaction.last_ms)} ago and has"
-        " neither committed nor aborted."
-    ]
-    if _ends_by_itself(transaction, now_ms):
-        assert transaction.started_ms is not None and transaction.timeout_ms is not None
-        left = transaction.started_ms + transaction.timeout_ms - now_ms
-        lines.append(
-            f"Its timeout is {duration(transaction.timeout_ms)}: the coordinator aborts it in {duration(left)}."
-        )
-    return tuple(lines)
-
-
-def end_transaction(
-    transaction: TransactionNow, topic: str, partition: int, commands: Commands
-) -> Step:
-    if transaction.transactional_id is None:
-        force = "" if transaction.asked_all else " --force"
-        return Step(
-            "Abort the hanging transaction: its records are dropped, and readers go on.",
-            commands.ottla(
-                f"transactions abort --topic {topic} --partition {partition}"
-                f" --start-offset {transaction.start_offset}{force}"
-            ),
-        )
-    return Step(
-        f"Let the producer {transaction.transactional_id} commit or abort. If it is gone or hangs: abort it, which fences it.",
-        commands.ottla(f"transactions abort {transaction.transactional_id}"),
-    )
-
-
-def _lost(s: Situation) -> Trouble | None:
+def _lost(s: PartitionSituation) -> Trouble | None:
     """An unclean election, or truncated records that were committed."""
     own = [each for each in s.entries if each.partition == s.now.name]
     elected = [e for e in own if e.kind == "election" and e.fields.get("how") == "unclean"]
@@ -634,63 +492,76 @@ def _lost(s: Situation) -> Trouble | None:
         return None
     last = (elected or cuts)[-1]
     cuts = [e for e in cuts if e.at_ms >= last.at_ms - SKEW_MS]
-    gone = count(max((int(e.fields.get("records") or 0) for e in cuts), default=0), "record")
-    if any(e.fields.get("below_high_watermark") for e in cuts):
-        what = f"{gone} that had been committed were lost"
-    elif cuts:
-        what = f"{gone} that may have been committed were lost"
-    else:
-        what = "committed records may have been lost"
-    cause = []
-    if elected:
-        cause.append(
-            f"Broker {last.fields.get('leader')} was elected {s.ago(last)} although it was not in sync, because no replica that"
-            " was in sync was alive (unclean leader election)."
-        )
-    for entry in cuts:
-        fields = entry.fields
-        kept = f" They are kept aside as {fields['kept']}." if fields.get("kept") else ""
-        cause.append(
-            f"Broker {entry.node} came back with {count(int(fields.get('records') or 0), 'record')} that the new leader does"
-            f" not have (offsets {fields.get('first_offset')} to {int(fields.get('end_offset') or 1) - 1}) and cut them off.{kept}"
-        )
-    topic = s.now.topic
-    again = (
-        f"offsets from {cuts[0].fields.get('first_offset')} on"
-        if cuts
-        else "compare what is missing at the end"
-    )
-    steps = [
-        Step(
-            "See which records are lost, and who keeps them.",
-            s.commands.ottla(f"losses --topic {topic}"),
-        ),
-        Step(
-            "Copy those that are kept into another topic.",
-            s.commands.ottla(f"recover --topic {topic} --to {topic}-recovered"),
-        ),
-        Step(f"Write what is not kept again from its source ({again})."),
-        Step(
-            "Keep it from happening again: no unclean election, and min.insync.replicas of at least 2.",
-            s.commands.ottla(
-                f"topics alter {topic} -c unclean.leader.election.enable=false -c min.insync.replicas=2"
-            ),
-        ),
-    ]
+    by = " by an unclean election" if elected else ""
+    kept = "; they are kept aside" if _are_kept(cuts) else ""
+    headline = f"{s.now.name}: {_what_is_lost(cuts)}{by} {s.ago(last)}{kept}."
+    cause = [_how_elected(s, last)] if elected else []
+    cause += [_how_cut(entry) for entry in cuts]
+    is_led = s.now.leader >= 0
     return Trouble(
-        NOTICE if s.now.leader >= 0 else DEGRADED,
-        f"{s.now.name}: {what} {s.ago(last)} by an unclean election."
-        if elected
-        else f"{s.now.name}: {what} {s.ago(last)}.",
+        DEGRADED,
+        headline,
         tuple(cause),
         "can write; the numbers of the lost offsets are used again for other records."
-        if s.now.leader >= 0
+        if is_led
         else "",
         "can read; those that had read the lost records know what the log no longer has."
-        if s.now.leader >= 0
+        if is_led
         else "",
-        tuple(steps),
+        _make_good(s, cuts),
     )
+
+
+def _are_kept(cuts: Sequence[Happened]) -> bool:
+    return bool(cuts) and all(entry.fields.get("kept") for entry in cuts)
+
+
+def _what_is_lost(cuts: Sequence[Happened]) -> str:
+    if not cuts:
+        return "committed records may have been lost"
+    gone = count(max(int(entry.fields.get("records") or 0) for entry in cuts), "record")
+    certain = any(entry.fields.get("below_high_watermark") for entry in cuts)
+    return f"{gone} that {'had' if certain else 'may have'} been committed were lost"
+
+
+def _how_elected(s: PartitionSituation, election: Happened) -> str:
+    return (
+        f"Broker {election.fields.get('leader')} was elected {s.ago(election)} although it was not in sync, because no"
+        " replica that was in sync was alive (unclean leader election)."
+    )
+
+
+def _how_cut(cut: Happened) -> str:
+    known = cut.fields
+    kept = f" They are kept aside as {known['kept']}." if known.get("kept") else ""
+    return (
+        f"Broker {cut.node} came back with {count(int(known.get('records') or 0), 'record')} that the new leader does not"
+        f" have (offsets {known.get('first_offset')} to {int(known.get('end_offset') or 1) - 1}) and cut them off.{kept}"
+    )
+
+
+def _make_good(s: PartitionSituation, cuts: Sequence[Happened]) -> tuple[Advice, ...]:
+    topic, ottla = s.now.topic, s.commands.ottla
+    steps = [
+        Advice("See which records are lost, and who keeps them.", ottla(f"losses --topic {topic}")),
+        Advice(
+            "Copy those that are kept into another topic.",
+            f"{ottla(f'topics create {topic}-recovered')} && {ottla(f'recover --topic {topic} --to {topic}-recovered')}",
+        ),
+    ]
+    if not _are_kept(cuts):
+        start = (
+            f"offsets from {cuts[0].fields.get('first_offset')} on" if cuts else "those at the end"
+        )
+        steps.append(Advice(f"Write what is not kept again from its source ({start})."))
+    safer = "-c unclean.leader.election.enable=false -c min.insync.replicas=2"
+    steps.append(
+        Advice(
+            "Keep it from happening again: no unclean election, and min.insync.replicas of at least 2.",
+            ottla(f"topics alter {topic} {safer}"),
+        )
+    )
+    return tuple(steps)
 
 
 def _may_lose(cut: Happened, elected: Sequence[Happened]) -> bool:
@@ -700,7 +571,7 @@ def _may_lose(cut: Happened, elected: Sequence[Happened]) -> bool:
     return bool(cut.fields.get("below_high_watermark")) or after
 
 
-def _throttled(s: Situation) -> Trouble | None:
+def _throttled(s: PartitionSituation) -> Trouble | None:
     since = s.cluster.now_ms - THROTTLED_WITHIN_MS
     hits = [
         each
@@ -710,52 +581,7 @@ def _throttled(s: Situation) -> Trouble | None:
     return throttling(hits, s.cluster.now_ms, s.commands) if hits else None
 
 
-def throttling(hits: Sequence[Happened], now_ms: int, commands: Commands) -> Trouble:
-    """Clients above their quota, at one broker."""
-    last = hits[-1]
-    fields = last.fields
-    quota, client = str(fields.get("quota")), str(fields.get("client_id") or "")
-    user = str(fields.get("user") or "")
-    who = f"client {client}" if client else f"user {user}"
-    node = last.node
-    headline = (
-        f"Broker {node} throttles {who}, last {duration(now_ms - last.at_ms)} ago:"
-        f" its quota {quota} is {amount(quota, fields.get('limit'))}."
-    )
-    cause = (
-        f"{who.capitalize()} asked for {amount(quota, fields.get('measured'))}, and its quota {quota} allows"
-        f" {amount(quota, fields.get('limit'))}. The broker then reads nothing from it for up to"
-        f" {duration(max(float(each.fields.get('throttle_ms') or 0) for each in hits))} at a time.",
-    )
-    higher = 2 * float(fields.get("limit") or 1)
-    entity = (
-        f"--entity-type clients --entity-name {client}"
-        if client
-        else f"--entity-type users --entity-name {user}"
-    )
-    steps = (
-        Step(
-            f"Let {who} send or fetch less, or raise its quota.",
-            f"ottla kafka-configs --bootstrap-server {commands.bootstrap} --alter {entity} --add-config {quota}={higher:g}",
-        ),
-        Step(
-            "Or remove the quota.",
-            f"ottla kafka-configs --bootstrap-server {commands.bootstrap} --alter {entity} --delete-config {quota}",
-        ),
-    )
-    is_producer = quota == "producer_byte_rate"
-    slow = f"{who} is slowed down to {amount(quota, fields.get('limit'))}; others are not."
-    return Trouble(
-        DEGRADED,
-        headline,
-        cause,
-        slow if is_producer or quota != "consumer_byte_rate" else "",
-        slow if not is_producer else "",
-        steps,
-    )
-
-
-RULES: tuple[Callable[[Situation], Trouble | None], ...] = (
+RULES: tuple[Callable[[PartitionSituation], Trouble | None], ...] = (
     _stopped,
     _no_controller,
     _offline,
@@ -769,7 +595,7 @@ RULES: tuple[Callable[[Situation], Trouble | None], ...] = (
 )
 
 
-def _is_led(s: Situation) -> bool:
+def _is_led(s: PartitionSituation) -> bool:
     """By somebody whom a controller has put there, and who answers."""
     if s.now.leader < 0 or s.cluster.has_no_controller or s.cluster.stopped:
         return False
@@ -782,7 +608,3 @@ def _in_sync(now: PartitionNow) -> str:
 
 def _has(ids: Sequence[int]) -> str:
     return "has" if len(ids) == 1 else "have"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from ottla.diagnosis.words import clock, duration
 
 
-class Step(NamedTuple):
+class Advice(NamedTuple):
     """Something to do. The command can be typed as it stands; empty if there is none for it."""
 
     text: str
     command: str = ""
 
 
-class Line(NamedTuple):
+class TimelineLine(NamedTuple):
     """One line of the timeline."""
 
     at_ms: int
@@ -31,7 +31,7 @@ class Trouble(NamedTuple):
     cause: tuple[str, ...]
     producers: str = ""
     consumers: str = ""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Advice, ...] = ()
 
 
 WRONG, DEGRADED, NOTICE = 3, 2, 1
@@ -45,13 +45,13 @@ class Explanation:
     now_ms: int
     headline: str
     ok: bool
-    timeline: tuple[Line, ...] = ()
+    timeline: tuple[TimelineLine, ...] = ()
     earlier: str = ""
     """What the timeline leaves out."""
     cause: tuple[str, ...] = ()
     producers: tuple[str, ...] = ()
     consumers: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Advice, ...] = ()
     unknown: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     """The state that it is about, for programs."""
@@ -93,7 +93,7 @@ class Explanation:
         """Each line with its time, and how long after the line before."""
         lines = [f"  {self.earlier}"] if self.earlier else []
         before = None
-        ends = [*self.timeline, Line(self.now_ms, "now")]
+        ends = [*self.timeline, TimelineLine(self.now_ms, "now")]
         stamps = [clock(line.at_ms, self.now_ms) for line in ends]
         width = max(map(len, stamps))
         for line, stamp in zip(ends, stamps, strict=True):
@@ -107,7 +107,7 @@ def _section(title: str, lines: Sequence[str]) -> str:
     return "\n".join([title, *(f"  {line}" for line in lines)])
 
 
-def _numbered(steps: Sequence[Step]) -> list[str]:
+def _numbered(steps: Sequence[Advice]) -> list[str]:
     if not steps:
         return ["Nothing."]
     lines = []

@@ -50,7 +50,7 @@ NO_QUORUM = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST)
 
 
 @dataclass(frozen=True)
-class LocalNode:
+class NodeHere:
     """A node of a cluster in a directory of this machine."""
 
     address: str
@@ -65,7 +65,7 @@ class Look:
         client: Client,
         clock: Clock,
         bootstrap: Sequence[Address],
-        nodes: Mapping[int, LocalNode] | None = None,
+        nodes: Mapping[int, NodeHere] | None = None,
         voters: tuple[int, ...] = (),
     ) -> None:
         """`nodes` and `voters`: what the directory of a local cluster says; empty for any other."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ottla.diagnosis.explanation import Line
+from ottla.diagnosis.explanation import TimelineLine
 from ottla.diagnosis.happened import Happened
 from ottla.diagnosis.words import brokers, clock, count, duration, listed, size
 
@@ -53,6 +53,8 @@ def story_of_partition(
     if not own:
         return Story([], len(ours))
     begin = _beginning(own, set(replicas), whole_now)
+    if begin is None:
+        return Story([], len(ours))
     first_ms = own[begin].at_ms
     story = [
         each
@@ -81,14 +83,15 @@ def _is_about_partition(entry: Happened, name: str, topic: str, replicas: Sequen
     return entry.kind in OF_CLUSTER
 
 
-def _beginning(own: list[Happened], replicas: set[int], whole_now: bool) -> int:
-    """The first entry after the last time when the partition was whole; if it is now, of the time before that."""
+def _beginning(own: list[Happened], replicas: set[int], whole_now: bool) -> int | None:
+    """The first entry after the last time when the partition was whole; if it is now, of the time before that. None if it
+    always was."""
     was_whole = [_leaves_whole(entry, replicas) for entry in own]
     end = len(own)
     if whole_now:
         broken = [number for number, whole in enumerate(was_whole) if whole is False]
         if not broken:
-            return max(0, len(own) - 3)
+            return None if not any(each.kind == "reassignment" for each in own) else 0
         end = broken[-1]
     for number in range(end - 1, -1, -1):
         if was_whole[number]:
@@ -135,7 +138,7 @@ def story_of_group(entries: Iterable[Happened], group: str, since_ms: int) -> St
     return Story(kept, len(ours) - len(kept))
 
 
-def told(story: Story, now_ms: int, own: str = "") -> tuple[tuple[Line, ...], str]:
+def told(story: Story, now_ms: int, own: str = "") -> tuple[tuple[TimelineLine, ...], str]:
     """The lines, and what is left out before them. `own`: the partition that all of it is about."""
     lines = [_told_run(run, now_ms, own) for run in _runs(_in_order(story.entries))]
     left_out = story.left_out + max(0, len(lines) - LINES_MAX)
@@ -207,17 +210,17 @@ def _agree(one: Happened, other: Happened, names: Sequence[str]) -> bool:
     return all(one.fields.get(name) == other.fields.get(name) for name in names)
 
 
-def _told_run(run: list[Happened], now_ms: int, own: str) -> Line:
+def _told_run(run: list[Happened], now_ms: int, own: str) -> TimelineLine:
     first, last = run[0], run[-1]
     places = list(dict.fromkeys(each.partition for each in run if each.partition is not None))
     if len(places) > 1:
-        return Line(first.at_ms, _of_many(first, places))
+        return TimelineLine(first.at_ms, _of_many(first, places))
     text = in_words(first).removeprefix(f"{own}: ")
     if last.kind == "leader_start" and first.kind == "election":
         text += f"; its log ended at offset {last.fields.get('log_end')}"
     elif len(run) > 1:
         text += f" ({len(run)} times until {clock(last.at_ms, now_ms)})"
-    return Line(first.at_ms, text)
+    return TimelineLine(first.at_ms, text)
 
 
 def _of_many(first: Happened, places: Sequence[str]) -> str:
@@ -365,9 +368,10 @@ def _setting(entry: Happened) -> str:
     known = entry.fields
     by = f" by {known['by']}" if known.get("by") else ""
     resource = str(known.get("resource")).replace(":", " ")
-    return (
-        f"{resource}: {known.get('name')} changed from {known.get('old')} to {known.get('new')}{by}"
+    old, new = (
+        "the default" if known.get(name) is None else known[name] for name in ("old", "new")
     )
+    return f"{resource}: {known.get('name')} changed from {old} to {new}{by}"
 
 
 def _directory_failed(entry: Happened) -> str:
