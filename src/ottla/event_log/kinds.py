@@ -15,7 +15,7 @@ class Severity(IntEnum):
     ERROR = 2
 
 
-class Kind(NamedTuple):
+class EventKind(NamedTuple):
     meaning: str
     fields: tuple[str, ...]
     """Its members beside the common ones, in order."""
@@ -26,29 +26,29 @@ INFO, WARNING, ERROR = Severity
 
 _ISR_FIELDS = ("leader", "leader_epoch", "isr", "previous_isr", "brokers", "lag")
 
-KINDS: Mapping[str, Kind] = {
-    "election": Kind(
+KINDS: Mapping[str, EventKind] = {
+    "election": EventKind(
         "A partition has another leader. `how`: `clean` (from the ISR), `elr` (an eligible leader replica, KIP-966), "
         "`preferred` (back to the preferred replica), `last_known_leader` and `unclean` (records may be lost).",
         ("leader", "previous_leader", "leader_epoch", "isr", "how", "log_end"),
     ),
-    "offline": Kind(
+    "offline": EventKind(
         "A partition has no leader: no replica that may lead it is alive.",
         ("previous_leader", "leader_epoch"),
         ERROR,
     ),
-    "leader_start": Kind(
+    "leader_start": EventKind(
         "A broker leads a partition from now on. Its leader epoch starts at `log_end`.",
         ("leader", "leader_epoch", "log_end", "high_watermark"),
     ),
-    "isr_shrink": Kind(
+    "isr_shrink": EventKind(
         "`brokers` left the ISR. The cause is `slow`, `silent`, `fenced`, `disk`, `restart`, `shutdown` or `reassigned`. "
         "`lag` has records, bytes (estimated) and seconds for each broker, if the leader proposed the change.",
         _ISR_FIELDS,
         WARNING,
     ),
-    "isr_expand": Kind("`brokers` joined the ISR; the cause is `caught_up`.", _ISR_FIELDS),
-    "truncation": Kind(
+    "isr_expand": EventKind("`brokers` joined the ISR; the cause is `caught_up`.", _ISR_FIELDS),
+    "truncation": EventKind(
         "A follower dropped the records from `first_offset` up to `end_offset`, which its leader does not have. "
         "`below_high_watermark`: it knew some of them to be committed. `kept`: the id under which they are kept aside.",
         (
@@ -65,54 +65,54 @@ KINDS: Mapping[str, Kind] = {
         ),
         WARNING,
     ),
-    "fenced": Kind(
+    "fenced": EventKind(
         "The controller decided that a broker leads nothing and is in no ISR.",
         ("broker", "broker_epoch"),
         WARNING,
     ),
-    "unfenced": Kind("A broker may lead and be in sync again.", ("broker", "broker_epoch")),
-    "log_dir_failure": Kind(
+    "unfenced": EventKind("A broker may lead and be in sync again.", ("broker", "broker_epoch")),
+    "log_dir_failure": EventKind(
         "The disk of a log directory failed; at most 100 of its partitions are named.",
         ("directory", "partitions", "partition_count"),
         ERROR,
     ),
-    "controller_change": Kind(
+    "controller_change": EventKind(
         "Another node is the active controller.", ("controller", "epoch"), WARNING
     ),
-    "reassignment": Kind(
+    "reassignment": EventKind(
         "A step of a reassignment: `started`, `changed`, `cancelled` or `completed`.",
         ("step", "replicas", "adding", "removing"),
     ),
-    "setting_changed": Kind(
+    "setting_changed": EventKind(
         "A client changed a dynamic setting or a quota. null: not set. `by`: the client's id and its host.",
         ("resource", "name", "old", "new", "by"),
     ),
-    "quota_exceeded": Kind(
+    "quota_exceeded": EventKind(
         "A client is above its quota and is throttled; told once a minute. `user` is always null: nobody is authenticated. "
         "`measured` is null for a quota that is kept as tokens.",
         ("user", "client_id", "quota", "limit", "measured", "throttle_ms"),
         WARNING,
     ),
-    "transaction_aborted": Kind(
+    "transaction_aborted": EventKind(
         "A coordinator aborted a transaction by itself.",
         ("transactional_id", "producer_id", "producer_epoch", "partitions"),
         WARNING,
     ),
-    "rebalance": Kind(
+    "rebalance": EventKind(
         "A group starts a rebalance towards `epoch` (of a classic group: its next generation) with so many members.",
         ("group", "epoch", "members"),
     ),
-    "member_expired": Kind(
+    "member_expired": EventKind(
         "A group removed a member whose timeout expired.", ("group", "member"), WARNING
     ),
-    "node_start": Kind("A node serves.", ("version",)),
-    "node_stop": Kind("A node begins its orderly stop.", ("version",)),
-    "events_dropped": Kind(
+    "node_start": EventKind("A node serves.", ("version",)),
+    "node_stop": EventKind("A node begins its orderly stop.", ("version",)),
+    "events_dropped": EventKind(
         "So many events of this node are missing here: the log could not be written for too long.",
         ("count",),
         WARNING,
     ),
-    "stray_log": Kind(
+    "stray_log": EventKind(
         "A log that was damaged, or not wanted on this broker, was renamed to `kept`.",
         ("directory", "kept"),
         WARNING,

@@ -24,7 +24,7 @@ from uuid import UUID
 
 from ottla.log.segment import OffsetPosition, Segment, file_name
 from ottla.losses import manifest as manifests
-from ottla.losses.manifest import BadManifest, EpochRange, Kind, Manifest, State
+from ottla.losses.manifest import BadManifest, EpochRange, LossKind, Manifest, State
 from ottla.runtime.seams import Disk, File
 from ottla.wire.types import TopicPartition
 
@@ -148,7 +148,7 @@ class KeptRecords:
         id = self._new_id().hex
         manifest = Manifest(
             id=id,
-            kind=Kind.TRUNCATION,
+            kind=LossKind.TRUNCATION,
             state=State.CUTTING,
             topic=log.topic,
             topic_id=str(log.topic_id),
@@ -235,7 +235,7 @@ class KeptRecords:
         without one."""
         manifest = Manifest(
             id=id,
-            kind=Kind.STRAY_LOG,
+            kind=LossKind.STRAY_LOG,
             state=State.KEPT,
             topic=log.topic,
             topic_id=str(log.topic_id),
@@ -380,7 +380,7 @@ def _base_of(path: str) -> int:
 
 def _is_bounded(kept: Kept, directory: str) -> bool:
     """Stray logs are for an operator to remove: metadata that has forgotten a partition may be what is wrong."""
-    return kept.directory == directory and kept.manifest.kind is not Kind.STRAY_LOG
+    return kept.directory == directory and kept.manifest.kind is not LossKind.STRAY_LOG
 
 
 def _holds(log: Log, manifest: Manifest) -> bool:

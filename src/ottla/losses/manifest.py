@@ -19,7 +19,7 @@ class BadManifest(Exception):
     """The file is not a manifest, or not one that this version can read."""
 
 
-class Kind(StrEnum):
+class LossKind(StrEnum):
     TRUNCATION = "truncation"
     STRAY_LOG = "stray_log"
 
@@ -42,7 +42,7 @@ class EpochRange(NamedTuple):
 
 class Manifest(NamedTuple):
     id: str
-    kind: Kind
+    kind: LossKind
     state: State
     topic: str
     topic_id: str
@@ -84,7 +84,7 @@ def from_json(fields: Any) -> Manifest:
         if fields["version"] != VERSION:
             raise BadManifest(f"a manifest of version {fields['version']}; this is {VERSION}")
         values = {name: fields[name] for name in Manifest._fields}
-        values["kind"] = Kind(values["kind"])
+        values["kind"] = LossKind(values["kind"])
         values["state"] = State(values["state"])
         values["epochs"] = tuple(EpochRange(*map(int, each)) for each in values["epochs"])
         return Manifest(**values)

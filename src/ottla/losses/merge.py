@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from ottla.losses.manifest import Kind, Manifest, State
+from ottla.losses.manifest import LossKind, Manifest, State
 
 
 class Piece(NamedTuple):
@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 
 @dataclass
 class NamedLoss:
-    kind: Kind
+    kind: LossKind
     topic: str
     topic_id: str
     partition: int
@@ -101,7 +101,7 @@ def iso(at_ms: int) -> str:
 def merge(manifests: Iterable[Manifest]) -> list[NamedLoss]:
     """The losses, oldest first. Manifests of a cut that was interrupted count no more than what their broker makes of them
     when it starts: leave them out."""
-    groups: dict[tuple[Kind, str, str, int], list[Manifest]] = {}
+    groups: dict[tuple[LossKind, str, str, int], list[Manifest]] = {}
     for manifest in manifests:
         if manifest.state is not State.CUTTING:
             key = (manifest.kind, manifest.topic, manifest.topic_id, manifest.partition)

@@ -12,7 +12,7 @@ from logkit import SMALL, append, content, sim_disk
 from ottla.log.kept_records import SPARE_BYTES, CutRecords, KeptRecords, files_of, kept_in
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
-from ottla.losses.manifest import EpochRange, Kind, State
+from ottla.losses.manifest import EpochRange, LossKind, State
 from ottla.losses.merge import merge
 from ottla.records.batch import batches
 from ottla.sim.engine.disk import SimDisk
@@ -74,7 +74,7 @@ def test_what_is_cut_off_is_kept_byte_for_byte(offset):
     id = broker.cut(offset)
     (kept,) = broker.kept.kept.values()
     manifest = kept.manifest
-    assert (manifest.id, manifest.state, manifest.kind) == (id, State.KEPT, Kind.TRUNCATION)
+    assert (manifest.id, manifest.state, manifest.kind) == (id, State.KEPT, LossKind.TRUNCATION)
     assert (manifest.first_offset, manifest.end_offset) == (offset, 60)
     assert manifest.committed_end == max(50, offset)
     assert manifest.bytes == len(cut)
@@ -267,7 +267,7 @@ def test_a_stray_log_gets_a_manifest_and_is_never_removed():
     disk.forget_process()
     again = Broker(disk, 1000)
     (kept,) = again.kept.kept.values()
-    assert kept.manifest.kind is Kind.STRAY_LOG
+    assert kept.manifest.kind is LossKind.STRAY_LOG
     assert (kept.manifest.first_offset, kept.manifest.committed_end) == (0, 50)
     assert kept.manifest.cause == "no replica of it is here"
     assert kept_bytes(disk) == everything

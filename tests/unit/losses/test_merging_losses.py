@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.losses import manifest as manifests
-from ottla.losses.manifest import BadManifest, EpochRange, Kind, Manifest, State
+from ottla.losses.manifest import BadManifest, EpochRange, LossKind, Manifest, State
 from ottla.losses.merge import NamedLoss, Piece, merge
 from ottla.losses.open_elections import open_elections
 from ottla.losses.recovering import BatchReader, Recovered, Recovery, identity_of
@@ -19,7 +19,7 @@ def manifest(broker: int, *epochs: tuple[int, int, int], committed: int, **field
     ranges = tuple(EpochRange(*each) for each in epochs)
     made = Manifest(
         id=f"{broker}-{ranges[0].first}-{ranges[0].epoch}",
-        kind=Kind.TRUNCATION,
+        kind=LossKind.TRUNCATION,
         state=State.KEPT,
         topic="orders",
         topic_id="id",
@@ -167,7 +167,7 @@ def recovered(loss: NamedLoss, *files: bytes, possible: bool = False):
 
 def a_loss(first: int, end: int, possible: int | None = None) -> NamedLoss:
     pieces = [Piece(3, first, end, end if possible is None else possible)]
-    return NamedLoss(Kind.TRUNCATION, "orders", "id", 0, pieces)
+    return NamedLoss(LossKind.TRUNCATION, "orders", "id", 0, pieces)
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from ottla.log.kept_records import files_of
 from ottla.log.log import Log
-from ottla.losses.manifest import Kind, Manifest
+from ottla.losses.manifest import LossKind, Manifest
 from ottla.losses.merge import merge
 from ottla.records.batch import batches
 from ottla.sim.cluster.nodes import SimCluster
@@ -128,7 +128,7 @@ def _manifests(cluster: SimCluster, key: TopicPartition, topic_id: UUID) -> Iter
             if (
                 TopicPartition(named.topic, named.partition) == key
                 and named.topic_id == str(topic_id)
-                and named.kind is Kind.TRUNCATION
+                and named.kind is LossKind.TRUNCATION
             ):
                 yield named
 
