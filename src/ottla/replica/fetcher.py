@@ -63,6 +63,9 @@ class AppliedAnswer:
     storage_failed: list[LogDirError] = field(default_factory=list)
 
 
+REST_MAX_S = 1.0
+"""A partition that must wait for longer asks again after this time: an operator may have raised the rate."""
+
 Rest = Callable[[Partition, int, float], float]
 """(partition, bytes received for it, now) -> seconds to wait before it is fetched again."""
 
@@ -146,6 +149,11 @@ class FetchConversation:
         if not self._resting:
             return
         for key in [key for key in self._resting if self.followed[key].retry_at <= now]:
+            followed = self.followed[key]
+            pause_s = self._rest_after(followed.partition, 0, now)
+            if pause_s > 0.0:
+                followed.retry_at = now + min(pause_s, REST_MAX_S)
+                continue
             del self._resting[key]
             self._forgotten.pop(key, None)
             self._changed[key] = None
@@ -252,7 +260,7 @@ class FetchConversation:
             self._changed[key] = None
         pause_s = self._rest_after(partition, received, now) if received else 0.0
         if pause_s > 0.0:
-            self._rest(key, followed, now, pause_s)
+            self._rest(key, followed, now, min(pause_s, REST_MAX_S))
 
     @staticmethod
     def _is_repeated(records: Chunk | list[Chunk] | None, log_end: int) -> bool:

@@ -53,10 +53,11 @@ def test_P05_the_first_request_is_full_and_the_next_names_only_what_changed(
 
 def test_P39_a_partition_that_is_throttled_rests_after_what_it_got(world: World) -> None:
     asked: list[int] = []
+    until = 12.5
 
     def rest(partition: object, received: int, now: float) -> float:
         asked.append(received)
-        return 3.0
+        return max(0.0, until - now)
 
     conversation = FetchConversation(FetcherConfig(node_id=2, backoff_s=0.5), rest)
     conversation.follow(world[2])
@@ -67,8 +68,11 @@ def test_P39_a_partition_that_is_throttled_rests_after_what_it_got(world: World)
     conversation.next_request(102, 10.0)
     outcome = conversation.answered(response(world.ask(2, 1)), 10.0)
     assert asked == [outcome.bytes_appended] and outcome.bytes_appended > 0
-    assert conversation.is_idle and conversation.next_retry_at() == 13.0
-    again = conversation.next_request(102, 13.0)
+    assert conversation.is_idle and conversation.next_retry_at() == 11.0, "then it asks again"
+    conversation.wake(11.0)
+    assert conversation.is_idle and conversation.next_retry_at() == 12.0
+    until = 0.0  # an operator raises the rate
+    again = conversation.next_request(102, 12.0)
     assert [fetch.fetch_offset for fetch in again.partitions] == [1]
 
 
