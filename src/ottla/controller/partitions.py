@@ -12,6 +12,9 @@ from ottla.controller.elections import Election
 from ottla.events.controller import IsrProposalRefused
 from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.metadata.records import (
+    DIRECTORY_LOST,
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
     LEADER_UNCHANGED,
     NO_LEADER,
     RECOVERED,
@@ -94,8 +97,11 @@ def _proposal_error(
         return ErrorCode.INVALID_UPDATE_VERSION
     if not _is_sensible(partition, proposal):
         return ErrorCode.INVALID_REQUEST
-    if not all(_may_be_in_sync(draft, member, epoch) for member, epoch in proposal.isr):
-        return ErrorCode.INELIGIBLE_REPLICA
+    for member, epoch in proposal.isr:
+        if not _may_be_in_sync(draft, member, epoch) or _is_on_a_failed_disk(
+            draft, partition, member
+        ):
+            return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE
 
 
@@ -141,6 +147,16 @@ def _may_be_in_sync(draft: Draft, member: int, epoch: int) -> bool:
     if not draft.image.is_alive(member):
         return False
     return epoch in (NO_EPOCH, draft.image.brokers[member].epoch)
+
+
+def _is_on_a_failed_disk(draft: Draft, partition: PartitionImage, member: int) -> bool:
+    """A fetch that the broker sent before its disk failed may reach the leader afterwards. If the replica came back into
+    the ISR with it, nothing would be committed until the leader finds it silent."""
+    directory = partition.directories[partition.replicas.index(member)]
+    online = draft.image.brokers[member].directories
+    if directory in (DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, DIRECTORY_LOST):
+        return False
+    return bool(online) and directory not in online
 
 
 def elect_leaders(

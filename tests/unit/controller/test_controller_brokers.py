@@ -280,6 +280,9 @@ def test_a_failed_disk_takes_only_its_own_replicas_out_of_the_isr() -> None:
     assert world.partition("second").isr == (1,) and world.partition("second").leader == 1
     assert world.image.brokers[2].directories == (directory(2, 0),)
     assert world.beat(2, offline_log_dirs=(directory(2, 1),)).records == [], "said once"
+    # A fetch that it sent before reaches the leader only now.
+    assert world.propose([1, 2], "second")["error_code"] == ErrorCode.INELIGIBLE_REPLICA
+    assert world.partition("second").isr == (1,)
 
 
 def test_a_broker_that_lost_its_last_disk_is_fenced() -> None:
