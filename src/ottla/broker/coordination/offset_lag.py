@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 ASKED_AT_ONCE_MAX = 200
 """Partitions in one request. To read or write a request of that size takes a millisecond or two."""
-TIMEOUT_S = 5.0
+TIMEOUT_S = 1.0
 """How long to wait for the leaders."""
 LATEST = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
