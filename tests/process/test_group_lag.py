@@ -240,14 +240,14 @@ def test_an_open_transaction_is_seen_in_the_partition_that_it_holds_back(
     sent = time.time()
     place = {"topic": topic, "partition": "0"}
     scrape = Scrape(lagging)
-    age = scrape.value("ottla_partition_transaction_open_age_seconds", **place)
+    age = scrape.value("ottla_partition_open_transaction_age_seconds", **place)
     assert scrape.began - sent - WITHIN_S <= age <= scrape.ended - began + WITHIN_S
     assert scrape.value("kafka_cluster_partition_laststableoffsetlag", **place) == 1
     writer.commit()
     assert not [
         labels
         for name, labels, _ in Scrape(lagging).samples
-        if name == "ottla_partition_transaction_open_age_seconds"
+        if name == "ottla_partition_open_transaction_age_seconds"
         and place.items() <= labels.items()
     ]
 
