@@ -198,6 +198,11 @@ def parse() -> argparse.Namespace:
         action="store_true",
         help="ottla's brokers use TCP among themselves, as on machines of their own",
     )
+    parser.add_argument(
+        "--blind",
+        action="store_true",
+        help="ottla without event log and metrics, to see what they cost",
+    )
     parser.add_argument("--long", action="store_true", help="also the cases that take many minutes")
     parser.add_argument("--json", action="store_true", help="every round's figures")
     parser.add_argument(
@@ -214,12 +219,16 @@ def parse() -> argparse.Namespace:
         sys.exit(0)
     if options.rounds < 1 or not 0 < options.scale <= 1:
         parser.error("--rounds is at least 1, --scale above 0 and at most 1")
-    if options.write and (options.scale < 1 or options.beside or options.tcp):
+    if options.write and (options.scale < 1 or options.beside or options.tcp or options.blind):
         parser.error(
-            "--write needs the whole load, the whole machine and ottla as it is: without --scale, --beside or --tcp"
+            "--write needs the whole load, the whole machine and ottla as it is: "
+            "without --scale, --beside, --tcp or --blind"
         )
     if options.tcp:
         Ottla.settings = {**Ottla.settings, "ottla.local.sockets.enable": "false"}
+    if options.blind:
+        off = {"ottla.event.log.enable": "false", "metrics.listeners": ""}
+        Ottla.settings = {**Ottla.settings, **off}
     unknown = sorted(set(options.cases) - {case.name for case in CASES})
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)} (--list names them)")
