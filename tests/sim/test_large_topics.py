@@ -19,15 +19,15 @@ def test_replicas_of_a_large_topic_are_made_a_few_in_each_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[int] = []
-    make_some = ReplicaManager._make_some
+    make_now = ReplicaManager._make_now
 
     def counted(self: ReplicaManager) -> None:
         before = len(self.partitions)
-        make_some(self)
+        make_now(self)
         made.append(len(self.partitions) - before)
 
     monkeypatch.setattr(replica_manager, "MADE_IN_A_TURN_MAX", AT_ONCE)
-    monkeypatch.setattr(ReplicaManager, "_make_some", counted)
+    monkeypatch.setattr(ReplicaManager, "_make_now", counted)
     with World(5) as world:
         cluster = DiskCluster(world)
         cluster.create(*[[1, 2, 3]] * PARTITIONS)
