@@ -26,6 +26,7 @@ from ottla.wire import produce
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import read_response_header, request_frame
+from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 from ottla.wire.messages import write_request
 from support.cluster import HOST, NodeProcess, ProcessCluster, wait_until
 from support.damage import BROKER, SERVED, damaged
@@ -317,7 +318,8 @@ def test_no_name_that_clients_give_leads_out_of_the_log_directory(
     kept = {path.name for path in node.directory.iterdir()}
     assert kept == {"server.properties", "node.log", "data"}
     directories = {path.name for path in node.data.iterdir() if path.is_dir()}
-    assert directories == {f"{t}-0" for t in (TOPIC, STAMPED, KEYED)} | {"__cluster_metadata-0"}
+    own = {"__cluster_metadata-0", f"{EVENT_LOG_TOPIC}-0"}
+    assert directories - own == {f"{t}-0" for t in (TOPIC, STAMPED, KEYED)}
 
 
 # -- frames and connections --------------------------------------------------------------------------------------

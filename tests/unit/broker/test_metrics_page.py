@@ -20,7 +20,8 @@ from ottla.broker.observability.loop_metrics import TICK_S
 from ottla.broker.observability.request_metrics import RequestMetrics
 from ottla.config import ConfigError, Settings
 from ottla.events.replication import IsrDecided, Truncated, TruncationCause
-from ottla.wire.apis import ApiKey
+from ottla.wire import kept_records
+from ottla.wire.apis import KEPT_RECORDS, PRIVATE_VERSION, ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode
 from ottla.wire.types import TopicPartition
@@ -146,6 +147,19 @@ def test_a_refused_produce_counts_as_failed(tmp_path: Path) -> None:
         assert value(failed) == value(failed, topic="t") == 1
         rejected = found["kafka_server_brokertopicmetrics_bytesrejected_total"]
         assert value(rejected, topic="t") > 2_000_000
+
+    with_node(tmp_path, talk)
+
+
+def test_a_request_that_kafka_does_not_have_is_timed_too(tmp_path: Path) -> None:
+    async def talk(node: Node, channel: Channel) -> None:
+        question = kept_records.write_request({"ask": "list"})
+        await channel.answer(
+            KEPT_RECORDS, PRIVATE_VERSION, question, kept_records.read_response, timeout_s=10
+        )
+        found = await families(node)
+        requests = found["kafka_network_requestmetrics_requests_total"]
+        assert value(requests, request="KeptRecords") == 1
 
     with_node(tmp_path, talk)
 

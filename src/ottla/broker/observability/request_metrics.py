@@ -16,7 +16,7 @@ from typing import Any
 
 from ottla.metrics.families import Family, Labels, MetricKind, Sample
 from ottla.metrics.histogram import QUANTILES, SECONDS, Histogram, quantile
-from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.apis import APIS, PRIVATE_APIS, ApiKey
 
 CALLS_MAX = 5
 """Budget, counted by test_counted_work: calls that metrics add to an acks=all request, with the fetches of its two
@@ -152,4 +152,4 @@ def _name(key: int, by_follower: bool) -> str:
     """Kafka's name; a fetch has one for each of those who fetch."""
     if key == ApiKey.FETCH:
         return "FetchFollower" if by_follower else "FetchConsumer"
-    return APIS[ApiKey(key)].name
+    return PRIVATE_APIS[key] if key in PRIVATE_APIS else APIS[ApiKey(key)].name

@@ -157,9 +157,12 @@ class SimCluster:
             self.nodes[id] = SimNode(self, id, settings, world.node(f"n{id}"))
 
     def subscribe(self, subscriber: Callable[[SimNode, Event], None], *kinds: type[Event]) -> None:
-        """To these kinds of events, or to all, of every node and of each process that it will start."""
+        """To these kinds of events, or to all, of every node: of its process that runs, and of each that it will start."""
         for node in self.nodes.values():
-            node.subscribers.append((partial(subscriber, node), kinds))
+            to_node = partial(subscriber, node)
+            node.subscribers.append((to_node, kinds))
+            if node.node is not None:
+                node.node.runtime.events.subscribe(to_node, *kinds)
 
     @property
     def bootstrap(self) -> list[tuple[str, int]]:
