@@ -58,23 +58,23 @@ def events(
     """Show what happened in the cluster.
 
     Elections, ISR changes, truncations, fencing, settings and more (docs/EVENTS.md). One line for each event, the
-    oldest first. With --format json, an object each. If the cluster of --dir is
-    stopped, its event log is read from the files of its nodes.
+    oldest first. With --format json, an object each. If no majority of the
+    cluster of --dir runs, its event log is read from the files of its nodes.
     """
     import contextlib
 
-    since_ms = None if since is None else _time_ms(since)
-    wanted = _filter(topic, partition, group, broker, _kinds(kind), since_ms)
+    from_ms = None if since is None else since_ms(since)
+    wanted = _filter(topic, partition, group, broker, _kinds(kind), from_ms)
     show = _json if format is Format.json else _line()
     stored = None if bootstrap else _stopped(dir)
     if stored is not None:
         if follow:
-            raise Failure("--follow: the cluster is stopped (ottla up)", USAGE)
+            raise Failure("--follow: the cluster is stopped, or has no majority (ottla up)", USAGE)
         for entry in _ordered(filter(wanted, _in_files(stored)), limit):
             show(entry)
         return
     with contextlib.suppress(KeyboardInterrupt), connect(bootstrap, dir, timeout) as blocking:
-        blocking.run(_show_all(blocking.client, since_ms, follow, limit, wanted, show))
+        blocking.run(_show_all(blocking.client, from_ms, follow, limit, wanted, show))
 
 
 async def _show_all(
@@ -137,7 +137,8 @@ async def _in_topic(
 
 
 def _stopped(dir: Path | None) -> list[Path] | None:
-    """The copies of the log, if no node of the cluster runs; None if the cluster is to be asked."""
+    """The copies of the log, if no majority of the cluster's nodes runs: then nobody may lead it. None if the cluster is to
+    be asked."""
     import os
 
     from ottla.cli.local import directory_of
@@ -147,7 +148,7 @@ def _stopped(dir: Path | None) -> list[Path] | None:
     if dir is None and os.environ.get("OTTLA_BOOTSTRAP"):
         return None
     cluster = LocalCluster.load(directory_of(dir))
-    if cluster.running:
+    if 2 * len(cluster.running) > len(cluster.nodes):
         return None
     places = [cluster.node_directory(id) / "data" / f"{EVENT_LOG_TOPIC}-0" for id in cluster.nodes]
     found = [place for place in places if place.is_dir()]
@@ -180,7 +181,7 @@ def _in_files(copies: list[Path]) -> Iterator[EventEntry]:
 # What is wanted
 
 
-def _time_ms(text: str) -> int:
+def since_ms(text: str) -> int:
     import time
     from datetime import UTC, datetime
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -13,6 +14,7 @@ import typer
 
 from ottla.cli.connect import BootstrapOption, TimeoutOption, connect
 from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
+from ottla.cli.events import since_ms
 from ottla.cli.output import (
     Format,
     FormatOption,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from ottla.records.record import Record
 
 EVENT_LOG = "__ottla_events"
+GLANCE_S = 5.0
+"""How long to wait for the leader of the event log: without it, the losses that are known are shown."""
 READ_BYTES = 1 << 20
 BATCH_BYTES_MAX = 512 * 1024
 BATCH_RECORDS_MAX = 1000
@@ -48,7 +52,9 @@ LossDirOption = Annotated[
 ]
 SinceOption = Annotated[
     str | None,
-    typer.Option("--since", help="Only losses after this time, for example 2026-11-16T17:00."),
+    typer.Option(
+        "--since", help="Only losses of the last 10m, 2h, 1d, or after a time (ISO, UTC)."
+    ),
 ]
 
 
@@ -442,24 +448,12 @@ def _ask_brokers(blocking: BlockingClient, into: KeptSomewhere) -> None:
 def _selected(kept: KeptSomewhere, topic: str | None, since: str | None) -> list[NamedLoss]:
     from ottla.losses.merge import merge
 
-    begin_ms = _milliseconds(since)
+    begin_ms = 0 if since is None else since_ms(since)
     return [
         loss
         for loss in merge(kept.manifests)
         if (topic is None or loss.topic == topic) and loss.origin.at_ms >= begin_ms
     ]
-
-
-def _milliseconds(since: str | None) -> int:
-    from datetime import UTC, datetime
-
-    if since is None:
-        return 0
-    try:
-        at = datetime.fromisoformat(since)
-    except ValueError:
-        raise Failure(f"--since {since}: is a time like 2026-11-16T17:00", USAGE) from None
-    return int((at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _open_elections(blocking: BlockingClient, topic: str | None) -> list[OpenElection]:
@@ -471,14 +465,17 @@ def _open_elections(blocking: BlockingClient, topic: str | None) -> list[OpenEle
 
     entries = []
     try:
-        blocking.run(blocking.client.topic(EVENT_LOG))
+        blocking.run(asyncio.wait_for(blocking.client.topic(EVENT_LOG), GLANCE_S))
         for record in _all_records(blocking, EVENT_LOG, 0):
             entries.append(json.loads(record.value or b"null"))
     except KafkaError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
-    except ValueError as error:
-        warn(f"{EVENT_LOG} cannot be read: {error}")
+            warn(f"unclean elections whose losses nobody knows yet are left out: {error}")
+    except (OSError, ValueError) as error:  # a TimeoutError too
+        warn(
+            "unclean elections whose losses nobody knows yet are left out:"
+            f" {EVENT_LOG} cannot be read: {error}"
+        )
     return [
         election
         for election in open_elections(each for each in entries if isinstance(each, dict))
@@ -489,8 +486,8 @@ def _open_elections(blocking: BlockingClient, topic: str | None) -> list[OpenEle
 def _all_records(blocking: BlockingClient, topic: str, partition: int) -> Iterator[Record]:
     """Everything that is committed now."""
     client = blocking.client
-    position = blocking.run(client.offset(topic, partition, -2))
-    end = blocking.run(client.offset(topic, partition, -1))
+    position = blocking.run(asyncio.wait_for(client.offset(topic, partition, -2), GLANCE_S))
+    end = blocking.run(asyncio.wait_for(client.offset(topic, partition, -1), GLANCE_S))
     while position < end:
         fetched = blocking.run(client.fetch(topic, partition, position))
         yield from fetched.records

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from ottla.config.traps import Trap, topic_traps
 from ottla.diagnosis.facts import (
+    ELIGIBLE_REPLICAS,
     RECENT_MS,
     AdvertisedEndpoint,
     Facts,
@@ -394,13 +395,20 @@ def partitions_offline(case: Case) -> Iterator[HealthFinding]:
         if not lost:
             continue
         may_lead = sorted({id for each in lost for id in _may_lead(each)})
+        if not may_lead and ELIGIBLE_REPLICAS in case.facts.unknown:
+            who = "which brokers may lead without loss is not known"
+        else:
+            count = _plural(len(may_lead), "broker")
+            who = f"{count} that may lead without loss: {_ids(may_lead) or 'none'}"
+        # An unclean election is advised only when nobody is left to wait for.
+        missing = {id for each in lost for id in each.replicas} - {b.id for b in case.facts.brokers}
+        awaited = may_lead or sorted(missing)
         yield HealthFinding(
             "partitions-offline",
             FindingSeverity.SERIOUS,
-            f"{_names(lost)} {_have(lost)} no leader; {_plural(len(may_lead), 'broker')} that may lead"
-            f" without loss: {_ids(may_lead) or 'none'}",
+            f"{_names(lost)} {_have(lost)} no leader; {who}",
             "Nothing can be written there or read from there.",
-            " && ".join(case.start(id) for id in may_lead)
+            " && ".join(case.start(id) for id in awaited)
             or case.ottla(f"topics elect {topic.name} --unclean")
             + "  # loses what only the others have",
         )

@@ -76,6 +76,9 @@ class PartitionFacts:
         return tuple(each for each in self.replicas if each not in self.isr)
 
 
+ELIGIBLE_REPLICAS = "eligible leader replicas"
+"""Their name in `Facts.unknown`."""
+
 RECENT_MS = 60 * 60 * 1000
 
 

@@ -23,6 +23,7 @@ from ottla.client.transaction_admin import (
     TransactionDescription,
 )
 from ottla.diagnosis.facts import (
+    ELIGIBLE_REPLICAS,
     RECENT_MS,
     AdvertisedEndpoint,
     ClockReading,
@@ -220,7 +221,7 @@ class Gathering:
             return {place: offset for each in answers.values() for place, offset in each.items()}
 
         eligible, configs, starts, ends, stable, recent = await asyncio.gather(
-            self._try("eligible leader replicas", self._admin.eligible_replicas(names), {}),
+            self._try(ELIGIBLE_REPLICAS, self._admin.eligible_replicas(names), {}),
             self._try("settings of topics", self._admin.topics_configs(names), {}),
             offsets("starts", EARLIEST),
             offsets("ends", LATEST),

@@ -20,6 +20,7 @@ from ottla.client.model import BrokerInfo, Config, QuorumInfo, QuorumReplica, Re
 from ottla.client.transaction_admin import OpenTransaction, TransactionDescription
 from ottla.diagnosis.doctor import RULES, FindingSeverity, Growth, examine, full_after_s
 from ottla.diagnosis.facts import (
+    ELIGIBLE_REPLICAS,
     AdvertisedEndpoint,
     ClockReading,
     Facts,
@@ -594,3 +595,17 @@ def test_the_forecast_is_the_moment_at_which_the_growth_equals_the_space(
 def test_rules_are_named_as_their_findings() -> None:
     names: dict[str, Callable[..., Any]] = dict(RULES)
     assert all(name == each.__name__.replace("_", "-") for name, each in names.items())
+
+
+def test_an_unclean_election_is_not_advised_while_a_replica_is_missing() -> None:
+    offline = replace(HEALTHY, topics=(led_by({1: {"leader": -1, "isr": ()}}),))
+    (finding,) = [each for each in examine(offline) if each.rule == "partitions-offline"]
+    assert "--unclean" in finding.mend, "all its replicas are there and none may lead"
+    silent = replace(
+        offline,
+        brokers=tuple(each for each in offline.brokers if each.id != 2),
+        unknown={ELIGIBLE_REPLICAS: "an answer is overdue"},
+    )
+    (finding,) = [each for each in examine(silent) if each.rule == "partitions-offline"]
+    assert "is not known" in finding.what
+    assert "--unclean" not in finding.mend and "broker 2" in finding.mend
