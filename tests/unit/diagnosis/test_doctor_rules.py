@@ -608,4 +608,4 @@ def test_an_unclean_election_is_not_advised_while_a_replica_is_missing() -> None
     )
     (finding,) = [each for each in examine(silent) if each.rule == "partitions-offline"]
     assert "is not known" in finding.what
-    assert "--unclean" not in finding.mend and "broker 2" in finding.mend
+    assert finding.mend == "ottla nodes start 2"
