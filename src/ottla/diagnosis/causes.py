@@ -49,17 +49,27 @@ def no_majority(
         majority = f"{answer} of {len(voters)} controllers {'answers' if answer == 1 else 'answer'}, {needed} are needed for a majority"
     else:
         majority = "Too few controllers answer for a majority"
-    last = max((entry.at_ms for entry in entries if entry.kind in CONTROLLER_SAYS), default=None)
-    since = (
-        "Since when is not known."
-        if last is None
-        else f"Nobody could write down since when; the last decision of a controller is of {clock(last, cluster.now_ms)},"
-        f" {duration(cluster.now_ms - last)} ago."
-    )
     return (
         f"{majority}: {each}.",
         "Without a majority nothing can be decided: no leader is elected, no ISR changes, no topic is created.",
-        since,
+        _since_when(cluster, voters, gone, entries),
+    )
+
+
+def _since_when(
+    cluster: ClusterNow, voters: tuple[int, ...], gone: tuple[int, ...], entries: Iterable[Happened]
+) -> str:
+    """Nobody can write it down: from when the processes ended, if they are on this machine, or from the last decision."""
+    ended = sorted(at for id in gone if (at := cluster.broker(id).ended_ms) is not None)
+    too_many = (len(voters) + 1) // 2
+    if voters and len(ended) == len(gone) >= too_many:
+        return f"That is so for about {duration(cluster.now_ms - ended[too_many - 1])}."
+    last = max((entry.at_ms for entry in entries if entry.kind in CONTROLLER_SAYS), default=None)
+    if last is None:
+        return "Since when is not known."
+    return (
+        f"Since when is not known; the last decision of a controller was at {clock(last, cluster.now_ms)},"
+        f" {duration(cluster.now_ms - last)} ago."
     )
 
 
@@ -150,8 +160,8 @@ def transaction_cause(
             )
         return (
             began,
-            "No coordinator knows it, although all answered and had loaded their transactions: nobody will end it. That can"
-            " change within seconds only if a coordinator has moved to another broker just now.",
+            "No coordinator knows it, although all answered and had loaded their transactions: nobody will end it, unless a"
+            " coordinator moved to another broker just now.",
         )
     lines = [
         f"The transaction of transactional id {transaction.transactional_id} ({who}) began at offset"
@@ -235,7 +245,7 @@ def throttling(hits: Sequence[Happened], cluster: ClusterNow, commands: Commands
     throttle_ms = float(fields.get("throttle_ms") or 0)
     limit = f"{quota}={float(fields.get('limit') or 0):g} ({amount(quota, fields.get('limit'))})"
     headline = (
-        f"Broker {last.node} throttled {who} for {duration(throttle_ms)}, {duration(cluster.now_ms - last.at_ms)} ago: it is"
+        f"Broker {last.node} throttled {who} for {duration(throttle_ms)}, {duration(cluster.now_ms - last.at_ms)} ago: it was"
         f" above its quota {limit}."
     )
     found = quota_of(cluster, client, user, quota)

@@ -149,7 +149,7 @@ def _gone(s: BrokerSituation) -> Trouble | None:
         )
     effect = _duties_lost(s)
     if now.reach is Reach.SILENT and now.process is not False:
-        steps = wake(now, s.commands)
+        steps = wake(now, s.cluster, s.commands)
     else:
         text, command = s.commands.start((now.id,))
         steps = (

@@ -230,12 +230,7 @@ def _nobody_reads(s: GroupSituation) -> Trouble | None:
         headline,
         (cause,),
         consumers="nobody of this group reads.",
-        steps=(
-            Advice(
-                "Start its consumers again; they go on at the committed offsets.",
-                s.commands.ottla(f"groups describe {s.now.id}"),
-            ),
-        ),
+        steps=(Advice("Start its consumers again; they go on at the committed offsets."),),
     )
 
 
@@ -283,8 +278,7 @@ def _does_not_commit(s: GroupSituation) -> Trouble | None:
         consumers="get records and do nothing visible with them.",
         steps=(
             Advice(
-                "Look at the application of these clients: does it hang on one record (poison pill), or wait for another system?",
-                s.commands.ottla(f"groups describe {s.now.id}"),
+                "Look at the application of these clients: does it hang on one record (poison pill), or wait for another system?"
             ),
         ),
     )

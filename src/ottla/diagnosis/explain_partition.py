@@ -32,6 +32,7 @@ from ottla.diagnosis.now import (
 )
 from ottla.diagnosis.remedies import (
     UNCLEAN,
+    Limit,
     correct_listener,
     faster_copy,
     repair_directory,
@@ -279,7 +280,8 @@ def _too_few_in_sync(s: PartitionSituation) -> Trouble | None:
         WRONG,
         headline,
         _absences(s),
-        "with acks=all are refused (NOT_ENOUGH_REPLICAS) and retry; acks=0 and acks=1 are accepted.",
+        "with acks=all are refused (NOT_ENOUGH_REPLICAS) and retry; acks=0 and acks=1 are accepted, but such records are on"
+        f" {brokers(now.isr)} alone.",
         "can read what was committed before.",
         (*_repairs(s), lower, back),
     )
@@ -412,7 +414,7 @@ def repair(s: PartitionSituation, broker: int) -> tuple[Advice, ...]:
         error = None if entry is None else entry.cause
         return repair_directory(directory, error, broker, s.cluster, commands)
     if found.reach is Reach.SILENT and found.process is not False:
-        return wake(found, commands)
+        return wake(found, s.cluster, commands)
     if not found.answers:
         text, command = commands.start((broker,))
         return (Advice(f"{text} It catches up and joins the ISR by itself.", command),)
@@ -435,7 +437,7 @@ def repair(s: PartitionSituation, broker: int) -> tuple[Advice, ...]:
     )
 
 
-def _limits(s: PartitionSituation, follower: int) -> list[tuple[str, int, int]]:
+def _limits(s: PartitionSituation, follower: int) -> list[Limit]:
     """The replication throttles on the way from the leader to a follower: role, broker and rate."""
     return [
         (role, id, rate)
@@ -445,7 +447,7 @@ def _limits(s: PartitionSituation, follower: int) -> list[tuple[str, int, int]]:
     ]
 
 
-def _slowest(limits: Sequence[tuple[str, int, int]]) -> str:
+def _slowest(limits: Sequence[Limit]) -> str:
     where = listed(f"broker {id} as {role}" for role, id, _ in limits)
     return f"{size(min(rate for _, _, rate in limits))}/s (at {where})"
 
@@ -480,7 +482,10 @@ def _moving(s: PartitionSituation) -> Trouble | None:
     if gone:
         headline += f", and it waits for {brokers(gone)}, which cannot copy now."
     elif slow:
-        headline += f"; a throttle limits the copy to {size(min(rate for limits in slow.values() for *_, rate in limits))}/s."
+        rate = min(rate for limits in slow.values() for *_, rate in limits)
+        longest = max((_at_least_ms(s, id, limits) for id, limits in slow.items()), default=0)
+        more = f", so it takes at least {duration(longest)} more" if longest else ""
+        headline += f"; a throttle limits the copy to {size(rate)}/s{more}."
     else:
         headline += "; copying goes on."
     return Trouble(
@@ -496,24 +501,26 @@ def _is_absent(s: PartitionSituation, broker: int) -> bool:
     return not found.answers or bool(found.fenced) or failed_directory(s, broker) is not None
 
 
-def _lacks(s: PartitionSituation, broker: int, limits: Sequence[tuple[str, int, int]]) -> str:
-    """How much a new replica has yet to copy, and how long that takes at least where it is throttled."""
-    now, lag = s.now, s.now.lag(broker)
+def _left_bytes(s: PartitionSituation, broker: int) -> int:
+    """What a new replica has yet to copy; 0 if it is not known."""
+    place = (s.now.topic, s.now.partition)
+    whole = s.cluster.broker(s.now.leader).sizes.get(place, 0)
+    return max(0, whole - s.cluster.broker(broker).sizes.get(place, 0))
+
+
+def _at_least_ms(s: PartitionSituation, broker: int, limits: Sequence[Limit]) -> float:
+    """Other partitions may share the rate."""
+    return 1000 * _left_bytes(s, broker) / min(rate for _, _, rate in limits)
+
+
+def _lacks(s: PartitionSituation, broker: int, limits: Sequence[Limit]) -> str:
+    lag, left = s.now.lag(broker), _left_bytes(s, broker)
     if not lag:
         return f"broker {broker} is catching up"
     text = f"broker {broker} lacks {count(lag, 'record')}"
-    place = (now.topic, now.partition)
-    whole = s.cluster.broker(now.leader).sizes.get(place)
-    left = 0 if whole is None else whole - s.cluster.broker(broker).sizes.get(place, 0)
-    if left > 0:
+    if left:
         text += f" (about {size(left)})"
-    if not limits:
-        return text
-    text += f", and its copying is throttled to {_slowest(limits)}"
-    if left > 0:
-        at_least = duration(1000 * left / min(rate for _, _, rate in limits))
-        text += f", which takes at least {at_least} more"
-    return text
+    return f"{text}, and its copying is throttled to {_slowest(limits)}" if limits else text
 
 
 def _open_transaction(s: PartitionSituation) -> Trouble | None:
@@ -553,7 +560,8 @@ def _end_may_be_missing(s: PartitionSituation) -> Trouble | None:
     leader = last.fields.get("leader")
     return Trouble(
         NOTICE,
-        f"The end of its log may be missing since broker {leader} came back {s.ago(last)}.",
+        f"The end of the log of {s.now.name} may be missing: broker {leader} came back {s.ago(last)} after an unclean"
+        " shutdown.",
         (
             f"Broker {leader} ended without an orderly stop and was elected {s.ago(last)} as the last known leader, because no"
             " other replica has every committed record. After a crash of its process alone nothing is missing; after a power"
@@ -572,8 +580,8 @@ def _lost(s: PartitionSituation) -> Trouble | None:
     last = (elected or cuts)[-1]
     cuts = [e for e in cuts if e.at_ms >= last.at_ms - SKEW_MS]
     by = " by an unclean election" if elected else ""
-    kept = f"; {brokers(_keepers(cuts))} kept a copy aside" if _are_kept(cuts) else ""
-    headline = f"{s.now.name} lost {_what_is_lost(cuts)}{by} {s.ago(last)}{kept}."
+    kept = f" {capital(brokers(_keepers(cuts)))} kept a copy aside." if _are_kept(cuts) else ""
+    headline = f"{s.now.name} {_what_is_lost(cuts, f'{by} {s.ago(last)}')}.{kept}"
     cause = [_how_elected(s, last)] if elected else []
     cause += [_how_cut(s, entry) for entry in cuts]
     is_led = s.now.leader >= 0
@@ -605,12 +613,12 @@ def _are_kept(cuts: Sequence[Happened]) -> bool:
     return bool(cuts) and all(entry.fields.get("kept") for entry in cuts)
 
 
-def _what_is_lost(cuts: Sequence[Happened]) -> str:
+def _what_is_lost(cuts: Sequence[Happened], how: str) -> str:
     if not cuts:
-        return "committed records, perhaps,"
+        return f"may have lost committed records{how}"
     gone = count(max(int(entry.fields.get("records") or 0) for entry in cuts), "record")
     certain = any(entry.fields.get("below_high_watermark") for entry in cuts)
-    return f"{gone} that {'had' if certain else 'may have'} been committed"
+    return f"lost {gone}{how}, which {'had' if certain else 'may have'} been committed"
 
 
 def _how_elected(s: PartitionSituation, election: Happened) -> str:

@@ -16,6 +16,8 @@ from ottla.diagnosis.explanation import Advice
 from ottla.diagnosis.now import BrokerNow, ClusterNow, Commands, PartitionNow, Reach
 from ottla.diagnosis.words import listed, size
 
+Limit = tuple[str, int, int]
+"""A replication throttle: role (leader or follower), broker, and bytes per second."""
 UNCLEAN = "unclean.leader.election.enable"
 FASTER = 10
 LOOPBACK = ("127.", "localhost", "[::1]", "::1")
@@ -43,9 +45,16 @@ def repair_directory(
     """What the error asks for, and then the restart: a broker uses a failed directory again only after one."""
     found = re.search(r"\[Errno (\d+)\]", error or "")
     otherwise = "Find out why {0} cannot be used (the log of the broker, df, dmesg), and repair it."
-    text = DISK_REPAIRS.get(int(found[1]) if found else 0, otherwise).format(directory)
+    number = int(found[1]) if found else 0
+    text = DISK_REPAIRS.get(number, otherwise).format(directory)
+    pid = cluster.broker(broker).pid
+    look = ""
+    if commands.local and number in (errno.ENOSPC, errno.EDQUOT):
+        look = f"df -h {directory}"
+    elif pid is not None and number == errno.EFBIG:
+        look = f"prlimit --fsize --pid {pid}"
     return (
-        Advice(text, f"df -h {directory}" if commands.local else ""),
+        Advice(text, look),
         Advice(
             f"Only then restart broker {broker}: it copies what it lacks. All its other replicas are down meanwhile."
             f"{only_in_sync(cluster, broker)}",
@@ -72,7 +81,9 @@ def correct_listener(
 ) -> tuple[Advice, ...]:
     """`now`: the partition that is explained, which the broker leads."""
     if broker.reach is Reach.SILENT:
-        return wake(broker, commands, " If it stays silent, it is fenced, and others lead.")
+        return wake(
+            broker, cluster, commands, " If it stays silent, it is fenced, and others lead."
+        )
     where = "to an address at which its clients and the other brokers reach it"
     if broker.listens_at:
         only = (
@@ -115,7 +126,9 @@ def set_back(now: PartitionNow, names: Sequence[str], commands: Commands) -> str
     return commands.ottla(f"topics alter {now.topic} {' '.join(changes)}")
 
 
-def wake(broker: BrokerNow, commands: Commands, more: str = "") -> tuple[Advice, ...]:
+def wake(
+    broker: BrokerNow, cluster: ClusterNow, commands: Commands, more: str = ""
+) -> tuple[Advice, ...]:
     """For a broker whose port accepts connections and that does not answer."""
     process = "its process" if broker.pid is None else f"its process ({broker.pid})"
     pid = "PID" if broker.pid is None else broker.pid
@@ -130,16 +143,17 @@ def wake(broker: BrokerNow, commands: Commands, more: str = "") -> tuple[Advice,
     return (
         look,
         Advice(
-            "Only if it is neither paused nor waiting for its disk, and stays silent: start its process anew.",
+            "Only if it is neither paused nor waiting for its disk, and stays silent: start its process anew."
+            f"{only_in_sync(cluster, broker.id)}",
             restart,
         ),
     )
 
 
 def faster_copy(
-    now: PartitionNow, limits: Sequence[tuple[str, int, int]], commands: Commands
+    now: PartitionNow, limits: Sequence[Limit], commands: Commands
 ) -> tuple[Advice, ...]:
-    """For a copy that a replication throttle slows down. `limits`: role, broker and rate."""
+    """For a copy that a replication throttle slows down."""
     keys = [
         (f"--entity-type brokers --entity-name {id}", f"{role}.replication.throttled.rate", rate)
         for role, id, rate in limits
