@@ -84,7 +84,8 @@ def explain_partition(
     situation = PartitionSituation(now, cluster, list(entries), commands)
     troubles = [trouble for rule in RULES if (trouble := rule(situation)) is not None]
     troubles.sort(key=lambda each: -each.severity)
-    all_of_it = commands.ottla(f"events --topic {now.topic} -p {now.partition}")
+    # Not --topic: brokers and controllers are part of the story.
+    all_of_it = commands.ottla("events --since 1d")
     lines, earlier = told(situation.story, cluster.now_ms, all_of_it, now.name)
     return Explanation(
         subject=f"partition {now.name}",
@@ -631,7 +632,7 @@ def _how_elected(s: PartitionSituation, election: Happened) -> str:
 def _how_cut(s: PartitionSituation, cut: Happened) -> str:
     known = cut.fields
     kept_ms = s.cluster.broker(cut.node).kept_ms
-    until = f" until {clock(cut.at_ms + kept_ms, s.cluster.now_ms)[:-4]}" if kept_ms else ""
+    until = f" at most until {clock(cut.at_ms + kept_ms, s.cluster.now_ms)[:-4]}" if kept_ms else ""
     kept = f" It keeps a copy{until}, as {known['kept']}." if known.get("kept") else ""
     return (
         f"Broker {cut.node} came back with {count(int(known.get('records') or 0), 'record')} that the new leader does not"
