@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ottla.diagnosis.causes import (
-    THROTTLED_WITHIN_MS,
     advertised_wrongly,
     lost_voters,
     no_majority,
     start_controllers,
-    throttling,
 )
+from ottla.diagnosis.client_quotas import THROTTLED_WITHIN_MS, throttling
 from ottla.diagnosis.explanation import DEGRADED, NOTICE, WRONG, Advice, Explanation, Trouble
 from ottla.diagnosis.happened import Happened
 from ottla.diagnosis.now import BrokerNow, ClusterNow, Commands, Reach
