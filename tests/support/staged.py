@@ -337,7 +337,12 @@ STAGES = (
         "A log directory that fails",
         _disk_fails,
         ("has a failed log directory", "Its replica there is offline", "File too large"),
-        ("ulimit -f", "The disk is not full", "Only then restart broker 1", "ottla nodes stop 1"),
+        (
+            "ulimit -f",
+            "A full disk has another error",
+            "Only then restart broker 1",
+            "ottla nodes stop 1",
+        ),
         prepare=_second_disks,
     ),
     Stage(

@@ -60,7 +60,7 @@ def throttling(hits: Sequence[Happened], cluster: ClusterNow, commands: Commands
         _where_set(cluster, found, quota, fields.get("limit")),
     )
     steps = [
-        Advice("If the quota is meant, leave it: the client is slowed down, and loses nothing."),
+        Advice("If the quota is meant, leave it: the client is slowed down, as it should be."),
         Advice(f"Or let {who} {less}."),
     ]
     if found is not None:

@@ -28,7 +28,7 @@ DISK_REPAIRS = {
     errno.EROFS: "Find out why the file system of {0} is read-only, often an error of the disk (dmesg); check it, and mount"
     " it writable.",
     errno.EFBIG: "Raise the limit on the size of a file: a file in {0} reached it. It is that of the process (ulimit -f where"
-    " the broker is started) or of the file system. The disk is not full.",
+    " the broker is started) or of the file system. A full disk has another error.",
     errno.EACCES: "Give the user of the broker the right to read and write {0}.",
     errno.EPERM: "Give the user of the broker the right to read and write {0}.",
     errno.ENOENT: "Mount {0} again: files of it are missing.",
