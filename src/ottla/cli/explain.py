@@ -231,7 +231,7 @@ def _stored_history(local: LocalCluster) -> tuple[list[Happened], str]:
     stored = _stored_metadata(local)
     return (
         [] if stored is None else stored.history,
-        "The reasons of what happened: there is no event log, so this is from the metadata log alone.",
+        "The reasons of what happened: the event log is missing or empty, so this is from the metadata log alone.",
     )
 
 
