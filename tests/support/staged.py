@@ -381,7 +381,12 @@ STAGES = (
     Stage(
         "Fewer replicas in sync than min.insync.replicas",
         _min_insync,
-        ("takes no records with acks=all", "min.insync.replicas is 2", "does not run"),
+        (
+            "takes no records with acks=all",
+            "min.insync.replicas is 2",
+            "does not run",
+            "its address refuses connections",
+        ),
         (
             "ottla nodes start",
             "ottla topics alter orders -c min.insync.replicas=1",
