@@ -53,8 +53,8 @@ class Stage:
     settings: Mapping[str, str] = field(default_factory=lambda: QUICK)
     prepare: Callable[[ProcessCluster], None] = lambda cluster: None
     """Before the nodes start."""
-    heals: bool = False
-    """Whether the commands of the remedy can be typed by a test, and help. (Others start or repair nodes.)"""
+    heals: str = ""
+    """Words of the step whose command a test types, and that heals it. (Other remedies start or repair nodes.)"""
 
 
 def explained(cluster: ProcessCluster, *words: str) -> str:
@@ -75,6 +75,7 @@ def staged(stage: Stage, directory: Path) -> Iterator[tuple[ProcessCluster, str]
     cluster = ProcessCluster(directory, stage.brokers, stage.settings)
     stage.prepare(cluster)
     with cluster, ExitStack() as stack:
+        wait_until(lambda: cluster.partitions(EVENT_LOG_TOPIC), 20, "an event log")
         yield cluster, stage.play(cluster, stack)
 
 
@@ -96,8 +97,8 @@ def explanation_of(stage: Stage, cluster: ProcessCluster, name: str) -> str:
     return last
 
 
-def heal(cluster: ProcessCluster, name: str) -> None:
-    """Type the commands that the explanation gives (without the alternatives), until nothing is left to do."""
+def heal(cluster: ProcessCluster, name: str, remedy: str) -> None:
+    """Type the command of the step with these words, as it stands; then nothing is wrong any more."""
     words = [str(OTTLA), "explain", name, "--dir", str(cluster.directory), "--format", "json"]
 
     def told() -> dict[str, Any]:
@@ -105,12 +106,16 @@ def heal(cluster: ProcessCluster, name: str) -> None:
         (only,) = json.loads(done.stdout)
         return dict(only)
 
-    for step in told()["steps"]:
-        if step["command"] and not step["text"].startswith("Or "):
-            typed = [str(OTTLA), *step["command"].split()[1:]]
-            done = subprocess.run(typed, capture_output=True, text=True, timeout=60, check=False)
-            assert done.returncode == 0, (step, done.stderr)
-    wait_until(lambda: "is healthy" in told()["headline"], 30, f"{name} is well again")
+    (step,) = (each for each in told()["steps"] if remedy in each["text"])
+    typed = [str(OTTLA), *step["command"].split()[1:]]
+    done = subprocess.run(typed, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, (step, done.stderr)
+
+    def is_well() -> bool:
+        found = told()
+        return found["ok"] and "is being moved" not in found["headline"]
+
+    wait_until(is_well, 30, f"{name} is well again")
 
 
 def produce(
@@ -163,7 +168,7 @@ def _second_disks(cluster: ProcessCluster) -> None:
         node.config.write_text(text.replace(line, f"{line},{node.directory / 'second'}"))
 
 
-def _disk_full(cluster: ProcessCluster, stack: ExitStack) -> str:
+def _disk_fails(cluster: ProcessCluster, stack: ExitStack) -> str:
     """Broker 1 may write no file larger than two megabytes: the log of the second partition reaches that."""
     pid = cluster.nodes[1].pid
     assert pid is not None
@@ -290,7 +295,7 @@ def _quota(cluster: ProcessCluster, stack: ExitStack) -> str:
     return "1"
 
 
-def _held_up_move(cluster: ProcessCluster, stack: ExitStack) -> str:
+def _throttled_move(cluster: ProcessCluster, stack: ExitStack) -> str:
     config = {"leader.replication.throttled.replicas": "*"}
     topic = cluster.create_topic("orders", assignment=[[1, 2]], config=config)
     produce(cluster, topic, 100, 50_000)
@@ -307,15 +312,21 @@ STAGES = (
     Stage(
         "A follower that does not keep up",
         _slow_follower,
-        ("left the ISR", "because it stopped fetching", "does not answer", "works, but broker"),
-        ("Look at the process and the network of broker", "SIGCONT"),
+        (
+            "left the ISR",
+            "because it stopped fetching",
+            "does not answer, and is not fenced",
+            "works, but broker",
+        ),
+        ("Look at broker", "kill -CONT", "the network drops its packets", "ottla nodes kill"),
         settings=PATIENT,
     ),
     Stage(
         "A leader that was killed",
         _killed_leader,
         (
-            "does not run and was fenced",
+            "works, but broker",
+            "does not run (it ended about",
             "refuses connections",
             "was elected leader after broker",
             "led it before",
@@ -323,48 +334,92 @@ STAGES = (
         ("ottla nodes start", "catches up and joins the ISR by itself"),
     ),
     Stage(
-        "A full disk",
-        _disk_full,
-        ("lost its log directory", "its replica there is offline", "File too large"),
-        ("Make room on (or replace) the disk", "ottla nodes stop 1"),
+        "A log directory that fails",
+        _disk_fails,
+        ("has a failed log directory", "Its replica there is offline", "File too large"),
+        (
+            "ulimit -f",
+            "A full disk has another error",
+            "Only then restart broker 1",
+            "ottla nodes stop 1",
+        ),
         prepare=_second_disks,
     ),
     Stage(
         "A group that is stuck in a rebalance",
         _stuck_group,
-        ("held up by client sleeper", "JoinGroup"),
+        ("held up by client sleeper (127.0.0.1)", "JoinGroup", "That sends heartbeats"),
         ("does not call poll()", "Fix or restart it"),
     ),
     Stage(
         "A hanging transaction",
         _hanging_transaction,
-        ("No coordinator knows this transaction", "read_committed stop before offset 100"),
-        ("ottla transactions abort --topic orders --partition 0 --start-offset 100",),
-        heals=True,
+        (
+            "A transaction that no coordinator knows",
+            "read_committed stop before offset 100",
+            "all answered and had loaded",
+            "The end of the log of orders-0 may be missing",
+        ),
+        (
+            "Look again in a minute",
+            "cannot be undone",
+            "ottla transactions abort --topic orders --partition 0 --start-offset 100",
+        ),
+        heals="abort it",
     ),
     Stage(
         "A fenced broker",
         _fenced_broker,
-        ("the controller has fenced it", "no heartbeat for too long", "paused or hangs"),
-        ("Look at the process of broker", "SIGCONT"),
+        (
+            "the controller has fenced it",
+            "the controller got no heartbeat from it in time",
+            "paused or hangs",
+            "2 partitions have one replica less",
+        ),
+        ("kill -CONT", "the network drops its packets"),
     ),
     Stage(
         "Fewer replicas in sync than min.insync.replicas",
         _min_insync,
-        ("takes no records with acks=all", "min.insync.replicas is 2", "does not run"),
-        ("ottla nodes start", "ottla topics alter orders -c min.insync.replicas=1"),
+        (
+            "takes no records with acks=all",
+            "min.insync.replicas is 2",
+            "does not run",
+            "its address refuses connections",
+        ),
+        (
+            "ottla nodes start",
+            "ottla topics alter orders -c min.insync.replicas=1",
+            "ottla topics alter orders -c min.insync.replicas=2",
+        ),
     ),
     Stage(
         "No majority of controllers",
         _no_majority,
-        ("no active controller", "1 of 3 controllers answer, 2 are needed", "node 2 does not run"),
-        ("A majority of the controllers is enough", "ottla up --detach"),
+        (
+            "no active controller",
+            "1 of 3 controllers answers, 2 are needed",
+            "broker 2 does not run",
+            "acks=1 is no way out",
+            "That is so for about",
+        ),
+        ("when a majority of the controllers runs", "ottla up --detach"),
     ),
     Stage(
         "Records lost by an unclean election",
         _unclean_loss,
-        ("50 records that", "were lost by an unclean election", "cut them off"),
-        ("ottla losses --topic orders", "unclean.leader.election.enable=false"),
+        (
+            "lost 50 records by an unclean election",
+            "may have been committed",
+            "Broker 4 kept a copy",
+            "cut them off",
+        ),
+        (
+            "ottla losses --topic orders",
+            "unclean.leader.election.enable=false",
+            "give it a third replica",
+            "ottla topics reassign orders -p 0 --replicas 4,3,1",
+        ),
         brokers=4,
     ),
     Stage(
@@ -373,26 +428,41 @@ STAGES = (
         (
             "clients cannot reach it",
             LISTENER_NOBODY_HAS,
-            "advertised.listeners of broker 3 is probably wrong",
+            "advertised.listeners of broker 3 is wrong",
             "cannot reach it either",
         ),
-        ("Set advertised.listeners of broker 3 to 127.0.0.1:", "ottla nodes stop 3"),
+        (
+            "Set advertised.listeners of broker 3",
+            "which only clients on this machine reach",
+            "Caution: it is the only replica in sync of orders-0",
+            "server.properties && ottla nodes stop 3",
+        ),
         prepare=_advertise_wrongly,
     ),
     Stage(
         "A client above its quota",
         _quota,
-        ("throttles client importer", "producer_byte_rate", "19.5 KiB/s"),
-        ("raise its quota", "ottla kafka-configs"),
+        (
+            "throttled client importer",
+            "producer_byte_rate=20000 (19.5 KiB/s)",
+            "The quota is set for client-id importer",
+        ),
+        ("If the quota is meant, leave it", "Or raise the quota", "ottla kafka-configs"),
     ),
     Stage(
-        "A reassignment that is held up",
-        _held_up_move,
-        ("is being moved to brokers 1 and 3", "it is held up", "throttled to 1000 B/s"),
+        "A reassignment that is throttled",
+        _throttled_move,
         (
-            "Lift the replication throttle of topic orders",
+            "is being moved to brokers 1 and 3",
+            "a throttle limits the copy to 1000 B/s",
+            "so it takes at least",
+        ),
+        (
+            "Wait, if the throttle is meant",
+            "leader.replication.throttled.rate=10000",
+            "Or lift the throttle of topic orders. Caution",
             "ottla topics reassign orders -p 0 --cancel",
         ),
-        heals=True,
+        heals="lift the throttle",
     ),
 )
