@@ -49,6 +49,7 @@ SETTINGS = {
     "transaction.max.timeout.ms": "3600000",
 }
 """A replica that hangs leaves the ISR before its broker is fenced."""
+ONE_IS_ENOUGH = {"min.insync.replicas": "1"}
 SECOND_DISK_OF = 1
 SECOND_DISK_SIZE = 64 << 20
 FLUSH_S = 1.5
@@ -84,7 +85,7 @@ def hangs_again_and_again(scene: Scene) -> None:
     cluster = scene.cluster
     follower = other_than(cluster, SECOND_DISK_OF)
     leader = other_than(cluster, SECOND_DISK_OF, follower)
-    topic = cluster.create_topic("flapping", assignment=[[leader, follower]])
+    topic = cluster.create_topic("flapping", assignment=[[leader, follower]], config=ONE_IS_ENOUGH)
     settings = {"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0}
     producer = Producer({**settings, "batch.num.messages": 1})
 
@@ -113,7 +114,7 @@ def a_replica_copies_slowly(scene: Scene) -> None:
     """It was away for a while, and its network is too slow for what it missed."""
     cluster = scene.cluster
     leader, follower = 4, 2
-    topic = cluster.create_topic("lagging", assignment=[[leader, follower]])
+    topic = cluster.create_topic("lagging", assignment=[[leader, follower]], config=ONE_IS_ENOUGH)
     alter(cluster, TOPIC, topic, follower_replication_throttled_replicas="*")
     alter(cluster, BROKER, "", follower_replication_throttled_rate="1000")
     assert cluster.stop(follower) == [0]
