@@ -52,6 +52,8 @@ SETTINGS = {
 ONE_IS_ENOUGH = {"min.insync.replicas": "1"}
 SECOND_DISK_OF = 1
 SECOND_DISK_SIZE = 64 << 20
+WAITING = 50
+"""Produce requests that wait for a follower that hangs."""
 FLUSH_S = 1.5
 SECONDS_TO_FIRE = 80
 
@@ -91,7 +93,7 @@ def hangs_again_and_again(scene: Scene) -> None:
 
     def flap() -> bool:
         with paused(cluster, follower):
-            for _ in range(5):  # as many as are in flight
+            for _ in range(WAITING):
                 producer.produce(topic, b"waits", partition=0)
             producer.poll(0)
             wait_until(lambda: cluster.partitions(topic)[0].isr == [leader], 20, "it has left")
