@@ -159,8 +159,8 @@ def recover(
     """Copy lost records into a topic.
 
     Each record keeps its key, value, headers and timestamp, and gets headers that say where it comes from:
-    ottla.recovered.from, .offset, .epoch, .broker and .kept. A record that is in the topic already, by these headers, is not
-    copied again: the command can be repeated. Records of aborted transactions are left out.
+    ottla.recovered.from, .topic_id, .offset, .epoch, .broker and .kept. A record that is in the topic already, by these
+    headers, is not copied again: the command can be repeated. Records of aborted transactions are left out.
     """
     if sum((topic is not None, id is not None, all)) != 1:
         raise Failure("name one of --topic, --id and --all", USAGE)

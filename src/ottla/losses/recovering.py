@@ -14,9 +14,9 @@ from ottla.losses.merge import NamedLoss
 from ottla.records.batch import HEADER_BYTES, Batch, check_crc, read_batch
 from ottla.records.record import ControlType, Record, control_type, records
 
-FROM, OFFSET, EPOCH, BROKER, KEPT, TRANSACTION = (
+FROM, TOPIC_ID, OFFSET, EPOCH, BROKER, KEPT, TRANSACTION = (
     f"ottla.recovered.{name}"
-    for name in ("from", "offset", "epoch", "broker", "kept", "transaction")
+    for name in ("from", "topic_id", "offset", "epoch", "broker", "kept", "transaction")
 )
 """The headers of a recovered record."""
 OPEN = b"open"
@@ -99,6 +99,7 @@ class Recovery:
         for record in wanted:
             headers = (
                 (FROM, f"{self._loss.topic}-{self._loss.partition}".encode()),
+                (TOPIC_ID, self._loss.topic_id.encode()),
                 (OFFSET, str(record.offset).encode()),
                 (EPOCH, str(batch.leader_epoch).encode()),
                 (BROKER, str(broker).encode()),
@@ -122,16 +123,13 @@ class Recovery:
         return min(ends)[1] if ends else None
 
 
-Identity = tuple[str, str, str]
+Identity = tuple[str, ...]
 
 
 def identity_of(record: Record) -> Identity | None:
-    """What a recovered record is a copy of: (partition, offset, epoch). None if it is no such record."""
+    """What a recovered record is a copy of: (partition, topic id, offset, epoch). None if it is no such record. A topic that
+    was deleted and created again has the same offsets and epochs, and another id."""
     headers = dict(record.headers)
-    found = tuple(headers.get(name) for name in (FROM, OFFSET, EPOCH))
-    if any(value is None for value in found):
-        return None
-    first, offset, epoch = (
-        value.decode("utf-8", "replace") for value in found if value is not None
-    )
-    return first, offset, epoch
+    found = [headers.get(name) for name in (FROM, TOPIC_ID, OFFSET, EPOCH)]
+    values = [value.decode("utf-8", "replace") for value in found if value is not None]
+    return tuple(values) if len(values) == len(found) else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -185,8 +187,14 @@ def test_exactly_the_lost_records_come_back_with_all_that_they_had(codec):
     assert headers["ottla.recovered.offset"] == b"11"
     assert headers["ottla.recovered.epoch"] == b"3"
     assert headers["ottla.recovered.broker"] == b"0" and headers["ottla.recovered.kept"] == b"kept"
-    assert identity_of(found[0]) == ("orders-0", "11", "3")
+    assert identity_of(found[0]) == ("orders-0", "id", "11", "3")
     assert identity_of(Record(0, 0)) is None
+
+
+def test_records_of_a_topic_that_was_created_again_are_not_taken_for_those_of_the_old_one():
+    old, new = a_loss(10, 11), replace(a_loss(10, 11), topic_id="another")
+    one, other = (recovered(loss, batch(10, b"a"))[1][0] for loss in (old, new))
+    assert identity_of(one) != identity_of(other)
 
 
 def test_what_two_brokers_hold_comes_back_once():
