@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -433,14 +433,13 @@ class _kept:
     def __enter__(self) -> tuple[BlockingClient | None, KeptSomewhere]:
         kept = KeptSomewhere()
         places, runs = _directories(self._bootstrap, self._directory)
-        for place in places:
-            _read_directory(place, kept)
+        was_read = {_read_directory(place, kept) for place in places}
         if self._bootstrap is None and self._directory is not None and not runs:
             return None, kept
         directory = None if self._bootstrap is not None else self._directory
         self._connection = connect(self._bootstrap, directory, self._timeout_s)
         blocking = self._connection.__enter__()
-        _ask_brokers(blocking, kept)
+        _ask_brokers(blocking, kept, was_read)
         return blocking, kept
 
     def __exit__(self, *failure: Any) -> None:
@@ -470,7 +469,10 @@ def _directories(bootstrap: str | None, directory: Path | None) -> tuple[list[Pa
     return [place for place in stopped if place.is_dir()], bool(cluster.running)
 
 
-def _read_directory(place: Path, into: KeptSomewhere) -> None:
+def _read_directory(place: Path, into: KeptSomewhere) -> int | None:
+    """The id of the broker that it belongs to, if it says so."""
+    from ottla.log.checkpoints import META_PROPERTIES, read_meta_properties
+    from ottla.log.errors import CorruptCheckpoint
     from ottla.log.kept_records import Kept, files_of, kept_in, write_manifest
     from ottla.losses.manifest import State
     from ottla.runtime.files import RealDisk
@@ -497,9 +499,16 @@ def _read_directory(place: Path, into: KeptSomewhere) -> None:
                 f"{kept.path}: its broker died while it truncated; start it, and it says what was lost"
             )
         into.add(kept.manifest, reader(kept), marker(kept))
+    try:
+        return read_meta_properties(disk, f"{place}/{META_PROPERTIES}").node_id
+    except (OSError, CorruptCheckpoint):
+        return None
 
 
-def _ask_brokers(blocking: BlockingClient, into: KeptSomewhere) -> None:
+def _ask_brokers(
+    blocking: BlockingClient, into: KeptSomewhere, was_read: Collection[int | None]
+) -> None:
+    """`was_read`: the brokers whose disks were read."""
     from ottla.client.kept_records import list_kept, mark_recovered, read_kept
 
     client = blocking.client
@@ -516,17 +525,23 @@ def _ask_brokers(blocking: BlockingClient, into: KeptSomewhere) -> None:
     def marker(broker: int, id: str) -> Callable[[str], None]:
         return lambda topic: blocking.run(mark_recovered(client, broker, id, topic))
 
-    for broker in blocking.run(client.metadata([])).brokers:
+    live = {each.id for each in blocking.run(client.metadata([])).brokers}
+    for each in blocking.run(client.describe_cluster()).brokers:
+        if each.id not in live and each.id not in was_read:
+            warn(
+                f"broker {each.id} does not run, so what it keeps is missing here (--dir reads its disk)"
+            )
+    for broker in sorted(live):
         try:
-            found = blocking.run(list_kept(client, broker.id))
+            found = blocking.run(list_kept(client, broker))
         except OSError as error:
             warn(
-                f"broker {broker.id} does not say what it keeps: it is not ottla, is older, or does not"
+                f"broker {broker} does not say what it keeps: it is not ottla, is older, or does not"
                 f" answer ({error})"
             )
             continue
         for manifest in found:
-            into.add(manifest, reader(broker.id, manifest.id), marker(broker.id, manifest.id))
+            into.add(manifest, reader(broker, manifest.id), marker(broker, manifest.id))
 
 
 def _selected(kept: KeptSomewhere, topic: str | None, since: str | None) -> list[NamedLoss]:
