@@ -289,7 +289,7 @@ def _quota(cluster: ProcessCluster, stack: ExitStack) -> str:
     fields = {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
     (entry,) = cluster.ask(cluster.nodes[1], ApiKey.ALTER_CLIENT_QUOTAS, 1, fields).entries
     assert entry.error_code == ErrorCode.NONE
-    one_by_one = {"client.id": "importer", "batch.num.messages": 1, "linger.ms": 0}
+    one_by_one: dict[str, Any] = {"client.id": "importer", "batch.num.messages": 1, "linger.ms": 0}
     produce(cluster, topic, 4, 80_000, **one_by_one)
     return "1"
 
