@@ -7,7 +7,6 @@ A stage is a function with the cluster's settings. It leaves the cluster in the 
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import threading
 import time
@@ -25,6 +24,7 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 from support.cluster import OTTLA, ProcessCluster, wait_until
+from support.disks import give_second_disks, limit_file_size
 from support.groups import ConfluentMember, settle
 
 QUICK = {
@@ -38,7 +38,6 @@ QUICK = {
 """Kafka's timeouts, shortened: the stages wait for them to pass."""
 PATIENT = {**QUICK, "broker.session.timeout.ms": "60000"}
 """A paused broker is not fenced."""
-SMALL = 2 << 20
 LISTENER_NOBODY_HAS = "127.0.0.1:1"
 
 
@@ -114,13 +113,19 @@ def heal(cluster: ProcessCluster, name: str) -> None:
 
 
 def produce(
-    cluster: ProcessCluster, topic: str, count: int, size: int = 100, **config: object
+    cluster: ProcessCluster,
+    topic: str,
+    count: int,
+    size: int = 100,
+    *,
+    partition: int = 0,
+    **config: object,
 ) -> None:
     producer = ConfluentProducer(
         {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": "all", **config}
     )
     for number in range(count):
-        producer.produce(topic, b"%08d" % number + bytes(size), partition=0)
+        producer.produce(topic, b"%08d" % number + bytes(size), partition=partition)
         producer.poll(0)
     assert producer.flush(60) == 0
 
@@ -155,19 +160,9 @@ def _killed_leader(cluster: ProcessCluster, stack: ExitStack) -> str:
     return f"{topic}-0"
 
 
-def _second_disks(cluster: ProcessCluster) -> None:
-    for node in cluster.nodes.values():
-        line = f"log.dirs={node.data}"
-        text = node.config.read_text()
-        assert line in text
-        node.config.write_text(text.replace(line, f"{line},{node.directory / 'second'}"))
-
-
 def _disk_full(cluster: ProcessCluster, stack: ExitStack) -> str:
     """Broker 1 may write no file larger than two megabytes: the log of the second partition reaches that."""
-    pid = cluster.nodes[1].pid
-    assert pid is not None
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (SMALL, resource.RLIM_INFINITY))
+    limit_file_size(cluster, 1)
     topic = cluster.create_topic("orders", assignment=[[2, 1, 3]])
     produce(cluster, topic, 400, 10_000)
     wait_until(lambda: 1 not in cluster.partitions(topic)[0].isr, 20, "its replica is offline")
@@ -198,16 +193,21 @@ def _stuck_group(cluster: ProcessCluster, stack: ExitStack) -> str:
 
 
 def _hanging_transaction(cluster: ProcessCluster, stack: ExitStack) -> str:
+    topic = cluster.create_topic("orders", assignment=[[other_than(cluster)]])
+    put_hanging_transaction(cluster, topic, 0)
+    return f"{topic}-0"
+
+
+def put_hanging_transaction(cluster: ProcessCluster, topic: str, began_ms_ago: int) -> None:
     """The log of an older Kafka, before KIP-890: a transaction that no coordinator knows. Brokers of today refuse to write
-    one, so it is put on the disk of a broker that is down."""
-    broker = other_than(cluster)
-    topic = cluster.create_topic("orders", assignment=[[broker]])
+    one, so it is put on the disk of the broker that has the topic, while that is down."""
+    broker = cluster.leader(topic)
     produce(cluster, topic, 100)
     cluster.kill(broker)
-    (segment,) = (cluster.nodes[broker].data / f"{topic}-0").glob("*.log")
+    (segment,) = cluster.nodes[broker].directory.glob(f"*/{topic}-0/*.log")
     last = list(batches(segment.read_bytes()))[-1]
     batch = build(
-        [Record(last.next_offset, int(time.time() * 1000), None, b"paid")],
+        [Record(last.next_offset, int(time.time() * 1000) - began_ms_ago, None, b"paid")],
         base_offset=last.next_offset,
         leader_epoch=last.leader_epoch,
         producer_id=4711,
@@ -219,7 +219,6 @@ def _hanging_transaction(cluster: ProcessCluster, stack: ExitStack) -> str:
         file.write(batch)
     cluster.start(broker)
     produce(cluster, topic, 100)
-    return f"{topic}-0"
 
 
 def _fenced_broker(cluster: ProcessCluster, stack: ExitStack) -> str:
@@ -251,7 +250,7 @@ def _no_majority(cluster: ProcessCluster, stack: ExitStack) -> str:
     return f"{topic}-0"
 
 
-def _unclean_loss(cluster: ProcessCluster, stack: ExitStack) -> str:
+def unclean_loss(cluster: ProcessCluster, stack: ExitStack) -> str:
     """Broker 4 writes alone, dies, and broker 3, which lacks these records, is elected."""
     config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     topic = cluster.create_topic("orders", config=config, assignment=[[4, 3]])
@@ -285,7 +284,7 @@ def _quota(cluster: ProcessCluster, stack: ExitStack) -> str:
     fields = {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
     (entry,) = cluster.ask(cluster.nodes[1], ApiKey.ALTER_CLIENT_QUOTAS, 1, fields).entries
     assert entry.error_code == ErrorCode.NONE
-    one_by_one = {"client.id": "importer", "batch.num.messages": 1, "linger.ms": 0}
+    one_by_one: dict[str, Any] = {"client.id": "importer", "batch.num.messages": 1, "linger.ms": 0}
     produce(cluster, topic, 4, 80_000, **one_by_one)
     return "1"
 
@@ -327,7 +326,7 @@ STAGES = (
         _disk_full,
         ("lost its log directory", "its replica there is offline", "File too large"),
         ("Make room on (or replace) the disk", "ottla nodes stop 1"),
-        prepare=_second_disks,
+        prepare=give_second_disks,
     ),
     Stage(
         "A group that is stuck in a rebalance",
@@ -362,7 +361,7 @@ STAGES = (
     ),
     Stage(
         "Records lost by an unclean election",
-        _unclean_loss,
+        unclean_loss,
         ("50 records that", "were lost by an unclean election", "cut them off"),
         ("ottla losses --topic orders", "unclean.leader.election.enable=false"),
         brokers=4,
