@@ -11,15 +11,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.client_metrics_settings import INTERVAL_DEFAULT_MS, MetricsSubscription
-from ottla.metrics.families import Family, counter, gauge
+from ottla.metrics.families import Family, counter, gauge, shortened
 from ottla.records.compression import Codec
 from ottla.records.crc import crc32c
 from ottla.wire.errors import ErrorCode, KafkaError
 
 CLIENT_METRICS = "kafka_server_client_metrics"
 INSTANCES_MAX = 16_384
-ATTRIBUTE_MAX = 200
-"""Characters that are kept of one: a client id may have 32 KiB."""
 EXPIRY_MIN_MS = 60_000
 INTERVALS_MISSED_MAX = 3
 ALL_METRICS = "*"
@@ -177,7 +175,7 @@ class ClientInstances:
         self._expire(now_ms)
         instance = self._instances.pop(id, None)
         if instance is None or instance.version < self._version:
-            kept = {name: value[:ATTRIBUTE_MAX] for name, value in attributes.items()}
+            kept = {name: shortened(value) for name, value in attributes.items()}
             instance = ClientInstance(id, kept, self._wanted(id, attributes))
             instance.version = self._version
         patience_ms = max(EXPIRY_MIN_MS, INTERVALS_MISSED_MAX * instance.wanted.interval_ms)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from ottla.metrics.families import Family, Labels, MetricKind, Sample, counter, gauge
+from ottla.metrics.families import Family, Labels, MetricKind, Sample, counter, gauge, shortened
 from ottla.telemetry.otlp import Point
 
 SERIES_MAX = 500
@@ -22,7 +22,7 @@ BYTES_MAX = 64 << 20
 """Of all clients: a thousand of them with some dozens of series each."""
 SERIES_BYTES = 500
 """That a series takes besides its labels."""
-LABEL_VALUE_MAX = 200
+NAME_MAX = 200
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
 CLIENT_LABELS = (
     "client_instance_id",
@@ -84,9 +84,7 @@ class PushedMetrics:
             if len(self._clients) >= self._clients_max:
                 self.series_dropped += len(points)
                 return
-            client = _Client(
-                {name: attributes.get(name, "")[:LABEL_VALUE_MAX] for name in CLIENT_LABELS}
-            )
+            client = _Client({name: shortened(attributes.get(name, "")) for name in CLIENT_LABELS})
             self._clients[id] = client
         client.expires_ms = expires_ms
         for point in points:
@@ -165,7 +163,7 @@ def metric_name(name: str, *, is_counter: bool) -> str | None:
     """None: nothing of it can be a name. Only Kafka's own prefix is taken, so that no client can give its metrics the name
     of a broker's."""
     clean = _NOT_IN_NAMES.sub("_", name)
-    if not clean.startswith("org_apache_kafka_") or len(clean) > LABEL_VALUE_MAX:
+    if not clean.startswith("org_apache_kafka_") or len(clean) > NAME_MAX:
         return None
     clean = clean.removesuffix("_total")
     return f"{clean}_total" if is_counter else clean
@@ -174,7 +172,7 @@ def metric_name(name: str, *, is_counter: bool) -> str | None:
 def _labels(point: Point) -> _Pairs:
     """In one order, whatever order they came in."""
     found = {
-        label: value[:LABEL_VALUE_MAX]
+        label: shortened(value)
         for name, value in point.attributes
         if (label := label_name(name)) is not None
     }
@@ -183,10 +181,10 @@ def _labels(point: Point) -> _Pairs:
 
 def label_name(name: str) -> str | None:
     """None: it cannot be a label, or Prometheus or we give it a meaning of its own."""
-    clean = _NOT_IN_NAMES.sub("_", name)[:LABEL_VALUE_MAX]
+    clean = _NOT_IN_NAMES.sub("_", name)[:NAME_MAX]
     is_reserved = clean.startswith("__") or clean in ("le", "quantile", *CLIENT_LABELS)
     return clean if clean and not clean[0].isdigit() and not is_reserved else None
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:LABEL_VALUE_MAX]
+    return " ".join(text.split())[:NAME_MAX]
