@@ -37,7 +37,7 @@ _Series: TypeAlias = tuple[str, _Pairs]
 """Name and labels."""
 
 
-class Measured(NamedTuple):
+class PushedPoint(NamedTuple):
     """A data point under the names of Prometheus."""
 
     series: _Series
@@ -72,7 +72,7 @@ class PushedMetrics:
         self,
         id: UUID,
         attributes: Mapping[str, str],
-        points: Sequence[Measured | None],
+        points: Sequence[PushedPoint | None],
         expires_ms: float,
         now_ms: float,
     ) -> None:
@@ -91,7 +91,7 @@ class PushedMetrics:
             if point is None or not self._keep(client, point):
                 self.series_dropped += 1
 
-    def _keep(self, client: _Client, point: Measured) -> bool:
+    def _keep(self, client: _Client, point: PushedPoint) -> bool:
         known = client.series.get(point.series)
         if known is None:
             name, pairs = point.series
@@ -150,13 +150,13 @@ class PushedMetrics:
             yield Family(name, kind, descriptions[name], samples)
 
 
-def measured(point: Point) -> Measured | None:
+def measured(point: Point) -> PushedPoint | None:
     """None: nothing of its name can be a name. A pure function, and most of the work: it runs in a thread."""
     name = metric_name(point.name, is_counter=point.is_counter)
     if name is None:
         return None
     description = _one_line(point.description) or f"{name} of clients."
-    return Measured((name, _labels(point)), description, point.value, point.is_delta)
+    return PushedPoint((name, _labels(point)), description, point.value, point.is_delta)
 
 
 def metric_name(name: str, *, is_counter: bool) -> str | None:

@@ -25,7 +25,7 @@ from ottla.wire.types import ZERO_UUID
 if TYPE_CHECKING:
     from ottla.metrics.families import Family
     from ottla.telemetry.instances import ClientInstance, ClientInstances, PushPace
-    from ottla.telemetry.pushed import Measured, PushedMetrics
+    from ottla.telemetry.pushed import PushedMetrics, PushedPoint
 
 NO_SUBSCRIPTION = 0
 ASK_AGAIN_MS = 300_000
@@ -227,7 +227,7 @@ def _told(instance: ClientInstance) -> dict[str, Any]:
     }
 
 
-def _measured(codec: int, metrics: bytes) -> list[Measured | None]:
+def _measured(codec: int, metrics: bytes) -> list[PushedPoint | None]:
     from ottla.records.compression import decompress
     from ottla.telemetry.otlp import points
     from ottla.telemetry.pushed import measured
