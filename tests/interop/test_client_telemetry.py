@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import socket
 import urllib.request
@@ -153,6 +154,7 @@ def test_a_push_is_answered_as_kafka_answers_it(telemetry: Cluster) -> None:
         (ErrorCode.TELEMETRY_TOO_LARGE, bytes((1 << 20) + 1), {}),
         (ErrorCode.INVALID_RECORD, b"\xff", {}),
         (ErrorCode.INVALID_RECORD, b"not zstd", {"compression_type": 4}),
+        (ErrorCode.INVALID_RECORD, gzip.compress(b"\x0a\x00" * (4 << 20)), {"compression_type": 1}),
     ):
         told = get()
         assert push(metrics, **changed) == error, error

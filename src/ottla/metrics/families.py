@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from hashlib import sha256
 from typing import NamedTuple, TypeAlias
 
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+VALUE_MAX = 256
+"""Characters of a label's value. Names of groups and clients may have 32 KiB, in each of many lines."""
+HASH_CHARACTERS = 8
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
@@ -22,6 +26,14 @@ class MetricKind(Enum):
     """Samples with a label `quantile`, and the suffixes `_sum` and `_count`."""
 
 
+def shortened(value: str) -> str:
+    """With a hash instead of its end, if it is too long: two long names that begin alike stay two."""
+    if len(value) <= VALUE_MAX:
+        return value
+    hash = sha256(value.encode(errors="replace")).hexdigest()[:HASH_CHARACTERS]
+    return f"{value[: VALUE_MAX - HASH_CHARACTERS - 1]}~{hash}"
+
+
 class Labels:
     """Names and values, with the text that stands for them. Whoever has many samples with the same labels makes these
     once: the text is most of the work of writing a sample."""
@@ -30,6 +42,10 @@ class Labels:
 
     def __init__(self, given: Mapping[str, str] | None = None, /, **named: str) -> None:
         pairs = {**given, **named} if given else named
+        for name, value in pairs.items():
+            if len(value) > VALUE_MAX:
+                pairs = {name: shortened(value) for name, value in pairs.items()}
+                break
         assert all(LABEL_NAME.fullmatch(name) for name in pairs), f"not names of labels: {pairs}"
         self.pairs = pairs
         inner = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in pairs.items())

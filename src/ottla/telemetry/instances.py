@@ -11,7 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.config.client_metrics_settings import INTERVAL_DEFAULT_MS, MetricsSubscription
-from ottla.metrics.families import Family, counter, gauge
+from ottla.metrics.families import Family, counter, gauge, shortened
 from ottla.records.compression import Codec
 from ottla.records.crc import crc32c
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -59,6 +59,23 @@ class ClientInstance:
         if not follows_question and now_ms - self._pushed_ms < self.wanted.interval_ms:
             return False
         self._pushed_ms = now_ms
+        return True
+
+
+class PushPace:
+    """Of one connection: an id costs a client nothing, so a fresh one for each push is no way around the interval."""
+
+    def __init__(self) -> None:
+        self._pushed_ms = NEVER
+        self._is_terminating = False
+
+    def may_push(self, interval_ms: int, now_ms: float, *, terminating: bool) -> bool:
+        """Clients wait at least half of an interval. The last push comes at any time, and is the last."""
+        is_early = now_ms - self._pushed_ms < interval_ms / 2
+        if self._is_terminating or (is_early and not terminating):
+            return False
+        self._pushed_ms = now_ms
+        self._is_terminating = terminating
         return True
 
 
@@ -119,6 +136,7 @@ class ClientInstances:
         codec: int,
         *,
         terminating: bool,
+        pace: PushPace,
         now_ms: float,
     ) -> ClientInstance:
         """PushTelemetry, without the metrics themselves. KafkaError if it is refused."""
@@ -129,6 +147,9 @@ class ClientInstances:
             self._check_push(instance, subscription_id, codec, terminating, now_ms)
         finally:
             instance.is_terminating = terminating
+        if not pace.may_push(instance.wanted.interval_ms, now_ms, terminating=terminating):
+            self.throttled += 1
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         return instance
 
     def _check_push(
@@ -154,7 +175,8 @@ class ClientInstances:
         self._expire(now_ms)
         instance = self._instances.pop(id, None)
         if instance is None or instance.version < self._version:
-            instance = ClientInstance(id, attributes, self._wanted(id, attributes))
+            kept = {name: shortened(value) for name, value in attributes.items()}
+            instance = ClientInstance(id, kept, self._wanted(id, attributes))
             instance.version = self._version
         patience_ms = max(EXPIRY_MIN_MS, INTERVALS_MISSED_MAX * instance.wanted.interval_ms)
         instance.expires_ms = now_ms + patience_ms

@@ -23,9 +23,13 @@ async def broken(request: HttpRequest) -> Page:
     raise RuntimeError("on purpose")
 
 
-def served(talk: Callable[[HttpServer, Callable[[], Awaitable[Client]]], Awaitable[None]]) -> None:
+def served(
+    talk: Callable[[HttpServer, Callable[[], Awaitable[Client]]], Awaitable[None]],
+    **more: Callable[[HttpRequest], Awaitable[Page]],
+) -> None:
     async def run() -> None:
-        server = HttpServer({"/hello": hello, "/broken": broken}, RealClock())
+        pages = {"/hello": hello, "/broken": broken, **{f"/{name}": more[name] for name in more}}
+        server = HttpServer(pages, RealClock())
         port = await server.listen("127.0.0.1", 0)
 
         async def connect() -> Client:
@@ -93,25 +97,58 @@ def test_a_request_that_is_not_ascii_is_refused() -> None:
         parse_request("GET /hellö HTTP/1.1\r\n\r\n".encode())
 
 
-def test_more_connections_than_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_that_ask_nothing_give_way_to_one_that_asks() -> None:
+    async def talk(server: HttpServer, connect: Callable[[], Awaitable[Client]]) -> None:
+        silent = [await connect() for _ in range(http.CONNECTIONS_MAX)]
+        silent[1][1].write(b"GET /hello HT")  # and no more of it
+        kept = await connect()
+        for _ in range(2):
+            assert (await ask(kept, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 200
+        async with asyncio.timeout(5):
+            assert await silent[0][0].read() == b""
+        await connect()
+        async with asyncio.timeout(5):
+            assert await silent[1][0].read() == b""  # the longest first, and none that asks
+        assert (await ask(kept, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 200
+
+    served(talk)
+
+
+def test_a_connection_is_refused_if_all_others_are_being_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
+    goes_on = asyncio.Event()
+    asked: asyncio.Queue[HttpRequest] = asyncio.Queue()
+
+    async def slow(request: HttpRequest) -> Page:
+        asked.put_nowait(request)
+        await goes_on.wait()
+        return Page(b"slow\n")
 
     async def talk(server: HttpServer, connect: Callable[[], Awaitable[Client]]) -> None:
-        kept = [await connect() for _ in range(2)]
-        for client in kept:
-            assert (await ask(client, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 200
+        question = "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+        asking = [asyncio.ensure_future(ask(await connect(), question)) for _ in range(2)]
+        for _ in asking:
+            await asked.get()
         refused = await connect()
         assert b"503" in await refused[0].read()
-        kept[0][1].close()
-        async with asyncio.timeout(5):
-            while (await ask_or_none(connect)) != 200:
-                pass
+        goes_on.set()
+        assert [(await each)[0] for each in asking] == [200, 200]
+        assert (await ask(await connect(), question))[0] == 200
 
-    async def ask_or_none(connect: Callable[[], Awaitable[Client]]) -> int | None:
-        try:
-            return (await ask(await connect(), "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"))[0]
-        except (asyncio.IncompleteReadError, OSError):
-            return None
+    served(talk, slow=slow)
+
+
+def test_a_connection_without_a_first_request_is_dropped_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "REQUEST_TIMEOUT_S", 0.05)
+
+    async def talk(server: HttpServer, connect: Callable[[], Awaitable[Client]]) -> None:
+        reader, _ = await connect()
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
 
     served(talk)
 

@@ -12,8 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.metrics import exposition
+from ottla.metrics import page as metrics_page
 from ottla.metrics.exposition import JSON, OPENMETRICS, PIECE_SAMPLES, TEXT, format_for
-from ottla.metrics.families import NO_LABELS, Family, Labels, MetricKind, Sample, counter, gauge
+from ottla.metrics.families import (
+    NO_LABELS,
+    VALUE_MAX,
+    Family,
+    Labels,
+    MetricKind,
+    Sample,
+    counter,
+    gauge,
+)
 from ottla.metrics.histogram import SECONDS, Histogram, quantile
 from ottla.metrics.page import MetricsPage
 from ottla.metrics.registry import Metrics
@@ -146,6 +156,43 @@ def test_what_fails_is_left_out_and_the_page_has_all_the_rest(
             assert about.samples[0][1:] == ({"why": "failed"}, 5 * scrape)
     assert len(caplog.records) == 5
     assert "metrics are left out what=half why=failed" in caplog.text
+
+
+def test_a_long_value_is_cut_and_stays_different_from_others() -> None:
+    long = VALUE_MAX * "x"
+    assert Labels(group=long).pairs == {"group": long}
+    cut = [Labels(group=long + end, topic="t").pairs for end in ("a", "b")]
+    assert cut[0]["group"] != cut[1]["group"] and cut[0]["topic"] == "t"
+    assert all(len(each["group"]) == VALUE_MAX and each["group"][:200] in long for each in cut)
+    assert cut[0] == Labels(group=long + "a", topic="t").pairs  # in every scrape, on every node
+
+
+@pytest.mark.parametrize("wanted", [TEXT, OPENMETRICS, JSON])
+def test_a_page_is_bounded_and_counts_what_it_leaves_out(
+    wanted: exposition.ExpositionFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_page, "PAGE_BYTES_MAX", 20_000)
+    asked = 0
+
+    def endless() -> Iterator[Sample]:
+        nonlocal asked
+        while True:
+            asked += 1
+            yield Sample(Labels(n=str(asked)), asked)
+
+    metrics = Metrics()
+    for name in ("first", "second"):
+        metrics.register(lambda name=name: [Family(name, MetricKind.GAUGE, "Many.", endless())])  # type: ignore[misc]
+    metrics.register(lambda: [gauge("small", "Small.", 1)])
+    text = page(metrics, wanted)
+    assert len(text) < 2000 and asked < 4000
+    assert "first" not in text and "second" not in text and "small" in text
+    if wanted is JSON:
+        *_, about = json.loads(text)["families"]
+        assert about["samples"][1]["value"] == 2
+    else:
+        *_, read = reader.read(text).values()
+        assert read.samples[1][1:] == ({"why": "too_large"}, 2)
 
 
 def test_nothing_is_collected_before_it_is_wanted() -> None:

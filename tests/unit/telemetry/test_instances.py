@@ -8,7 +8,13 @@ import pytest
 
 from ottla.config.client_metrics_settings import RefusedSubscription, subscription_of
 from ottla.config.values import ConfigError
-from ottla.telemetry.instances import EXPIRY_MIN_MS, INSTANCES_MAX, ClientInstances
+from ottla.metrics.families import shortened
+from ottla.telemetry.instances import (
+    EXPIRY_MIN_MS,
+    INSTANCES_MAX,
+    ClientInstances,
+    PushPace,
+)
 from ottla.wire.errors import ErrorCode, KafkaError
 
 ID = UUID("12345678-1234-4234-8234-123456789abc")
@@ -28,11 +34,17 @@ def subscribed(**configs: str) -> ClientInstances:
 
 
 def push(
-    instances: ClientInstances, now_ms: float, *, id: UUID | None = ID, **changed: int
+    instances: ClientInstances,
+    now_ms: float,
+    *,
+    id: UUID | None = ID,
+    pace: PushPace | None = None,
+    **changed: int,
 ) -> ErrorCode:
+    """Over a connection of its own, unless one is given."""
     given = {"subscription_id": 0, "codec": 0, "terminating": False, **changed}
     try:
-        instances.push(id, JAVA, now_ms=now_ms, **given)  # type: ignore[arg-type]
+        instances.push(id, JAVA, now_ms=now_ms, pace=pace or PushPace(), **given)  # type: ignore[arg-type]
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE
@@ -103,6 +115,32 @@ def test_a_push_without_an_instance_or_with_an_unknown_codec_is_refused() -> Non
         assert push(instances, 1, id=nobody) is ErrorCode.INVALID_REQUEST
     refused = push(instances, 1, subscription_id=id, codec=5)
     assert refused is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_a_fresh_id_does_not_let_a_connection_push_more_often() -> None:
+    instances, pace = subscribed(metrics="a."), PushPace()
+
+    def push_anew(number: int, now_ms: float, *, terminating: bool = False) -> ErrorCode:
+        id = UUID(int=number)
+        wanted = instances.ask(id, JAVA, now_ms).wanted.subscription_id
+        return push(
+            instances, now_ms, id=id, pace=pace, subscription_id=wanted, terminating=terminating
+        )
+
+    early = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert push_anew(10, 0) is ErrorCode.NONE
+    assert push_anew(11, 1) is early
+    assert push_anew(12, INTERVAL / 2) is ErrorCode.NONE  # clients spread theirs
+    assert push_anew(13, INTERVAL / 2 + 1, terminating=True) is ErrorCode.NONE
+    assert push_anew(14, INTERVAL / 2 + 2, terminating=True) is early
+    assert push_anew(15, 5 * INTERVAL) is early  # it was the last of this connection
+
+
+def test_a_long_client_id_is_not_kept_whole() -> None:
+    instances = subscribed(metrics="a.", match="client_id=x+")
+    instance = instances.ask(ID, {"client_id": 30_000 * "x"}, 0)
+    assert instance.wanted.metrics == ("a.",)
+    assert instance.attributes == {"client_id": shortened(30_000 * "x")}
 
 
 def test_instances_expire_and_are_limited() -> None:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.telemetry.otlp import POINTS_MAX, MalformedTelemetry, Point, points
+from ottla.telemetry.otlp import (
+    ATTRIBUTES_MAX,
+    POINTS_MAX,
+    TEXT_BYTES_MAX,
+    MalformedTelemetry,
+    Point,
+    points,
+)
 
 
 def varint(value: int) -> bytes:
@@ -105,3 +113,47 @@ def test_too_many_points_are_refused() -> None:
     assert len(points(encoded([one] * POINTS_MAX, {}))) == POINTS_MAX
     with pytest.raises(MalformedTelemetry):
         points(encoded([one] * (POINTS_MAX + 1), {}))
+
+
+MIB = 1 << 20
+
+
+SCOPE = (2, 1)
+METRIC = (2, *SCOPE)
+SUM = (7, *METRIC)
+
+
+@pytest.mark.parametrize(
+    "path", [(), (1,), SCOPE, METRIC, SUM, (1, *SUM), (7, 1, *SUM)], ids=lambda path: str(len(path))
+)
+def test_many_empty_fields_are_refused_before_they_take_memory(path: tuple[int, ...]) -> None:
+    """On every level, named by the fields from the inside: of a resource, a scope, a metric, a sum, a point, an attribute."""
+    data = b"\x0a\x00" * (MIB // 2)
+    for number in path:
+        data = field(number, data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedTelemetry, match="more than"):
+            points(data)
+        assert tracemalloc.get_traced_memory()[1] < 4 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_points_without_a_value_count_too() -> None:
+    kind = field(1, b"") * (POINTS_MAX + 1)
+    with pytest.raises(MalformedTelemetry, match="data points"):
+        points(field(1, field(2, field(2, field(1, "n") + field(5, kind)))))
+
+
+def test_too_many_attributes_are_refused() -> None:
+    labels = tuple((f"a{n}", "") for n in range(ATTRIBUTES_MAX + 1))
+    with pytest.raises(MalformedTelemetry, match="attributes"):
+        points(encoded([Point("n", "d", labels, 1.0, False, False)], {}))
+
+
+def test_long_texts_are_cut() -> None:
+    long = "x" + "ä" * TEXT_BYTES_MAX
+    (read,) = points(encoded([Point(long, long, ((long, long),), 1.0, False, False)], {}))
+    short = long[: TEXT_BYTES_MAX // 2]
+    assert (read.name, read.description, read.attributes) == (short, short, ((short, short),))

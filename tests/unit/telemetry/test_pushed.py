@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.metrics.exposition import OPENMETRICS
+from ottla.telemetry import pushed as limits
 from ottla.telemetry.otlp import Point
-from ottla.telemetry.pushed import SERIES_MAX, PushedMetrics
+from ottla.telemetry.pushed import SERIES_MAX, PushedMetrics, measured
 from support import exposition as reader
 from support.metrics_page import written
 
@@ -27,7 +29,8 @@ def shown(pushed: PushedMetrics, now_ms: float = 0) -> str:
 
 
 def add(pushed: PushedMetrics, *points: Point, id: int = 1, expires_ms: float = 1000) -> None:
-    pushed.add(UUID(int=id), {**CLIENT, "client_instance_id": f"i{id}"}, points, expires_ms, 0)
+    attributes = {**CLIENT, "client_instance_id": f"i{id}"}
+    pushed.add(UUID(int=id), attributes, [measured(each) for each in points], expires_ms, 0)
 
 
 def test_gauges_have_their_last_value_and_differences_are_added_up() -> None:
@@ -59,6 +62,23 @@ def test_clients_and_their_series_are_limited_and_the_rest_is_counted() -> None:
     add(pushed, point(RATE, 1), id=2)
     assert shown(pushed).count("creation_rate{") == SERIES_MAX
     assert "ottla_client_metrics_dropped_total 4\n" in shown(pushed)
+
+
+def test_the_bytes_of_a_client_and_of_all_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CLIENT_BYTES_MAX", 10_000)
+    monkeypatch.setattr(limits, "BYTES_MAX", 15_000)
+    pushed = PushedMetrics(10)
+    long = tuple((f"label{n}", 200 * "x") for n in range(5))
+    large = [Point(RATE, "", (*long, ("n", str(n))), 1.0, False, False) for n in range(20)]
+    for id in range(3):
+        add(pushed, *large, id=id)
+        assert pushed.bytes <= 15_000
+    shown_of = [shown(pushed).count(f'client_instance_id="i{id}"') for id in range(3)]
+    assert shown_of == [3, 2, 0]
+    assert f"ottla_client_metrics_dropped_total {60 - 5}\n" in shown(pushed)
+    assert len(shown(pushed)) < 15_000
+    shown(pushed, 1000)
+    assert pushed.bytes == 0  # they are gone
 
 
 def test_a_client_cannot_use_the_names_of_others() -> None:

@@ -24,13 +24,14 @@ from ottla.wire.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.metrics.families import Family
-    from ottla.telemetry.instances import ClientInstance, ClientInstances
-    from ottla.telemetry.otlp import Point
-    from ottla.telemetry.pushed import PushedMetrics
+    from ottla.telemetry.instances import ClientInstance, ClientInstances, PushPace
+    from ottla.telemetry.pushed import PushedMetrics, PushedPoint
 
 NO_SUBSCRIPTION = 0
 ASK_AGAIN_MS = 300_000
-UNPACKED_BYTES_MAX = 8 * 1024 * 1024
+UNPACKED_BYTES_MAX = 1024 * 1024
+WAITING_MAX = 32
+"""Pushes that wait to be read. They are read one after the other."""
 
 
 class TelemetryHandlers:
@@ -52,6 +53,9 @@ class TelemetryHandlers:
         self._pushed: PushedMetrics | None = None
         self._connections: dict[ServerConnection, UUID] = {}
         """Of the client instances."""
+        self._paces: dict[ServerConnection, PushPace] = {}
+        self._one_at_a_time = asyncio.Lock()
+        self._waiting = 0
 
     @serves(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS)
     def get_subscriptions(self, request: Request) -> None:
@@ -89,6 +93,18 @@ class TelemetryHandlers:
         if self._instances is not None:
             self._instances.forget(id)
 
+    def _pace(self, connection: ServerConnection) -> PushPace:
+        from ottla.telemetry.instances import PushPace
+
+        found = self._paces.get(connection)
+        if found is None:
+            found = self._paces[connection] = PushPace()
+            connection.on_close.append(lambda: self._pushes_no_more(connection))
+        return found
+
+    def _pushes_no_more(self, connection: ServerConnection) -> None:
+        del self._paces[connection]
+
     @serves(ApiKey.PUSH_TELEMETRY)
     def push(self, request: Request) -> None:
         """PushTelemetry 0. Left out: histograms, which no client sends; gauges and sums are kept."""
@@ -106,9 +122,12 @@ class TelemetryHandlers:
                 int(message.subscription_id),
                 int(message.compression_type),
                 terminating=message.terminating,
+                pace=self._pace(request.connection),
                 now_ms=self._now_ms(),
             )
             self._check_size(message)
+            if self._waiting >= WAITING_MAX:
+                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         except KafkaError as error:
             request.respond({"error_code": error.code})
             return
@@ -135,10 +154,14 @@ class TelemetryHandlers:
         if not metrics:
             return {"error_code": ErrorCode.NONE}
         loop = asyncio.get_running_loop()
+        self._waiting += 1
         try:
-            points = await loop.run_in_executor(None, _points, codec, metrics)
+            async with self._one_at_a_time:
+                points = await loop.run_in_executor(None, _measured, codec, metrics)
         except (KafkaError, MalformedTelemetry):
             return {"error_code": ErrorCode.INVALID_RECORD}
+        finally:
+            self._waiting -= 1
         assert self._pushed is not None
         now_ms = self._now_ms()
         self._pushed.add(instance.id, instance.attributes, points, instance.expires_ms, now_ms)
@@ -204,8 +227,10 @@ def _told(instance: ClientInstance) -> dict[str, Any]:
     }
 
 
-def _points(codec: int, metrics: bytes) -> list[Point]:
+def _measured(codec: int, metrics: bytes) -> list[PushedPoint | None]:
     from ottla.records.compression import decompress
     from ottla.telemetry.otlp import points
+    from ottla.telemetry.pushed import measured
 
-    return points(decompress(codec, metrics, max_bytes=UNPACKED_BYTES_MAX))
+    unpacked = decompress(codec, metrics, max_bytes=UNPACKED_BYTES_MAX)
+    return [measured(point) for point in points(unpacked)]

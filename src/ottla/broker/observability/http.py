@@ -1,7 +1,8 @@
 """A small HTTP/1.1 server for a few pages that are read by machines: GET and HEAD, nothing else.
 
 It shares its event loop with a broker, and must not be able to harm it. So connections, the size of a request and the
-time for one are limited. Who makes a page that takes long gives the broker its turns meanwhile.
+time for one are limited. When there are too many connections, the one that has waited longest without a request gives way:
+whoever only holds connections keeps nobody out. Who makes a page that takes long gives the broker its turns meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 CONNECTIONS_MAX = 32
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_TIMEOUT_S = 10.0
-"""For the whole head of a request, once its first byte came, and for taking the answer."""
+"""Until the first request begins, for the whole head of a request once its first byte came, and for taking the answer."""
 IDLE_MAX_S = 120.0
 """A connection that is kept alive for the next scrape. Prometheus scrapes once a minute at the least."""
 
@@ -74,6 +75,8 @@ class HttpServer:
         self._clock = clock
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], None] = {}
+        self._idle: dict[asyncio.Task[None], None] = {}
+        """Those without a whole request, the longest one first."""
 
     async def listen(self, host: str, port: int) -> int:
         """The port that it has."""
@@ -96,26 +99,45 @@ class HttpServer:
         assert task is not None
         self._connections[task] = None
         try:
-            if len(self._connections) > CONNECTIONS_MAX:
+            if len(self._connections) <= CONNECTIONS_MAX or self._drop_idle():
+                await self._serve(task, reader, writer)
+            else:
                 logger.info("refusing connection, too many connections listener=HTTP")
                 refusal = Page(b"too many connections\n", status=503)
                 await self._send(writer, refusal, with_body=True, keep_alive=False)
-            else:
-                await self._serve(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # gone, too slow, or we stop
         finally:
             del self._connections[task]
+            self._idle.pop(task, None)
             writer.close()
             with suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _drop_idle(self) -> bool:
+        """Whether there was one to drop."""
+        oldest = next(iter(self._idle), None)
+        if oldest is None:
+            return False
+        del self._idle[oldest]
+        oldest.cancel()
+        return True
+
+    async def _serve(
+        self,
+        task: asyncio.Task[None],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         goes_on = True
+        patience_s = REQUEST_TIMEOUT_S
         while goes_on:
             with_body = True
             try:
-                request = await _read_request(reader)
+                self._idle[task] = None
+                request = await _read_request(reader, patience_s)
+                del self._idle[task]
+                patience_s = IDLE_MAX_S
                 goes_on, with_body = request.keep_alive, request.method != "HEAD"
                 page = await self._page(request)
             except Refused as refused:
@@ -152,8 +174,8 @@ class HttpServer:
             return Page(b"failed; the node's log says why\n", status=500)
 
 
-async def _read_request(reader: asyncio.StreamReader) -> HttpRequest:
-    async with asyncio.timeout(IDLE_MAX_S):
+async def _read_request(reader: asyncio.StreamReader, patience_s: float) -> HttpRequest:
+    async with asyncio.timeout(patience_s):
         first = await reader.readexactly(1)
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):

@@ -80,9 +80,8 @@ class RequestMetrics:
         """Some of what was noted. Whether there is more. Without a call for a request: every request is folded."""
         times, kinds = self.times, self._kinds
         some = times[:FOLDED_AT_ONCE_MAX]
-        del times[
-            :FOLDED_AT_ONCE_MAX
-        ]  # first: what cannot be folded must not stay, and be tried for ever
+        # First: what cannot be folded must not stay, and be tried for ever.
+        del times[:FOLDED_AT_ONCE_MAX]
         for sent_at, marks in some:
             for key, by_follower, received, started, returned, answered in marks:
                 try:
