@@ -12,7 +12,7 @@ import typer
 
 from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, addresses
 from ottla.cli.errors import NOT_FOUND, USAGE, Failure
-from ottla.cli.output import Format, FormatOption, print_json
+from ottla.cli.output import Format, FormatOption, print_json, say
 
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
@@ -88,7 +88,7 @@ def explain(
         return
     for number, each in enumerate(found):
         if len(found) > 1:
-            print(f"{'' if not number else chr(10)}== {each.subject}\n")
+            say(*([""] if number else []), f"== {each.subject}", "")
         print(each.text())
 
 

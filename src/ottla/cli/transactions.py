@@ -10,7 +10,7 @@ import typer
 
 from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
 from ottla.cli.errors import CONFLICT, NOT_FOUND, UNREACHABLE, USAGE, Failure
-from ottla.cli.output import Format, FormatOption, print_json, print_table, warn_of_silent
+from ottla.cli.output import Format, FormatOption, print_json, print_table, say, warn_of_silent
 
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
@@ -108,7 +108,7 @@ def describe(
         print_json(_as_json(found))
         return
     open_for = _open_for_s(found)
-    print(
+    say(
         f"{found.id}: {found.state}, producer {found.producer_id} epoch {found.producer_epoch},"
         f" coordinator {found.coordinator}"
     )
@@ -173,7 +173,7 @@ def abort(
     if format is Format.json:
         print_json(done)
     else:
-        print(told)
+        say(told)
 
 
 def _abort_by_id(blocking: BlockingClient, transactions: TransactionAdmin, id: str) -> None:

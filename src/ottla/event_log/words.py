@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ottla.event_log.entry import EventEntry
+from ottla.wire.printable import printable
 
 Fields = Mapping[str, Any]
 
@@ -19,6 +20,11 @@ HOW = {
 
 
 def sentence(entry: EventEntry) -> str:
+    """One printable line: clients chose some of its words."""
+    return printable(_sentence(entry))
+
+
+def _sentence(entry: EventEntry) -> str:
     """A kind that is not known here (a newer node wrote it) shows its fields as they are."""
     where = "" if entry.told.partition is None else "{}-{}".format(*entry.told.partition)
     tell = _SENTENCES.get(entry.kind)

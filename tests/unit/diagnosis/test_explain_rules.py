@@ -445,3 +445,11 @@ def test_lists_read_as_people_write_them() -> None:
         "broker 2",
         "brokers 2 or 3",
     )
+
+
+def test_a_name_that_a_client_chose_adds_no_line_to_an_explanation() -> None:
+    explained = of_group(replace(GROUP, id="g\x1b[2J\nforged", members=()))
+    lines = explained.text().split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.startswith("forged") for line in lines)
+    assert "\nforged" in explained.as_json()["subject"], "programs get it as it is"

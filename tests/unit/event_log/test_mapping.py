@@ -250,3 +250,10 @@ def test_a_kind_that_a_newer_node_wrote_is_shown_as_it_is() -> None:
     entry = decode(b"cluster", value)
     assert sentence(entry) == "x=1 why"
     assert severity(entry) is Severity.INFO
+
+
+def test_a_name_that_a_client_chose_adds_no_line_and_rules_no_terminal() -> None:
+    event = GroupRebalanced("g\x1b[2J\n2026-11-16 forged", 5, "a member joined", 1)
+    entry = EventEntry(0, NODE, "7-a-1", told(event, NODE))
+    assert sentence(entry).startswith(r"group g\x1b[2J\n2026-11-16 forged: rebalance")
+    assert decode(*entry.encode()).told.fields["group"] == event.group_id, "the log has it exactly"
