@@ -124,9 +124,11 @@ def _local_cluster(bootstrap: str | None, directory: Path | None) -> LocalCluste
 
 def _target(bootstrap: str | None, directory: Path | None, cluster: LocalCluster | None) -> str:
     """How the commands that a finding names find the same cluster."""
+    from shlex import quote
+
     if bootstrap is not None:
-        return f" -b {bootstrap}"
-    return "" if cluster is None or directory is None else f" --dir {cluster.directory}"
+        return f" -b {quote(bootstrap)}"
+    return "" if cluster is None or directory is None else f" --dir {quote(str(cluster.directory))}"
 
 
 def bundle(

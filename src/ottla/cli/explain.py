@@ -105,12 +105,18 @@ def _local(bootstrap: str | None, dir: Path | None) -> LocalCluster | None:
 
 
 def _commands(local: LocalCluster | None, bootstrap: str | None, dir: Path | None) -> Commands:
+    from shlex import quote
+
     from ottla.diagnosis.now import Commands
 
     if local is not None:
         first = (local.running or list(local.nodes.values()))[0]
-        return Commands("" if dir is None else f" --dir {dir}", first.address, local=True)
-    return Commands(f" --bootstrap {bootstrap}" if bootstrap else "", bootstrap or "HOST:PORT")
+        return Commands(
+            "" if dir is None else f" --dir {quote(str(dir))}", first.address, local=True
+        )
+    return Commands(
+        f" --bootstrap {quote(bootstrap)}" if bootstrap else "", bootstrap or "HOST:PORT"
+    )
 
 
 # -- a cluster that runs

@@ -215,13 +215,15 @@ def _require_nobodys(
 ) -> None:
     """Refuse if a coordinator knows the transaction, or may know it: a marker of ours would abort it in this partition,
     while the coordinator commits it in the others."""
+    from shlex import quote
+
     from ottla.client.transaction_admin import ONGOING
 
     where = f"the transaction at offset {hanging.start_offset} of {topic}-{partition}"
     found, silent = blocking.run(transactions.cared_for(topic, partition, hanging.producer_id))
     for each in found:
         todo = (
-            f"end it with: ottla transactions abort {each.id}"
+            f"end it with: ottla transactions abort {quote(each.id)}"
             if each.state == ONGOING
             else "its coordinator is about to end it"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 
 from ottla.diagnosis.explanation import DEGRADED, Advice, Trouble
 from ottla.diagnosis.happened import Happened
@@ -160,7 +161,7 @@ def end_transaction(
         )
     return Advice(
         f"Let the producer {transaction.transactional_id} commit or abort. If it is gone or hangs: abort it, which fences it.",
-        commands.ottla(f"transactions abort {transaction.transactional_id}"),
+        commands.ottla("transactions abort", transaction.transactional_id),
     )
 
 
@@ -184,18 +185,18 @@ def throttling(hits: Sequence[Happened], now_ms: int, commands: Commands) -> Tro
     )
     higher = 2 * float(fields.get("limit") or 1)
     entity = (
-        f"--entity-type clients --entity-name {client}"
+        f"--entity-type clients --entity-name {quote(client)}"
         if client
-        else f"--entity-type users --entity-name {user}"
+        else f"--entity-type users --entity-name {quote(user)}"
     )
     steps = (
         Advice(
             f"Let {who} send or fetch less, or raise its quota.",
-            f"ottla kafka-configs --bootstrap-server {commands.bootstrap} --alter {entity} --add-config {quota}={higher:g}",
+            f"ottla kafka-configs --bootstrap-server {quote(commands.bootstrap)} --alter {entity} --add-config {quote(f'{quota}={higher:g}')}",
         ),
         Advice(
             "Or remove the quota.",
-            f"ottla kafka-configs --bootstrap-server {commands.bootstrap} --alter {entity} --delete-config {quota}",
+            f"ottla kafka-configs --bootstrap-server {quote(commands.bootstrap)} --alter {entity} --delete-config {quote(quota)}",
         ),
     )
     is_producer = quota == "producer_byte_rate"

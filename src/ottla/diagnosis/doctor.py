@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
 from itertools import pairwise
+from shlex import quote
 
 from ottla.config.traps import Trap, topic_traps
 from ottla.diagnosis.facts import (
@@ -25,6 +26,7 @@ from ottla.diagnosis.facts import (
     Place,
     TopicFacts,
 )
+from ottla.diagnosis.words import command
 from ottla.local.cluster import KILLED, RUNNING, STOPPED
 from ottla.wire.internal_topics import EVENT_LOG_TOPIC, TRANSACTION_STATE_TOPIC
 
@@ -94,8 +96,8 @@ class Case:
     facts: Facts
     target: str = ""
 
-    def ottla(self, words: str) -> str:
-        return f"ottla {words}{self.target}"
+    def ottla(self, words: str, *names: str) -> str:
+        return command(words, names, self.target)
 
     def start(self, broker: int) -> str:
         """The command that starts a broker: ours, if it is a node of a local cluster."""
@@ -148,7 +150,7 @@ def name_unknown(case: Case) -> Iterator[HealthFinding]:
                 f" the name {each.host}",
                 "A client asks any broker for addresses and then connects to these, so it cannot use the"
                 " partitions that this broker leads.",
-                f"echo 'ADDRESS {each.host}' | sudo tee -a /etc/hosts  # here; or set advertised.listeners"
+                f"echo {quote(f'ADDRESS {each.host}')} | sudo tee -a /etc/hosts  # here; or set advertised.listeners"
                 f" of broker {each.broker} to a name that clients know",
             )
 
@@ -169,7 +171,7 @@ def broker_unreachable(case: Case) -> Iterator[HealthFinding]:
                 + ("; it means this machine itself, wherever a client runs" if here else ""),
                 "A client asks any broker for addresses and then connects to these, so it cannot use the"
                 " partitions that this broker leads.",
-                f"nc -vz {each.host} {each.port}  # until it connects: mend the firewall, start the broker,"
+                f"nc -vz {quote(each.host)} {each.port}  # until it connects: mend the firewall, start the broker,"
                 " or set its advertised.listeners to an address that clients reach",
             )
 
@@ -189,7 +191,7 @@ def other_listener_unreachable(case: Case) -> Iterator[HealthFinding]:
                 f" reached from this machine: {each.error}",
                 "Clients of this bootstrap address do not use that listener. If clients here use it, they"
                 " fail.",
-                f"nc -vz {each.host} {each.port}",
+                f"nc -vz {quote(each.host)} {each.port}",
             )
 
 
@@ -636,7 +638,7 @@ def log_dir_failed(case: Case) -> Iterator[HealthFinding]:
                 FindingSeverity.SERIOUS,
                 f"log directory {each.path} of broker {each.broker} is offline ({each.error})",
                 "Its replicas are gone until the disk is mended and the broker is started again.",
-                f"df -h {each.path}; dmesg | tail  # on the machine of broker {each.broker}",
+                f"df -h {quote(each.path)}; dmesg | tail  # on the machine of broker {each.broker}",
             )
 
 
@@ -667,7 +669,7 @@ def _disk_finding(case: Case, broker: int, path: str, free: int, share: float) -
         case.ottla(f"topics alter {largest[0]} -c retention.bytes={max(largest[1] // 2, 1)}")
         + "  # its largest topic; or give it a larger disk"
         if largest is not None
-        else f"du -sh {path}/*  # on the machine of broker {broker}",
+        else f"du -sh {quote(path)}/*  # on the machine of broker {broker}",
     )
 
 
@@ -696,7 +698,7 @@ def inodes_few(case: Case) -> Iterator[HealthFinding]:
                     f"the file system of {disk.path} (node {node.node}) has {disk.inodes_free} of"
                     f" {disk.inodes_total} inodes left",
                     "No segment can be rolled without one, although the disk has space.",
-                    f"df -i {disk.path}",
+                    f"df -i {quote(disk.path)}",
                 )
 
 
@@ -731,7 +733,7 @@ def disk_will_be_full(case: Case) -> Iterator[HealthFinding]:
                 )
                 + "  # its largest topic; or give it a larger disk"
                 if largest is not None
-                else f"df -h {each.path}  # on the machine of broker {each.broker}",
+                else f"df -h {quote(each.path)}  # on the machine of broker {each.broker}",
             )
 
 
@@ -861,7 +863,7 @@ def group_held_up(case: Case) -> Iterator[HealthFinding]:
                 f"group {group.id} has been rebalancing for {_duration(waited / 1000)}"
                 + (f", waiting for {_plural(late, 'member')}" if late else ""),
                 "Its members read nothing, or less than they should, until the rebalance ends.",
-                case.ottla(f"groups explain {group.id}"),
+                case.ottla("groups explain", group.id),
             )
 
 
@@ -880,7 +882,7 @@ def group_stuck(case: Case) -> Iterator[HealthFinding]:
                 f"group {group.id} has members and is {_plural(records, 'record')} behind; the oldest has"
                 f" waited for {_duration(old / 1000)}",
                 "The group does not keep up, or a member holds partitions without reading them.",
-                case.ottla(f"groups explain {group.id}"),
+                case.ottla("groups explain", group.id),
             )
 
 
@@ -932,7 +934,7 @@ def transaction_pins(case: Case) -> Iterator[HealthFinding]:
                 FindingSeverity.WARNING,
                 f"transaction {owner.id} has been open in {name} for {_duration(age_ms / 1000)}{held}",
                 "Consumers that read committed records wait until it ends.",
-                case.ottla(f"transactions abort {owner.id}"),
+                case.ottla("transactions abort", owner.id),
             )
         elif owner is None and age_ms > HANGING_MS and not _transactions_unknown(facts):
             yield HealthFinding(
@@ -963,7 +965,7 @@ def _held_back(facts: Facts, place: Place) -> str:
 
 
 def _bootstrap(facts: Facts) -> str:
-    return next((f"{each.host}:{each.port}" for each in facts.brokers), "HOST:PORT")
+    return next((quote(f"{each.host}:{each.port}") for each in facts.brokers), "HOST:PORT")
 
 
 def _plural(number: int, noun: str) -> str:

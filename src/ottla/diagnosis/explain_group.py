@@ -117,9 +117,7 @@ def _rebalancing(s: GroupSituation) -> Trouble | None:
             (),
             consumers="wait for their new assignment.",
             steps=(
-                Advice(
-                    "Look again in a few seconds.", s.commands.ottla(f"groups describe {now.id}")
-                ),
+                Advice("Look again in a few seconds.", s.commands.ottla("groups describe", now.id)),
             ),
         )
     since = hold_up.get("since_ms", -1)
@@ -135,7 +133,7 @@ def _rebalancing(s: GroupSituation) -> Trouble | None:
             consumers="wait for their new assignment.",
             steps=(
                 Advice(
-                    "Wait for its members to join.", s.commands.ottla(f"groups describe {now.id}")
+                    "Wait for its members to join.", s.commands.ottla("groups describe", now.id)
                 ),
             ),
         )
@@ -156,7 +154,7 @@ def _rebalancing(s: GroupSituation) -> Trouble | None:
     step = Advice(
         f"Look at {names}: it still sends heartbeats, but its application does not call poll() (stuck in processing?)."
         f" Fix or restart it.{removed}",
-        s.commands.ottla(f"groups describe {now.id}"),
+        s.commands.ottla("groups describe", now.id),
     )
     return Trouble(
         WRONG,
@@ -225,7 +223,7 @@ def _nobody_reads(s: GroupSituation) -> Trouble | None:
         steps=(
             Advice(
                 "Start its consumers again; they go on at the committed offsets.",
-                s.commands.ottla(f"groups describe {s.now.id}"),
+                s.commands.ottla("groups describe", s.now.id),
             ),
         ),
     )
@@ -276,7 +274,7 @@ def _does_not_commit(s: GroupSituation) -> Trouble | None:
         steps=(
             Advice(
                 "Look at the application of these clients: does it hang on one record (poison pill), or wait for another system?",
-                s.commands.ottla(f"groups describe {s.now.id}"),
+                s.commands.ottla("groups describe", s.now.id),
             ),
         ),
     )

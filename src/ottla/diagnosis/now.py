@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ottla.diagnosis.words import brokers, listed
+from ottla.diagnosis.words import brokers, command, listed
 
 
 class Reach(StrEnum):
@@ -227,8 +227,8 @@ class Commands:
     local: bool = False
     """Its nodes are on this machine, under `ottla nodes`."""
 
-    def ottla(self, words: str) -> str:
-        return f"ottla {words}{self.option}"
+    def ottla(self, words: str, *names: str) -> str:
+        return command(words, names, self.option)
 
     def start(self, ids: tuple[int, ...]) -> tuple[str, str]:
         """Text and command that start these brokers."""

