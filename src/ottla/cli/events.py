@@ -243,7 +243,11 @@ def _concerns(entry: EventEntry, broker: int) -> bool:
     return (
         entry.told.about == f"broker:{broker}"
         or any(fields.get(role) == broker for role in roles)
-        or any(broker in fields.get(role, ()) for role in ("brokers", "adding", "removing"))
+        or any(
+            broker in ids
+            for role in ("brokers", "adding", "removing")
+            if isinstance(ids := fields.get(role), list | tuple)
+        )
         or (entry.kind == "truncation" and entry.node == broker)
     )
 
