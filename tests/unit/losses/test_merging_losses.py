@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -259,11 +261,11 @@ def test_clean_elections_leave_nothing_open():
 
 def test_a_bad_entry_of_the_event_log_hides_no_open_election():
     whole = [election("clean", 1, 3, [1, 2]), election("unclean", 3, 4, [3], 1)]
-    bad = [
+    bad: list[dict[str, Any]] = [
         {"partition": "orders-0", "kind": "election", "how": "unclean"},
         {"partition": "orders-0", "kind": "election", "how": "unclean", "leader": None},
         {"partition": "orders-0", "kind": "isr_shrink", "isr": 5},
         {"partition": "orders-0", "kind": "isr_shrink", "isr": [[]]},
         {"partition": "orders-0", "kind": "leader_start", "leader_epoch": []},
     ]
-    assert open_elections([*bad, *whole]) == open_elections(whole) != []
+    assert open_elections(bad + whole) == open_elections(whole) != []
