@@ -268,6 +268,10 @@ def elect(
             help="Where nobody leads, let any live replica: what only the others have is lost.",
         ),
     ] = False,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("-p", "--partition", help="Only this one; may be repeated.", min=0),
+    ] = None,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
     timeout: TimeoutOption = 30.0,
@@ -275,12 +279,15 @@ def elect(
 ) -> None:
     """Give leadership back to the preferred replicas.
 
-    That is the first of AR, for every partition. The cluster also does so by itself, every
+    That is the first of AR, for every partition, or for those that --partition names. The cluster also does so by itself, every
     leader.imbalance.check.interval.seconds.
     """
     with connect(bootstrap, dir, timeout, topic=topic, by_controller=True) as blocking:
         client = blocking.client
-        numbers = [each.partition for each in by_number(blocking.run(client.topic(topic)))]
+        known = [each.partition for each in by_number(blocking.run(client.topic(topic)))]
+        numbers = sorted(set(partition or known))
+        for number in set(numbers) - set(known):
+            raise Failure(f"topic {topic} has no partition {number}", NOT_FOUND)
         outcome = blocking.run(client.elect_leaders(topic, numbers, unclean=unclean))
     elected = sorted(number for number, why in outcome.items() if why is None)
     refused = {number: why for number, why in sorted(outcome.items()) if why is not None}

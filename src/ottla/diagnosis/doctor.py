@@ -396,28 +396,28 @@ def partitions_offline(case: Case) -> Iterator[HealthFinding]:
         lost = [each for each in topic.partitions if each.leader < 0]
         if not lost:
             continue
-        may_lead = sorted({id for each in lost for id in _may_lead(each)})
+        may_lead = sorted({id for each in lost for id in each.elr or each.isr})
+        last_known = sorted({id for each in lost for id in each.last_known_elr})
         if not may_lead and ELIGIBLE_REPLICAS in case.facts.unknown:
             who = "which brokers may lead without loss is not known"
         else:
             count = _plural(len(may_lead), "broker")
             who = f"{count} that may lead without loss: {_ids(may_lead) or 'none'}"
+        if not may_lead and last_known:
+            who += f"; the last known to be eligible, which may lack records: {_ids(last_known)}"
         # An unclean election is advised only when nobody is left to wait for.
-        missing = {id for each in lost for id in each.replicas} - {b.id for b in case.facts.brokers}
-        awaited = may_lead or sorted(missing)
+        missing = {id for each in lost for id in each.replicas} - set(case.facts.live)
+        awaited = may_lead or sorted(missing.intersection(last_known) or missing)
+        numbers = " ".join(f"-p {each.partition}" for each in lost)
         yield HealthFinding(
             "partitions-offline",
             FindingSeverity.SERIOUS,
             f"{_names(lost)} {_have(lost)} no leader; {who}",
             "Nothing can be written there or read from there.",
             " && ".join(case.start(id) for id in awaited)
-            or case.ottla(f"topics elect {topic.name} --unclean")
+            or case.ottla(f"topics elect {topic.name} --unclean {numbers}")
             + "  # loses what only the others have",
         )
-
-
-def _may_lead(partition: PartitionFacts) -> tuple[int, ...]:
-    return partition.elr or partition.isr or partition.last_known_elr
 
 
 @_rule
@@ -666,10 +666,16 @@ def _disk_finding(case: Case, broker: int, path: str, free: int, share: float) -
         FindingSeverity.SERIOUS if share < DISK_SERIOUS else FindingSeverity.WARNING,
         f"the disk of {path} (broker {broker}) has {_size(free)} left, {share:.0%}",
         "A broker whose disk is full can write nothing, and takes its log directory offline.",
-        case.ottla(f"topics alter {largest[0]} -c retention.bytes={max(largest[1] // 2, 1)}")
-        + "  # its largest topic; or give it a larger disk"
+        _keep_less(case, *largest)
         if largest is not None
         else f"du -sh {quote(path)}/*  # on the machine of broker {broker}",
+    )
+
+
+def _keep_less(case: Case, topic: str, size: int) -> str:
+    return (
+        case.ottla(f"topics alter {topic} -c retention.bytes={max(size // 2, 1)}")
+        + f"  # DELETES the older half of {topic}, its largest topic; a larger disk deletes nothing"
     )
 
 
@@ -728,10 +734,7 @@ def disk_will_be_full(case: Case) -> Iterator[HealthFinding]:
                 f"the disk of {each.path} (broker {each.broker}) will be full in {_duration(seconds)}, at the"
                 f" rate of the last hour ({_size(round(rate))}/s, {_size(each.usable_bytes)} left)",
                 "A broker whose disk is full can write nothing, and takes its log directory offline.",
-                case.ottla(
-                    f"topics alter {largest[0]} -c retention.bytes={max(largest[1] // 2, 1)}"
-                )
-                + "  # its largest topic; or give it a larger disk"
+                _keep_less(case, *largest)
                 if largest is not None
                 else f"df -h {quote(each.path)}  # on the machine of broker {each.broker}",
             )

@@ -148,7 +148,10 @@ def test_an_offline_partition_waits_for_those_that_have_everything_and_names_the
     )
     assert "orders-0 has no leader for 8.0 s: it is offline" in explained.headline
     assert "Only broker 2 has every committed record" in explained.cause[0]
-    assert commands_of(explained) == ["ottla nodes start 2", "ottla topics elect orders --unclean"]
+    assert commands_of(explained) == [
+        "ottla nodes start 2",
+        "ottla topics elect orders --unclean -p 0",
+    ]
     assert "lost for good" in explained.steps[-1].text
 
 
