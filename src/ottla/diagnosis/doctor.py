@@ -22,6 +22,7 @@ from ottla.diagnosis.facts import (
     AdvertisedEndpoint,
     Facts,
     GroupFacts,
+    NodeProcessFacts,
     PartitionFacts,
     Place,
     TopicFacts,
@@ -100,14 +101,21 @@ class Case:
         return command(words, names, self.target)
 
     def start(self, broker: int) -> str:
-        """The command that starts a broker: ours, if it is a node of a local cluster."""
-        machine = self.facts.machine
-        is_ours = machine is not None and any(each.node == broker for each in machine.nodes)
-        if is_ours:
+        """The command that brings a broker back: ours, if it is a node of a local cluster. One that runs is paused, if
+        it is not still starting or cut off."""
+        node = self.node(broker)
+        if node is not None and node.state == RUNNING and node.pid is not None:
+            return f"kill -CONT {node.pid}"
+        if node is not None:
             return self.ottla(f"nodes start {broker}")
         return (
             f"systemctl start kafka  # on the machine of broker {broker}, or as you start it there"
         )
+
+    def node(self, broker: int) -> NodeProcessFacts | None:
+        """Its process, if it is a node of a local cluster."""
+        nodes = () if self.facts.machine is None else self.facts.machine.nodes
+        return next((each for each in nodes if each.node == broker), None)
 
 
 Rule = Callable[[Case], Iterator[HealthFinding]]
@@ -202,18 +210,23 @@ def broker_fenced(case: Case) -> Iterator[HealthFinding]:
             yield HealthFinding(
                 "broker-fenced",
                 FindingSeverity.SERIOUS,
-                f"broker {each.id} ({each.host}:{each.port}) is fenced: {_why_fenced(case.facts, each.id)}",
+                f"broker {each.id} ({each.host}:{each.port}) is fenced: {_why_fenced(case.node(each.id))}",
                 "It leads nothing and is in no ISR, so every partition on it has one replica less.",
-                case.start(each.id),
+                case.start(each.id) + _if_paused(case.node(each.id)),
             )
 
 
-def _why_fenced(facts: Facts, broker: int) -> str:
-    nodes = () if facts.machine is None else facts.machine.nodes
-    state = next((each.state for each in nodes if each.node == broker), RUNNING)
-    if state == RUNNING:
+def _if_paused(node: NodeProcessFacts | None) -> str:
+    runs = node is not None and node.state == RUNNING
+    return "  # if it is paused; else its log says what it waits for" if runs else ""
+
+
+def _why_fenced(node: NodeProcessFacts | None) -> str:
+    if node is None:
         return "it is down, still starting, or cut off from the controller"
-    return f"the node {_ended_text(state)}"
+    if node.state == RUNNING:
+        return f"its process {node.pid} runs, and is paused, still starting, or cut off from the controller"
+    return f"the node {_ended_text(node.state)}"
 
 
 @_rule

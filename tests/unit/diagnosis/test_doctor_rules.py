@@ -612,6 +612,7 @@ def test_an_unclean_election_is_not_advised_while_a_replica_is_missing() -> None
         offline,
         brokers=tuple(each for each in offline.brokers if each.id != 2),
         unknown={ELIGIBLE_REPLICAS: "an answer is overdue"},
+        machine=machine(nodes=(node(2, state="killed", pid=None),)),
     )
     (finding,) = [each for each in examine(silent) if each.rule == "partitions-offline"]
     assert "is not known" in finding.what
@@ -642,7 +643,8 @@ def test_an_unclean_election_is_advised_only_for_the_partitions_that_need_it() -
 def test_who_was_eligible_last_is_awaited_and_not_said_to_lead_without_loss() -> None:
     lost = {"leader": -1, "isr": (), "replicas": (1, 2, 3), "last_known_elr": (3,)}
     facts = replace(HEALTHY, topics=(led_by({1: lost}),), brokers=brokers(fenced=True))
-    found = offline_finding(facts)
+    killed = machine(nodes=(node(3, state="killed", pid=None),))
+    found = offline_finding(replace(facts, machine=killed))
     assert "without loss: none; the last known to be eligible, which may lack records: 3" in (
         found.what
     )
@@ -658,3 +660,9 @@ def test_a_shorter_retention_is_said_to_delete_records(rule: str) -> None:
         if each.rule == rule and "retention.bytes" in each.mend
     ]
     assert mends and all("DELETES the older half of orders" in mend for mend in mends)
+
+
+def test_a_broker_whose_process_runs_is_continued_and_not_started() -> None:
+    (found,) = examine(replace(HEALTHY, brokers=brokers(fenced=True)))
+    assert "its process 103 runs, and is paused" in found.what
+    assert found.mend.startswith("kill -CONT 103  # if it is paused")
