@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,60 +13,19 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from support.cluster import ProcessCluster, byte_identical, wait_until
+from support.disks import (
+    file_size_limit,
+    give_second_disks,
+    may_mount,
+    second_disk,
+    tiny_file_system,
+)
 from support.messages import value_of
 
-SMALL = 2 << 20
 VALUE = bytes(10_000)
 
 
-@contextmanager
-def tiny_file_system(cluster: ProcessCluster, node_id: int) -> Iterator[Callable[[], None]]:
-    """The node's second disk is a file system of two megabytes."""
-    place = second_disk(cluster, node_id)
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL}", "ottla-test", str(place)]
-    subprocess.run(command, check=True)
-    try:
-        yield lambda: None
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-@contextmanager
-def file_size_limit(cluster: ProcessCluster, node_id: int) -> Iterator[Callable[[], None]]:
-    """The node may write no file larger than two megabytes; only one log there grows so large."""
-
-    def limit() -> None:
-        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-        pid = cluster.nodes[node_id].pid
-        assert pid is not None
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (SMALL, hard))
-
-    yield limit
-
-
-def _may_mount() -> bool:
-    """In a name space of its own, so that nothing is left of the attempt."""
-    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/tmp"]
-    try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
-LIMITS: list[Any] = [file_size_limit] + ([tiny_file_system] if _may_mount() else [])
-
-
-def second_disk(cluster: ProcessCluster, node_id: int) -> Path:
-    return cluster.nodes[node_id].directory / "second"
-
-
-def give_second_disks(cluster: ProcessCluster) -> None:
-    for node in cluster.nodes.values():
-        text = node.config.read_text()
-        line = f"log.dirs={node.data}"
-        assert line in text
-        node.config.write_text(text.replace(line, f"{line},{second_disk(cluster, node.id)}"))
+LIMITS: list[Any] = [file_size_limit] + ([tiny_file_system] if may_mount() else [])
 
 
 def produce(cluster: ProcessCluster, topic: str, partition: int, count: int) -> list[bytes]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from ottla.wire.errors import ErrorCode
-from support.cluster import ProcessCluster, wait_until
+from support.cluster import OTTLA, ProcessCluster, wait_until
 from support.unclean import (
     CONFIG,
     TOPIC,
@@ -86,6 +87,11 @@ def test_a_stopped_cluster_says_the_same(cluster: ProcessCluster, ledger: Ledger
     assert named(cluster) == running
 
 
+def said_beside_losses(*where: str) -> str:
+    command = [str(OTTLA), "losses", *where]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+
 def test_until_the_old_leader_is_back_the_event_log_says_whose_disk_may_hold_records(
     cluster: ProcessCluster,
 ) -> None:
@@ -106,6 +112,8 @@ def test_until_the_old_leader_is_back_the_event_log_says_whose_disk_may_hold_rec
     wait_until(lambda: kinds() == ["open_election"], 20, "the election is open")
     (election,) = ottla(cluster, "losses", "--topic", topic)
     assert (election["first_offset"], election["may_be_held_by"]) == (1, [4])
+    assert "broker 4 does not run" in said_beside_losses("--bootstrap", cluster.bootstrap)
+    assert "broker 4" not in said_beside_losses("--dir", str(cluster.directory)), "it was read"
     cluster.start(4)
     cluster.wait_whole(topic)
     wait_until(lambda: kinds() == ["truncation"], 20, "what it cost is known")

@@ -12,24 +12,9 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from support.clients import Confluent, rows
 from support.cluster import ProcessCluster, wait_until
+from support.configs import BROKER, TOPIC, alter
 
-TOPIC, BROKER = 2, 4
 RATE = 1_000_000
-
-
-def alter(cluster: ProcessCluster, kind: int, resource: str, **settings: str | None) -> None:
-    changes = [
-        {
-            "name": name.replace("_", "."),
-            "config_operation": 1 if value is None else 0,
-            "value": value,
-        }
-        for name, value in settings.items()
-    ]
-    row = {"resource_type": kind, "resource_name": resource, "configs": changes}
-    fields = {"resources": [row], "validate_only": False}
-    (answer,) = cluster.ask(cluster.up[0], ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields).responses
-    assert int(answer.error_code) == ErrorCode.NONE, answer.error_message
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def read(text: str) -> dict[str, ReadFamily]:
     is_open_metrics = text.endswith("# EOF\n")
     assert not text or text.endswith("\n")
     seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
-    for line in text.removesuffix("# EOF\n").splitlines():
+    for line in text.removesuffix("# EOF\n").split("\n")[:-1]:
         assert line == line.strip(" "), repr(line)
         if line.startswith("# "):
             _, what, name, rest = line.split(" ", 3)

@@ -7,7 +7,6 @@ A stage is a function with the cluster's settings. It leaves the cluster in the 
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import threading
 import time
@@ -25,6 +24,7 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 from support.cluster import OTTLA, ProcessCluster, wait_until
+from support.disks import give_second_disks, limit_file_size
 from support.groups import ConfluentMember, settle
 
 QUICK = {
@@ -38,7 +38,6 @@ QUICK = {
 """Kafka's timeouts, shortened: the stages wait for them to pass."""
 PATIENT = {**QUICK, "broker.session.timeout.ms": "60000"}
 """A paused broker is not fenced."""
-SMALL = 2 << 20
 LISTENER_NOBODY_HAS = "127.0.0.1:1"
 
 
@@ -53,8 +52,8 @@ class Stage:
     settings: Mapping[str, str] = field(default_factory=lambda: QUICK)
     prepare: Callable[[ProcessCluster], None] = lambda cluster: None
     """Before the nodes start."""
-    heals: bool = False
-    """Whether the commands of the remedy can be typed by a test, and help. (Others start or repair nodes.)"""
+    heals: str = ""
+    """Words of the step whose command a test types, and that heals it. (Other remedies start or repair nodes.)"""
 
 
 def explained(cluster: ProcessCluster, *words: str) -> str:
@@ -75,6 +74,7 @@ def staged(stage: Stage, directory: Path) -> Iterator[tuple[ProcessCluster, str]
     cluster = ProcessCluster(directory, stage.brokers, stage.settings)
     stage.prepare(cluster)
     with cluster, ExitStack() as stack:
+        wait_until(lambda: cluster.partitions(EVENT_LOG_TOPIC), 20, "an event log")
         yield cluster, stage.play(cluster, stack)
 
 
@@ -96,8 +96,8 @@ def explanation_of(stage: Stage, cluster: ProcessCluster, name: str) -> str:
     return last
 
 
-def heal(cluster: ProcessCluster, name: str) -> None:
-    """Type the commands that the explanation gives (without the alternatives), until nothing is left to do."""
+def heal(cluster: ProcessCluster, name: str, remedy: str) -> None:
+    """Type the command of the step with these words, as it stands; then nothing is wrong any more."""
     words = [str(OTTLA), "explain", name, "--dir", str(cluster.directory), "--format", "json"]
 
     def told() -> dict[str, Any]:
@@ -105,22 +105,32 @@ def heal(cluster: ProcessCluster, name: str) -> None:
         (only,) = json.loads(done.stdout)
         return dict(only)
 
-    for step in told()["steps"]:
-        if step["command"] and not step["text"].startswith("Or "):
-            typed = [str(OTTLA), *step["command"].split()[1:]]
-            done = subprocess.run(typed, capture_output=True, text=True, timeout=60, check=False)
-            assert done.returncode == 0, (step, done.stderr)
-    wait_until(lambda: "is healthy" in told()["headline"], 30, f"{name} is well again")
+    (step,) = (each for each in told()["steps"] if remedy in each["text"])
+    typed = [str(OTTLA), *step["command"].split()[1:]]
+    done = subprocess.run(typed, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, (step, done.stderr)
+
+    def is_well() -> bool:
+        found = told()
+        return found["ok"] and "is being moved" not in found["headline"]
+
+    wait_until(is_well, 30, f"{name} is well again")
 
 
 def produce(
-    cluster: ProcessCluster, topic: str, count: int, size: int = 100, **config: object
+    cluster: ProcessCluster,
+    topic: str,
+    count: int,
+    size: int = 100,
+    *,
+    partition: int = 0,
+    **config: object,
 ) -> None:
     producer = ConfluentProducer(
         {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": "all", **config}
     )
     for number in range(count):
-        producer.produce(topic, b"%08d" % number + bytes(size), partition=0)
+        producer.produce(topic, b"%08d" % number + bytes(size), partition=partition)
         producer.poll(0)
     assert producer.flush(60) == 0
 
@@ -155,19 +165,9 @@ def _killed_leader(cluster: ProcessCluster, stack: ExitStack) -> str:
     return f"{topic}-0"
 
 
-def _second_disks(cluster: ProcessCluster) -> None:
-    for node in cluster.nodes.values():
-        line = f"log.dirs={node.data}"
-        text = node.config.read_text()
-        assert line in text
-        node.config.write_text(text.replace(line, f"{line},{node.directory / 'second'}"))
-
-
-def _disk_full(cluster: ProcessCluster, stack: ExitStack) -> str:
+def _disk_fails(cluster: ProcessCluster, stack: ExitStack) -> str:
     """Broker 1 may write no file larger than two megabytes: the log of the second partition reaches that."""
-    pid = cluster.nodes[1].pid
-    assert pid is not None
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (SMALL, resource.RLIM_INFINITY))
+    limit_file_size(cluster, 1)
     topic = cluster.create_topic("orders", assignment=[[2, 1, 3]])
     produce(cluster, topic, 400, 10_000)
     wait_until(lambda: 1 not in cluster.partitions(topic)[0].isr, 20, "its replica is offline")
@@ -198,16 +198,21 @@ def _stuck_group(cluster: ProcessCluster, stack: ExitStack) -> str:
 
 
 def _hanging_transaction(cluster: ProcessCluster, stack: ExitStack) -> str:
+    topic = cluster.create_topic("orders", assignment=[[other_than(cluster)]])
+    put_hanging_transaction(cluster, topic, 0)
+    return f"{topic}-0"
+
+
+def put_hanging_transaction(cluster: ProcessCluster, topic: str, began_ms_ago: int) -> None:
     """The log of an older Kafka, before KIP-890: a transaction that no coordinator knows. Brokers of today refuse to write
-    one, so it is put on the disk of a broker that is down."""
-    broker = other_than(cluster)
-    topic = cluster.create_topic("orders", assignment=[[broker]])
+    one, so it is put on the disk of the broker that has the topic, while that is down."""
+    broker = cluster.leader(topic)
     produce(cluster, topic, 100)
     cluster.kill(broker)
-    (segment,) = (cluster.nodes[broker].data / f"{topic}-0").glob("*.log")
+    (segment,) = cluster.nodes[broker].directory.glob(f"*/{topic}-0/*.log")
     last = list(batches(segment.read_bytes()))[-1]
     batch = build(
-        [Record(last.next_offset, int(time.time() * 1000), None, b"paid")],
+        [Record(last.next_offset, int(time.time() * 1000) - began_ms_ago, None, b"paid")],
         base_offset=last.next_offset,
         leader_epoch=last.leader_epoch,
         producer_id=4711,
@@ -219,7 +224,6 @@ def _hanging_transaction(cluster: ProcessCluster, stack: ExitStack) -> str:
         file.write(batch)
     cluster.start(broker)
     produce(cluster, topic, 100)
-    return f"{topic}-0"
 
 
 def _fenced_broker(cluster: ProcessCluster, stack: ExitStack) -> str:
@@ -251,7 +255,7 @@ def _no_majority(cluster: ProcessCluster, stack: ExitStack) -> str:
     return f"{topic}-0"
 
 
-def _unclean_loss(cluster: ProcessCluster, stack: ExitStack) -> str:
+def unclean_loss(cluster: ProcessCluster, stack: ExitStack) -> str:
     """Broker 4 writes alone, dies, and broker 3, which lacks these records, is elected."""
     config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     topic = cluster.create_topic("orders", config=config, assignment=[[4, 3]])
@@ -285,12 +289,12 @@ def _quota(cluster: ProcessCluster, stack: ExitStack) -> str:
     fields = {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
     (entry,) = cluster.ask(cluster.nodes[1], ApiKey.ALTER_CLIENT_QUOTAS, 1, fields).entries
     assert entry.error_code == ErrorCode.NONE
-    one_by_one = {"client.id": "importer", "batch.num.messages": 1, "linger.ms": 0}
+    one_by_one: dict[str, Any] = {"client.id": "importer", "batch.num.messages": 1, "linger.ms": 0}
     produce(cluster, topic, 4, 80_000, **one_by_one)
     return "1"
 
 
-def _held_up_move(cluster: ProcessCluster, stack: ExitStack) -> str:
+def _throttled_move(cluster: ProcessCluster, stack: ExitStack) -> str:
     config = {"leader.replication.throttled.replicas": "*"}
     topic = cluster.create_topic("orders", assignment=[[1, 2]], config=config)
     produce(cluster, topic, 100, 50_000)
@@ -307,15 +311,21 @@ STAGES = (
     Stage(
         "A follower that does not keep up",
         _slow_follower,
-        ("left the ISR", "because it stopped fetching", "does not answer", "works, but broker"),
-        ("Look at the process and the network of broker", "SIGCONT"),
+        (
+            "left the ISR",
+            "because it stopped fetching",
+            "does not answer, and is not fenced",
+            "works, but broker",
+        ),
+        ("Look at broker", "kill -CONT", "the network drops its packets", "ottla nodes kill"),
         settings=PATIENT,
     ),
     Stage(
         "A leader that was killed",
         _killed_leader,
         (
-            "does not run and was fenced",
+            "works, but broker",
+            "does not run (it ended about",
             "refuses connections",
             "was elected leader after broker",
             "led it before",
@@ -323,48 +333,92 @@ STAGES = (
         ("ottla nodes start", "catches up and joins the ISR by itself"),
     ),
     Stage(
-        "A full disk",
-        _disk_full,
-        ("lost its log directory", "its replica there is offline", "File too large"),
-        ("Make room on (or replace) the disk", "ottla nodes stop 1"),
-        prepare=_second_disks,
+        "A log directory that fails",
+        _disk_fails,
+        ("has a failed log directory", "Its replica there is offline", "File too large"),
+        (
+            "ulimit -f",
+            "A full disk has another error",
+            "Only then restart broker 1",
+            "ottla nodes stop 1",
+        ),
+        prepare=give_second_disks,
     ),
     Stage(
         "A group that is stuck in a rebalance",
         _stuck_group,
-        ("held up by client sleeper", "JoinGroup"),
+        ("held up by client sleeper (127.0.0.1)", "JoinGroup", "That sends heartbeats"),
         ("does not call poll()", "Fix or restart it"),
     ),
     Stage(
         "A hanging transaction",
         _hanging_transaction,
-        ("No coordinator knows this transaction", "read_committed stop before offset 100"),
-        ("ottla transactions abort --topic orders --partition 0 --start-offset 100",),
-        heals=True,
+        (
+            "A transaction that no coordinator knows",
+            "read_committed stop before offset 100",
+            "all answered and had loaded",
+            "The end of the log of orders-0 may be missing",
+        ),
+        (
+            "Look again in a minute",
+            "cannot be undone",
+            "ottla transactions abort --topic orders --partition 0 --start-offset 100",
+        ),
+        heals="abort it",
     ),
     Stage(
         "A fenced broker",
         _fenced_broker,
-        ("the controller has fenced it", "no heartbeat for too long", "paused or hangs"),
-        ("Look at the process of broker", "SIGCONT"),
+        (
+            "the controller has fenced it",
+            "the controller got no heartbeat from it in time",
+            "paused or hangs",
+            "2 partitions have one replica less",
+        ),
+        ("kill -CONT", "the network drops its packets"),
     ),
     Stage(
         "Fewer replicas in sync than min.insync.replicas",
         _min_insync,
-        ("takes no records with acks=all", "min.insync.replicas is 2", "does not run"),
-        ("ottla nodes start", "ottla topics alter orders -c min.insync.replicas=1"),
+        (
+            "takes no records with acks=all",
+            "min.insync.replicas is 2",
+            "does not run",
+            "its address refuses connections",
+        ),
+        (
+            "ottla nodes start",
+            "ottla topics alter orders -c min.insync.replicas=1",
+            "ottla topics alter orders -c min.insync.replicas=2",
+        ),
     ),
     Stage(
         "No majority of controllers",
         _no_majority,
-        ("no active controller", "1 of 3 controllers answer, 2 are needed", "node 2 does not run"),
-        ("A majority of the controllers is enough", "ottla up --detach"),
+        (
+            "no active controller",
+            "1 of 3 controllers answers, 2 are needed",
+            "broker 2 does not run",
+            "acks=1 is no way out",
+            "That is so for about",
+        ),
+        ("when a majority of the controllers runs", "ottla up --detach"),
     ),
     Stage(
         "Records lost by an unclean election",
-        _unclean_loss,
-        ("50 records that", "were lost by an unclean election", "cut them off"),
-        ("ottla losses --topic orders", "unclean.leader.election.enable=false"),
+        unclean_loss,
+        (
+            "lost 50 records by an unclean election",
+            "may have been committed",
+            "Broker 4 kept a copy",
+            "cut them off",
+        ),
+        (
+            "ottla losses --topic orders",
+            "unclean.leader.election.enable=false",
+            "give it a third replica",
+            "ottla topics reassign orders -p 0 --replicas 4,3,1",
+        ),
         brokers=4,
     ),
     Stage(
@@ -373,26 +427,41 @@ STAGES = (
         (
             "clients cannot reach it",
             LISTENER_NOBODY_HAS,
-            "advertised.listeners of broker 3 is probably wrong",
+            "advertised.listeners of broker 3 is wrong",
             "cannot reach it either",
         ),
-        ("Set advertised.listeners of broker 3 to 127.0.0.1:", "ottla nodes stop 3"),
+        (
+            "Set advertised.listeners of broker 3",
+            "which only clients on this machine reach",
+            "Caution: it is the only replica in sync of orders-0",
+            "server.properties && ottla nodes stop 3",
+        ),
         prepare=_advertise_wrongly,
     ),
     Stage(
         "A client above its quota",
         _quota,
-        ("throttles client importer", "producer_byte_rate", "19.5 KiB/s"),
-        ("raise its quota", "ottla kafka-configs"),
+        (
+            "throttled client importer",
+            "producer_byte_rate=20000 (19.5 KiB/s)",
+            "The quota is set for client-id importer",
+        ),
+        ("If the quota is meant, leave it", "Or raise the quota", "ottla kafka-configs"),
     ),
     Stage(
-        "A reassignment that is held up",
-        _held_up_move,
-        ("is being moved to brokers 1 and 3", "it is held up", "throttled to 1000 B/s"),
+        "A reassignment that is throttled",
+        _throttled_move,
         (
-            "Lift the replication throttle of topic orders",
+            "is being moved to brokers 1 and 3",
+            "a throttle limits the copy to 1000 B/s",
+            "so it takes at least",
+        ),
+        (
+            "Wait, if the throttle is meant",
+            "leader.replication.throttled.rate=10000",
+            "Or lift the throttle of topic orders. Caution",
             "ottla topics reassign orders -p 0 --cancel",
         ),
-        heals=True,
+        heals="lift the throttle",
     ),
 )

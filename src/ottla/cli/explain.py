@@ -136,7 +136,14 @@ def _from_cluster(
 
     reached = addresses(bootstrap, dir)
     nodes = {} if local is None else {
-        id: NodeHere(node.address, node.running) for id, node in local.nodes.items()
+        id: NodeHere(
+            node.address,
+            node.running,
+            str(local.config_file(id)),
+            node.pid if node.running else None,
+            None if (ended := local.end_time(id)) is None else round(ended * 1000),
+        )
+        for id, node in local.nodes.items()
     }  # fmt: skip
     voters = () if local is None else tuple(
         id for id, node in local.nodes.items() if node.controller_port is not None
@@ -230,7 +237,7 @@ def _stored_history(local: LocalCluster) -> tuple[list[Happened], str]:
     stored = _stored_metadata(local)
     return (
         [] if stored is None else stored.history,
-        "The reasons of what happened: there is no event log, so this is from the metadata log alone.",
+        "The reasons of what happened: the event log is missing or empty, so this is from the metadata log alone.",
     )
 
 

@@ -1,4 +1,4 @@
-"""`ottla groups …`: the members of a group, their lag, and what a rebalance waits for."""
+"""`ottla groups …`: the members of a group, their lag, and their offsets."""
 
 from __future__ import annotations
 
@@ -211,85 +211,12 @@ def explain(
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
-    """Explain a group's state: what a rebalance waits for, idle members, the largest lag."""
-    from ottla.client.group_admin import GroupAdmin
+    """The same as ottla explain --group GROUP: why it is as it is now, and what to do."""
+    from ottla.cli import explain as any_subject
 
-    with connect(bootstrap, dir, timeout) as blocking:
-        groups = GroupAdmin(blocking.client)
-        described = _described(blocking, groups, group)
-        assigned = tuple(place for member in described.members for place in member.assigned)
-        lags, unknown = blocking.run(groups.known_lags(group, assigned))
-    _warn_of_unknown(unknown)
-    lines = explanation(described, lags, time.time() * 1000)
-    if format is Format.json:
-        print_json({"group": group, "state": described.state, "explanation": lines})
-    else:
-        say(*lines)
-
-
-def explanation(described: GroupDescription, lags: list[PartitionLag], now_ms: float) -> list[str]:
-    name = f"group {described.id}"
-    if not described.members:
-        lines = [f"{name} has no members; its offsets wait for one."]
-    elif described.hold_up is not None:
-        lines = [f"{name} is in {described.state}.", *_held_up(described.hold_up, now_ms)]
-    elif described.state == "Stable":
-        lines = [f"{name} is stable with {count_of(len(described.members), 'member')}."]
-    else:
-        lines = [f"{name} is in {described.state}; its coordinator does not say what it waits for."]
-    idle = sum(not member.assigned for member in described.members)
-    if described.state == "Stable" and idle:
-        lines.append(
-            f"{count_of(idle, 'member')} without anything to read:"
-            " there are more members than partitions."
-        )
-    behind = max(lags, key=lambda lag: lag.lag, default=None)
-    if behind is None:
-        lines.append("Nothing was committed and nothing is assigned.")
-    elif behind.lag == 0:
-        lines.append(_read_all(lags))
-    else:
-        age = _shown(behind.seconds(now_ms))
-        lines.append(
-            f"It is {count_of(sum(lag.lag for lag in lags), 'record')} behind, most of all in"
-            f" {behind.topic}-{behind.partition}: {count_of(behind.lag, 'record')}"
-            + (f", the next one {age} s old." if behind.next_timestamp_ms is not None else ".")
-        )
-    return lines
-
-
-def _read_all(lags: list[PartitionLag]) -> str:
-    """Covers the assigned and the committed partitions. Others are unknown: a group without members names none."""
-    committed = sum(lag.committed is not None for lag in lags)
-    without = len(lags) - committed
-    if not committed:
-        return f"Nothing was committed, and nothing is in the {count_of(without, 'partition')} assigned."
-    told = f"It has committed everything in {count_of(committed, 'partition')}"
-    return told + (f"; nothing is in {without} assigned without a commit." if without else ".")
-
-
-def _held_up(told: Any, now_ms: float) -> list[str]:
-    lines = []
-    since = told.get("since_ms", -1)
-    waits_for = told.get("waits_for", "an answer")
-    duration = f" for {(now_ms - since) / 1000:.1f} s" if since >= 0 else ""
-    late = told.get("late", [])
-    if told.get("reason"):
-        lines.append(f"The rebalance began because {told['reason']}.")
-    if late:
-        lines.append(f"It has waited{duration} for {waits_for} of {count_of(len(late), 'member')}:")
-        for member in late:
-            heard = member.get("heard_ms", 0)
-            silence = f", last heard of {(now_ms - heard) / 1000:.1f} s ago" if heard > 0 else ""
-            state = f", {member['state']}" if "state" in member else ""
-            lines.append(f"  {member['member_id']} (client {member['client_id']}{state}{silence})")
-    else:
-        lines.append(f"It has waited{duration} for more members, or for {waits_for}.")
-    if pending := told.get("pending"):
-        lines.append(f"Given an id and not joined yet: {count_of(len(pending), 'member')}.")
-    if limit := told.get("rebalance_timeout_ms"):
-        lines.append(f"Whoever is late is removed after {limit / 1000:g} s.")
-    return lines
+    any_subject.explain(
+        group, group=True, bootstrap=bootstrap, dir=dir, timeout=timeout, format=format
+    )
 
 
 @app.command("reset-offsets")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from ottla.losses.manifest import Manifest
     from ottla.losses.merge import NamedLoss
     from ottla.losses.open_elections import OpenElection
-    from ottla.losses.recovering import Identity, Recovery
+    from ottla.losses.recovering import BatchReader, Identity, Recovered, Recovery
+    from ottla.records.batch import Batch
     from ottla.records.record import Record
 
 EVENT_LOG = "__ottla_events"
@@ -159,8 +160,8 @@ def recover(
     """Copy lost records into a topic.
 
     Each record keeps its key, value, headers and timestamp, and gets headers that say where it comes from:
-    ottla.recovered.from, .offset, .epoch, .broker and .kept. A record that is in the topic already, by these headers, is not
-    copied again: the command can be repeated. Records of aborted transactions are left out.
+    ottla.recovered.from, .topic_id, .offset, .epoch, .broker and .kept. A record that is in the topic already, by these
+    headers, is not copied again: the command can be repeated. Records of aborted transactions are left out.
     """
     if sum((topic is not None, id is not None, all)) != 1:
         raise Failure("name one of --topic, --id and --all", USAGE)
@@ -183,6 +184,9 @@ def recover(
         print_json(copy.as_json())
     else:
         copy.report()
+    copy.warn()
+    if not copy.is_complete:
+        raise Failure("not everything that was asked for is recovered")
 
 
 def _chosen(found: list[NamedLoss], topic: str | None, id: str | None) -> list[NamedLoss]:
@@ -220,20 +224,26 @@ class _Copy:
         self.markers = 0
         self.gone: list[str] = []
         """What no disk that was asked holds."""
+        self.damaged: list[str] = []
+        """Copies of which not everything could be read."""
+        self.unread: list[str] = []
+        """What no copy could give."""
+        self.too_large: list[str] = []
 
     def run(self, losses: Sequence[NamedLoss]) -> None:
         from ottla.client.producer import Producer
+        from ottla.records.compression import Codec
 
         client = self._blocking.client
         partitions = len(self._blocking.run(client.topic(self._to)).partitions)
         there = self._already_there(partitions)
-        producer = Producer(client)
+        producers = [Producer(client, codec=codec) for codec in Codec]
         shown = sys.stderr.isatty()
         with progress_bar(sys.stderr) if shown else nullcontext() as bar:
             total = sum(max(0, self._end(loss) - loss.first) for loss in losses)
             task = bar.add_task("", total=total) if bar is not None else None
             for loss in losses:
-                self._one(loss, producer, loss.partition % partitions, there)
+                self._one(loss, producers, loss.partition % partitions, there)
                 if bar is not None and task is not None:
                     bar.advance(task, max(0, self._end(loss) - loss.first))
 
@@ -241,60 +251,96 @@ class _Copy:
         return loss.possible_end if self._possible else loss.end
 
     def _one(
-        self, loss: NamedLoss, producer: Producer, partition: int, there: set[Identity]
+        self,
+        loss: NamedLoss,
+        producers: Sequence[Producer],
+        partition: int,
+        there: set[Identity],
     ) -> None:
         from ottla.losses.manifest import State
-        from ottla.losses.recovering import Recovery, identity_of
+        from ottla.losses.recovering import BatchReader, Recovery, missing
 
         if self._end(loss) <= loss.first:
             return
         holders = [each for each in loss.held_by if each.state is State.KEPT]
         if not holders:
-            self.gone.append(f"{loss.topic}-{loss.partition} {loss.first}..{self._end(loss) - 1}")
+            self.gone.append(_named(loss, loss.first, self._end(loss)))
             return
         recovery = Recovery(loss, possible=self._possible)
         for holder in holders:
-            for data, batch in self._batches(holder.id):
+            for data, batch in self._batches(BatchReader(holder)):
                 recovery.survey(data, batch)
-        waiting: list[Record] = []
-        size = 0
-        for record in self._records(recovery, holders):
-            identity = identity_of(record)
-            assert identity is not None, record
-            if identity in there:
-                self.were_there += 1
-                continue
-            there.add(identity)
-            waiting.append(record)
-            size += len(record.key or b"") + len(record.value or b"")
-            if size >= BATCH_BYTES_MAX or len(waiting) >= BATCH_RECORDS_MAX:
-                self._send(producer, partition, waiting)
-                waiting, size = [], 0
-        self._send(producer, partition, waiting)
+        readers = [BatchReader(holder) for holder in holders]
+        too_large = len(self.too_large)
+        for codec, records in _batched(self._wanted(recovery, readers, there)):
+            self._send(producers[codec], loss, partition, records)
         self.aborted += recovery.aborted
         self.undecided += recovery.undecided
         self.markers += recovery.markers
-        if not self._dry_run:
+        self._note_damage(readers)
+        unread = missing(loss, readers, possible=self._possible)
+        self.unread += [_named(loss, first, end) for first, end in unread]
+        if not self._dry_run and not unread and len(self.too_large) == too_large:
             for holder in holders:
                 self._kept.mark[holder.id](self._to)
 
-    def _batches(self, id: str) -> Iterator[tuple[bytes, Any]]:
-        from ottla.losses.recovering import BatchReader
+    def _batches(self, reader: BatchReader) -> Iterator[tuple[bytes, Batch]]:
+        """What its disk can give. Another one may have the rest."""
+        from ottla.wire.errors import KafkaError
 
-        reader = BatchReader()
-        for part in self._kept.read[id]():
-            yield from reader.batches(part)
+        try:
+            for part in self._kept.read[reader.manifest.id]():
+                yield from reader.batches(part)
+        except (OSError, KafkaError) as error:
+            reader.damage.append(str(error))
 
-    def _records(self, recovery: Recovery, holders: Iterable[Manifest]) -> Iterator[Record]:
-        for holder in holders:
-            for data, batch in self._batches(holder.id):
-                for recovered in recovery.records(data, batch, holder.broker, holder.id):
-                    yield recovered.record
+    def _wanted(
+        self, recovery: Recovery, readers: Iterable[BatchReader], there: set[Identity]
+    ) -> Iterator[Recovered]:
+        """The records that are not in the topic."""
+        from ottla.losses.recovering import identity_of
 
-    def _send(self, producer: Producer, partition: int, records: list[Record]) -> None:
+        for reader in readers:
+            manifest = reader.manifest
+            for data, batch in self._batches(reader):
+                for recovered in recovery.records(data, batch, manifest.broker, manifest.id):
+                    identity = identity_of(recovered.record)
+                    assert identity is not None, recovered
+                    if identity in there:
+                        self.were_there += 1
+                    else:
+                        there.add(identity)
+                        yield recovered
+
+    def _note_damage(self, readers: Iterable[BatchReader]) -> None:
+        for reader in readers:
+            if reader.damage or reader.unread():
+                why = "; ".join(reader.damage[:3]) or "its end is missing"
+                self.damaged.append(
+                    f"{reader.manifest.id[:8]} of broker {reader.manifest.broker}: {why}"
+                )
+
+    def _send(
+        self, producer: Producer, loss: NamedLoss, partition: int, records: list[Record]
+    ) -> None:
+        """In halves, if the topic takes no batch as large as that: headers were added, and it may have another limit."""
+        from ottla.wire.errors import ErrorCode, KafkaError
+
+        if not self._dry_run:
+            try:
+                self._blocking.run(producer.send(self._to, partition, records))
+            except KafkaError as error:
+                if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
+                    raise
+                if len(records) == 1:
+                    offset = records[0].offset
+                    self.too_large.append(_named(loss, offset, offset + 1))
+                    return
+                half = len(records) // 2
+                self._send(producer, loss, partition, records[:half])
+                self._send(producer, loss, partition, records[half:])
+                return
         self.copied += len(records)
-        if records and not self._dry_run:
-            self._blocking.run(producer.send(self._to, partition, records))
 
     def _already_there(self, partitions: int) -> set[Identity]:
         """What an earlier run has copied."""
@@ -318,6 +364,9 @@ class _Copy:
             "undecided": self.undecided,
             "markers": self.markers,
             "not_kept": self.gone,
+            "damaged": self.damaged,
+            "unread": self.unread,
+            "too_large": self.too_large,
         }
 
     def report(self) -> None:
@@ -331,8 +380,43 @@ class _Copy:
         ):
             if count:
                 print(f"{count_of(count, 'record')} {what}")
+
+    def warn(self) -> None:
         for each in self.gone:
             warn(f"no disk that was asked keeps {each}")
+        for each in self.damaged:
+            warn(f"not everything can be read of {each}")
+        for each in self.unread:
+            warn(f"records are missing: no copy that can be read has all of {each}")
+        for each in self.too_large:
+            warn(f"{each} is too large for {self._to} (raise its max.message.bytes, and repeat)")
+
+    @property
+    def is_complete(self) -> bool:
+        return not (self.gone or self.unread or self.too_large)
+
+
+def _named(loss: NamedLoss, first: int, end: int) -> str:
+    return f"{loss.topic}-{loss.partition} {first}..{end - 1}"
+
+
+def _batched(records: Iterable[Recovered]) -> Iterator[tuple[int, list[Record]]]:
+    """(codec, records that make one batch)"""
+    waiting: list[Record] = []
+    size = codec = 0
+    for recovered in records:
+        record = recovered.record
+        more = len(record.key or b"") + len(record.value or b"")
+        more += sum(len(name) + len(value or b"") for name, value in record.headers)
+        is_full = size + more > BATCH_BYTES_MAX or len(waiting) >= BATCH_RECORDS_MAX
+        if waiting and (is_full or recovered.codec != codec):
+            yield codec, waiting
+            waiting, size = [], 0
+        codec = recovered.codec
+        waiting.append(record)
+        size += more
+    if waiting:
+        yield codec, waiting
 
 
 # Where things are kept
@@ -349,14 +433,13 @@ class _kept:
     def __enter__(self) -> tuple[BlockingClient | None, KeptSomewhere]:
         kept = KeptSomewhere()
         places, runs = _directories(self._bootstrap, self._directory)
-        for place in places:
-            _read_directory(place, kept)
+        was_read = {_read_directory(place, kept) for place in places}
         if self._bootstrap is None and self._directory is not None and not runs:
             return None, kept
         directory = None if self._bootstrap is not None else self._directory
         self._connection = connect(self._bootstrap, directory, self._timeout_s)
         blocking = self._connection.__enter__()
-        _ask_brokers(blocking, kept)
+        _ask_brokers(blocking, kept, was_read)
         return blocking, kept
 
     def __exit__(self, *failure: Any) -> None:
@@ -386,7 +469,10 @@ def _directories(bootstrap: str | None, directory: Path | None) -> tuple[list[Pa
     return [place for place in stopped if place.is_dir()], bool(cluster.running)
 
 
-def _read_directory(place: Path, into: KeptSomewhere) -> None:
+def _read_directory(place: Path, into: KeptSomewhere) -> int | None:
+    """The id of the broker that it belongs to, if it says so."""
+    from ottla.log.checkpoints import META_PROPERTIES, read_meta_properties
+    from ottla.log.errors import CorruptCheckpoint
     from ottla.log.kept_records import Kept, files_of, kept_in, write_manifest
     from ottla.losses.manifest import State
     from ottla.runtime.files import RealDisk
@@ -413,9 +499,16 @@ def _read_directory(place: Path, into: KeptSomewhere) -> None:
                 f"{kept.path}: its broker died while it truncated; start it, and it says what was lost"
             )
         into.add(kept.manifest, reader(kept), marker(kept))
+    try:
+        return read_meta_properties(disk, f"{place}/{META_PROPERTIES}").node_id
+    except (OSError, CorruptCheckpoint):
+        return None
 
 
-def _ask_brokers(blocking: BlockingClient, into: KeptSomewhere) -> None:
+def _ask_brokers(
+    blocking: BlockingClient, into: KeptSomewhere, was_read: Collection[int | None]
+) -> None:
+    """`was_read`: the brokers whose disks were read."""
     from ottla.client.kept_records import list_kept, mark_recovered, read_kept
 
     client = blocking.client
@@ -432,17 +525,23 @@ def _ask_brokers(blocking: BlockingClient, into: KeptSomewhere) -> None:
     def marker(broker: int, id: str) -> Callable[[str], None]:
         return lambda topic: blocking.run(mark_recovered(client, broker, id, topic))
 
-    for broker in blocking.run(client.metadata([])).brokers:
+    live = {each.id for each in blocking.run(client.metadata([])).brokers}
+    for each in blocking.run(client.describe_cluster()).brokers:
+        if each.id not in live and each.id not in was_read:
+            warn(
+                f"broker {each.id} does not run, so what it keeps is missing here (--dir reads its disk)"
+            )
+    for broker in sorted(live):
         try:
-            found = blocking.run(list_kept(client, broker.id))
+            found = blocking.run(list_kept(client, broker))
         except OSError as error:
             warn(
-                f"broker {broker.id} does not say what it keeps: it is not ottla, is older, or does not"
+                f"broker {broker} does not say what it keeps: it is not ottla, is older, or does not"
                 f" answer ({error})"
             )
             continue
         for manifest in found:
-            into.add(manifest, reader(broker.id, manifest.id), marker(broker.id, manifest.id))
+            into.add(manifest, reader(broker, manifest.id), marker(broker, manifest.id))
 
 
 def _selected(kept: KeptSomewhere, topic: str | None, since: str | None) -> list[NamedLoss]:

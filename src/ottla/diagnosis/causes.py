@@ -1,17 +1,25 @@
-"""Causes that partitions, groups and brokers have in common: no majority, a wrong address, a transaction, a quota."""
+"""Causes that partitions, groups and brokers have in common: no majority, a wrong address, a transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from shlex import quote
+from collections.abc import Iterable
 
-from ottla.diagnosis.explanation import DEGRADED, Advice, Trouble
+from ottla.diagnosis.explanation import Advice
 from ottla.diagnosis.happened import Happened
 from ottla.diagnosis.now import BrokerNow, ClusterNow, Commands, Reach, TransactionNow
-from ottla.diagnosis.timeline import amount
-from ottla.diagnosis.words import duration, listed
+from ottla.diagnosis.words import clock, count, duration, listed
 
-THROTTLED_WITHIN_MS = 10 * 60_000
+CONTROLLER_SAYS = (
+    "controller_change",
+    "election",
+    "fenced",
+    "isr_expand",
+    "isr_shrink",
+    "leader_start",
+    "reassignment",
+    "unfenced",
+)
+"""Events that there are only while a controller is active."""
 
 
 def lost_voters(cluster: ClusterNow) -> tuple[int, ...]:
@@ -20,35 +28,63 @@ def lost_voters(cluster: ClusterNow) -> tuple[int, ...]:
     return tuple(id for id in (voters or cluster.brokers) if not cluster.broker(id).answers)
 
 
-def no_majority(cluster: ClusterNow, gone: tuple[int, ...]) -> tuple[str, ...]:
+def no_majority(
+    cluster: ClusterNow, gone: tuple[int, ...], entries: Iterable[Happened]
+) -> tuple[str, ...]:
     voters = cluster.quorum.voters if cluster.quorum is not None else ()
     if not gone:
         return (
             "No controller says that it is active, although all brokers answer: an election may be under way.",
         )
-    each = "; ".join(f"node {id} {state_of(cluster.broker(id))}" for id in gone)
+    each = "; ".join(
+        f"{_controller(cluster, id)} {state_of(cluster.broker(id), cluster.now_ms)}" for id in gone
+    )
     if voters:
         needed = len(voters) // 2 + 1
-        majority = f"{len(voters) - len(gone)} of {len(voters)} controllers answer, {needed} are needed for a majority"
+        answer = len(voters) - len(gone)
+        majority = f"{answer} of {len(voters)} controllers {'answers' if answer == 1 else 'answer'}, {needed} are needed for a majority"
     else:
         majority = "Too few controllers answer for a majority"
     return (
         f"{majority}: {each}.",
         "Without a majority nothing can be decided: no leader is elected, no ISR changes, no topic is created.",
+        _since_when(cluster, voters, gone, entries),
     )
+
+
+def _since_when(
+    cluster: ClusterNow, voters: tuple[int, ...], gone: tuple[int, ...], entries: Iterable[Happened]
+) -> str:
+    """Nobody can write it down: from when the processes ended, if they are on this machine, or from the last decision."""
+    ended = sorted(at for id in gone if (at := cluster.broker(id).ended_ms) is not None)
+    too_many = (len(voters) + 1) // 2
+    if voters and len(ended) == len(gone) >= too_many:
+        return f"That is so for about {duration(cluster.now_ms - ended[too_many - 1])}."
+    last = max((entry.at_ms for entry in entries if entry.kind in CONTROLLER_SAYS), default=None)
+    if last is None:
+        return "Since when is not known."
+    return (
+        f"Since when is not known; the last decision of a controller was at {clock(last, cluster.now_ms)},"
+        f" {duration(cluster.now_ms - last)} ago."
+    )
+
+
+def _controller(cluster: ClusterNow, id: int) -> str:
+    return f"broker {id}" if id in cluster.brokers else f"controller {id}"
 
 
 def start_controllers(cluster: ClusterNow, gone: tuple[int, ...], commands: Commands) -> Advice:
     if not gone:
         return Advice("Look again in a few seconds.", commands.ottla("status"))
     text, command = commands.start(gone)
-    return Advice(f"{text} A majority of the controllers is enough.", command)
+    return Advice(f"{text} It is enough when a majority of the controllers runs.", command)
 
 
 def advertised_wrongly(cluster: ClusterNow, broker: BrokerNow) -> tuple[str, ...]:
     """Why a broker that the controller takes for alive cannot be reached."""
     lives = (
-        f"The controller takes broker {broker.id} for alive: it sends heartbeats and is not fenced."
+        f"Broker {broker.id} runs: it sends heartbeats to the controller, over a connection that it opened itself, and is not"
+        " fenced."
     )
     if broker.reach is Reach.SILENT:
         return (
@@ -58,14 +94,14 @@ def advertised_wrongly(cluster: ClusterNow, broker: BrokerNow) -> tuple[str, ...
         )
     evidence = ""
     if broker.listens_at and broker.listens_at != broker.address:
-        evidence = f" Its process listens at {broker.listens_at}."
+        evidence = f" By its settings it listens at {broker.listens_at}."
     elif cluster.stray_answers:
         evidence = f" A broker of this cluster answers at {listed(cluster.stray_answers)}, which none advertises."
     return (
         lives,
-        f"But the address that it gives to clients, {broker.address}, {knocked(broker)} from here.{evidence}",
-        f"So advertised.listeners of broker {broker.id} is probably wrong (or a firewall, or a missing port forwarding,"
-        " stands between).",
+        f"But the address that it gives to clients, {broker.address}, {knocked(broker)}, asked from this machine.{evidence}",
+        f"So advertised.listeners of broker {broker.id} is probably wrong; else a firewall or a missing port forwarding"
+        " stands between.",
     )
 
 
@@ -77,34 +113,13 @@ def knocked(broker: BrokerNow) -> str:
     }.get(broker.reach, "cannot be reached")
 
 
-def correct_listener(broker: BrokerNow, commands: Commands) -> tuple[Advice, ...]:
-    if broker.reach is Reach.SILENT:
-        return (
-            Advice(
-                f"Look at the process of broker {broker.id}: is it paused (SIGCONT continues it) or overloaded?"
-                " If it stays silent, it is fenced after broker.session.timeout.ms and others lead.",
-                commands.ottla("status") if commands.local else "",
-            ),
-        )
-    right = broker.listens_at or "the address under which clients reach it"
-    restart = (
-        commands.ottla(f"nodes stop {broker.id}")
-        + " && "
-        + commands.ottla(f"nodes start {broker.id}")
-    )
-    return (
-        Advice(
-            f"Set advertised.listeners of broker {broker.id} to {right}, in its server.properties, and restart it.",
-            restart if commands.local else "",
-        ),
-    )
-
-
-def state_of(broker: BrokerNow) -> str:
+def state_of(broker: BrokerNow, now_ms: int) -> str:
     if broker.reach is Reach.SILENT and broker.process is not False:
         return f"accepts connections at {broker.address} but does not answer"
     if broker.process is False:
-        return "does not run"
+        ended = broker.ended_ms
+        ago = "" if ended is None else f" (it ended about {duration(now_ms - ended)} ago)"
+        return f"does not run{ago}"
     if broker.reach is Reach.NOT_ASKED:
         return "is not part of the cluster now" if broker.fenced is None else "was not asked"
     if broker.answers:
@@ -121,17 +136,28 @@ def ends_by_itself(transaction: TransactionNow, now_ms: int) -> bool:
     )
 
 
-def transaction_cause(transaction: TransactionNow, now_ms: int) -> tuple[str, ...]:
+def transaction_cause(
+    transaction: TransactionNow, now_ms: int, log_end: int | None
+) -> tuple[str, ...]:
     who = f"producer id {transaction.producer_id}"
     if transaction.transactional_id is None:
-        knows = (
-            "No coordinator knows this transaction"
-            if transaction.asked_all
-            else "No coordinator that answers knows this transaction"
+        many = (
+            ""
+            if log_end is None
+            else f" How many of the {count(log_end - transaction.start_offset, 'record')} from there on are its own is not known."
         )
+        began = (
+            f"The transaction began at offset {transaction.start_offset}, written by {who}.{many}"
+        )
+        if not transaction.asked_all:
+            return (
+                began,
+                "No coordinator that answers knows it. Others do not answer, or are not elected yet: they may know it and end it.",
+            )
         return (
-            f"The transaction began at offset {transaction.start_offset}, written by {who}.",
-            f"{knows}, so nobody will ever end it: it hangs.",
+            began,
+            "No coordinator knows it, although all answered and had loaded their transactions: nobody will end it, unless a"
+            " coordinator moved to another broker just now.",
         )
     lines = [
         f"The transaction of transactional id {transaction.transactional_id} ({who}) began at offset"
@@ -149,65 +175,32 @@ def transaction_cause(transaction: TransactionNow, now_ms: int) -> tuple[str, ..
 
 def end_transaction(
     transaction: TransactionNow, topic: str, partition: int, commands: Commands
-) -> Advice:
-    if transaction.transactional_id is None:
-        force = "" if transaction.asked_all else " --force"
-        return Advice(
-            "Abort the hanging transaction: its records are dropped, and readers go on.",
-            commands.ottla(
-                f"transactions abort --topic {topic} --partition {partition}"
-                f" --start-offset {transaction.start_offset}{force}"
+) -> tuple[Advice, ...]:
+    if transaction.transactional_id is not None:
+        return (
+            Advice(
+                f"Let the producer {transaction.transactional_id} commit or abort. If it is gone or hangs: abort it, which"
+                " fences it.",
+                commands.ottla("transactions abort", transaction.transactional_id),
             ),
         )
-    return Advice(
-        f"Let the producer {transaction.transactional_id} commit or abort. If it is gone or hangs: abort it, which fences it.",
-        commands.ottla("transactions abort", transaction.transactional_id),
+    wait = "" if transaction.asked_all else " Bring back the brokers that do not answer first."
+    look = Advice(
+        f"Look again in a minute.{wait} A coordinator that was elected or restarted just now may still end it.",
+        commands.ottla(f"explain {topic}-{partition}"),
     )
-
-
-def throttling(hits: Sequence[Happened], now_ms: int, commands: Commands) -> Trouble:
-    """Clients above their quota, at one broker."""
-    last = hits[-1]
-    fields = last.fields
-    quota, client = str(fields.get("quota")), str(fields.get("client_id") or "")
-    user = str(fields.get("user") or "")
-    who = f"client {client}" if client else f"user {user}"
-    node = last.node
-    used = {"producer_byte_rate": "sent", "consumer_byte_rate": "fetched"}.get(quota, "used")
-    headline = (
-        f"Broker {node} throttles {who}, last {duration(now_ms - last.at_ms)} ago:"
-        f" its quota {quota} is {amount(quota, fields.get('limit'))}."
-    )
-    cause = (
-        f"{capital(who)} {used} {amount(quota, fields.get('measured'))}, and its quota {quota} allows"
-        f" {amount(quota, fields.get('limit'))}. The broker then reads nothing from it for up to"
-        f" {duration(max(float(each.fields.get('throttle_ms') or 0) for each in hits))} at a time.",
-    )
-    higher = 2 * float(fields.get("limit") or 1)
-    entity = (
-        f"--entity-type clients --entity-name {quote(client)}"
-        if client
-        else f"--entity-type users --entity-name {quote(user)}"
-    )
-    steps = (
+    if not transaction.asked_all:
+        return (look,)
+    return (
+        look,
         Advice(
-            f"Let {who} send or fetch less, or raise its quota.",
-            f"ottla kafka-configs --bootstrap-server {quote(commands.bootstrap)} --alter {entity} --add-config {quote(f'{quota}={higher:g}')}",
+            "Only if it is open then, too: abort it. Its records in this partition are dropped for all readers of committed"
+            " records. This cannot be undone.",
+            commands.ottla(
+                f"transactions abort --topic {topic} --partition {partition}"
+                f" --start-offset {transaction.start_offset}"
+            ),
         ),
-        Advice(
-            "Or remove the quota.",
-            f"ottla kafka-configs --bootstrap-server {quote(commands.bootstrap)} --alter {entity} --delete-config {quote(quota)}",
-        ),
-    )
-    is_producer = quota == "producer_byte_rate"
-    slow = f"{who} is slowed down to {amount(quota, fields.get('limit'))}; others are not."
-    return Trouble(
-        DEGRADED,
-        headline,
-        cause,
-        slow if is_producer or quota != "consumer_byte_rate" else "",
-        slow if not is_producer else "",
-        steps,
     )
 
 

@@ -879,7 +879,7 @@ def group_held_up(case: Case) -> Iterator[HealthFinding]:
                 f"group {group.id} has been rebalancing for {_duration(waited / 1000)}"
                 + (f", waiting for {_plural(late, 'member')}" if late else ""),
                 "Its members read nothing, or less than they should, until the rebalance ends.",
-                case.ottla("groups explain", group.id),
+                case.ottla("explain --group", group.id),
             )
 
 
@@ -898,7 +898,7 @@ def group_stuck(case: Case) -> Iterator[HealthFinding]:
                 f"group {group.id} has members and is {_plural(records, 'record')} behind; the oldest has"
                 f" waited for {_duration(old / 1000)}",
                 "The group does not keep up, or a member holds partitions without reading them.",
-                case.ottla("groups explain", group.id),
+                case.ottla("explain --group", group.id),
             )
 
 

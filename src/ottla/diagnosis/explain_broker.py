@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ottla.diagnosis.causes import (
-    THROTTLED_WITHIN_MS,
     advertised_wrongly,
-    correct_listener,
     lost_voters,
     no_majority,
     start_controllers,
-    throttling,
 )
+from ottla.diagnosis.client_quotas import THROTTLED_WITHIN_MS, throttling
 from ottla.diagnosis.explanation import DEGRADED, NOTICE, WRONG, Advice, Explanation, Trouble
 from ottla.diagnosis.happened import Happened
 from ottla.diagnosis.now import BrokerNow, ClusterNow, Commands, Reach
+from ottla.diagnosis.remedies import correct_listener, repair_directory, wake
 from ottla.diagnosis.timeline import story_of_broker, told
 from ottla.diagnosis.words import count, duration, listed, size
 
@@ -73,7 +72,8 @@ def explain_broker(
     situation = BrokerSituation(now, duties, cluster, list(entries), commands)
     troubles = [trouble for rule in RULES if (trouble := rule(situation)) is not None]
     troubles.sort(key=lambda each: -each.severity)
-    lines, earlier = told(situation.story, cluster.now_ms)
+    all_of_it = commands.ottla(f"events --broker {now.id}")
+    lines, earlier = told(situation.story, cluster.now_ms, all_of_it)
     return Explanation(
         subject=f"broker {now.id}",
         now_ms=cluster.now_ms,
@@ -144,21 +144,20 @@ def _gone(s: BrokerSituation) -> Trouble | None:
         cause.append("Its process does not run.")
     if now.reach is Reach.SILENT:
         cause.append(
-            "Its port accepts connections and nothing answers: the process is paused or hangs, or a network drops its packets."
+            "Its port accepts connections and nothing answers: the process is paused or hangs, or the network drops its packets."
         )
     effect = _duties_lost(s)
     if now.reach is Reach.SILENT and now.process is not False:
-        step = Advice(
-            f"Look at the process of broker {now.id}: is it paused (SIGCONT continues it), or does it wait for its disk?",
-            s.commands.ottla("status") if s.commands.local else "",
-        )
+        steps = wake(now, s.cluster, s.commands)
     else:
         text, command = s.commands.start((now.id,))
-        step = Advice(
-            f"{text} It catches up and joins its ISRs by itself. Its log says why it ended.",
-            command,
+        steps = (
+            Advice(
+                f"{text} It catches up and joins its ISRs by itself. Its log says why it ended.",
+                command,
+            ),
         )
-    return Trouble(WRONG, headline, tuple(cause), effect, effect, (step,))
+    return Trouble(WRONG, headline, tuple(cause), effect, effect, steps)
 
 
 def _was_fenced(s: BrokerSituation, entry: Happened) -> str:
@@ -224,7 +223,7 @@ def _advertised_wrongly(s: BrokerSituation) -> Trouble | None:
         advertised_wrongly(s.cluster, now),
         effect,
         effect,
-        correct_listener(now, s.commands),
+        correct_listener(now, s.cluster, s.commands),
     )
 
 
@@ -242,20 +241,14 @@ def _disk(s: BrokerSituation) -> Trouble | None:
         if hit
         else ""
     )
-    restart = f"{s.commands.ottla(f'nodes stop {s.now.id}')} && {s.commands.ottla(f'nodes start {s.now.id}')}"
+    error = None if entry is None else entry.cause
     return Trouble(
         WRONG,
-        f"Broker {s.now.id} runs, but its log directory {paths} failed.",
+        f"Broker {s.now.id} runs, but its log directory {paths} failed{why}.",
         (f"The log directory {paths} failed{when}{why}.{names}", *_full(s)),
         _duties_lost(s),
         _duties_lost(s),
-        (
-            Advice(
-                f"Make room on (or replace) the disk of {paths}, then restart broker {s.now.id}: it copies what it lacks from the"
-                " other replicas.",
-                restart if s.commands.local else "",
-            ),
-        ),
+        repair_directory(paths, error, s.now.id, s.cluster, s.commands),
     )
 
 
@@ -328,7 +321,7 @@ def _throttles(s: BrokerSituation) -> Trouble | None:
         for each in s.entries
         if each.kind == "quota_exceeded" and each.at_ms >= since and each.node == s.now.id
     ]
-    return throttling(hits, s.cluster.now_ms, s.commands) if hits else None
+    return throttling(hits, s.cluster, s.commands) if hits else None
 
 
 def _no_controller(s: BrokerSituation) -> Trouble | None:
@@ -338,7 +331,7 @@ def _no_controller(s: BrokerSituation) -> Trouble | None:
     return Trouble(
         WRONG + 1 if s.now.answers else NOTICE,
         "The cluster has no active controller.",
-        no_majority(s.cluster, gone),
+        no_majority(s.cluster, gone, s.entries),
         "with acks=all wait where a replica in the ISR is down.",
         "can read where the leader is up.",
         (start_controllers(s.cluster, gone, s.commands),),

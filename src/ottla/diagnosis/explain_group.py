@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from shlex import quote
 from typing import Any
 
 from ottla.diagnosis.causes import (
@@ -30,6 +31,7 @@ class GroupSituation:
     ) -> None:
         self.now = now
         self.cluster = cluster
+        self.entries = entries
         self.commands = commands
         self.story = story_of_group(entries, now.id, cluster.now_ms - STORY_MS)
 
@@ -41,7 +43,8 @@ def explain_group(
     rules = (_stopped,) if cluster.stopped else RULES
     troubles = [trouble for rule in rules if (trouble := rule(situation)) is not None]
     troubles.sort(key=lambda each: -each.severity)
-    lines, earlier = told(situation.story, cluster.now_ms)
+    all_of_it = commands.ottla(f"events --group {quote(now.id)}")
+    lines, earlier = told(situation.story, cluster.now_ms, all_of_it)
     effects = [each.consumers for each in troubles if each.consumers]
     return Explanation(
         subject=f"group {now.id}",
@@ -110,18 +113,18 @@ def _rebalancing(s: GroupSituation) -> Trouble | None:
     if now.state in ("Stable", "Empty", "Dead"):
         return None
     headline = f"group {now.id} is rebalancing ({now.state})"
+    again = Advice("Look again in a few seconds.", s.commands.ottla("explain --group", now.id))
     if hold_up is None:
         return Trouble(
             DEGRADED,
             f"{headline}; its coordinator, broker {now.coordinator}, does not say what it waits for.",
             (),
             consumers="wait for their new assignment.",
-            steps=(
-                Advice("Look again in a few seconds.", s.commands.ottla("groups describe", now.id)),
-            ),
+            steps=(again,),
         )
     since = hold_up.get("since_ms", -1)
-    age = f" for {duration(s.cluster.now_ms - since)}" if since >= 0 else ""
+    lasts_ms = s.cluster.now_ms - since if since >= 0 else None
+    age = "" if lasts_ms is None else f" for {duration(lasts_ms)}"
     late = hold_up.get("late", [])
     waits_for = hold_up.get("waits_for", "an answer")
     cause = [f"The rebalance began because {hold_up['reason']}."] if hold_up.get("reason") else []
@@ -131,48 +134,56 @@ def _rebalancing(s: GroupSituation) -> Trouble | None:
             f"{headline}{age}: it waits for more members, or for {waits_for}.",
             tuple(cause),
             consumers="wait for their new assignment.",
-            steps=(
-                Advice(
-                    "Wait for its members to join.", s.commands.ottla("groups describe", now.id)
-                ),
-            ),
+            steps=(again,),
         )
-    names = listed(_name(member) for member in late)
-    headline += (
-        f"{age}: it is held up by {names}, which has not sent its {waits_for}"
-        if len(late) == 1
-        else f"{age}: it is held up by {names}, which have not sent their {waits_for}"
-    )
-    cause += [_of_late(member, waits_for, s.cluster.now_ms) for member in late]
+    names = listed(_name(s, member) for member in late)
+    have = "has not sent its" if len(late) == 1 else "have not sent their"
+    cause += [_of_late(s, member, waits_for, since) for member in late]
     limit = hold_up.get("rebalance_timeout_ms")
-    removed = ""
     if limit:
         cause.append(
-            f"Whoever is late is removed {duration(limit)} after the rebalance began (max.poll.interval.ms of the consumers)."
+            f"Whoever is late is removed {duration(limit)} after the rebalance began (max.poll.interval.ms of the consumers);"
+            " the group then goes on without it."
         )
-        removed = f" If you do nothing, the group goes on without it after {duration(limit)}."
+    consumers = "of this group get no records until the rebalance is over."
+    if lasts_ms is not None and lasts_ms < NORMAL_MS:
+        cause.append(
+            "That is not unusual yet: a member learns of a rebalance by its next heartbeat, every 3 s by default, and joins at"
+            " its next poll()."
+        )
+        text = f"{headline}{age}: it waits for {names}, which {have} {waits_for} yet."
+        return Trouble(DEGRADED, text, tuple(cause), consumers=consumers, steps=(again,))
     step = Advice(
-        f"Look at {names}: it still sends heartbeats, but its application does not call poll() (stuck in processing?)."
-        f" Fix or restart it.{removed}",
-        s.commands.ottla("groups describe", now.id),
+        f"Look at the application of {names}: most likely it hangs in processing and does not call poll(). Fix or restart it;"
+        " then the rebalance goes on at once."
     )
     return Trouble(
         WRONG,
-        f"{headline}.",
+        f"{headline}{age}: it is held up by {names}, which {have} {waits_for}.",
         tuple(cause),
-        consumers="of this group get no records until the rebalance is over.",
+        consumers=consumers,
         steps=(step,),
     )
 
 
-def _name(member: dict[str, Any]) -> str:
-    return f"client {member.get('client_id')}"
+NORMAL_MS = 6_000
+"""Two heartbeat intervals of Kafka's default: so long a rebalance may wait for a member that is well."""
 
 
-def _of_late(member: dict[str, Any], waits_for: str, now_ms: int) -> str:
+def _name(s: GroupSituation, member: dict[str, Any]) -> str:
+    hosts = [each.host.lstrip("/") for each in s.now.members if each.id == member.get("member_id")]
+    return f"client {member.get('client_id')}" + (f" ({hosts[0]})" if hosts else "")
+
+
+def _of_late(s: GroupSituation, member: dict[str, Any], waits_for: str, since_ms: int) -> str:
     heard = member.get("heard_ms", 0)
-    silence = f", last heard of {duration(now_ms - heard)} ago" if heard > 0 else ""
-    return f"Waiting for the {waits_for} of member {member.get('member_id')} (client {member.get('client_id')}{silence})."
+    text = f"It waits for the {waits_for} of member {member.get('member_id')}"
+    if heard <= 0:
+        return f"{text}."
+    ago = f"{duration(s.cluster.now_ms - heard)} ago"
+    if heard > since_ms:
+        return f"{text}. That sends heartbeats, the last one {ago}: its process lives, its application does not join."
+    return f"{text}, which has sent nothing since the rebalance began (last heard of {ago})."
 
 
 def _stands_before_transaction(s: GroupSituation) -> Trouble | None:
@@ -194,9 +205,9 @@ def _stands_before_transaction(s: GroupSituation) -> Trouble | None:
     return Trouble(
         WRONG,
         headline,
-        transaction_cause(first.transaction, s.cluster.now_ms),
+        transaction_cause(first.transaction, s.cluster.now_ms, first.log_end),
         consumers=f"with read_committed get nothing from offset {first.transaction.start_offset} of {first.name} on.",
-        steps=(end_transaction(first.transaction, first.topic, first.partition, s.commands),),
+        steps=end_transaction(first.transaction, first.topic, first.partition, s.commands),
     )
 
 
@@ -220,12 +231,7 @@ def _nobody_reads(s: GroupSituation) -> Trouble | None:
         headline,
         (cause,),
         consumers="nobody of this group reads.",
-        steps=(
-            Advice(
-                "Start its consumers again; they go on at the committed offsets.",
-                s.commands.ottla("groups describe", s.now.id),
-            ),
-        ),
+        steps=(Advice("Start its consumers again; they go on at the committed offsets."),),
     )
 
 
@@ -273,8 +279,7 @@ def _does_not_commit(s: GroupSituation) -> Trouble | None:
         consumers="get records and do nothing visible with them.",
         steps=(
             Advice(
-                "Look at the application of these clients: does it hang on one record (poison pill), or wait for another system?",
-                s.commands.ottla("groups describe", s.now.id),
+                "Look at the application of these clients: does it hang on one record (poison pill), or wait for another system?"
             ),
         ),
     )
@@ -327,7 +332,7 @@ def _no_controller(s: GroupSituation) -> Trouble | None:
     return Trouble(
         NOTICE,
         "The cluster has no active controller.",
-        no_majority(s.cluster, gone),
+        no_majority(s.cluster, gone, s.entries),
         steps=(start_controllers(s.cluster, gone, s.commands),),
     )
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ottla.diagnosis.causes import (
-    THROTTLED_WITHIN_MS,
     advertised_wrongly,
     capital,
-    correct_listener,
     end_transaction,
     ends_by_itself,
     knocked,
@@ -20,54 +18,32 @@ from ottla.diagnosis.causes import (
     no_majority,
     start_controllers,
     state_of,
-    throttling,
     transaction_cause,
 )
+from ottla.diagnosis.client_quotas import THROTTLED_WITHIN_MS, throttling
 from ottla.diagnosis.explanation import DEGRADED, NOTICE, WRONG, Advice, Explanation, Trouble
 from ottla.diagnosis.happened import Happened
+from ottla.diagnosis.lost_records import end_may_be_missing, lost_records
 from ottla.diagnosis.now import (
     ClusterNow,
     Commands,
     PartitionNow,
     Reach,
 )
-from ottla.diagnosis.timeline import behind, left_because, story_of_partition, told
+from ottla.diagnosis.partition_situation import PartitionSituation
+from ottla.diagnosis.remedies import (
+    Limit,
+    correct_listener,
+    faster_copy,
+    repair_directory,
+    set_back,
+    wake,
+)
+from ottla.diagnosis.timeline import behind, left_because, told
 from ottla.diagnosis.words import brokers, count, duration, is_are, listed, size
 
-SKEW_MS = 1000
-"""Between the clocks of two nodes."""
 OPEN_LONG_MS = 10_000
 """A transaction that is open for longer than this is worth a line, even if its coordinator will end it."""
-
-
-class PartitionSituation:
-    """The facts of one partition, for all rules."""
-
-    def __init__(
-        self,
-        now: PartitionNow,
-        cluster: ClusterNow,
-        entries: Sequence[Happened],
-        commands: Commands,
-    ) -> None:
-        self.now = now
-        self.cluster = cluster
-        self.commands = commands
-        self.story = story_of_partition(entries, now.name, now.replicas, not now.out_of_sync)
-        self.entries = entries
-
-    def last(self, *kinds: str, broker: int | None = None) -> Happened | None:
-        """The latest event of these kinds about this partition, or about a broker."""
-        for entry in reversed(self.entries):
-            if entry.kind not in kinds or entry.partition not in (None, self.now.name):
-                continue
-            named = entry.fields.get("brokers", [entry.fields.get("broker", entry.node)])
-            if broker is None or broker in named:
-                return entry
-        return None
-
-    def ago(self, entry: Happened) -> str:
-        return f"{duration(self.cluster.now_ms - entry.at_ms)} ago"
 
 
 def explain_partition(
@@ -76,7 +52,9 @@ def explain_partition(
     situation = PartitionSituation(now, cluster, list(entries), commands)
     troubles = [trouble for rule in RULES if (trouble := rule(situation)) is not None]
     troubles.sort(key=lambda each: -each.severity)
-    lines, earlier = told(situation.story, cluster.now_ms, now.name)
+    # Not --topic: brokers and controllers are part of the story.
+    all_of_it = commands.ottla("events --since 1d")
+    lines, earlier = told(situation.story, cluster.now_ms, all_of_it, now.name)
     return Explanation(
         subject=f"partition {now.name}",
         now_ms=cluster.now_ms,
@@ -127,15 +105,25 @@ def _no_controller(s: PartitionSituation) -> Trouble | None:
     assert quorum is not None
     gone = lost_voters(s.cluster)
     leader = s.cluster.broker(now.leader)
-    frozen = f"Until then {now.name} stays as it was: leader {now.leader}, in sync {listed(now.isr)} on paper."
+    frozen = (
+        f"Until a majority answers, {now.name} stays as it was: leader broker {now.leader}, ISR {brokers(now.isr)}, whoever of"
+        " them is alive."
+    )
     if now.leader >= 0 and leader.answers:
         dead = [id for id in now.isr if not s.cluster.broker(id).answers]
-        headline = f"{now.name} has a leader, broker {now.leader}, but the cluster has no active controller."
+        headline = (
+            f"The cluster has no active controller, because too few controllers answer; {now.name} has a leader, broker"
+            f" {now.leader}."
+        )
         if dead:
-            producers = f"with acks=all get no acknowledgement: {brokers(dead)} cannot be taken out of the ISR. acks=1 works."
+            producers = (
+                f"with acks=all get no acknowledgement: {brokers(dead)} cannot be taken out of the ISR. acks=1 is no way out:"
+                f" such records are on {_those_alive(now, dead)} alone, and nobody can read them before the ISR is whole or"
+                " can change."
+            )
         else:
             producers = "can write."
-        consumers = "can read what is committed." if dead else "can read."
+        consumers = "can read what was committed before; nothing new." if dead else "can read."
     else:
         headline = (
             f"{now.name} is not available: its leader, broker {now.leader}, {leader.reach},"
@@ -145,11 +133,15 @@ def _no_controller(s: PartitionSituation) -> Trouble | None:
     return Trouble(
         WRONG + 1,
         headline,
-        (*no_majority(s.cluster, gone), frozen),
+        (*no_majority(s.cluster, gone, s.entries), frozen),
         producers,
         consumers,
         (start_controllers(s.cluster, gone, s.commands),),
     )
+
+
+def _those_alive(now: PartitionNow, dead: Sequence[int]) -> str:
+    return brokers([id for id in now.isr if id not in dead])
 
 
 # -- the leader ----------------------------------------------------------------------------------------------------
@@ -175,7 +167,7 @@ def _offline(s: PartitionSituation) -> Trouble | None:
         cause.append(
             f"{capital(brokers(alive))} {is_are(alive)} alive but out of sync: {_may_lack(s, alive)}."
         )
-    steps = [repair(s, id) for id in may_lead]
+    steps = [step for id in may_lead for step in repair(s, id)]
     if alive:
         steps.append(
             Advice(
@@ -208,17 +200,19 @@ def _leader_out_of_reach(s: PartitionSituation) -> Trouble | None:
     leader = s.cluster.broker(now.leader)
     if leader.answers or leader.reach is Reach.NOT_ASKED:
         return None
-    where = f"{leader.address} {knocked(leader)}"
-    headline = (
-        f"{now.name} has a leader, broker {now.leader}, but clients cannot reach it: {where}."
+    why = (
+        ""
+        if leader.reach is Reach.SILENT
+        else f", probably because advertised.listeners of broker {now.leader} is wrong"
     )
+    headline = f"{now.name} is led by broker {now.leader}, but clients cannot reach it at {leader.address}, which {knocked(leader)}{why}."
     return Trouble(
         WRONG,
         headline,
         (*advertised_wrongly(s.cluster, leader), *_cut_off(s)),
         f"cannot write: they are told to connect to {leader.address}.",
         f"cannot read: they are told to connect to {leader.address}.",
-        correct_listener(leader, s.commands),
+        correct_listener(leader, s.cluster, s.commands, now),
     )
 
 
@@ -226,7 +220,9 @@ def _cut_off(s: PartitionSituation) -> tuple[str, ...]:
     gone = s.now.out_of_sync
     if not gone:
         return ()
-    return (f"{capital(brokers(gone))} cannot reach it either: {_in_sync(s.now)}.",)
+    return (
+        f"{capital(brokers(gone))} probably cannot reach it either, and cannot copy from it: {_in_sync(s.now)}.",
+    )
 
 
 # -- the followers -------------------------------------------------------------------------------------------------
@@ -237,21 +233,26 @@ def _too_few_in_sync(s: PartitionSituation) -> Trouble | None:
     if not _is_led(s) or len(now.isr) >= min(now.min_insync, len(now.replicas)):
         return None
     headline = (
-        f"{now.name} takes no records with acks=all: {len(now.isr)} of its {len(now.replicas)} replicas"
-        f" {is_are(now.isr)} in sync, and min.insync.replicas is {now.min_insync}."
+        f"{now.name} takes no records with acks=all, because {_shortly(s)}: {_in_sync(now)}, and min.insync.replicas is"
+        f" {now.min_insync}. Broker {now.leader} leads (epoch {now.leader_epoch})."
     )
     lower = Advice(
-        f"If writing matters more than safety until then: allow fewer replicas. If broker {now.leader} is lost then,"
-        " what was written meanwhile is lost with it.",
+        f"If writing matters more than safety until then: allow fewer replicas. If {brokers(now.isr)} {is_are(now.isr)} lost"
+        " then, what was written meanwhile is lost, too.",
         s.commands.ottla(f"topics alter {now.topic} -c min.insync.replicas={max(1, len(now.isr))}"),
+    )
+    back = Advice(
+        "And back, as soon as the others are in sync again.",
+        set_back(now, ("min.insync.replicas",), s.commands),
     )
     return Trouble(
         WRONG,
         headline,
         _absences(s),
-        "with acks=all are refused (NOT_ENOUGH_REPLICAS) and retry; acks=0 and acks=1 are accepted.",
+        "with acks=all are refused (NOT_ENOUGH_REPLICAS) and retry; acks=0 and acks=1 are accepted, but such records are on"
+        f" {brokers(now.isr)} alone.",
         "can read what was committed before.",
-        (*_repairs(s), lower),
+        (*_repairs(s), lower, back),
     )
 
 
@@ -266,10 +267,7 @@ def _under_replicated(s: PartitionSituation) -> Trouble | None:
         if spare
         else "if one more replica fails, producers with acks=all are refused"
     )
-    headline = (
-        f"{now.name} works, but {brokers(missing)} {is_are(missing)} out of sync:"
-        f" broker {now.leader} leads (epoch {now.leader_epoch}), {_in_sync(now)}."
-    )
+    headline = f"{now.name} works, but {_shortly(s)}: broker {now.leader} leads (epoch {now.leader_epoch}), {_in_sync(now)}."
     cause = (*_absences(s), *_succession(s))
     return Trouble(DEGRADED, headline, cause, f"can write; {more}.", "can read.", _repairs(s))
 
@@ -296,7 +294,23 @@ def _absences(s: PartitionSituation) -> tuple[str, ...]:
 
 
 def _repairs(s: PartitionSituation) -> tuple[Advice, ...]:
-    return tuple(dict.fromkeys(repair(s, id) for id in _missing(s)))
+    return tuple(dict.fromkeys(step for id in _missing(s) for step in repair(s, id)))
+
+
+def _shortly(s: PartitionSituation) -> str:
+    """The causes of the absences, for the headline."""
+    return listed(f"broker {id} {_shortly_of(s, id)}" for id in _missing(s))
+
+
+def _shortly_of(s: PartitionSituation, broker: int) -> str:
+    found = s.cluster.broker(broker)
+    if failed_directory(s, broker) is not None:
+        return "has a failed log directory"
+    if not found.answers:
+        return "does not run" if found.process is False else str(found.reach)
+    if found.fenced:
+        return "is fenced"
+    return "is out of sync"
 
 
 def failed_directory(s: PartitionSituation, broker: int) -> str | None:
@@ -318,24 +332,29 @@ def why_absent(s: PartitionSituation, broker: int) -> str:
         entry = s.last("log_dir_failure", broker=broker)
         why = f" ({entry.cause})" if entry is not None and entry.cause else ""
         when = f" {s.ago(entry)}" if entry is not None else ""
-        return f"lost its log directory {directory}{when}{why}; its replica there is offline"
+        return (
+            f"cannot use its log directory {directory}: it failed{when}{why}. Its replica there is offline; what is on the"
+            " disk was not removed"
+        )
     if s.cluster.stopped:
         return f"left the ISR{_left(s, broker)}" if _left(s, broker) else "was out of sync"
     if not found.answers or found.fenced:
         fenced = s.last("fenced", "unfenced", broker=broker)
-        state = state_of(found)
+        state = state_of(found, s.cluster.now_ms)
         if found.fenced and fenced is not None and fenced.kind == "fenced":
             why = f": {fenced.cause}" if fenced.cause else ""
             return f"{state} and was fenced {s.ago(fenced)}{why}"
         if found.fenced:
             return f"{state} and is fenced"
+        if found.fenced is False:
+            state += ", and is not fenced (yet)"
         return (
             f"{state}; it left the ISR{_left(s, broker)}" if broker in s.now.out_of_sync else state
         )
     lag = s.now.lag(broker)
     more = f" It is {count(lag, 'record')} behind now" if lag else ""
-    if broker in s.now.throttled and found.throttled_rate is not None:
-        more += f"; its copying is throttled to {size(found.throttled_rate)}/s"
+    if limits := _limits(s, broker):
+        more += f"; its copying is throttled to {_slowest(limits)}"
     return f"runs, but left the ISR{_left(s, broker)}.{more}".rstrip(".")
 
 
@@ -349,53 +368,57 @@ def _left(s: PartitionSituation, broker: int) -> str:
         else left_because(entry.cause, [broker])
     )
     lag = behind((entry.fields.get("lag") or {}).get(str(broker)) or {})
-    return f" {s.ago(entry)}{' ' if why else ''}{why}{f', {lag} behind' if lag else ''}"
+    return (
+        f" {s.ago(entry)}{' ' if why else ''}{why}{f', {lag} behind at that moment' if lag else ''}"
+    )
 
 
-def repair(s: PartitionSituation, broker: int) -> Advice:
+def repair(s: PartitionSituation, broker: int) -> tuple[Advice, ...]:
     """What brings one replica back."""
     found = s.cluster.broker(broker)
     directory = failed_directory(s, broker)
     commands = s.commands
     if directory is not None:
-        restart = (
-            f"{commands.ottla(f'nodes stop {broker}')} && {commands.ottla(f'nodes start {broker}')}"
-        )
-        return Advice(
-            f"Make room on (or replace) the disk of {directory}, then restart broker {broker}: it copies what it lacks.",
-            restart if commands.local else "",
-        )
-    if found.reach is Reach.SILENT:
-        return Advice(
-            f"Look at the process and the network of broker {broker}: it is there and does not answer"
-            " (paused? SIGCONT continues it).",
-            commands.ottla("status") if commands.local else "",
-        )
+        entry = s.last("log_dir_failure", broker=broker)
+        error = None if entry is None else entry.cause
+        return repair_directory(directory, error, broker, s.cluster, commands)
+    if found.reach is Reach.SILENT and found.process is not False:
+        return wake(found, s.cluster, commands)
     if not found.answers:
         text, command = commands.start((broker,))
-        return Advice(f"{text} It catches up and joins the ISR by itself.", command)
+        return (Advice(f"{text} It catches up and joins the ISR by itself.", command),)
     if found.fenced:
-        return Advice(
-            f"Wait: broker {broker} answers and is unfenced when it has caught up with the metadata."
-            f" If it stays fenced, its log says why.",
-            commands.ottla(f"explain --broker {broker}"),
+        return (
+            Advice(
+                f"Wait: broker {broker} answers and is unfenced when it has caught up with the metadata."
+                f" If it stays fenced, its log says why.",
+                commands.ottla(f"explain --broker {broker}"),
+            ),
         )
-    if broker in s.now.throttled and found.throttled_rate is not None:
-        return lift_throttle(s)
-    return Advice(
-        f"Find out what slows broker {broker} down (disk, network, processor). It joins the ISR by itself when it has"
-        " caught up.",
-        commands.ottla(f"replicas {s.now.topic} -p {s.now.partition}"),
+    if limits := _limits(s, broker):
+        return faster_copy(s.now, limits, commands)
+    return (
+        Advice(
+            f"Find out what slows broker {broker} down (disk, network, processor). It joins the ISR by itself when it has"
+            " caught up.",
+            commands.ottla(f"replicas {s.now.topic} -p {s.now.partition}"),
+        ),
     )
 
 
-def lift_throttle(s: PartitionSituation) -> Advice:
-    topic = s.now.topic
-    names = [f"--unset {role}.replication.throttled.replicas" for role in ("leader", "follower")]
-    return Advice(
-        f"Lift the replication throttle of topic {topic} (or raise the brokers' replication.throttled.rate).",
-        s.commands.ottla(f"topics alter {topic} {' '.join(names)}"),
-    )
+def _limits(s: PartitionSituation, follower: int) -> list[Limit]:
+    """The replication throttles on the way from the leader to a follower: role, broker and rate."""
+    return [
+        (role, id, rate)
+        for role, id in (("leader", s.now.leader), ("follower", follower))
+        if id in s.now.throttled.get(role, ())
+        and (rate := s.cluster.broker(id).throttled_rates.get(role)) is not None
+    ]
+
+
+def _slowest(limits: Sequence[Limit]) -> str:
+    where = listed(f"broker {id} as {role}" for role, id, _ in limits)
+    return f"{size(min(rate for _, _, rate in limits))}/s (at {where})"
 
 
 # -- moves, transactions, losses, quotas ---------------------------------------------------------------------------
@@ -416,48 +439,57 @@ def _moving(s: PartitionSituation) -> Trouble | None:
     )
     if not waits:
         return Trouble(NOTICE, f"{headline}; it is about to complete.", (), steps=())
-    causes: list[str] = []
-    steps: list[Advice] = []
-    for id in waits:
-        reason, help = _held_up(s, id)
-        causes.append(f"The move waits until {brokers(waits)} {_has(waits)} a copy: {reason}.")
-        steps += help
-    held = bool(steps)
-    words = (
-        f", and it is held up: {brokers(waits)} {is_are(waits)} not in sync yet."
-        if held
-        else "; copying goes on."
-    )
-    severity = DEGRADED if held else NOTICE
+    gone = [id for id in waits if _is_absent(s, id)]
+    slow = {id: limits for id in waits if id not in gone and (limits := _limits(s, id))}
+    lacks = listed(_lacks(s, id, slow.get(id, ())) for id in waits if id not in gone)
+    causes = [f"Broker {id} {why_absent(s, id)}." for id in gone]
+    if lacks:
+        causes.append(f"The move is complete when every new replica is in sync: {lacks}.")
+    steps = [step for id in gone for step in repair(s, id)]
+    steps += [step for limits in slow.values() for step in faster_copy(now, limits, s.commands)]
     watch = Advice("Watch it.", s.commands.ottla(f"topics reassign {now.topic} --list"))
+    if gone:
+        headline += f", and it waits for {brokers(gone)}, which cannot copy now."
+    elif slow:
+        rate = min(rate for limits in slow.values() for *_, rate in limits)
+        longest = max((_at_least_ms(s, id, limits) for id, limits in slow.items()), default=0)
+        more = f", so it takes at least {duration(longest)} more" if longest else ""
+        headline += f"; a throttle limits the copy to {size(rate)}/s{more}."
+    else:
+        headline += "; copying goes on."
     return Trouble(
-        severity,
-        headline + words,
+        DEGRADED if gone or slow else NOTICE,
+        headline,
         tuple(causes),
-        steps=(*steps, cancel) if held else (watch, cancel),
+        steps=(*(dict.fromkeys(steps) or (watch,)), cancel),
     )
 
 
-def _held_up(s: PartitionSituation, broker: int) -> tuple[str, list[Advice]]:
-    """Why a new replica has not caught up, and what helps; nothing if it only needs time."""
+def _is_absent(s: PartitionSituation, broker: int) -> bool:
     found = s.cluster.broker(broker)
-    if not found.answers or found.fenced or failed_directory(s, broker) is not None:
-        return f"broker {broker} {why_absent(s, broker)}", [repair(s, broker)]
-    lag = s.now.lag(broker)
-    lacks = (
-        f"broker {broker} lacks {count(lag, 'record')}"
-        if lag
-        else f"broker {broker} is catching up"
-    )
-    rates = {
-        id: rate
-        for id in (broker, s.now.leader)
-        if id in s.now.throttled and (rate := s.cluster.broker(id).throttled_rate) is not None
-    }
-    if rates:
-        slowest = f"{size(min(rates.values()))}/s at {brokers(sorted(rates))}"
-        return f"{lacks}, and replication is throttled to {slowest}", [lift_throttle(s)]
-    return lacks, []
+    return not found.answers or bool(found.fenced) or failed_directory(s, broker) is not None
+
+
+def _left_bytes(s: PartitionSituation, broker: int) -> int:
+    """What a new replica has yet to copy; 0 if it is not known."""
+    place = (s.now.topic, s.now.partition)
+    whole = s.cluster.broker(s.now.leader).sizes.get(place, 0)
+    return max(0, whole - s.cluster.broker(broker).sizes.get(place, 0))
+
+
+def _at_least_ms(s: PartitionSituation, broker: int, limits: Sequence[Limit]) -> float:
+    """Other partitions may share the rate."""
+    return 1000 * _left_bytes(s, broker) / min(rate for _, _, rate in limits)
+
+
+def _lacks(s: PartitionSituation, broker: int, limits: Sequence[Limit]) -> str:
+    lag, left = s.now.lag(broker), _left_bytes(s, broker)
+    if not lag:
+        return f"broker {broker} is catching up"
+    text = f"broker {broker} lacks {count(lag, 'record')}"
+    if left:
+        text += f" (about {size(left)})"
+    return f"{text}, and its copying is throttled to {_slowest(limits)}" if limits else text
 
 
 def _open_transaction(s: PartitionSituation) -> Trouble | None:
@@ -468,107 +500,20 @@ def _open_transaction(s: PartitionSituation) -> Trouble | None:
     open_for = s.cluster.now_ms - (oldest.started_ms or oldest.last_ms)
     if oldest.transactional_id is not None and open_for < OPEN_LONG_MS:
         return None
+    nobody = " that no coordinator knows" if oldest.transactional_id is None else ""
     headline = (
-        f"A transaction in {now.name} has been open for {duration(open_for)}:"
+        f"A transaction{nobody} has been open in {now.name} for {duration(open_for)}:"
         f" consumers with isolation.level=read_committed stop before offset {oldest.start_offset}."
     )
     severity = DEGRADED if ends_by_itself(oldest, s.cluster.now_ms) else WRONG
     return Trouble(
         severity,
         headline,
-        transaction_cause(oldest, s.cluster.now_ms),
+        transaction_cause(oldest, s.cluster.now_ms, now.log_end),
         "can write.",
         f"with read_committed get nothing from offset {oldest.start_offset} on; those with read_uncommitted can read.",
-        (end_transaction(oldest, now.topic, now.partition, s.commands),),
+        end_transaction(oldest, now.topic, now.partition, s.commands),
     )
-
-
-def _lost(s: PartitionSituation) -> Trouble | None:
-    """An unclean election, or truncated records that were committed."""
-    own = [each for each in s.entries if each.partition == s.now.name]
-    elected = [e for e in own if e.kind == "election" and e.fields.get("how") == "unclean"]
-    cuts = [e for e in own if e.kind == "truncation" and _may_lose(e, elected)]
-    if not elected and not cuts:
-        return None
-    last = (elected or cuts)[-1]
-    cuts = [e for e in cuts if e.at_ms >= last.at_ms - SKEW_MS]
-    by = " by an unclean election" if elected else ""
-    kept = "; they are kept aside" if _are_kept(cuts) else ""
-    headline = f"{s.now.name}: {_what_is_lost(cuts)}{by} {s.ago(last)}{kept}."
-    cause = [_how_elected(s, last)] if elected else []
-    cause += [_how_cut(entry) for entry in cuts]
-    is_led = s.now.leader >= 0
-    return Trouble(
-        DEGRADED,
-        headline,
-        tuple(cause),
-        "can write; the numbers of the lost offsets are used again for other records."
-        if is_led
-        else "",
-        "can read; those that had read the lost records know what the log no longer has."
-        if is_led
-        else "",
-        _make_good(s, cuts),
-    )
-
-
-def _are_kept(cuts: Sequence[Happened]) -> bool:
-    return bool(cuts) and all(entry.fields.get("kept") for entry in cuts)
-
-
-def _what_is_lost(cuts: Sequence[Happened]) -> str:
-    if not cuts:
-        return "committed records may have been lost"
-    gone = count(max(int(entry.fields.get("records") or 0) for entry in cuts), "record")
-    certain = any(entry.fields.get("below_high_watermark") for entry in cuts)
-    return f"{gone} that {'had' if certain else 'may have'} been committed were lost"
-
-
-def _how_elected(s: PartitionSituation, election: Happened) -> str:
-    return (
-        f"Broker {election.fields.get('leader')} was elected {s.ago(election)} although it was not in sync, because no"
-        " replica that was in sync was alive (unclean leader election)."
-    )
-
-
-def _how_cut(cut: Happened) -> str:
-    known = cut.fields
-    kept = f" They are kept aside as {known['kept']}." if known.get("kept") else ""
-    return (
-        f"Broker {cut.node} came back with {count(int(known.get('records') or 0), 'record')} that the new leader does not"
-        f" have (offsets {known.get('first_offset')} to {int(known.get('end_offset') or 1) - 1}) and cut them off.{kept}"
-    )
-
-
-def _make_good(s: PartitionSituation, cuts: Sequence[Happened]) -> tuple[Advice, ...]:
-    topic, ottla = s.now.topic, s.commands.ottla
-    steps = [
-        Advice("See which records are lost, and who keeps them.", ottla(f"losses --topic {topic}")),
-        Advice(
-            "Copy those that are kept into another topic.",
-            f"{ottla(f'topics create {topic}-recovered')} && {ottla(f'recover --topic {topic} --to {topic}-recovered')}",
-        ),
-    ]
-    if not _are_kept(cuts):
-        start = (
-            f"offsets from {cuts[0].fields.get('first_offset')} on" if cuts else "those at the end"
-        )
-        steps.append(Advice(f"Write what is not kept again from its source ({start})."))
-    safer = "-c unclean.leader.election.enable=false -c min.insync.replicas=2"
-    steps.append(
-        Advice(
-            "Keep it from happening again: no unclean election, and min.insync.replicas of at least 2.",
-            ottla(f"topics alter {topic} {safer}"),
-        )
-    )
-    return tuple(steps)
-
-
-def _may_lose(cut: Happened, elected: Sequence[Happened]) -> bool:
-    """A truncation of committed records, or one that follows an unclean election: the follower may not have known how far
-    they were committed."""
-    after = any(cut.at_ms >= each.at_ms - SKEW_MS for each in elected)
-    return bool(cut.fields.get("below_high_watermark")) or after
 
 
 def _throttled(s: PartitionSituation) -> Trouble | None:
@@ -578,7 +523,7 @@ def _throttled(s: PartitionSituation) -> Trouble | None:
         for each in s.entries
         if each.kind == "quota_exceeded" and each.at_ms >= since and each.node == s.now.leader
     ]
-    return throttling(hits, s.cluster.now_ms, s.commands) if hits else None
+    return throttling(hits, s.cluster, s.commands) if hits else None
 
 
 RULES: tuple[Callable[[PartitionSituation], Trouble | None], ...] = (
@@ -590,7 +535,8 @@ RULES: tuple[Callable[[PartitionSituation], Trouble | None], ...] = (
     _under_replicated,
     _moving,
     _open_transaction,
-    _lost,
+    end_may_be_missing,
+    lost_records,
     _throttled,
 )
 
@@ -603,7 +549,8 @@ def _is_led(s: PartitionSituation) -> bool:
 
 
 def _in_sync(now: PartitionNow) -> str:
-    return f"{len(now.isr)} of {len(now.replicas)} replicas in sync ({listed(now.isr) or 'none'})"
+    who = brokers(now.isr) if now.isr else "none"
+    return f"{len(now.isr)} of {len(now.replicas)} replicas in sync ({who})"
 
 
 def _has(ids: Sequence[int]) -> str:

@@ -93,7 +93,7 @@ class Explanation:
 
     def _told(self) -> list[str]:
         """Each line with its time, and how long after the line before."""
-        lines = [f"  {self.earlier}"] if self.earlier else []
+        lines = [f"  {printable(self.earlier)}"] if self.earlier else []
         before = None
         ends = [*self.timeline, TimelineLine(self.now_ms, "now")]
         stamps = [clock(line.at_ms, self.now_ms) for line in ends]

@@ -16,7 +16,7 @@ from ottla.client import Client, Unreachable
 from ottla.client.all_brokers import newest_view
 from ottla.client.client import LATEST
 from ottla.client.cluster_admin import ClusterAdmin, values_of
-from ottla.client.connections import Address
+from ottla.client.connections import Address, check
 from ottla.client.group_admin import GroupAdmin, GroupDescription, PartitionLag
 from ottla.client.model import BrokerInfo, PartitionInfo, Reassignment, ReplicaInfo
 from ottla.client.transaction_admin import OpenTransaction, TransactionAdmin
@@ -31,12 +31,15 @@ from ottla.diagnosis.now import (
     MemberNow,
     PartitionNow,
     QuorumNow,
+    QuotaNow,
     Reach,
     ReplicaNow,
     TransactionNow,
 )
 from ottla.runtime.seams import Clock
+from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.internal_topics import EVENT_LOG_TOPIC, TRANSACTION_STATE_TOPIC
 
 T = TypeVar("T")
 Place = tuple[str, int]
@@ -45,6 +48,7 @@ PROBE_S = 2.0
 BETWEEN_LAGS_S = 1.0
 LOST = (KafkaError, OSError, Unreachable)
 UNTHROTTLED = 1 << 62
+ROLES = ("leader", "follower")
 NO_QUORUM = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST)
 """A cluster that has no metadata quorum (ZooKeeper) says so."""
 
@@ -55,6 +59,9 @@ class NodeHere:
 
     address: str
     running: bool
+    config: str = ""
+    pid: int | None = None
+    ended_ms: int | None = None
 
 
 class Look:
@@ -104,16 +111,45 @@ class Look:
         silent = [id for id, each in brokers.items() if not each.answers]
         if silent:
             they = "it does" if len(silent) == 1 else "they do"
-            self.unknown.append(f"What {words.brokers(silent)} could tell: {they} not answer.")
+            self.unknown.append(
+                f"What {words.brokers(silent)} could tell: {they} not answer this command."
+            )
+        alone, quotas = await asyncio.gather(
+            self._try("", self._alone(), None), self._try("", self._quotas(), None)
+        )
         return ClusterNow(
             self._clock.wall_ms(),
             brokers,
             await self._quorum(brokers),
+            alone=alone,
+            quotas=quotas,
             stray_answers=tuple(
                 f"{host}:{port}"
                 for (host, port), reach in zip(self._bootstrap, answering, strict=True)
                 if reach is Reach.ANSWERS and (host, port) not in advertised
             ),
+        )
+
+    async def _alone(self) -> dict[int, tuple[str, ...]]:
+        """For the caution before a restart: whose replica is the only one in sync."""
+        found: dict[int, tuple[str, ...]] = {}
+        for topic in (await self._client.metadata()).topics:
+            for each in topic.partitions:
+                if len(each.isr) == 1:
+                    name = f"{each.topic}-{each.partition}"
+                    found[each.isr[0]] = (*found.get(each.isr[0], ()), name)
+        return found
+
+    async def _quotas(self) -> tuple[QuotaNow, ...]:
+        fields = {"components": [], "strict": False}
+        answer = await self._client.connections.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, fields)
+        check(answer.error_code, "client quotas")
+        return tuple(
+            QuotaNow(
+                {part.entity_type: part.entity_name for part in entry.entity},
+                {each.key: float(each.value) for each in entry.values},
+            )
+            for entry in answer.entries or ()
         )
 
     async def _broker(self, broker: BrokerInfo) -> BrokerNow:
@@ -125,7 +161,10 @@ class Look:
             await self._reach(address),
             broker.fenced,
             process=None if node is None else node.running,
+            pid=None if node is None else node.pid,
+            ended_ms=None if node is None else node.ended_ms,
             listens_at="" if node is None else node.address,
+            config="" if node is None else node.config,
         )
         if not found.answers or broker.fenced:
             return found
@@ -136,11 +175,12 @@ class Look:
             ),
         )
         settings = values_of(configs)
-        rates = [
-            int(value)
-            for role in ("leader", "follower")
+        rates = {
+            role: int(value)
+            for role in ROLES
             if (value := settings.get(f"{role}.replication.throttled.rate"))
-        ]
+        }
+        kept_ms = settings.get("ottla.kept.records.retention.ms")
         return replace(
             found,
             directories=tuple(
@@ -152,7 +192,14 @@ class Look:
                 )
                 for each in directories
             ),
-            throttled_rate=min((rate for rate in rates if rate < UNTHROTTLED), default=None),
+            throttled_rates={role: rate for role, rate in rates.items() if rate < UNTHROTTLED},
+            sizes={
+                (each.topic, each.partition): each.size_bytes
+                for directory in directories
+                for each in directory.replicas
+                if not each.is_future
+            },
+            kept_ms=None if kept_ms is None else int(kept_ms),
         )
 
     async def _reach(self, address: Address) -> Reach:
@@ -225,6 +272,8 @@ class Look:
             ),
         )
         settings = values_of(configs.get(topic, ()))
+        own = values_of(each for each in configs.get(topic, ()) if not each.is_default)
+        unclean = settings.get("unclean.leader.election.enable")
         result = []
         for each in infos:
             place = (topic, each.partition)
@@ -242,6 +291,8 @@ class Look:
                 int(settings.get("min.insync.replicas") or 1),
                 _offsets(replicas, each.partition),
                 throttled=_throttled(settings, each),
+                unclean=None if unclean is None else unclean == "true",
+                own_settings=own,
             )
             is_led = each.leader >= 0 and cluster.broker(each.leader).answers
             if is_led:
@@ -278,7 +329,8 @@ class Look:
         transactions = TransactionAdmin(self._client)
         found = _transaction(opened)
         cared = await transactions.cared_for(*place, opened.producer_id)
-        found = replace(found, asked_all=not cared.silent)
+        led = await self._try("", self._coordinators_led(), False)
+        found = replace(found, asked_all=led and not cared.silent)
         for each in cared.answers:
             described = await transactions.describe(each.id)
             started = described.started
@@ -290,6 +342,15 @@ class Look:
                 timeout_ms=described.timeout_ms,
             )
         return found
+
+    async def _coordinators_led(self) -> bool:
+        """A partition of their topic that nobody leads has no coordinator who could list its transactions. (Who is loading
+        them is asked again until it has.)"""
+        try:
+            (topic,) = (await self._client.metadata([TRANSACTION_STATE_TOPIC])).topics
+        except KafkaError as error:
+            return error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return all(each.leader >= 0 for each in topic.partitions)
 
     # A group
 
@@ -350,10 +411,16 @@ class Look:
     # A broker
 
     async def duties(self, broker: int) -> DutiesNow:
+        """All topics, and the event log, which is not listed among them."""
         found = await self._try("What the broker holds", self._client.metadata(), None)
-        partitions = (
-            [] if found is None else [p for topic in found.topics for p in topic.partitions]
-        )
+        events = await self._try("", self._client.metadata([EVENT_LOG_TOPIC]), None)
+        topics = {
+            topic.name: topic
+            for each in (found, events)
+            if each is not None
+            for topic in each.topics
+        }
+        partitions = [p for topic in topics.values() for p in topic.partitions]
         held = [each for each in partitions if broker in each.replicas]
         return DutiesNow(
             len(held),
@@ -377,16 +444,17 @@ def _offsets(replicas: Iterable[ReplicaInfo], partition: int) -> dict[int, Repli
     }
 
 
-def _throttled(settings: Mapping[str, str | None], info: PartitionInfo) -> tuple[int, ...]:
-    """The replicas that the topic's settings name, `*` or `PARTITION:BROKER,…`, as leaders or as followers."""
-    named: set[int] = set()
-    for role in ("leader", "follower"):
+def _throttled(
+    settings: Mapping[str, str | None], info: PartitionInfo
+) -> dict[str, tuple[int, ...]]:
+    """The replicas that the topic's settings name, `*` or `PARTITION:BROKER,…`, as leaders and as followers."""
+    found = {}
+    for role in ROLES:
         text = (settings.get(f"{role}.replication.throttled.replicas") or "").strip()
-        if text == "*":
-            return info.replicas
         pairs = (part.split(":") for part in text.split(",") if ":" in part)
-        named.update(int(id) for number, id in pairs if int(number) == info.partition)
-    return tuple(id for id in info.replicas if id in named)
+        named = {int(id) for number, id in pairs if int(number) == info.partition}
+        found[role] = tuple(id for id in info.replicas if text == "*" or id in named)
+    return found
 
 
 def _transaction(opened: OpenTransaction) -> TransactionNow:
@@ -400,7 +468,7 @@ def _group(described: GroupDescription, lags: Sequence[LagNow], between_ms: floa
         described.type,
         described.coordinator,
         tuple(
-            MemberNow(each.instance_id or each.id, each.client_id, each.host, len(each.assigned))
+            MemberNow(each.id, each.client_id, each.host, len(each.assigned))
             for each in described.members
         ),
         tuple(lags),

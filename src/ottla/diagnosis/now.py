@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from shlex import quote
 from typing import Any
 
 from ottla.diagnosis.words import brokers, command, listed
@@ -41,10 +42,19 @@ class BrokerNow:
     directories: tuple[DirectoryNow, ...] = ()
     process: bool | None = None
     """Whether its process runs. Known on this machine only."""
+    pid: int | None = None
+    ended_ms: int | None = None
+    """About when its process ended. Known on this machine only."""
     listens_at: str = ""
     """The address of its own listener, if its settings are on this machine."""
-    throttled_rate: int | None = None
-    """The lower of its replication throttles, in bytes per second."""
+    config: str = ""
+    """Its file of settings, if that is on this machine."""
+    throttled_rates: Mapping[str, int] = field(default_factory=dict)
+    """Its replication throttles in bytes per second, as `leader` and as `follower`."""
+    sizes: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """Bytes on its disks, by partition."""
+    kept_ms: int | None = None
+    """How long it keeps records aside that a truncation cut off."""
 
     @property
     def answers(self) -> bool:
@@ -63,6 +73,14 @@ class QuorumNow:
 
 
 @dataclass(frozen=True)
+class QuotaNow:
+    """A quota, where it is set: for users, for client ids, or for both. None as a name: the default entity."""
+
+    entity: Mapping[str, str | None]
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class ClusterNow:
     now_ms: int
     brokers: Mapping[int, BrokerNow]
@@ -71,6 +89,9 @@ class ClusterNow:
     """Everything was read from the disks of a cluster that does not run."""
     stray_answers: tuple[str, ...] = ()
     """Addresses that answer as a broker of the cluster, and that no broker advertises."""
+    alone: Mapping[int, tuple[str, ...]] | None = None
+    """By broker: the partitions whose only replica in sync it has."""
+    quotas: tuple[QuotaNow, ...] | None = None
     unknown: tuple[str, ...] = ()
     """What could not be found out, and why."""
 
@@ -108,7 +129,7 @@ class TransactionNow:
     started_ms: int | None = None
     timeout_ms: int | None = None
     asked_all: bool = True
-    """Whether every coordinator answered."""
+    """Whether every coordinator answered and had loaded its transactions."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +149,12 @@ class PartitionNow:
     offsets: Mapping[int, ReplicaNow] = field(default_factory=dict)
     """By broker; only of those that answered."""
     transactions: tuple[TransactionNow, ...] = ()
-    throttled: tuple[int, ...] = ()
-    """Replicas whose copying is throttled by the topic's settings."""
+    throttled: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Replicas whose copying is throttled by the topic's settings, as `leader` and as `follower`."""
+    unclean: bool | None = None
+    """unclean.leader.election.enable."""
+    own_settings: Mapping[str, str | None] = field(default_factory=dict)
+    """What the topic sets itself; all else comes from the brokers."""
 
     @property
     def name(self) -> str:
@@ -230,8 +255,18 @@ class Commands:
     def ottla(self, words: str, *names: str) -> str:
         return command(words, names, self.option)
 
+    def kafka_configs(self, words: str) -> str:
+        return f"ottla kafka-configs --bootstrap-server {quote(self.bootstrap)} --alter {words}"
+
+    def restart(self, id: int) -> str:
+        """Empty for a broker elsewhere."""
+        if not self.local:
+            return ""
+        return f"{self.ottla(f'nodes stop {id}')} && {self.ottla(f'nodes start {id}')}"
+
     def start(self, ids: tuple[int, ...]) -> tuple[str, str]:
         """Text and command that start these brokers."""
+        assert ids
         if not self.local:
             machines = "its machine" if len(ids) == 1 else "their machines"
             return f"Start {brokers(ids)} again, on {machines}.", ""

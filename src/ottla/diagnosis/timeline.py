@@ -31,7 +31,7 @@ LEFT_BECAUSE = {
 }
 HOW_ELECTED = {
     "elr": ", from the eligible leader replicas: it has every committed record",
-    "last_known_leader": ", the last known leader: the end of its log may be missing",
+    "last_known_leader": ", the last known leader, after an unclean shutdown: the end of its log may be missing",
     "unclean": " although it was not in sync (unclean election): records that it lacks are lost",
     "preferred": ", the preferred replica",
 }
@@ -138,11 +138,14 @@ def story_of_group(entries: Iterable[Happened], group: str, since_ms: int) -> St
     return Story(kept, len(ours) - len(kept))
 
 
-def told(story: Story, now_ms: int, own: str = "") -> tuple[tuple[TimelineLine, ...], str]:
-    """The lines, and what is left out before them. `own`: the partition that all of it is about."""
+def told(
+    story: Story, now_ms: int, all_of_it: str, own: str = ""
+) -> tuple[tuple[TimelineLine, ...], str]:
+    """The lines, and what is left out before them. `all_of_it`: the command that shows that. `own`: the partition that all
+    of it is about."""
     lines = [_told_run(run, now_ms, own) for run in _runs(_in_order(story.entries))]
     left_out = story.left_out + max(0, len(lines) - LINES_MAX)
-    earlier = f"({count(left_out, 'earlier event')} left out)" if left_out else ""
+    earlier = f"({count(left_out, 'earlier event')} left out: {all_of_it})" if left_out else ""
     return tuple(lines[-LINES_MAX:]), earlier
 
 
@@ -281,7 +284,8 @@ def _offline(entry: Happened) -> str:
 def _isr(entry: Happened) -> str:
     known = entry.fields
     ids = list(known.get("brokers", ()))
-    isr = f"in sync: {listed(known.get('isr', ())) or 'none'}"
+    now = known.get("isr", ())
+    isr = f"in sync: {brokers(now) if now else 'none'}"
     if entry.kind == "isr_expand":
         return f"{_where(entry)}{brokers(ids)} joined the ISR ({isr})"
     why = left_because(entry.cause, ids)
@@ -320,7 +324,7 @@ def _truncation(entry: Happened) -> str:
     span = f"offsets {known.get('first_offset')} to {(known.get('end_offset') or 1) - 1}"
     text = f"{_where(entry)}broker {entry.node} cut {cut} off its log ({span}), which its leader, broker {known.get('leader')}, does not have"
     if known.get("below_high_watermark"):
-        text += "; committed records among them are lost"
+        text += "; some of them had been committed"
     if known.get("kept"):
         text += f"; kept aside as {known['kept']}"
     return text
@@ -356,12 +360,12 @@ def amount(quota: str, value: Any) -> str:
 
 def _reassignment(entry: Happened) -> str:
     known = entry.fields
-    step = known.get("step")
-    to = f"to {brokers(known.get('replicas', ()))}"
+    removing = known.get("removing", ())
+    to = [id for id in known.get("replicas", ()) if id not in removing]
     extra = ""
-    if step in ("started", "changed"):
-        extra = f": adding {brokers(known.get('adding', ()))}, removing {brokers(known.get('removing', ()))}"
-    return f"{_where(entry)}reassignment {step}, {to}{extra}"
+    if known.get("step") in ("started", "changed"):
+        extra = f": adding {brokers(known.get('adding', ()))}, removing {brokers(removing)}"
+    return f"{_where(entry)}reassignment {known.get('step')}, to {brokers(to)}{extra}"
 
 
 def _setting(entry: Happened) -> str:
@@ -377,7 +381,10 @@ def _setting(entry: Happened) -> str:
 def _directory_failed(entry: Happened) -> str:
     hit = entry.fields.get("partition_count", 0)
     why = f" ({entry.cause})" if entry.cause else ""
-    return f"broker {entry.node} lost its log directory {entry.fields.get('directory')}{why}: {count(hit, 'replica')} offline"
+    return (
+        f"the log directory {entry.fields.get('directory')} of broker {entry.node} failed{why}:"
+        f" {count(hit, 'replica')} offline"
+    )
 
 
 def _aborted(entry: Happened) -> str:

@@ -15,7 +15,7 @@ from ottla.wire.errors import ErrorCode
 
 
 class FenceCause(StrEnum):
-    SESSION_OVER = "no heartbeat for too long, or none over a new connection in time"
+    SESSION_OVER = "the controller got no heartbeat from it in time"
     UNREACHABLE = "its address refuses connections"
     ASKED = "it asked to be fenced"
     SHUT_DOWN = "its controlled shutdown is complete"

@@ -174,7 +174,7 @@ class IsrDecided(Event):
 
     partition: TopicPartition
     isr: tuple[int, ...]
-    """The ISR known to the leader when the answer came."""
+    """What it was to replace."""
     proposed: tuple[int, ...]
     cause: str
     error: ErrorCode

@@ -194,7 +194,11 @@ class KeptRecords:
             return f"{size} bytes, ottla.kept.records.max.bytes is {self.max_bytes}"
         if copied and self._disk.usage(directory)[1] < copied + SPARE_BYTES:
             return "the disk is nearly full"
-        held = [kept for kept in self.kept.values() if _is_bounded(kept, directory)]
+        held = [
+            kept
+            for kept in self.kept.values()
+            if _is_bounded(kept, directory) and kept.manifest.state is not State.NOT_KEPT
+        ]
         total = size + sum(kept.manifest.bytes for kept in held)
         for kept in held:
             if total <= self.max_bytes:

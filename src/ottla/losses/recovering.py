@@ -1,51 +1,113 @@
 """From kept batches to records that can be written again.
 
 A kept batch is what a leader wrote, byte for byte. It may begin before the loss, be compressed, belong to a transaction, or
-lie on several disks. `BatchReader` cuts the bytes that arrive into batches. `Recovery` says which records of them are wanted,
-each once.
+lie on several disks. `BatchReader` cuts the bytes that arrive into batches, and says which ones are damaged or missing.
+`Recovery` says which records of them are wanted, each once. `missing` says what no disk could give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from ottla.losses.manifest import Manifest
 from ottla.losses.merge import NamedLoss
-from ottla.records.batch import HEADER_BYTES, Batch, check_crc, read_batch
+from ottla.records.batch import HEADER_BYTES, Batch, CorruptBatch, check_crc, read_batch
 from ottla.records.record import ControlType, Record, control_type, records
 
-FROM, OFFSET, EPOCH, BROKER, KEPT, TRANSACTION = (
+FROM, TOPIC_ID, OFFSET, EPOCH, BROKER, KEPT, TRANSACTION = (
     f"ottla.recovered.{name}"
-    for name in ("from", "offset", "epoch", "broker", "kept", "transaction")
+    for name in ("from", "topic_id", "offset", "epoch", "broker", "kept", "transaction")
 )
 """The headers of a recovered record."""
 OPEN = b"open"
 """The value of TRANSACTION: whether its transaction was committed is not known, because its marker is not kept."""
 
 
-class BatchReader:
-    """Whole batches from bytes that arrive in parts."""
+Range = tuple[int, int]
+"""Offsets [first, end)."""
 
-    def __init__(self) -> None:
+
+class BatchReader:
+    """Whole batches from the bytes of one manifest, which arrive in parts. A batch that is damaged is left out. If its
+    header is damaged too, nobody knows where the next one begins, and all that follows is left out."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.damage: list[str] = []
         self._buffer = b""
+        self._bytes_good = 0
+        self._is_lost = False
+        self._next_offset = manifest.first_offset
+        self._jumps: list[Range] = []
+        """Offsets between two batches: of batches that were left out, or that compaction has removed."""
 
     def batches(self, data: bytes) -> Iterator[tuple[bytes, Batch]]:
-        """Those that are complete now, each with its own bytes. CorruptBatch if one is damaged."""
+        """Those that are complete now, each with its own bytes."""
         buffer, position = self._buffer + data, 0
-        while len(buffer) - position >= HEADER_BYTES:
-            size = read_batch(buffer, position).size
+        while len(buffer) - position >= HEADER_BYTES and not self._is_lost:
+            try:
+                size = read_batch(buffer, position).size
+            except CorruptBatch as damage:
+                self.damage.append(damage.why)
+                self._is_lost = True
+                break
             if len(buffer) - position < size:
                 break
             whole = buffer[position : position + size]
-            batch = read_batch(whole, 0)
-            check_crc(whole, batch)
-            yield whole, batch
             position += size
-        self._buffer = buffer[position:]
+            batch = read_batch(whole, 0)
+            try:
+                check_crc(whole, batch)
+            except CorruptBatch as damage:
+                self.damage.append(damage.why)
+                continue
+            self._is_good(batch)
+            yield whole, batch
+        self._buffer = b"" if self._is_lost else buffer[position:]
+
+    def _is_good(self, batch: Batch) -> None:
+        self._bytes_good += batch.size
+        if batch.base_offset > self._next_offset:
+            self._jumps.append((self._next_offset, batch.base_offset))
+        self._next_offset = max(self._next_offset, batch.next_offset)
+
+    def unread(self) -> list[Range]:
+        """The offsets whose records may be missing, after everything was read. None, if all bytes of the manifest are
+        there."""
+        if self._bytes_good >= self.manifest.bytes:
+            return []
+        left = self._next_offset, self.manifest.end_offset
+        return self._jumps + ([left] if left[0] < left[1] else [])
+
+
+def missing(loss: NamedLoss, readers: Iterable[BatchReader], *, possible: bool) -> list[Range]:
+    """What none of the readers could give of a loss."""
+    readers = list(readers)
+    found: list[Range] = []
+    for piece in loss.pieces:
+        wanted = [(piece.first, piece.possible if possible else piece.certain)]
+        for reader in readers:
+            unread = reader.unread()
+            for epoch, first, end in reader.manifest.epochs:
+                if epoch == piece.epoch:
+                    left = [(0, first), *_common([(first, end)], unread), (end, piece.possible)]
+                    wanted = _common(wanted, left)
+        found += wanted
+    return found
+
+
+def _common(some: Iterable[Range], others: Iterable[Range]) -> list[Range]:
+    """The offsets that are in both."""
+    others = list(others)
+    pairs = [(max(a, c), min(b, d)) for a, b in some for c, d in others]
+    return [(first, end) for first, end in pairs if first < end]
 
 
 class Recovered(NamedTuple):
     epoch: int
+    codec: int
+    """Of its batch: a record that was small enough when compressed must be compressed again."""
     record: Record
     """As it was written, with the headers that say where it comes from."""
 
@@ -99,6 +161,7 @@ class Recovery:
         for record in wanted:
             headers = (
                 (FROM, f"{self._loss.topic}-{self._loss.partition}".encode()),
+                (TOPIC_ID, self._loss.topic_id.encode()),
                 (OFFSET, str(record.offset).encode()),
                 (EPOCH, str(batch.leader_epoch).encode()),
                 (BROKER, str(broker).encode()),
@@ -106,7 +169,9 @@ class Recovery:
                 *(((TRANSACTION, OPEN),) if commits is None else ()),
             )
             yield Recovered(
-                batch.leader_epoch, record._replace(headers=(*record.headers, *headers))
+                batch.leader_epoch,
+                batch.codec,
+                record._replace(headers=(*record.headers, *headers)),
             )
 
     def _commits(self, batch: Batch) -> bool | None:
@@ -122,16 +187,13 @@ class Recovery:
         return min(ends)[1] if ends else None
 
 
-Identity = tuple[str, str, str]
+Identity = tuple[str, ...]
 
 
 def identity_of(record: Record) -> Identity | None:
-    """What a recovered record is a copy of: (partition, offset, epoch). None if it is no such record."""
+    """What a recovered record is a copy of: (partition, topic id, offset, epoch). None if it is no such record. A topic that
+    was deleted and created again has the same offsets and epochs, and another id."""
     headers = dict(record.headers)
-    found = tuple(headers.get(name) for name in (FROM, OFFSET, EPOCH))
-    if any(value is None for value in found):
-        return None
-    first, offset, epoch = (
-        value.decode("utf-8", "replace") for value in found if value is not None
-    )
-    return first, offset, epoch
+    found = [headers.get(name) for name in (FROM, TOPIC_ID, OFFSET, EPOCH)]
+    values = [value.decode("utf-8", "replace") for value in found if value is not None]
+    return tuple(values) if len(values) == len(found) else None

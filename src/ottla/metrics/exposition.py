@@ -7,7 +7,7 @@ strings that is joined at the end is the fastest way that Python has; docs/DECIS
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from math import isfinite, isnan
 from typing import NamedTuple
 
@@ -19,60 +19,49 @@ PIECE_SAMPLES = 200
 
 class ExpositionFormat(NamedTuple):
     content_type: str
-    write: Callable[[Iterable[Family | None]], Iterator[str]]
+    write: Callable[[Family], Iterator[str]]
+    """A family in pieces. It stands alone: whoever makes a page may leave it out."""
+    before: str = ""
+    between: str = ""
+    """Two families."""
+    after: str = ""
 
 
-def write_text(families: Iterable[Family | None]) -> Iterator[str]:
+def write_text(family: Family) -> Iterator[str]:
     """Prometheus' text format, version 0.0.4."""
-    for family in families:
-        if family is None:
-            yield ""
-            continue
-        name = family.name
-        yield f"# HELP {name} {_escaped(family.help)}\n# TYPE {name} {family.kind.value}\n"
-        yield from _sample_lines(family)
+    name = family.name
+    yield f"# HELP {name} {_escaped(family.help)}\n# TYPE {name} {family.kind.value}\n"
+    yield from _sample_lines(family)
 
 
-def write_openmetrics(families: Iterable[Family | None]) -> Iterator[str]:
+def write_openmetrics(family: Family) -> Iterator[str]:
     """OpenMetrics, version 1.0.0: a counter's family is named without the `_total` of its samples."""
-    for family in families:
-        if family is None:
-            yield ""
-            continue
-        name = (
-            family.name.removesuffix("_total") if family.kind is MetricKind.COUNTER else family.name
-        )
-        help = _escaped(family.help).replace('"', '\\"')
-        yield f"# TYPE {name} {family.kind.value}\n# HELP {name} {help}\n"
-        yield from _sample_lines(family)
-    yield "# EOF\n"
+    name = family.name.removesuffix("_total") if family.kind is MetricKind.COUNTER else family.name
+    help = _escaped(family.help).replace('"', '\\"')
+    yield f"# TYPE {name} {family.kind.value}\n# HELP {name} {help}\n"
+    yield from _sample_lines(family)
 
 
-def write_json(families: Iterable[Family | None]) -> Iterator[str]:
-    """One object with a list of families. What is not a number is null."""
-    before = '{"families": ['
-    for family in families:
-        if family is None:
-            yield ""
-            continue
-        head = {"name": family.name, "type": family.kind.value, "help": family.help}
-        yield f'{before}\n{json.dumps(head)[:-1]}, "samples": ['
-        comma = ""
-        for labels, value, suffix in family.samples:
-            shown = value if isfinite(value) else None
-            sample = {"name": family.name + suffix, "labels": labels.pairs, "value": shown}
-            yield f"{comma}\n {json.dumps(sample)}"
-            comma = ","
-        yield "]}"
-        before = ","
-    yield "\n]}\n" if before == "," else before + "]}\n"
+def write_json(family: Family) -> Iterator[str]:
+    """An object of the list of families. What is not a number is null."""
+    head = {"name": family.name, "type": family.kind.value, "help": family.help}
+    yield f'\n{json.dumps(head)[:-1]}, "samples": ['
+    comma = ""
+    for labels, value, suffix in family.samples:
+        shown = value if isfinite(value) else None
+        sample = {"name": family.name + suffix, "labels": labels.pairs, "value": shown}
+        yield f"{comma}\n {json.dumps(sample)}"
+        comma = ","
+    yield "]}"
 
 
 TEXT = ExpositionFormat("text/plain; version=0.0.4; charset=utf-8", write_text)
 OPENMETRICS = ExpositionFormat(
-    "application/openmetrics-text; version=1.0.0; charset=utf-8", write_openmetrics
+    "application/openmetrics-text; version=1.0.0; charset=utf-8",
+    write_openmetrics,
+    after="# EOF\n",
 )
-JSON = ExpositionFormat("application/json", write_json)
+JSON = ExpositionFormat("application/json", write_json, '{"families": [', ",", "\n]}\n")
 
 
 def format_for(accept: str) -> ExpositionFormat:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
@@ -28,7 +28,8 @@ class Labels:
 
     __slots__ = ("pairs", "text")
 
-    def __init__(self, **pairs: str) -> None:
+    def __init__(self, given: Mapping[str, str] | None = None, /, **named: str) -> None:
+        pairs = {**given, **named} if given else named
         assert all(LABEL_NAME.fullmatch(name) for name in pairs), f"not names of labels: {pairs}"
         self.pairs = pairs
         inner = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in pairs.items())
@@ -37,8 +38,8 @@ class Labels:
     def __repr__(self) -> str:
         return f"Labels({self.text})"
 
-    def also(self, **more: str) -> Labels:
-        return Labels(**self.pairs, **more)
+    def also(self, /, **more: str) -> Labels:
+        return Labels(self.pairs, **more)
 
 
 NO_LABELS = Labels()

@@ -33,6 +33,8 @@ class Proposal(NamedTuple):
 
     leader_epoch: int
     partition_epoch: int
+    replaces: tuple[int, ...]
+    """The ISR of that epoch. The metadata may bring the proposed one before the controller's answer comes."""
     isr: tuple[tuple[int, int], ...]
     """(replica id, broker epoch) pairs, so that a broker that restarted meanwhile is refused (KIP-903)."""
     cause: str
@@ -169,6 +171,7 @@ class IsrChanges:
         self.proposal = Proposal(
             partition.leader_epoch,
             partition.partition_epoch,
+            partition.isr,
             tuple((id, self._broker_epoch_of(id)) for id in isr),
             cause,
             reasons,

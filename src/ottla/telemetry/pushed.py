@@ -82,14 +82,21 @@ class PushedMetrics:
         series = name, tuple(pairs.items())
         known = client.series.get(series)
         if known is None:
-            if len(client.series) >= SERIES_MAX:
+            if len(client.series) >= SERIES_MAX or self._is_of_other_kind(name):
                 self.series_dropped += 1
                 return
-            self._descriptions.setdefault(name, _one_line(point))
-            known = Labels(**pairs), 0.0
+            self._descriptions.setdefault(
+                name, _one_line(point.description) or f"{name} of clients."
+            )
+            known = Labels(pairs), 0.0
         labels, before = known
         value = before + point.value if point.is_delta else point.value
         client.series[series] = labels, value
+
+    def _is_of_other_kind(self, name: str) -> bool:
+        """OpenMetrics names a counter's family without `_total`: then it would be there twice."""
+        base = name.removesuffix("_total")
+        return (f"{base}_total" if name == base else base) in self._descriptions
 
     def _expire(self, now_ms: float) -> None:
         gone = [id for id, client in self._clients.items() if client.expires_ms <= now_ms]
@@ -120,9 +127,10 @@ class PushedMetrics:
         for client in self._clients.values():
             for (name, _), (labels, value) in client.series.items():
                 by_name.setdefault(name, []).append(Sample(labels, value))
+        descriptions = self._descriptions  # as it is now: clients go while the page is made
         for name, samples in sorted(by_name.items()):
             kind = MetricKind.COUNTER if name.endswith("_total") else MetricKind.GAUGE
-            yield Family(name, kind, self._descriptions[name], samples)
+            yield Family(name, kind, descriptions[name], samples)
 
 
 def metric_name(name: str, *, is_counter: bool) -> str | None:
@@ -136,19 +144,21 @@ def metric_name(name: str, *, is_counter: bool) -> str | None:
 
 
 def _labels(client: _Client, point: Point) -> dict[str, str]:
-    """The client's own win over attributes of the same name."""
+    """In one order, whatever order they came in. The client's own win over attributes of the same name."""
     found = {
         label: value[:LABEL_VALUE_MAX]
         for name, value in point.attributes
-        if (label := _label_name(name)) is not None
+        if (label := label_name(name)) is not None
     }
-    return found | client.labels
+    return dict(sorted(found.items())) | client.labels
 
 
-def _label_name(name: str) -> str | None:
+def label_name(name: str) -> str | None:
+    """None: it cannot be a label, or Prometheus gives it a meaning of its own."""
     clean = _NOT_IN_NAMES.sub("_", name)[:LABEL_VALUE_MAX]
-    return clean if clean and not clean[0].isdigit() else None
+    is_reserved = clean.startswith("__") or clean in ("le", "quantile")
+    return clean if clean and not clean[0].isdigit() and not is_reserved else None
 
 
-def _one_line(point: Point) -> str:
-    return " ".join(point.description.split())[:LABEL_VALUE_MAX] or f"{point.name} of clients."
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:LABEL_VALUE_MAX]

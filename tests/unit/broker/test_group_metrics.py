@@ -15,11 +15,11 @@ from ottla.broker.coordination.offset_lag import OffsetLag
 from ottla.broker.node import Node
 from ottla.broker.observability.group_metrics import GroupMetrics, families
 from ottla.log.unread import FirstRecord
-from ottla.metrics.exposition import write_text
 from ottla.records.record import Record, build
 from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.types import TopicPartition
+from support.metrics_page import written
 
 NOW_MS = 1_000_000
 
@@ -39,7 +39,7 @@ def shown(*lags: OffsetLag) -> str:
         total.add(each)
     group = GroupLag("billing", "Stable", "classic", "consumer", 2, lags, {"orders": total})
     report = LagReport((group,), 3, 4)
-    return "".join(write_text(families(report, "cluster-1", NOW_MS)))
+    return written(families(report, "cluster-1", NOW_MS))
 
 
 def test_both_exporters_names_tell_the_same() -> None:

@@ -12,7 +12,8 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.replication.alter_partition import IsrProposals
-from ottla.events import Events
+from ottla.events import Event, Events
+from ottla.events.replication import IsrDecided
 from ottla.replica.isr import Proposal
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
@@ -28,10 +29,12 @@ class Partition:
     topic_id = TOPIC_ID
     partition = 0
     replicas = (1, 2)
-    isr = (1,)
 
     def __init__(self) -> None:
-        self.proposal: Proposal | None = Proposal(3, 9, ((1, -1), (2, 20)), "broker 2 caught up")
+        self.isr: tuple[int, ...] = (1,)
+        self.proposal: Proposal | None = Proposal(
+            3, 9, (1,), ((1, -1), (2, 20)), "broker 2 caught up"
+        )
         self.partition_epoch = 9
 
     @property
@@ -64,12 +67,15 @@ class Answering:
         return SimpleNamespace(error_code=0, topics=[topic])
 
 
-def proposed(*errors: ErrorCode, partition_epoch: int = 9) -> tuple[Partition, Answering]:
+def proposed(
+    *errors: ErrorCode, partition_epoch: int = 9, events: Events | None = None
+) -> tuple[Partition, Answering]:
     """The partition after the controller gave these answers, and what it was asked."""
     partition, controller = Partition(), Answering(list(errors))
-    partition.partition_epoch = partition_epoch
+    if partition_epoch > partition.partition_epoch:
+        partition.partition_epoch, partition.isr = partition_epoch, (1, 2)
     clock = SimpleNamespace(monotonic=lambda: 5.0)
-    replicas: Any = SimpleNamespace(listeners=[], clock=clock, events=Events())
+    replicas: Any = SimpleNamespace(listeners=[], clock=clock, events=events or Events())
 
     async def run() -> None:
         proposals = IsrProposals(1, replicas, controller, lambda: 10, 1.0)
@@ -93,6 +99,20 @@ def test_P13_an_accepted_proposal_stands_until_the_metadata_brings_it() -> None:
 def test_P13_an_accepted_proposal_that_the_metadata_brought_already_is_done() -> None:
     partition, _ = proposed(ErrorCode.NONE, partition_epoch=10)
     assert partition.proposal is None
+
+
+@pytest.mark.parametrize("partition_epoch", [9, 10])
+def test_the_event_names_the_isr_before_even_if_the_metadata_was_first(
+    partition_epoch: int,
+) -> None:
+    """Otherwise nobody can tell whether the ISR shrank or grew."""
+    heard: list[Event] = []
+    events = Events()
+    events.subscribe(heard.append)
+    proposed(ErrorCode.NONE, partition_epoch=partition_epoch, events=events)
+    (decided,) = heard
+    assert isinstance(decided, IsrDecided)
+    assert (decided.isr, decided.proposed) == ((1,), (1, 2))
 
 
 @pytest.mark.parametrize("error", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])

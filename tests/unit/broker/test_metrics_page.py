@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import time
@@ -21,9 +22,9 @@ from ottla.broker.observability.request_metrics import RequestMetrics
 from ottla.config import ConfigError, Settings
 from ottla.events.replication import IsrDecided, Truncated, TruncationCause
 from ottla.wire import kept_records
-from ottla.wire.apis import KEPT_RECORDS, PRIVATE_VERSION, ApiKey
+from ottla.wire.apis import APIS, PRIVATE_APIS, PRIVATE_VERSION, ApiKey
 from ottla.wire.channel import Channel
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.types import TopicPartition
 from support import exposition as reader
 
@@ -151,15 +152,37 @@ def test_a_refused_produce_counts_as_failed(tmp_path: Path) -> None:
     with_node(tmp_path, talk)
 
 
-def test_a_request_that_kafka_does_not_have_is_timed_too(tmp_path: Path) -> None:
+def test_a_page_is_whole_after_each_request_that_is_served(tmp_path: Path) -> None:
+    async def ask_all(node: Node, listener: str, keys: list[int]) -> set[int]:
+        """Those of them that were answered. Most refuse a request without anything, some close the connection."""
+        address = node.endpoints[listener]
+        answered = set()
+        for key in keys:
+            channel = await Channel.open(node.runtime.network, address.host, address.port, "each")
+            with contextlib.suppress(KafkaError, OSError, TimeoutError):
+                await channel.negotiate()
+                await channel.request(key, {}, timeout_s=2)
+                answered.add(key)
+            channel.close()
+        return answered
+
     async def talk(node: Node, channel: Channel) -> None:
-        question = kept_records.write_request({"ask": "list"})
-        await channel.answer(
-            KEPT_RECORDS, PRIVATE_VERSION, question, kept_records.read_response, timeout_s=10
-        )
+        of_brokers = [int(api.key) for api in APIS.values() if api.on_broker]
+        of_controllers = [int(api.key) for api in APIS.values() if api.on_controller]
+        answered = await ask_all(node, "PLAINTEXT", of_brokers)
+        answered |= await ask_all(node, "CONTROLLER", of_controllers)
+        assert len(answered) > 0.8 * len({*of_brokers, *of_controllers})
+        for key in PRIVATE_APIS:
+            question = kept_records.write_request({"ask": "list"})
+            await channel.answer(
+                key, PRIVATE_VERSION, question, kept_records.read_response, timeout_s=10
+            )
         found = await families(node)
-        requests = found["kafka_network_requestmetrics_requests_total"]
-        assert value(requests, request="KeptRecords") == 1
+        assert value(found["ottla_metrics_families_left_out_total"], why="failed") == 0
+        counted = found["kafka_network_requestmetrics_requests_total"].samples
+        names = {APIS[ApiKey(key)].name for key in answered} | set(PRIVATE_APIS.values())
+        shown = {pairs["request"] for _, pairs, _ in counted}
+        assert names - {"Fetch"} <= shown and "FetchConsumer" in shown
 
     with_node(tmp_path, talk)
 
@@ -209,6 +232,14 @@ def test_a_parked_request_waits_in_the_phase_remote(tmp_path: Path) -> None:
         assert by_phase["remote"] > 0
 
     with_node(tmp_path, talk)
+
+
+def test_folding_drops_what_cannot_be_folded() -> None:
+    requests = RequestMetrics()
+    requests.times.append((2.0, [(-7, False, 1.0, 1.0, 0.0, 1.5)]))
+    with pytest.raises(ValueError):
+        requests.fold()
+    assert not requests.fold() and requests.times == []
 
 
 def test_folding_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

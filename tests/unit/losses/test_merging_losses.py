@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from ottla.losses import manifest as manifests
 from ottla.losses.manifest import BadManifest, EpochRange, LossKind, Manifest, State
 from ottla.losses.merge import NamedLoss, Piece, merge
 from ottla.losses.open_elections import open_elections
-from ottla.losses.recovering import BatchReader, Recovered, Recovery, identity_of
+from ottla.losses.recovering import BatchReader, Recovered, Recovery, identity_of, missing
 from ottla.records.batch import assign, read_batch
 from ottla.records.record import ControlType, Record, build, control_batch
 
@@ -157,7 +158,7 @@ def recovered(loss: NamedLoss, *files: bytes, possible: bool = False):
     found: list[Recovered] = []
     for pass_ in ("survey", "records"):
         for broker, file in enumerate(files):
-            reader = BatchReader()
+            reader = BatchReader(manifest(broker, (3, 0, 100), committed=100))
             for at in range(0, len(file), 37):
                 for data, header in reader.batches(file[at : at + 37]):
                     if pass_ == "survey":
@@ -187,8 +188,14 @@ def test_exactly_the_lost_records_come_back_with_all_that_they_had(codec):
     assert headers["ottla.recovered.offset"] == b"11"
     assert headers["ottla.recovered.epoch"] == b"3"
     assert headers["ottla.recovered.broker"] == b"0" and headers["ottla.recovered.kept"] == b"kept"
-    assert identity_of(found[0]) == ("orders-0", "11", "3")
+    assert identity_of(found[0]) == ("orders-0", "id", "11", "3")
     assert identity_of(Record(0, 0)) is None
+
+
+def test_records_of_a_topic_that_was_created_again_are_not_taken_for_those_of_the_old_one():
+    old, new = a_loss(10, 11), replace(a_loss(10, 11), topic_id="another")
+    one, other = (recovered(loss, batch(10, b"a"))[1][0] for loss in (old, new))
+    assert identity_of(one) != identity_of(other)
 
 
 def test_what_two_brokers_hold_comes_back_once():
@@ -221,6 +228,67 @@ def test_aborted_transactions_are_left_out_and_undecided_ones_are_told():
     assert [each.value for each in found] == [b"committed", b"open"]
     assert (recovery.aborted, recovery.undecided, recovery.markers) == (1, 1, 2)
     assert dict(found[1].headers)["ottla.recovered.transaction"] == b"open"
+
+
+FILE = b"".join(batch(10 + n, b"%d" % n) for n in range(4))
+ONE = len(FILE) // 4
+
+
+def read(broker: int, file: bytes, *, epoch: int = 3) -> tuple[BatchReader, list[int]]:
+    """What a reader gives of a copy of FILE."""
+    made = manifest(broker, (epoch, 10, 14), committed=14, bytes=len(FILE))
+    reader = BatchReader(made)
+    parts = [file[at : at + 37] for at in range(0, len(file), 37)]
+    return reader, [header.base_offset for part in parts for _, header in reader.batches(part)]
+
+
+def damaged(at: int) -> bytes:
+    return FILE[:at] + bytes((FILE[at] ^ 0xFF,)) + FILE[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("file", "good", "unread"),
+    [
+        (FILE, [10, 11, 12, 13], []),
+        (FILE[:-1], [10, 11, 12], [(13, 14)]),
+        (FILE[: 3 * ONE], [10, 11, 12], [(13, 14)]),
+        (FILE[: 3 * ONE + 5], [10, 11, 12], [(13, 14)]),
+        (b"", [], [(10, 14)]),
+        (FILE[:ONE] + FILE[2 * ONE :], [10, 12, 13], [(11, 12)]),
+        (damaged(2 * ONE - 1), [10, 12, 13], [(11, 12)]),
+        (damaged(ONE + 16), [10], [(11, 14)]),
+    ],
+    ids=["whole", "torn", "short", "header", "empty", "hole", "damaged", "damaged header"],
+)
+def test_a_reader_goes_on_after_damage_and_says_which_offsets_are_missing(file, good, unread):
+    reader, found = read(1, file)
+    assert (found, reader.unread()) == (good, unread)
+    assert missing(a_loss(10, 14), [reader], possible=False) == unread
+
+
+def test_offsets_that_compaction_has_removed_are_not_missing():
+    file = batch(10, b"a") + batch(13, b"b")
+    reader = BatchReader(manifest(1, (3, 10, 14), committed=14, bytes=len(file)))
+    assert len(list(reader.batches(file))) == 2
+    assert reader.unread() == []
+
+
+def test_what_one_copy_lacks_another_one_gives():
+    one, other = read(1, damaged(2 * ONE - 1))[0], read(2, FILE[: 3 * ONE])[0]
+    assert missing(a_loss(10, 14), [one, other], possible=False) == []
+    _, found = recovered(a_loss(10, 14), damaged(2 * ONE - 1), FILE[: 3 * ONE])
+    assert sorted(each.offset for each in found) == [10, 11, 12, 13]
+
+
+def test_the_records_of_another_epoch_do_not_make_up_for_it():
+    one, other = read(1, FILE[: 2 * ONE])[0], read(2, FILE, epoch=5)[0]
+    assert missing(a_loss(10, 14), [one, other], possible=False) == [(12, 14)]
+
+
+def test_what_is_only_possible_is_missing_only_if_it_is_asked_for():
+    reader, _ = read(1, FILE[: 2 * ONE])
+    assert missing(a_loss(10, 12, 14), [reader], possible=False) == []
+    assert missing(a_loss(10, 12, 14), [reader], possible=True) == [(12, 14)]
 
 
 # Elections that may still cost something

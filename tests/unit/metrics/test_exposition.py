@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Iterator
@@ -14,18 +15,17 @@ from ottla.metrics import exposition
 from ottla.metrics.exposition import JSON, OPENMETRICS, PIECE_SAMPLES, TEXT, format_for
 from ottla.metrics.families import NO_LABELS, Family, Labels, MetricKind, Sample, counter, gauge
 from ottla.metrics.histogram import SECONDS, Histogram, quantile
+from ottla.metrics.page import MetricsPage
 from ottla.metrics.registry import Metrics
 from support import exposition as reader
+from support.metrics_page import page, written
 
 values = st.one_of(st.integers(-(2**60), 2**60), st.floats(allow_nan=False))
-texts = st.text(
-    st.characters(
-        exclude_categories=["Cs"], exclude_characters="\r\x85\u2028\u2029\x0b\x0c\x1c\x1d\x1e"
-    )
-)
+texts = st.text()
 labels = st.dictionaries(
     st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,5}", fullmatch=True), texts, max_size=3
 )
+LAST = Metrics().about_itself()
 help_lines = st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=1)
 
 
@@ -55,21 +55,21 @@ def is_same(read: dict[str, reader.ReadFamily], written: list[Family], *, total:
 
 @given(families())
 def test_text_is_read_back(made: list[Family]) -> None:
-    is_same(reader.read("".join(exposition.write_text(made))), made, total="")
+    is_same(reader.read(written(made)), [*made, LAST], total="")
 
 
 @given(families())
 def test_openmetrics_is_read_back(made: list[Family]) -> None:
-    text = "".join(exposition.write_openmetrics(made))
+    text = written(made, OPENMETRICS)
     assert text.endswith("# EOF\n")
-    is_same(reader.read(text), made, total="_total")
+    is_same(reader.read(text), [*made, LAST], total="_total")
 
 
 @given(families())
 def test_json_is_read_back(made: list[Family]) -> None:
-    read = json.loads("".join(exposition.write_json(made)))["families"]
-    assert [each["name"] for each in read] == [family.name for family in made]
-    for each, family in zip(read, made, strict=True):
+    read = json.loads(written(made, JSON))["families"]
+    assert [each["name"] for each in read] == [family.name for family in [*made, LAST]]
+    for each, family in zip(read[:-1], made, strict=True):
         assert each["samples"] == [
             {
                 "name": family.name,
@@ -83,13 +83,13 @@ def test_json_is_read_back(made: list[Family]) -> None:
 def test_a_value_that_is_no_number_has_its_word() -> None:
     odd = [math.inf, -math.inf, math.nan]
     samples = [Sample(Labels(which=str(value)), value) for value in odd]
-    text = "".join(exposition.write_text([Family("odd", MetricKind.GAUGE, "Odd.", samples)]))
+    text = "".join(exposition.write_text(Family("odd", MetricKind.GAUGE, "Odd.", samples)))
     assert [line.split()[-1] for line in text.splitlines()[2:]] == ["+Inf", "-Inf", "NaN"]
 
 
 def test_a_large_family_comes_in_pieces() -> None:
     samples = (Sample(Labels(n=str(n)), n) for n in range(PIECE_SAMPLES * 2 + 1))
-    pieces = list(exposition.write_text([Family("many", MetricKind.GAUGE, "Many.", samples)]))
+    pieces = list(exposition.write_text(Family("many", MetricKind.GAUGE, "Many.", samples)))
     assert [piece.count("\n") for piece in pieces] == [2, PIECE_SAMPLES, PIECE_SAMPLES, 1]
 
 
@@ -108,12 +108,44 @@ def test_a_client_gets_what_it_names_first(accept: str, expected: object) -> Non
     assert format_for(accept) is expected
 
 
-def test_a_name_is_given_by_one_collector_only() -> None:
+@pytest.mark.parametrize("wanted", [TEXT, OPENMETRICS, JSON])
+def test_what_fails_is_left_out_and_the_page_has_all_the_rest(
+    wanted: exposition.ExpositionFormat, caplog: pytest.LogCaptureFixture
+) -> None:
+    def halfway() -> Iterator[Sample]:
+        yield Sample(Labels(n="1"), 1)
+        raise ValueError("no more samples")
+
+    def failing() -> Iterator[Family]:
+        yield gauge("before", "Before.", 1)
+        yield Family("half", MetricKind.GAUGE, "Half.", halfway())
+        yield gauge("good", "Good.", 1)
+        raise ValueError("no more families")
+
+    async def cannot() -> None:
+        raise ValueError("no answer")
+
     metrics = Metrics()
-    for _ in range(2):
-        metrics.register(lambda: [gauge("same", "Same.", 1)])
-    with pytest.raises(AssertionError, match="same"):
-        list(metrics.families())
+    metrics.before_scrape(cannot)
+    metrics.register(lambda: [Family("first", MetricKind.GAUGE, "First.", halfway())])
+    for collector in (failing, lambda: [gauge("good", "Twice.", 1)]):
+        metrics.register(collector)
+    metrics.register(lambda: [gauge("last", "Last.", 1)])
+    for scrape in (1, 2):
+        asyncio.run(metrics.prepare())
+        text = page(metrics, wanted)
+        for left_out in ("first", "half", "Twice"):
+            assert left_out not in text
+        for there in ("before", "good", "last"):
+            assert there in text
+        if wanted is JSON:
+            *_, about = json.loads(text)["families"]
+            assert about["samples"][0]["value"] == 5 * scrape
+        else:
+            *_, about = reader.read(text).values()
+            assert about.samples[0][1:] == ({"why": "failed"}, 5 * scrape)
+    assert len(caplog.records) == 5
+    assert "metrics are left out what=half why=failed" in caplog.text
 
 
 def test_nothing_is_collected_before_it_is_wanted() -> None:
@@ -140,10 +172,12 @@ def test_a_collector_that_counts_for_long_lets_others_have_a_turn() -> None:
 
     metrics = Metrics()
     metrics.register(slow)
-    for write in (exposition.write_text, exposition.write_openmetrics, exposition.write_json):
-        pieces = list(write(metrics.families()))
-        assert pieces[0] == ""
-        assert "slow" in "".join(pieces)
+    made = MetricsPage(metrics, TEXT)
+    making = made.write()
+    next(making)
+    assert made.body() == b""
+    list(making)
+    assert b"slow" in made.body()
 
 
 def test_a_counter_is_named_as_one() -> None:
@@ -162,7 +196,7 @@ def test_a_histogram_counts_every_value_once(observed: list[float]) -> None:
     for value in observed:
         histogram.observe(value)
     family = Family("h", MetricKind.HISTOGRAM, "H.", histogram.samples(Labels(api="Fetch")))
-    read = reader.read("".join(exposition.write_text([family])))["h"]
+    read = reader.read("".join(exposition.write_text(family)))["h"]
     buckets = {pairs["le"]: value for name, pairs, value in read.samples if name == "h_bucket"}
     for bound in SECONDS:
         assert buckets[str(bound)] == sum(value <= bound for value in observed)

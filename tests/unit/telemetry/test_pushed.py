@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.metrics.exposition import write_text
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.metrics.exposition import OPENMETRICS
 from ottla.telemetry.otlp import Point
 from ottla.telemetry.pushed import SERIES_MAX, PushedMetrics
+from support import exposition as reader
+from support.metrics_page import written
 
 RATE = "org.apache.kafka.producer.connection.creation.rate"
 COUNT = "org.apache.kafka.producer.connection.creation.total"
@@ -18,7 +23,7 @@ def point(name: str, value: float, *, delta: bool = False, **attributes: str) ->
 
 
 def shown(pushed: PushedMetrics, now_ms: float = 0) -> str:
-    return "".join(write_text(pushed.families(now_ms)))
+    return written(pushed.families(now_ms))
 
 
 def add(pushed: PushedMetrics, *points: Point, id: int = 1, expires_ms: float = 1000) -> None:
@@ -65,3 +70,47 @@ def test_a_client_cannot_use_the_names_of_others() -> None:
     )
     assert "leadercount" not in shown(pushed)
     assert "somebody else" not in shown(pushed)
+
+
+NAMES = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(
+        ["self", "given", "__name__", "le", "quantile", "a.b", "a_b", "1", "client_id"]
+    ),
+)
+PAIRS = st.dictionaries(NAMES, st.text(max_size=4), max_size=4).map(lambda d: tuple(d.items()))
+PUSHED = st.builds(
+    Point,
+    NAMES.map(lambda name: f"org.apache.kafka.{name}"),
+    st.sampled_from(["", "\n", "Of connections."]),
+    PAIRS,
+    st.floats(),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@given(st.lists(PUSHED, max_size=6))
+def test_whatever_a_client_pushes_is_a_page_that_prometheus_reads(points: list[Point]) -> None:
+    pushed = PushedMetrics(10)
+    add(pushed, *points)
+    for page in (shown(pushed), written(pushed.families(0), OPENMETRICS)):
+        families = reader.read(page)
+        assert "failed" in str(families.popitem()) and 'why="failed"} 0\n' in page
+        for family in families.values():
+            for _, labels, _ in family.samples:
+                assert not {"le", "quantile"} & set(labels)
+                assert not any(name.startswith("__") for name in labels)
+
+
+def test_a_metric_without_a_description_is_described_by_its_clean_name() -> None:
+    pushed = PushedMetrics(10)
+    add(pushed, Point("org.apache.kafka.a\nb", "", (("self", "1"),), 1.0, False, False))
+    assert "# HELP org_apache_kafka_a_b org_apache_kafka_a_b of clients.\n" in shown(pushed)
+    assert 'org_apache_kafka_a_b{self="1",' in shown(pushed)
+
+
+def test_the_order_of_labels_makes_no_other_series() -> None:
+    pushed = PushedMetrics(10)
+    add(pushed, point(RATE, 1, a="x", b="y"), point(RATE, 2, b="y", a="x"))
+    assert shown(pushed).count("creation_rate{") == 1

@@ -55,7 +55,7 @@ class OffsetHandlers:
             for topic in message.topics
             for asked in topic.partitions
         ):
-            request.run(self._list_unread(message))
+            request.run(self._list_unread(request, message))
             return
         read_committed = int(messages.field(message, "isolation_level", 0)) == 1
         replica_id = int(message.replica_id)
@@ -138,19 +138,24 @@ class OffsetHandlers:
         found_timestamp, offset = found
         return found_timestamp, offset, self._epoch(partition, offset)
 
-    async def _list_unread(self, message: Any) -> Mapping[str, Any]:
-        """The first unread record of each partition. All of the request must be such questions."""
+    async def _list_unread(self, request: Request, message: Any) -> Mapping[str, Any]:
+        """The first unread record of each partition. All of the request must be such questions, and it names a partition
+        once: each may cost a search through the log."""
         read_committed = int(messages.field(message, "isolation_level", 0)) == 1
         turns = Turns(self._replicas.clock)
         topics = []
+        named: set[tuple[str, int]] = set()
         for topic in message.topics:
             partitions = []
             for asked in topic.partitions:
                 await turns.pause()
+                place = topic.name, asked.partition_index
+                is_wanted = place not in named and not request.connection.closed
+                named.add(place)
                 found = await self._first_unread(
-                    topic.name,
-                    asked.partition_index,
-                    offset_in(_timestamp(asked.timestamp)),
+                    *place,
+                    messages.field(asked, "current_leader_epoch", ANY_EPOCH),
+                    offset_in(_timestamp(asked.timestamp)) if is_wanted else None,
                     read_committed,
                 )
                 partitions.append({"partition_index": asked.partition_index, **found})
@@ -158,13 +163,19 @@ class OffsetHandlers:
         return {"topics": topics}
 
     async def _first_unread(
-        self, topic: str, number: int, offset: int | None, read_committed: bool
+        self,
+        topic: str,
+        number: int,
+        named_epoch: int,
+        offset: int | None,
+        read_committed: bool,
     ) -> dict[str, Any]:
         fields = {"timestamp": NO_TIMESTAMP, "offset": NO_OFFSET, "leader_epoch": -1}
         if offset is None:
             return fields | {"error_code": ErrorCode.INVALID_REQUEST}
         try:
             partition = self._replicas.get(topic, number)
+            partition.leading(named_epoch)
             found = await first_unread(partition, offset, read_committed=read_committed)
         except LogDirError as error:
             return fields | {"error_code": self._replicas.directory_failed(error).code}

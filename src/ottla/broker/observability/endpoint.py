@@ -24,6 +24,7 @@ from ottla.broker.observability.transaction_metrics import TransactionMetrics
 from ottla.config import ConfigError, ListenerAddress
 from ottla.metrics.exposition import JSON, format_for
 from ottla.metrics.families import Family, gauge
+from ottla.metrics.page import MetricsPage
 from ottla.metrics.registry import Metrics
 
 logger = logging.getLogger(__name__)
@@ -117,8 +118,9 @@ class Observability:
             wanted = JSON
         async with self._one_scrape:
             await self.metrics.prepare()
-            body = await self._in_slices(wanted.write(self.metrics.families()))
-        return Page(body, wanted.content_type)
+            page = MetricsPage(self.metrics, wanted)
+            await self._in_slices(page.write())
+        return Page(page.body(), wanted.content_type)
 
     async def _live_page(self, request: HttpRequest) -> Page:
         return self._health_page(request, self.health.why_dead(), "alive")
@@ -134,13 +136,10 @@ class Observability:
         lines = [f"not {well}: {reason}" for reason in reasons] or [well]
         return Page(("\n".join(lines) + "\n").encode(), status=status)
 
-    async def _in_slices(self, pieces: Iterator[str]) -> bytes:
+    async def _in_slices(self, work: Iterator[None]) -> None:
         monotonic = self._runtime.clock.monotonic
-        made: list[bytes] = []
         until = monotonic() + SLICE_S
-        for piece in pieces:
-            made.append(piece.encode())
+        for _ in work:
             if monotonic() >= until:
                 await asyncio.sleep(0)
                 until = monotonic() + SLICE_S
-        return b"".join(made)

@@ -80,6 +80,9 @@ class RequestMetrics:
         """Some of what was noted. Whether there is more. Without a call for a request: every request is folded."""
         times, kinds = self.times, self._kinds
         some = times[:FOLDED_AT_ONCE_MAX]
+        del times[
+            :FOLDED_AT_ONCE_MAX
+        ]  # first: what cannot be folded must not stay, and be tried for ever
         for sent_at, marks in some:
             for key, by_follower, received, started, returned, answered in marks:
                 try:
@@ -102,7 +105,6 @@ class RequestMetrics:
                         index += 1
                     histogram.counts[index] += 1
                     histogram.sum += seconds
-        del times[:FOLDED_AT_ONCE_MAX]
         return bool(times)
 
     def minute_passed(self) -> None:

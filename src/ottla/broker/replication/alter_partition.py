@@ -146,7 +146,7 @@ class IsrProposals(ReplicaListener):
         proposed = tuple(id for id, _ in proposal.isr)
         if IsrDecided in self._replicas.events:
             self._replicas.events.emit(
-                IsrDecided(partition.key, partition.isr, proposed, proposal.cause, error)
+                IsrDecided(partition.key, proposal.replaces, proposed, proposal.cause, error)
             )
         if error != ErrorCode.NONE:
             logger.info(
