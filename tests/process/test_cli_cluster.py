@@ -210,11 +210,20 @@ def test_wrong_wishes_are_refused_with_their_reason(run: Run, directory: Path) -
     for words in (("topics", "describe"), ("topics", "delete"), ("topics", "elect"), ("replicas",)):
         line = fails(directory, errors.NOT_FOUND, *words, "wishs")
         assert "no topic wishs; did you mean wishes? (ottla topics list)" in line
+    line = fails(directory, errors.NOT_FOUND, "topics", "elect", "wishes", "--unclean", "-p", "7")
+    assert "topic wishes has no partition 7" in line
     assert "no topic wishs" in fails(directory, errors.NOT_FOUND, "consume", "wishs", "-e")
     assert "no topic wishs" in fails(directory, errors.NOT_FOUND, "produce", "wishs", "x")
     line = fails(directory, errors.USAGE, "topics", "alter", "wishes", "--unset", "retention.m")
     assert "did you mean retention.ms?" in line
     assert as_json(run("topics", "list", "--format", "json")) is not None
+
+
+def test_an_election_is_about_the_partitions_that_are_named(run: Run) -> None:
+    run("topics", "create", "offices", "-p", "3")
+    told = run("topics", "elect", "offices", "-p", "2", "-p", "0")
+    assert told == "offices: 0 of 2 partitions have another leader now\n"
+    assert "0 of 3" in run("topics", "elect", "offices")
 
 
 def test_what_is_accepted_and_has_no_effect_is_said_beside_the_output(

@@ -96,6 +96,15 @@ def test_a_cluster_of_which_no_node_runs_is_looked_at_all_the_same(whole: Proces
     assert rules(found) == {"nobody-answers"}
 
 
+def test_the_traps_of_a_topic_are_named_before_it_is_created(cluster: ProcessCluster) -> None:
+    words = ("topics", "create", "thought", "--dry-run", "--bootstrap", cluster.bootstrap)
+    done = ottla(*words, "-r", "2", "-c", "min.insync.replicas=2")
+    assert done.stdout == "topic thought could be created\n"
+    assert "topic thought: min.insync.replicas=2 is the replication factor" in done.stderr
+    assert "replication factor 1" in ottla(*words, "-r", "1").stderr
+    assert ottla(*words, "-r", "3", "-c", "min.insync.replicas=2").stderr == ""
+
+
 def test_the_traps_of_a_new_topic_are_named_and_do_no_harm(cluster: ProcessCluster) -> None:
     where = ("--dir", str(cluster.directory))
     done = ottla("topics", "create", "trapped", "-r", "1", *where)

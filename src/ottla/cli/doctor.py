@@ -10,7 +10,7 @@ import typer
 
 from ottla.cli.connect import BootstrapOption, DirOption, addresses
 from ottla.cli.errors import SERIOUS, Failure
-from ottla.cli.output import Format, FormatOption, count_of, print_json, warn
+from ottla.cli.output import Format, FormatOption, count_of, print_json, say, warn
 
 if TYPE_CHECKING:
     from ottla.diagnosis.doctor import HealthFinding
@@ -64,13 +64,13 @@ def doctor(
 
 def _print(facts: Facts, findings: list[HealthFinding]) -> None:
     for finding in findings:
-        print(f"{finding.severity.value}: {finding.what}")
-        print(f"    why:  {finding.why}")
-        print(f"    mend: {finding.mend}")
+        say(f"{finding.severity.value}: {finding.what}")
+        say(f"    why:  {finding.why}")
+        say(f"    mend: {finding.mend}")
     if facts.unknown:
         print("could not be checked:")
         for what, why in sorted(facts.unknown.items()):
-            print(f"    {what}: {why}")
+            say(f"    {what}: {why}")
     partitions = sum(len(topic.partitions) for topic in facts.topics)
     looked_at = f"{count_of(len(facts.brokers), 'broker')}, {count_of(len(facts.topics), 'topic')},"
     looked_at += f" {count_of(partitions, 'partition')}, {count_of(len(facts.groups), 'group')}"
@@ -124,9 +124,11 @@ def _local_cluster(bootstrap: str | None, directory: Path | None) -> LocalCluste
 
 def _target(bootstrap: str | None, directory: Path | None, cluster: LocalCluster | None) -> str:
     """How the commands that a finding names find the same cluster."""
+    from shlex import quote
+
     if bootstrap is not None:
-        return f" -b {bootstrap}"
-    return "" if cluster is None or directory is None else f" --dir {cluster.directory}"
+        return f" -b {quote(bootstrap)}"
+    return "" if cluster is None or directory is None else f" --dir {quote(str(cluster.directory))}"
 
 
 def bundle(

@@ -243,7 +243,11 @@ def _concerns(entry: EventEntry, broker: int) -> bool:
     return (
         entry.told.about == f"broker:{broker}"
         or any(fields.get(role) == broker for role in roles)
-        or any(broker in fields.get(role, ()) for role in ("brokers", "adding", "removing"))
+        or any(
+            broker in ids
+            for role in ("brokers", "adding", "removing")
+            if isinstance(ids := fields.get(role), list | tuple)
+        )
         or (entry.kind == "truncation" and entry.node == broker)
     )
 
@@ -261,13 +265,15 @@ def _line() -> Callable[[EventEntry], None]:
 
     from ottla.event_log.kinds import KINDS, Severity, severity
     from ottla.event_log.words import sentence
+    from ottla.wire.printable import printable
 
     width = max(map(len, KINDS))
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     colours = {Severity.WARNING: "\x1b[33m", Severity.ERROR: "\x1b[31m"}
 
     def show(entry: EventEntry) -> None:
-        text = f"{entry.at}  node {entry.node:<3} {entry.kind:<{width}}  {sentence(entry)}"
+        kind = printable(entry.kind)
+        text = f"{entry.at}  node {entry.node:<3} {kind:<{width}}  {sentence(entry)}"
         colour = colours.get(severity(entry)) if coloured else None
         print(text if colour is None else f"{colour}{text}\x1b[0m", flush=True)
 

@@ -12,7 +12,7 @@ import typer
 
 from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, addresses
 from ottla.cli.errors import NOT_FOUND, USAGE, Failure
-from ottla.cli.output import Format, FormatOption, print_json
+from ottla.cli.output import Format, FormatOption, print_json, say
 
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
@@ -88,7 +88,7 @@ def explain(
         return
     for number, each in enumerate(found):
         if len(found) > 1:
-            print(f"{'' if not number else chr(10)}== {each.subject}\n")
+            say(*([""] if number else []), f"== {each.subject}", "")
         print(each.text())
 
 
@@ -105,12 +105,18 @@ def _local(bootstrap: str | None, dir: Path | None) -> LocalCluster | None:
 
 
 def _commands(local: LocalCluster | None, bootstrap: str | None, dir: Path | None) -> Commands:
+    from shlex import quote
+
     from ottla.diagnosis.now import Commands
 
     if local is not None:
         first = (local.running or list(local.nodes.values()))[0]
-        return Commands("" if dir is None else f" --dir {dir}", first.address, local=True)
-    return Commands(f" --bootstrap {bootstrap}" if bootstrap else "", bootstrap or "HOST:PORT")
+        return Commands(
+            "" if dir is None else f" --dir {quote(str(dir))}", first.address, local=True
+        )
+    return Commands(
+        f" --bootstrap {quote(bootstrap)}" if bootstrap else "", bootstrap or "HOST:PORT"
+    )
 
 
 # -- a cluster that runs

@@ -16,6 +16,7 @@ from ottla.cli.output import (
     count_of,
     print_json,
     print_table,
+    say,
     warn,
     warn_of_silent,
 )
@@ -117,7 +118,7 @@ def describe(
     if format is Format.json:
         print_json(_as_json(described, lags, owners, now_ms))
         return
-    print(
+    say(
         f"group {described.id}: {described.state}, {described.type} protocol,"
         f" assignor {described.assignor or '-'}, {count_of(len(described.members), 'member')},"
         f" coordinator {described.coordinator}"
@@ -142,7 +143,7 @@ def describe(
     )
     idle = [member for member in described.members if not member.assigned]
     for member in idle:
-        print(f"member {member.instance_id or member.id} ({member.host}) has no partitions")
+        say(f"member {member.instance_id or member.id} ({member.host}) has no partitions")
 
 
 def _described(blocking: BlockingClient, groups: GroupAdmin, group: str) -> GroupDescription:
@@ -354,4 +355,4 @@ def delete(
     if format is Format.json:
         print_json({"group": group, "deleted": True})
     else:
-        print(f"deleted group {group}")
+        say(f"deleted group {group}")

@@ -557,16 +557,14 @@ def _selected(kept: KeptSomewhere, topic: str | None, since: str | None) -> list
 
 def _open_elections(blocking: BlockingClient, topic: str | None) -> list[OpenElection]:
     """From the event log, if there is one."""
-    import json
-
+    from ottla.event_log.entry import entries
     from ottla.losses.open_elections import open_elections
     from ottla.wire.errors import ErrorCode, KafkaError
 
-    entries = []
+    told: list[dict[str, Any]] = []
     try:
         blocking.run(asyncio.wait_for(blocking.client.topic(EVENT_LOG), GLANCE_S))
-        for record in _all_records(blocking, EVENT_LOG, 0):
-            entries.append(json.loads(record.value or b"null"))
+        told += (each.members() for each in entries(_all_records(blocking, EVENT_LOG, 0)))
     except KafkaError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             warn(f"unclean elections whose losses nobody knows yet are left out: {error}")
@@ -577,7 +575,7 @@ def _open_elections(blocking: BlockingClient, topic: str | None) -> list[OpenEle
         )
     return [
         election
-        for election in open_elections(each for each in entries if isinstance(each, dict))
+        for election in open_elections(told)
         if topic is None or election.partition.rpartition("-")[0] == topic
     ]
 

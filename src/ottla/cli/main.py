@@ -58,7 +58,9 @@ def main() -> None:
         code, message = explained
     else:
         return
-    print(f"ottla: {message}", file=sys.stderr)
+    from ottla.wire.printable import printable
+
+    print("\n".join(map(printable, f"ottla: {message}".split("\n"))), file=sys.stderr)
     sys.exit(code)
 
 

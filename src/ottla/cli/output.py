@@ -10,6 +10,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ottla.wire.printable import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -31,9 +33,15 @@ def count_of(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def say(*lines: str) -> None:
+    """Lines for people. They may hold names that clients chose, so nothing in them rules the terminal."""
+    for line in lines:
+        print(printable(line), flush=True)
+
+
 def warn(message: str) -> None:
     """A note for people, on stderr: programs read stdout."""
-    print(f"ottla: {message}", file=sys.stderr, flush=True)
+    print(f"ottla: {printable(message)}", file=sys.stderr, flush=True)
 
 
 def warn_of_silent(brokers: Iterable[int]) -> None:
@@ -88,5 +96,5 @@ def _text(cell: object) -> str:
     if cell is None:
         return "-"
     if isinstance(cell, list | tuple):
-        return ",".join(str(part) for part in cell) or "-"
-    return str(cell)
+        return printable(",".join(str(part) for part in cell)) or "-"
+    return printable(str(cell))

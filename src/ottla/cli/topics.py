@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,7 +60,7 @@ def create(
     with connect(bootstrap, dir, timeout, by_controller=True) as blocking:
         client = blocking.client
         try:
-            blocking.run(
+            planned = blocking.run(
                 client.create_topic(
                     topic, partitions or -1, factor or -1, configs, validate_only=dry_run
                 )
@@ -68,9 +69,12 @@ def create(
             raise _with_nearest(error, configs) from None
         if dry_run:
             described = None
+            if planned.factor is not None:
+                own = frozenset(configs)
+                _warn_of_traps(blocking, topic, planned.factor, planned.configs, own)
         else:
             described = blocking.run(client.topic(topic))
-            _warn_of_traps(blocking, described)
+            _warn_of_created(blocking, described)
     if format is Format.json:
         print_json(
             {"topic": topic, "created": not dry_run} if described is None else as_json(described)
@@ -99,22 +103,37 @@ def _with_nearest(error: KafkaError, configs: dict[str, str]) -> Exception:
     return error
 
 
-def _warn_of_traps(blocking: BlockingClient, topic: Topic) -> None:
+def _warn_of_created(blocking: BlockingClient, topic: Topic) -> None:
+    configs = blocking.run(blocking.client.topic_configs(topic.name))
+    _warn_of_traps(
+        blocking,
+        topic.name,
+        min(len(each.replicas) for each in topic.partitions),
+        {each.name: each.value for each in configs},
+        frozenset(each.name for each in configs if not each.is_default),
+    )
+
+
+def _warn_of_traps(
+    blocking: BlockingClient,
+    topic: str,
+    factor: int,
+    configs: Mapping[str, str | None],
+    own: frozenset[str],
+) -> None:
     from ottla.config.traps import topic_traps
     from ottla.wire.internal_topics import TRANSACTION_STATE_TOPIC
 
-    client = blocking.client
-    configs = blocking.run(client.topic_configs(topic.name))
-    metadata = blocking.run(client.metadata())
+    metadata = blocking.run(blocking.client.metadata())
     traps = topic_traps(
-        min(len(each.replicas) for each in topic.partitions),
-        {each.name: each.value for each in configs},
+        factor,
+        configs,
         len(metadata.brokers),
         transactional=any(each.name == TRANSACTION_STATE_TOPIC for each in metadata.topics),
-        own=frozenset(each.name for each in configs if not each.is_default),
+        own=own,
     )
     for trap in traps:
-        warn(f"topic {topic.name}: {trap.what}. {trap.why}")
+        warn(f"topic {topic}: {trap.what}. {trap.why}")
 
 
 @app.command("list")
@@ -268,6 +287,10 @@ def elect(
             help="Where nobody leads, let any live replica: what only the others have is lost.",
         ),
     ] = False,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("-p", "--partition", help="Only this one; may be repeated.", min=0),
+    ] = None,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
     timeout: TimeoutOption = 30.0,
@@ -275,12 +298,15 @@ def elect(
 ) -> None:
     """Give leadership back to the preferred replicas.
 
-    That is the first of AR, for every partition. The cluster also does so by itself, every
+    That is the first of AR, for every partition, or for those that --partition names. The cluster also does so by itself, every
     leader.imbalance.check.interval.seconds.
     """
     with connect(bootstrap, dir, timeout, topic=topic, by_controller=True) as blocking:
         client = blocking.client
-        numbers = [each.partition for each in by_number(blocking.run(client.topic(topic)))]
+        known = [each.partition for each in by_number(blocking.run(client.topic(topic)))]
+        numbers = sorted(set(partition or known))
+        for number in set(numbers) - set(known):
+            raise Failure(f"topic {topic} has no partition {number}", NOT_FOUND)
         outcome = blocking.run(client.elect_leaders(topic, numbers, unclean=unclean))
     elected = sorted(number for number, why in outcome.items() if why is None)
     refused = {number: why for number, why in sorted(outcome.items()) if why is not None}

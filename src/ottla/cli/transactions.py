@@ -10,7 +10,7 @@ import typer
 
 from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
 from ottla.cli.errors import CONFLICT, NOT_FOUND, UNREACHABLE, USAGE, Failure
-from ottla.cli.output import Format, FormatOption, print_json, print_table, warn_of_silent
+from ottla.cli.output import Format, FormatOption, print_json, print_table, say, warn_of_silent
 
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
@@ -108,7 +108,7 @@ def describe(
         print_json(_as_json(found))
         return
     open_for = _open_for_s(found)
-    print(
+    say(
         f"{found.id}: {found.state}, producer {found.producer_id} epoch {found.producer_epoch},"
         f" coordinator {found.coordinator}"
     )
@@ -173,7 +173,7 @@ def abort(
     if format is Format.json:
         print_json(done)
     else:
-        print(told)
+        say(told)
 
 
 def _abort_by_id(blocking: BlockingClient, transactions: TransactionAdmin, id: str) -> None:
@@ -215,13 +215,15 @@ def _require_nobodys(
 ) -> None:
     """Refuse if a coordinator knows the transaction, or may know it: a marker of ours would abort it in this partition,
     while the coordinator commits it in the others."""
+    from shlex import quote
+
     from ottla.client.transaction_admin import ONGOING
 
     where = f"the transaction at offset {hanging.start_offset} of {topic}-{partition}"
     found, silent = blocking.run(transactions.cared_for(topic, partition, hanging.producer_id))
     for each in found:
         todo = (
-            f"end it with: ottla transactions abort {each.id}"
+            f"end it with: ottla transactions abort {quote(each.id)}"
             if each.state == ONGOING
             else "its coordinator is about to end it"
         )

@@ -19,6 +19,7 @@ from ottla.client.model import (
     Config,
     FetchedRecords,
     Metadata,
+    NewTopicAnswer,
     QuorumInfo,
     QuorumReplica,
     Reassignment,
@@ -183,7 +184,7 @@ class Client:
         configs: Mapping[str, str] | None = None,
         *,
         validate_only: bool = False,
-    ) -> None:
+    ) -> NewTopicAnswer:
         """-1: the cluster's default."""
         wanted = {
             "name": name,
@@ -194,14 +195,19 @@ class Client:
         }
         fields = {"topics": [wanted], "timeout": self._timeout_ms, "validate_only": validate_only}
 
-        async def attempt() -> None:
+        async def attempt() -> NewTopicAnswer:
             answer = await self.connections.ask(ApiKey.CREATE_TOPICS, fields)
-            for topic in answer.topics:
-                check(topic.error_code, field(topic, "error_message", None) or f"topic {name}")
+            (topic,) = answer.topics
+            check(topic.error_code, field(topic, "error_message", None) or f"topic {name}")
+            told = field(topic, "configs", None) or ()
+            return NewTopicAnswer(
+                field(topic, "replication_factor", None), {each.name: each.value for each in told}
+            )
 
-        await self.connections.retrying(attempt)
+        found = await self.connections.retrying(attempt)
         if not validate_only:
             await self.metadata([name], created=True)
+        return found
 
     async def delete_topic(self, name: str) -> None:
         fields = {

@@ -88,6 +88,15 @@ class Config(NamedTuple):
     sensitive: bool
 
 
+class NewTopicAnswer(NamedTuple):
+    """What the controller says of a topic that it creates, or would create."""
+
+    factor: int | None
+    """None: the version of the answer does not say it."""
+    configs: dict[str, str | None]
+    """The settings that count: its own and the cluster's."""
+
+
 class ReplicaOffsets(NamedTuple):
     """The offsets of one replica."""
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ottla.config.names import HARMLESS, refuse_unknown
 from ottla.config.node_settings import NAMES, TABLE, Settings
-from ottla.config.sources import Entry, read_properties
+from ottla.config.sources import Entry, read_lines, repeated
 from ottla.config.traps import topic_traps
 from ottla.config.values import ConfigError
 
@@ -20,10 +20,10 @@ class CheckedFile(NamedTuple):
 
 def check_file(path: str) -> CheckedFile:
     try:
-        entries = read_properties(path)
+        entries = read_lines(path)
     except ConfigError as error:
         return CheckedFile([str(error)], [])
-    wrong = [fault for entry in entries if (fault := _fault(entry)) is not None]
+    wrong = [*repeated(entries), *(fault for each in entries if (fault := _fault(each)))]
     notes = [
         f"{each.where}: {each.name}: has no effect here"
         for each in entries
@@ -33,7 +33,7 @@ def check_file(path: str) -> CheckedFile:
         # Each is right; what they say together is checked as a node does it.
         values = {each.name: each.value for each in entries}
         try:
-            notes += _regretted(path, Settings.of(values, path))
+            notes += _regretted(path, Settings.of(values, path), frozenset(values))
         except ConfigError as error:
             wrong.append(str(error))
     return CheckedFile(wrong, notes)
@@ -53,8 +53,8 @@ def _fault(entry: Entry) -> str | None:
     return None
 
 
-def _regretted(path: str, settings: Settings) -> list[str]:
+def _regretted(path: str, settings: Settings, own: frozenset[str]) -> list[str]:
     """What topics would have that set nothing themselves. How many brokers there are is unknown; as many as replicas."""
     factor = settings.default_replication_factor
-    traps = topic_traps(factor, settings.topic_defaults(), factor)
+    traps = topic_traps(factor, settings.topic_defaults(), factor, own=own)
     return [f"{path}: new topics have {trap.what}: {trap.why}" for trap in traps]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ottla.config.values import ConfigError
@@ -18,7 +18,23 @@ class Entry(NamedTuple):
 
 
 def read_properties(path: str) -> list[Entry]:
-    """A Java properties file: comments, continued lines and escapes as Java reads them."""
+    """A Java properties file whose names are all different: Java would take the last of two values, without a word."""
+    entries = read_lines(path)
+    for fault in repeated(entries):
+        raise ConfigError(fault)
+    return entries
+
+
+def repeated(entries: Iterable[Entry]) -> Iterator[str]:
+    """A fault for each entry whose name another one before it has."""
+    first: dict[str, str] = {}
+    for name, _, where, _ in entries:
+        if first.setdefault(name, where) != where:
+            yield f"{where}: {name}: was already set at {first[name]}"
+
+
+def read_lines(path: str) -> list[Entry]:
+    """Comments, continued lines and escapes as Java reads them; also names that are there twice."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
@@ -27,7 +43,6 @@ def read_properties(path: str) -> list[Entry]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text ({error.reason})") from None
     entries: list[Entry] = []
-    seen: dict[str, str] = {}
     index = 0
     while index < len(lines):
         where = f"{path}:{index + 1}"
@@ -41,9 +56,6 @@ def read_properties(path: str) -> list[Entry]:
         match = re.match(r"((?:\\.|[^\\=:\s])*)\s*([=:]?)\s*(.*)", line)
         assert match is not None, "the pattern matches any line"
         name, value = (_unescape(part, where) for part in match.group(1, 3))
-        if name in seen:
-            raise ConfigError(f"{where}: {name}: was already set at {seen[name]}")
-        seen[name] = where
         entries.append(Entry(name, value.strip(), where, marked=bool(match[2])))
     return entries
 

@@ -22,8 +22,8 @@ from ottla.local.cluster import LocalCluster
 LOG_BYTES_MAX = 2 << 20
 README = """\
 What `ottla bundle` packed. No record's key, value or header is in it, and no password, certificate or token.
-Client ids, member ids and transactional ids are replaced by numbered names. "(hidden)" stands for a value
-that is not known to be harmless.
+Client ids, member ids and transactional ids are replaced by numbered names, and metrics that clients pushed are
+left out. "(hidden)" stands for a value that is not known to be harmless.
 
 facts.json      brokers, topics, partitions, groups, transactions, settings, disks, the metadata quorum
 findings.json   what the doctor says about these facts
@@ -66,7 +66,8 @@ def _members(
     yield "machine.json", _json(told.pop("machine"))
     yield "facts.json", _json(told)
     yield "findings.json", _json(as_json(examine(facts, target)))
-    shown = (privacy.event(each) for each in events)
+    aliases = privacy.Aliases()
+    shown = (privacy.event(each, aliases) for each in events)
     yield "events.jsonl", privacy.lines(each for each in shown if each is not None)
     for broker, text in sorted(metrics.items()):
         yield f"metrics/broker-{broker}.txt", privacy.lines(privacy.metrics(text))

@@ -181,7 +181,7 @@ def end_transaction(
             Advice(
                 f"Let the producer {transaction.transactional_id} commit or abort. If it is gone or hangs: abort it, which"
                 " fences it.",
-                commands.ottla(f"transactions abort {transaction.transactional_id}"),
+                commands.ottla("transactions abort", transaction.transactional_id),
             ),
         )
     wait = "" if transaction.asked_all else " Bring back the brokers that do not answer first."

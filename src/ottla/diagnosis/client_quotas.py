@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 
 from ottla.diagnosis.causes import capital
 from ottla.diagnosis.explanation import DEGRADED, Advice, Trouble
@@ -69,11 +70,11 @@ def throttling(hits: Sequence[Happened], cluster: ClusterNow, commands: Commands
         steps += [
             Advice(
                 f"Or raise the quota, here to {amount(quota, higher)}{_for_whom(found)}.",
-                commands.kafka_configs(f"{entity} --add-config {quota}={higher:g}"),
+                commands.kafka_configs(f"{entity} --add-config {quote(f'{quota}={higher:g}')}"),
             ),
             Advice(
                 f"Or remove it{_for_whom(found)}.",
-                commands.kafka_configs(f"{entity} --delete-config {quota}"),
+                commands.kafka_configs(f"{entity} --delete-config {quote(quota)}"),
             ),
         ]
     is_producer = quota == "producer_byte_rate"
@@ -108,5 +109,5 @@ def _for_whom(found: QuotaNow) -> str:
 
 
 def _option(kind: str, name: str | None) -> str:
-    named = "--entity-default" if name is None else f"--entity-name {name}"
+    named = "--entity-default" if name is None else f"--entity-name {quote(name)}"
     return f"--entity-type {KINDS.get(kind, kind)} {named}"

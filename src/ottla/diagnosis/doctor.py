@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
 from itertools import pairwise
+from shlex import quote
 
 from ottla.config.traps import Trap, topic_traps
 from ottla.diagnosis.facts import (
@@ -21,10 +22,12 @@ from ottla.diagnosis.facts import (
     AdvertisedEndpoint,
     Facts,
     GroupFacts,
+    NodeProcessFacts,
     PartitionFacts,
     Place,
     TopicFacts,
 )
+from ottla.diagnosis.words import command
 from ottla.local.cluster import KILLED, RUNNING, STOPPED
 from ottla.wire.internal_topics import EVENT_LOG_TOPIC, TRANSACTION_STATE_TOPIC
 
@@ -94,18 +97,25 @@ class Case:
     facts: Facts
     target: str = ""
 
-    def ottla(self, words: str) -> str:
-        return f"ottla {words}{self.target}"
+    def ottla(self, words: str, *names: str) -> str:
+        return command(words, names, self.target)
 
     def start(self, broker: int) -> str:
-        """The command that starts a broker: ours, if it is a node of a local cluster."""
-        machine = self.facts.machine
-        is_ours = machine is not None and any(each.node == broker for each in machine.nodes)
-        if is_ours:
+        """The command that brings a broker back: ours, if it is a node of a local cluster. One that runs is paused, if
+        it is not still starting or cut off."""
+        node = self.node(broker)
+        if node is not None and node.state == RUNNING and node.pid is not None:
+            return f"kill -CONT {node.pid}"
+        if node is not None:
             return self.ottla(f"nodes start {broker}")
         return (
             f"systemctl start kafka  # on the machine of broker {broker}, or as you start it there"
         )
+
+    def node(self, broker: int) -> NodeProcessFacts | None:
+        """Its process, if it is a node of a local cluster."""
+        nodes = () if self.facts.machine is None else self.facts.machine.nodes
+        return next((each for each in nodes if each.node == broker), None)
 
 
 Rule = Callable[[Case], Iterator[HealthFinding]]
@@ -148,7 +158,7 @@ def name_unknown(case: Case) -> Iterator[HealthFinding]:
                 f" the name {each.host}",
                 "A client asks any broker for addresses and then connects to these, so it cannot use the"
                 " partitions that this broker leads.",
-                f"echo 'ADDRESS {each.host}' | sudo tee -a /etc/hosts  # here; or set advertised.listeners"
+                f"echo {quote(f'ADDRESS {each.host}')} | sudo tee -a /etc/hosts  # here; or set advertised.listeners"
                 f" of broker {each.broker} to a name that clients know",
             )
 
@@ -169,7 +179,7 @@ def broker_unreachable(case: Case) -> Iterator[HealthFinding]:
                 + ("; it means this machine itself, wherever a client runs" if here else ""),
                 "A client asks any broker for addresses and then connects to these, so it cannot use the"
                 " partitions that this broker leads.",
-                f"nc -vz {each.host} {each.port}  # until it connects: mend the firewall, start the broker,"
+                f"nc -vz {quote(each.host)} {each.port}  # until it connects: mend the firewall, start the broker,"
                 " or set its advertised.listeners to an address that clients reach",
             )
 
@@ -189,7 +199,7 @@ def other_listener_unreachable(case: Case) -> Iterator[HealthFinding]:
                 f" reached from this machine: {each.error}",
                 "Clients of this bootstrap address do not use that listener. If clients here use it, they"
                 " fail.",
-                f"nc -vz {each.host} {each.port}",
+                f"nc -vz {quote(each.host)} {each.port}",
             )
 
 
@@ -200,18 +210,23 @@ def broker_fenced(case: Case) -> Iterator[HealthFinding]:
             yield HealthFinding(
                 "broker-fenced",
                 FindingSeverity.SERIOUS,
-                f"broker {each.id} ({each.host}:{each.port}) is fenced: {_why_fenced(case.facts, each.id)}",
+                f"broker {each.id} ({each.host}:{each.port}) is fenced: {_why_fenced(case.node(each.id))}",
                 "It leads nothing and is in no ISR, so every partition on it has one replica less.",
-                case.start(each.id),
+                case.start(each.id) + _if_paused(case.node(each.id)),
             )
 
 
-def _why_fenced(facts: Facts, broker: int) -> str:
-    nodes = () if facts.machine is None else facts.machine.nodes
-    state = next((each.state for each in nodes if each.node == broker), RUNNING)
-    if state == RUNNING:
+def _if_paused(node: NodeProcessFacts | None) -> str:
+    runs = node is not None and node.state == RUNNING
+    return "  # if it is paused; else its log says what it waits for" if runs else ""
+
+
+def _why_fenced(node: NodeProcessFacts | None) -> str:
+    if node is None:
         return "it is down, still starting, or cut off from the controller"
-    return f"the node {_ended_text(state)}"
+    if node.state == RUNNING:
+        return f"its process {node.pid} runs, and is paused, still starting, or cut off from the controller"
+    return f"the node {_ended_text(node.state)}"
 
 
 @_rule
@@ -394,28 +409,28 @@ def partitions_offline(case: Case) -> Iterator[HealthFinding]:
         lost = [each for each in topic.partitions if each.leader < 0]
         if not lost:
             continue
-        may_lead = sorted({id for each in lost for id in _may_lead(each)})
+        may_lead = sorted({id for each in lost for id in each.elr or each.isr})
+        last_known = sorted({id for each in lost for id in each.last_known_elr})
         if not may_lead and ELIGIBLE_REPLICAS in case.facts.unknown:
             who = "which brokers may lead without loss is not known"
         else:
             count = _plural(len(may_lead), "broker")
             who = f"{count} that may lead without loss: {_ids(may_lead) or 'none'}"
+        if not may_lead and last_known:
+            who += f"; the last known to be eligible, which may lack records: {_ids(last_known)}"
         # An unclean election is advised only when nobody is left to wait for.
-        missing = {id for each in lost for id in each.replicas} - {b.id for b in case.facts.brokers}
-        awaited = may_lead or sorted(missing)
+        missing = {id for each in lost for id in each.replicas} - set(case.facts.live)
+        awaited = may_lead or sorted(missing.intersection(last_known) or missing)
+        numbers = " ".join(f"-p {each.partition}" for each in lost)
         yield HealthFinding(
             "partitions-offline",
             FindingSeverity.SERIOUS,
             f"{_names(lost)} {_have(lost)} no leader; {who}",
             "Nothing can be written there or read from there.",
             " && ".join(case.start(id) for id in awaited)
-            or case.ottla(f"topics elect {topic.name} --unclean")
+            or case.ottla(f"topics elect {topic.name} --unclean {numbers}")
             + "  # loses what only the others have",
         )
-
-
-def _may_lead(partition: PartitionFacts) -> tuple[int, ...]:
-    return partition.elr or partition.isr or partition.last_known_elr
 
 
 @_rule
@@ -636,7 +651,7 @@ def log_dir_failed(case: Case) -> Iterator[HealthFinding]:
                 FindingSeverity.SERIOUS,
                 f"log directory {each.path} of broker {each.broker} is offline ({each.error})",
                 "Its replicas are gone until the disk is mended and the broker is started again.",
-                f"df -h {each.path}; dmesg | tail  # on the machine of broker {each.broker}",
+                f"df -h {quote(each.path)}; dmesg | tail  # on the machine of broker {each.broker}",
             )
 
 
@@ -664,10 +679,16 @@ def _disk_finding(case: Case, broker: int, path: str, free: int, share: float) -
         FindingSeverity.SERIOUS if share < DISK_SERIOUS else FindingSeverity.WARNING,
         f"the disk of {path} (broker {broker}) has {_size(free)} left, {share:.0%}",
         "A broker whose disk is full can write nothing, and takes its log directory offline.",
-        case.ottla(f"topics alter {largest[0]} -c retention.bytes={max(largest[1] // 2, 1)}")
-        + "  # its largest topic; or give it a larger disk"
+        _keep_less(case, *largest)
         if largest is not None
-        else f"du -sh {path}/*  # on the machine of broker {broker}",
+        else f"du -sh {quote(path)}/*  # on the machine of broker {broker}",
+    )
+
+
+def _keep_less(case: Case, topic: str, size: int) -> str:
+    return (
+        case.ottla(f"topics alter {topic} -c retention.bytes={max(size // 2, 1)}")
+        + f"  # DELETES the older half of {topic}, its largest topic; a larger disk deletes nothing"
     )
 
 
@@ -696,7 +717,7 @@ def inodes_few(case: Case) -> Iterator[HealthFinding]:
                     f"the file system of {disk.path} (node {node.node}) has {disk.inodes_free} of"
                     f" {disk.inodes_total} inodes left",
                     "No segment can be rolled without one, although the disk has space.",
-                    f"df -i {disk.path}",
+                    f"df -i {quote(disk.path)}",
                 )
 
 
@@ -726,12 +747,9 @@ def disk_will_be_full(case: Case) -> Iterator[HealthFinding]:
                 f"the disk of {each.path} (broker {each.broker}) will be full in {_duration(seconds)}, at the"
                 f" rate of the last hour ({_size(round(rate))}/s, {_size(each.usable_bytes)} left)",
                 "A broker whose disk is full can write nothing, and takes its log directory offline.",
-                case.ottla(
-                    f"topics alter {largest[0]} -c retention.bytes={max(largest[1] // 2, 1)}"
-                )
-                + "  # its largest topic; or give it a larger disk"
+                _keep_less(case, *largest)
                 if largest is not None
-                else f"df -h {each.path}  # on the machine of broker {each.broker}",
+                else f"df -h {quote(each.path)}  # on the machine of broker {each.broker}",
             )
 
 
@@ -861,7 +879,7 @@ def group_held_up(case: Case) -> Iterator[HealthFinding]:
                 f"group {group.id} has been rebalancing for {_duration(waited / 1000)}"
                 + (f", waiting for {_plural(late, 'member')}" if late else ""),
                 "Its members read nothing, or less than they should, until the rebalance ends.",
-                case.ottla(f"explain --group {group.id}"),
+                case.ottla("explain --group", group.id),
             )
 
 
@@ -880,7 +898,7 @@ def group_stuck(case: Case) -> Iterator[HealthFinding]:
                 f"group {group.id} has members and is {_plural(records, 'record')} behind; the oldest has"
                 f" waited for {_duration(old / 1000)}",
                 "The group does not keep up, or a member holds partitions without reading them.",
-                case.ottla(f"explain --group {group.id}"),
+                case.ottla("explain --group", group.id),
             )
 
 
@@ -932,7 +950,7 @@ def transaction_pins(case: Case) -> Iterator[HealthFinding]:
                 FindingSeverity.WARNING,
                 f"transaction {owner.id} has been open in {name} for {_duration(age_ms / 1000)}{held}",
                 "Consumers that read committed records wait until it ends.",
-                case.ottla(f"transactions abort {owner.id}"),
+                case.ottla("transactions abort", owner.id),
             )
         elif owner is None and age_ms > HANGING_MS and not _transactions_unknown(facts):
             yield HealthFinding(
@@ -963,7 +981,7 @@ def _held_back(facts: Facts, place: Place) -> str:
 
 
 def _bootstrap(facts: Facts) -> str:
-    return next((f"{each.host}:{each.port}" for each in facts.brokers), "HOST:PORT")
+    return next((quote(f"{each.host}:{each.port}") for each in facts.brokers), "HOST:PORT")
 
 
 def _plural(number: int, noun: str) -> str:

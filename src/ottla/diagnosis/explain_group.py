@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from shlex import quote
 from typing import Any
 
 from ottla.diagnosis.causes import (
@@ -42,7 +43,7 @@ def explain_group(
     rules = (_stopped,) if cluster.stopped else RULES
     troubles = [trouble for rule in rules if (trouble := rule(situation)) is not None]
     troubles.sort(key=lambda each: -each.severity)
-    all_of_it = commands.ottla(f"events --group {now.id}")
+    all_of_it = commands.ottla(f"events --group {quote(now.id)}")
     lines, earlier = told(situation.story, cluster.now_ms, all_of_it)
     effects = [each.consumers for each in troubles if each.consumers]
     return Explanation(
@@ -112,7 +113,7 @@ def _rebalancing(s: GroupSituation) -> Trouble | None:
     if now.state in ("Stable", "Empty", "Dead"):
         return None
     headline = f"group {now.id} is rebalancing ({now.state})"
-    again = Advice("Look again in a few seconds.", s.commands.ottla(f"explain --group {now.id}"))
+    again = Advice("Look again in a few seconds.", s.commands.ottla("explain --group", now.id))
     if hold_up is None:
         return Trouble(
             DEGRADED,

@@ -173,7 +173,7 @@ def _offline(s: PartitionSituation) -> Trouble | None:
             Advice(
                 f"Only if {brokers(may_lead or others, 'or')} can never come back: let {brokers(alive, 'or')} lead."
                 " Committed records that it lacks are lost for good.",
-                s.commands.ottla(f"topics elect {now.topic} --unclean"),
+                s.commands.ottla(f"topics elect {now.topic} --unclean -p {now.partition}"),
             )
         )
     return Trouble(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ottla.diagnosis.words import clock, duration
+from ottla.wire.printable import printable
 
 
 class Advice(NamedTuple):
@@ -72,7 +73,8 @@ class Explanation:
         }
 
     def text(self) -> str:
-        parts = [self.headline]
+        """For a terminal: each line is printable, whatever names clients chose."""
+        parts = [printable(self.headline)]
         if self.timeline:
             parts.append("\n".join(["What happened (UTC):", *self._told()]))
         if self.cause:
@@ -91,20 +93,20 @@ class Explanation:
 
     def _told(self) -> list[str]:
         """Each line with its time, and how long after the line before."""
-        lines = [f"  {self.earlier}"] if self.earlier else []
+        lines = [f"  {printable(self.earlier)}"] if self.earlier else []
         before = None
         ends = [*self.timeline, TimelineLine(self.now_ms, "now")]
         stamps = [clock(line.at_ms, self.now_ms) for line in ends]
         width = max(map(len, stamps))
         for line, stamp in zip(ends, stamps, strict=True):
             passed = "" if before is None else f"+{duration(line.at_ms - before)}"
-            lines.append(f"  {stamp:>{width}}  {passed:<9} {line.text}")
+            lines.append(f"  {stamp:>{width}}  {passed:<9} {printable(line.text)}")
             before = line.at_ms
         return lines
 
 
 def _section(title: str, lines: Sequence[str]) -> str:
-    return "\n".join([title, *(f"  {line}" for line in lines)])
+    return "\n".join([title, *(f"  {printable(line)}" for line in lines)])
 
 
 def _numbered(steps: Sequence[Advice]) -> list[str]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from shlex import quote
 from typing import Any
 
-from ottla.diagnosis.words import brokers, listed
+from ottla.diagnosis.words import brokers, command, listed
 
 
 class Reach(StrEnum):
@@ -251,11 +252,11 @@ class Commands:
     local: bool = False
     """Its nodes are on this machine, under `ottla nodes`."""
 
-    def ottla(self, words: str) -> str:
-        return f"ottla {words}{self.option}"
+    def ottla(self, words: str, *names: str) -> str:
+        return command(words, names, self.option)
 
     def kafka_configs(self, words: str) -> str:
-        return f"ottla kafka-configs --bootstrap-server {self.bootstrap} --alter {words}"
+        return f"ottla kafka-configs --bootstrap-server {quote(self.bootstrap)} --alter {words}"
 
     def restart(self, id: int) -> str:
         """Empty for a broker elsewhere."""

@@ -31,7 +31,6 @@ _NAMED_VALUES = frozenset(
     {
         "address",
         "api",
-        "by",
         "cause",
         "code",
         "directory",
@@ -67,6 +66,7 @@ _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
 _TRACE_LINE = re.compile(r'  File "[^"]*", line \d+, in \S+')
 _WORDS = frozenset({*ErrorCode.__members__, "true", "false", "records", "bytes", "seconds"})
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_PUSHED = re.compile(r"(# (HELP|TYPE|UNIT) )?org_apache_kafka_")
 _CLIENT_LABELS = frozenset(
     {"client_id", "clientid", "user", "member", "member_id", "transactional_id"}
 )
@@ -218,7 +218,7 @@ def _json_line(line: str) -> str:
 # Events
 
 
-def event(text: str) -> str | None:
+def event(text: str, aliases: Aliases) -> str | None:
     """An entry of the event log; None if it is none."""
     try:
         told = json.loads(text)
@@ -227,6 +227,8 @@ def event(text: str) -> str | None:
         return None
     shown = {name: _json_value(name, value) for name, value in told.items()}
     shown |= {"at": told.get("at"), "kind": kind}
+    if told.get("by") is not None:
+        shown["by"] = aliases.of("changer", str(told["by"]))
     if kind in _GROUP_KINDS:
         shown["cause"] = HIDDEN
     if kind == "setting_changed" and is_harmless(str(told.get("name"))):
@@ -248,12 +250,13 @@ def _json_value(name: str, value: Any) -> Any:
 
 
 def metrics(text: str) -> Iterator[str]:
-    """Without the names of clients and users in labels."""
+    """Without the names of clients and users in labels, and without the metrics that clients pushed (KIP-714): they chose
+    every name in them."""
 
     def label(match: re.Match[str]) -> str:
         return f'{match[1]}="{HIDDEN}"' if match[1].lower() in _CLIENT_LABELS else match[0]
 
-    return (_LABEL.sub(label, line) for line in text.splitlines())
+    return (_LABEL.sub(label, line) for line in text.splitlines() if not _PUSHED.match(line))
 
 
 def lines(texts: Iterable[str]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -48,6 +49,14 @@ def brokers(ids: Sequence[int], joint: str = "and") -> str:
     if not ids:
         return "no broker"
     return f"broker{'s' if len(ids) > 1 else ''} {listed(ids, joint)}"
+
+
+def command(words: str, names: Sequence[str] = (), option: str = "") -> str:
+    """A command of ottla to type into a shell. Clients chose the names: each stays one word, and no option."""
+    quoted = " ".join(map(shlex.quote, names))
+    if any(name.startswith("-") for name in names):
+        return f"ottla {words}{option} -- {quoted}"
+    return f"ottla {words}{' ' if names else ''}{quoted}{option}"
 
 
 def is_are(ids: Sequence[object]) -> str:

@@ -79,9 +79,10 @@ def decode(key: bytes | None, value: bytes | None) -> EventEntry:
         members = json.loads(value or b"")
         at, kind, node, id, name, cause = (members.pop(each) for each in COMMON)
         at_ms = (datetime.fromisoformat(at) - _EPOCH) // timedelta(milliseconds=1)
-        told = Told(str(kind), (key or b"").decode(), cause, members, _partition(name))
+        why = None if cause is None else str(cause)
+        told = Told(str(kind), (key or b"").decode(), why, members, _partition(name))
         return EventEntry(at_ms, int(node), str(id), told)
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError) as error:
         raise ValueError(f"no entry of an event log: {error!r}") from error
 
 

@@ -34,6 +34,12 @@ from ottla.wire.types import TopicPartition
 PARTITIONS_NAMED_MAX = 100
 """Of a failed log directory: it may have had thousands."""
 
+NAME_MAX = 256
+"""Characters of a name that a client chose. Names of 32 KB would push everything else out of the log."""
+
+VALUE_MAX = 4_096
+"""Characters of a setting's value."""
+
 HOW = {
     ElectionKind.IN_SYNC: "clean",
     ElectionKind.ELIGIBLE: "elr",
@@ -46,6 +52,10 @@ HOW = {
 def told(event: Event, node: int) -> Told:
     """What an event of this node tells."""
     return TELLERS[type(event)](event, node)
+
+
+def _cut(text: str, limit: int = NAME_MAX) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _about(
@@ -150,47 +160,47 @@ def _reassignment(event: PartitionReassigned, node: int) -> Told:
 
 def _setting_changed(event: SettingChanged, node: int) -> Told:
     fields = {
-        "resource": event.resource,
-        "name": event.name,
-        "old": event.old,
-        "new": event.new,
-        "by": event.by,
+        "resource": _cut(event.resource),
+        "name": _cut(event.name),
+        "old": None if event.old is None else _cut(event.old, VALUE_MAX),
+        "new": None if event.new is None else _cut(event.new, VALUE_MAX),
+        "by": _cut(event.by),
     }
-    return Told("setting_changed", event.resource, None, fields)
+    return Told("setting_changed", _cut(event.resource), None, fields)
 
 
 def _quota_exceeded(event: QuotaExceeded, node: int) -> Told:
     fields = {
         # Nobody is authenticated: there are no users yet.
         "user": None,
-        "client_id": event.client_id,
+        "client_id": _cut(event.client_id),
         "quota": event.quota,
         "limit": event.rate,
         "measured": None if event.measured is None else round(event.measured, 1),
         "throttle_ms": round(event.throttle_s * 1000),
     }
-    return Told("quota_exceeded", f"client:{event.client_id}", None, fields)
+    return Told("quota_exceeded", f"client:{_cut(event.client_id)}", None, fields)
 
 
 def _transaction_aborted(event: TransactionAborted, node: int) -> Told:
     fields = {
-        "transactional_id": event.transactional_id,
+        "transactional_id": _cut(event.transactional_id),
         "producer_id": event.producer_id,
         "producer_epoch": event.producer_epoch,
         "partitions": event.partitions,
     }
-    about = f"transaction:{event.transactional_id}"
+    about = f"transaction:{_cut(event.transactional_id)}"
     return Told("transaction_aborted", about, event.cause.value, fields)
 
 
 def _rebalance(event: GroupRebalanced, node: int) -> Told:
-    fields = {"group": event.group_id, "epoch": event.epoch, "members": event.members}
-    return Told("rebalance", f"group:{event.group_id}", event.cause, fields)
+    fields = {"group": _cut(event.group_id), "epoch": event.epoch, "members": event.members}
+    return Told("rebalance", f"group:{_cut(event.group_id)}", _cut(event.cause), fields)
 
 
 def _member_expired(event: MemberExpired, node: int) -> Told:
-    fields = {"group": event.group_id, "member": event.member_id}
-    return Told("member_expired", f"group:{event.group_id}", event.cause, fields)
+    fields = {"group": _cut(event.group_id), "member": _cut(event.member_id)}
+    return Told("member_expired", f"group:{_cut(event.group_id)}", _cut(event.cause), fields)
 
 
 def _node_start(event: NodeStarted, node: int) -> Told:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ottla.event_log.entry import EventEntry
+from ottla.wire.printable import printable
 
 Fields = Mapping[str, Any]
 
@@ -19,13 +20,24 @@ HOW = {
 
 
 def sentence(entry: EventEntry) -> str:
-    """A kind that is not known here (a newer node wrote it) shows its fields as they are."""
+    """One printable line: clients chose some of its words."""
+    return printable(_sentence(entry))
+
+
+def _sentence(entry: EventEntry) -> str:
+    """A kind that is not known here (a newer node wrote it) shows its fields as they are, and so does an entry without the
+    fields of its kind: one bad entry must not hide the others."""
     where = "" if entry.told.partition is None else "{}-{}".format(*entry.told.partition)
-    tell = _SENTENCES.get(entry.kind)
-    if tell is None:
-        named = " ".join(f"{name}={value}" for name, value in entry.told.fields.items())
-        return " ".join(part for part in (where, named, entry.told.cause) if part)
-    return tell(where, entry.told.fields, entry.told.cause or "")
+    tell = _SENTENCES.get(entry.kind, _plain)
+    try:
+        return tell(where, entry.told.fields, entry.told.cause or "")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return _plain(where, entry.told.fields, entry.told.cause or "")
+
+
+def _plain(where: str, fields: Fields, cause: str) -> str:
+    named = " ".join(f"{name}={value}" for name, value in fields.items())
+    return " ".join(part for part in (where, named, cause) if part)
 
 
 def _brokers(ids: Sequence[int]) -> str:

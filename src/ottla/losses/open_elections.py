@@ -48,7 +48,7 @@ def open_elections(entries: Iterable[Mapping[str, Any]]) -> list[OpenElection]:
     elections: dict[str, list[OpenElection]] = {}
     for entry in entries:
         partition, kind = entry.get("partition"), entry.get("kind")
-        if not isinstance(partition, str):
+        if not isinstance(partition, str) or not _is_whole(entry):
             continue
         if kind == "leader_start":
             starts[partition, entry.get("leader_epoch")] = entry.get("log_end")
@@ -70,8 +70,19 @@ def open_elections(entries: Iterable[Mapping[str, Any]]) -> list[OpenElection]:
     return [election for election in found if election.may_be_held_by]
 
 
+def _is_whole(entry: Mapping[str, Any]) -> bool:
+    """Another version may have written it, without these fields or with others in their place."""
+    ids, log_end = entry.get("isr") or (), entry.get("log_end")
+    numbers = [entry.get(name, -1) for name in ("leader", "previous_leader", "leader_epoch")]
+    return (
+        isinstance(ids, list | tuple)
+        and all(isinstance(number, int) for number in (*numbers, *ids))
+        and isinstance(log_end, int | None)
+    )
+
+
 def _election(partition: str, entry: Mapping[str, Any], former: set[int]) -> OpenElection:
-    leader = int(entry["leader"])
+    leader = int(entry.get("leader", -1))
     return OpenElection(
         partition,
         str(entry.get("at", "")),

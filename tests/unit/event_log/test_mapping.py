@@ -250,3 +250,38 @@ def test_a_kind_that_a_newer_node_wrote_is_shown_as_it_is() -> None:
     entry = decode(b"cluster", value)
     assert sentence(entry) == "x=1 why"
     assert severity(entry) is Severity.INFO
+
+
+def test_a_name_that_a_client_chose_adds_no_line_and_rules_no_terminal() -> None:
+    event = GroupRebalanced("g\x1b[2J\n2026-11-16 forged", 5, "a member joined", 1)
+    entry = EventEntry(0, NODE, "7-a-1", told(event, NODE))
+    assert sentence(entry).startswith(r"group g\x1b[2J\n2026-11-16 forged: rebalance")
+    assert decode(*entry.encode()).told.fields["group"] == event.group_id, "the log has it exactly"
+
+
+@pytest.mark.parametrize(
+    "kind", sorted(KINDS.keys() - {"node_stop"})
+)  # whose sentence needs no field
+@pytest.mark.parametrize("value", [None, "text", [[]], {"2": 1}])
+def test_an_entry_without_the_fields_of_its_kind_is_a_plain_line(kind: str, value: Any) -> None:
+    bare = {"at": "2026-11-16T17:31:41.465Z", "kind": kind, "node": 1, "id": "1-a-1"}
+    bare |= {"partition": "orders-0", "cause": 5, "x": value}
+    assert sentence(decode(b"", json.dumps(bare).encode())) == f"orders-0 x={value} 5"
+    wrong = {**bare, **dict.fromkeys(KINDS[kind].fields, value)}
+    assert sentence(decode(b"", json.dumps(wrong).encode()))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        GroupRebalanced("g" * 32_000, 5, "c" * 32_000, 1),
+        MemberExpired("g" * 32_000, "m" * 32_000, "c" * 32_000),
+        TransactionAborted("t" * 32_000, 7, 0, AbortCause.TIMEOUT, 3),
+        QuotaExceeded("c" * 32_000, "producer_byte_rate", 1.0, 1.0),
+        SettingChanged("group:" + "g" * 32_000, "n" * 32_000, None, "v", "b" * 32_000),
+    ],
+)
+def test_a_long_name_takes_no_room_from_other_entries(event: Event) -> None:
+    key, value = EventEntry(0, NODE, "7-a-1", told(event, NODE)).encode()
+    assert len(key) + len(value) < 1_500
+    assert "…" in value.decode(), "it can be seen that it was cut"

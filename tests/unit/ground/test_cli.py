@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ottla.cli import errors
-from ottla.cli.output import print_table
+from ottla.cli.output import print_json, print_table, say, warn
 from ottla.config import Settings
 from ottla.local.cluster import LocalCluster, default_directory, locked
 from ottla.local.errors import LocalClusterError
@@ -299,6 +299,21 @@ def test_tables_align_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == (
         "name  size  isr\na        5  1,2\nlong  1234  -\nb        -  3\n"
     )
+
+
+def test_what_clients_named_rules_no_terminal_and_adds_no_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = "g\x1b[2J\nforged\u202e"
+    print_table(("group", "members"), [(name, [name])])
+    say(f"group {name}", "next")
+    warn(name)
+    out, err = capsys.readouterr()
+    shown = r"g\x1b[2J\nforged\u202e"
+    assert out.splitlines()[1:] == [f"{shown}  {shown}", f"group {shown}", "next"]
+    assert err.splitlines() == [f"ottla: {shown}"]
+    print_json({"group": name})
+    assert json.loads(capsys.readouterr().out) == {"group": name}
 
 
 def test_the_launcher_takes_news_of_a_child_that_was_seen_to_already() -> None:

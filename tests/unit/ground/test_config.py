@@ -23,6 +23,7 @@ from ottla.config import (
     validate_group_config,
     validate_topic_config,
 )
+from ottla.config.checking import check_file
 from ottla.config.dynamic import DYNAMIC, NotDynamic, current, validate_broker_config
 from ottla.config.inert import INERT
 from ottla.config.names import HARMLESS, NOT_YET
@@ -352,3 +353,21 @@ def test_every_setting_is_read_by_somebody() -> None:
         if row.name not in topic_defaults | by_composed_name | with_one_value:
             uses = sources.count(row.attribute) + sources.count(f'"{row.name}"')
             assert uses > 2, f"{row.name} is defined, and never read"
+
+
+def test_a_check_names_every_repeated_setting_beside_the_other_faults(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("node.id=1\nnode.id=2\nnum.partitions=1\nnum.partitions=x\n")
+    repeats_and_fault = [
+        f"{file}:2: node.id: was already set at {file}:1",
+        f"{file}:4: num.partitions: was already set at {file}:3",
+        f"{file}:4: num.partitions: 'x' is not a whole number",
+    ]
+    assert check_file(str(file)).wrong == repeats_and_fault
+
+
+def test_a_check_notes_more_in_sync_replicas_than_replicas(tmp_path: Path) -> None:
+    assert check_file(write(tmp_path, COMBINED)) == ([], [])
+    report = check_file(write(tmp_path, COMBINED | {"min.insync.replicas": "2"}))
+    (note,) = report.notes
+    assert not report.wrong and "min.insync.replicas=2 is more than its 1 replica" in note

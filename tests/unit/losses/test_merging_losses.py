@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -324,3 +325,15 @@ def test_an_unclean_election_is_open_until_the_former_members_are_in_sync_again(
 
 def test_clean_elections_leave_nothing_open():
     assert open_elections([election("clean", 1, 3, [1, 2]), election("elr", 2, 4, [2], 1)]) == []
+
+
+def test_a_bad_entry_of_the_event_log_hides_no_open_election():
+    whole = [election("clean", 1, 3, [1, 2]), election("unclean", 3, 4, [3], 1)]
+    bad: list[dict[str, Any]] = [
+        {"partition": "orders-0", "kind": "election", "how": "unclean"},
+        {"partition": "orders-0", "kind": "election", "how": "unclean", "leader": None},
+        {"partition": "orders-0", "kind": "isr_shrink", "isr": 5},
+        {"partition": "orders-0", "kind": "isr_shrink", "isr": [[]]},
+        {"partition": "orders-0", "kind": "leader_start", "leader_epoch": []},
+    ]
+    assert open_elections(bad + whole) == open_elections(whole) != []
