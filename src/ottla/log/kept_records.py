@@ -88,7 +88,8 @@ class KeptRecords:
     def found(self, directory: str, names: Iterable[str]) -> None:
         """Read the manifests in a log directory. A stray log without one is an older version's, or Kafka's. A directory
         with nothing else is what is left of a process that died before its manifest was there."""
-        strays = [f"{directory}/{name}" for name in names if name.endswith(STRAY_SUFFIX)]
+        paths = [f"{directory}/{name}" for name in names if name.endswith(STRAY_SUFFIX)]
+        strays = [path for path in paths if self._disk.is_dir(path)]
         for path in strays:
             if all(each.endswith(".tmp") for each in self._disk.list_dir(path)):
                 self._disk.remove_tree(path)

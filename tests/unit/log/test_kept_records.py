@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from itertools import count
 from uuid import UUID
@@ -12,7 +13,7 @@ from logkit import SMALL, append, content, sim_disk
 from ottla.log.kept_records import SPARE_BYTES, CutRecords, KeptRecords, files_of, kept_in
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
-from ottla.losses.manifest import EpochRange, LossKind, State
+from ottla.losses.manifest import FILE, EpochRange, LossKind, Manifest, State
 from ottla.losses.merge import merge
 from ottla.records.batch import batches
 from ottla.sim.engine.disk import SimDisk
@@ -285,3 +286,40 @@ def test_a_stray_log_gets_a_manifest_and_is_never_removed():
     assert (kept.manifest.first_offset, kept.manifest.committed_end) == (0, 50)
     assert kept.manifest.cause == "no replica of it is here"
     assert kept_bytes(disk) == everything
+
+
+def test_a_broker_starts_beside_a_stray_file_and_beside_a_manifest_that_it_cannot_read():
+    disk = sim_disk()
+    Broker(disk).filled()
+    disk.forget_process()
+    disk.replace("/data/notes-stray", b"not a directory")
+    for name, at_ms in (("one", 1), ("two", "then")):
+        path = f"/data/t-0.{name}-stray"
+        disk.make_dirs(path)
+        fields = {**a_manifest().as_json(), "id": name, "at_ms": at_ms}
+        disk.replace(f"{path}/{FILE}", json.dumps(fields).encode())
+    again = Broker(disk, 1000)
+    assert list(again.kept.kept) == ["one"]
+    assert again.log.log_end == 60
+
+
+def a_manifest() -> Manifest:
+    return Manifest(
+        id="",
+        kind=LossKind.TRUNCATION,
+        state=State.NOT_KEPT,
+        topic="t",
+        topic_id=str(TOPIC_ID),
+        partition=0,
+        first_offset=0,
+        committed_end=1,
+        end_offset=1,
+        epochs=(EpochRange(1, 0, 1),),
+        records=1,
+        bytes=1,
+        at_ms=1,
+        cause="a test",
+        leader=1,
+        leader_epoch=1,
+        broker=3,
+    )
