@@ -51,6 +51,8 @@ class CutRecords(NamedTuple):
     cause: str
     leader: int
     leader_epoch: int
+    restarts: bool = False
+    """Which of them are lost is not known (`LossKind.RESTART`)."""
 
 
 class Kept(NamedTuple):
@@ -149,7 +151,7 @@ class KeptRecords:
         id = self._new_id().hex
         manifest = Manifest(
             id=id,
-            kind=LossKind.TRUNCATION,
+            kind=LossKind.RESTART if loss.restarts else LossKind.TRUNCATION,
             state=State.CUTTING,
             topic=log.topic,
             topic_id=str(log.topic_id),

@@ -21,6 +21,9 @@ class BadManifest(Exception):
 
 class LossKind(StrEnum):
     TRUNCATION = "truncation"
+    RESTART = "restart"
+    """The log was emptied because the leader's log begins after it, and nobody knows where they ceased to agree: what was
+    deleted on the leader is no loss, what it never had is one."""
     STRAY_LOG = "stray_log"
 
 
