@@ -88,7 +88,8 @@ def truncate_fully(log: Log, new_start: int, loss: CutRecords | None = None) -> 
         # Now, not with the next flush: after a crash an empty log believes this file, and would answer with an epoch
         # of the records that are dropped here.
         log.epochs_file.writer(log.epochs.entries)()
-        for dropped in log.segments:
+        # Newest first: what a crash leaves is the beginning of the log, and is not lost yet.
+        for dropped in reversed(log.segments):
             if keeping is not None:
                 keeping.move(dropped)
             log.deleted.add([dropped], DUE_AT_ONCE_MS)

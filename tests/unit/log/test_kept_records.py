@@ -146,6 +146,39 @@ def test_a_process_that_dies_at_any_moment_neither_loses_nor_doubles_what_it_kee
     assert countdown > 8
 
 
+def test_a_process_that_dies_while_it_empties_a_log_names_no_record_that_the_log_still_has():
+    for countdown in count(1):
+        disk = sim_disk()
+        broker = Broker(disk)
+        everything = content(broker.filled(committed=50))
+        disk.die_before(None, countdown, lambda _: None)
+        try:
+            broker.log.truncate_fully(200, loss_from(broker.log, 0))
+            finished = True
+        except Died:
+            finished = False
+        disk.forget_process()
+        if finished:
+            disk.forget_death()
+        again = Broker(disk, first_id=1000)
+        log = again.log
+        for loss in merge(kept.manifest for kept in kept_in(disk, "/data")):
+            in_log = range(max(log.log_start, loss.first), min(log.log_end, loss.possible_end))
+            assert not in_log, f"lost and in the log: {countdown}"
+        if 0 < log.log_end < 200:
+            assert log.committed_end == min(50, log.log_end), "it knows what it knew"
+            log.truncate_fully(200, loss_from(log, 0))
+        (loss,) = merge(kept.manifest for kept in kept_in(disk, "/data"))
+        assert (loss.first, loss.end, loss.possible_end) == (0, 50, 60), countdown
+        found = {batch.base_offset for batch in batches(kept_bytes(disk))}
+        assert sorted(found) == [batch.base_offset for batch in batches(everything)], countdown
+        assert len(kept_bytes(disk)) == len(everything), f"kept twice: {countdown}"
+        log.invariants()
+        if finished:
+            break
+    assert countdown > 8
+
+
 def test_after_kill_9_the_log_knows_exactly_what_was_committed():
     disk = sim_disk()
     broker = Broker(disk)
