@@ -12,11 +12,12 @@ If the process dies in between, `settle` looks at the next start how much the lo
 manifest is shortened to the rest. So nothing is cut before it is kept, and nothing is kept that was not cut.
 
 What is kept is bounded in bytes and days; the oldest goes first. If there is no room, the truncation goes on, and the
-manifest says that nothing was kept.
+manifest says that nothing was kept. Any other error takes the log directory offline, as everywhere.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -41,6 +42,9 @@ SPARE_BYTES = 16 << 20
 """A copy leaves at least so much of the disk free: a full disk would take the log directory offline."""
 KEPT_BYTES_MAX = 1 << 30
 KEPT_MS = 7 * 24 * 60 * 60 * 1000
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CutRecords(NamedTuple):
@@ -181,7 +185,7 @@ class KeptRecords:
                 self._disk.flush_dir(kept.path)
                 self._disk.flush_dir(log.directory)
             except OSError as error:
-                why_not = str(error)
+                why_not = _no_room(error)
         if why_not is not None:
             keeping.give_up(why_not)
         return keeping
@@ -207,10 +211,7 @@ class KeptRecords:
             if total <= self.max_bytes:
                 break
             total -= kept.manifest.bytes
-            try:
-                self._remove(kept)
-            except OSError as error:
-                return str(error)
+            self._remove(kept)
         return None
 
     def _copy(self, segment: Segment, place: OffsetPosition, path: str) -> None:
@@ -235,7 +236,8 @@ class KeptRecords:
             write_manifest(self._disk, kept.path, kept.manifest)
         except OSError as error:
             # What is kept stays; if that was CUTTING, the next start completes it.
-            logger.warning("manifest was not written path=%s error=%s", kept.path, error)
+            why_not = _no_room(error)
+            logger.warning("manifest was not written path=%s error=%s", kept.path, why_not)
 
     def stray(self, log: Log, id: str, path: str, cause: str) -> None:
         """The manifest of a log that is about to be renamed to `path`: written into it before, so that no stray log is
@@ -353,11 +355,8 @@ class Keeping:
         self._kept = self._kept._replace(
             manifest=manifest._replace(state=State.NOT_KEPT, why_not=why_not)
         )
-        try:
-            if self._disk.exists(self._kept.path):
-                self._disk.remove_tree(self._kept.path)
-        except OSError as error:
-            logger.warning("a copy was not removed path=%s error=%s", self._kept.path, error)
+        if self._disk.exists(self._kept.path):
+            self._disk.remove_tree(self._kept.path)
 
     def move(self, segment: Segment) -> None:
         """A whole segment, by its name alone. Its indexes stay, and are removed with the segment."""
@@ -379,6 +378,14 @@ class Keeping:
                 manifest=self._kept.manifest._replace(state=State.KEPT)
             )
         self._owner.completed(self._kept)
+
+
+def _no_room(error: OSError) -> str:
+    """Why nothing is kept. Only a lack of room is a reason: after any other error the disk is not to be trusted, so the log
+    directory goes offline, with the records still in the log."""
+    if error.errno not in NO_ROOM:
+        raise error
+    return str(error)
 
 
 def _base_of(path: str) -> int:

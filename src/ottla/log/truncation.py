@@ -71,7 +71,7 @@ def truncate_to(log: Log, offset: int, loss: CutRecords | None = None) -> str | 
     if not log.producers.truncate_to(log_end):
         log.producers = recovery.rebuild_producers(segments, log.snapshots, log_end)
     log.assert_marks_in_order()
-    return _done(keeping)
+    return _done(log, keeping)
 
 
 def truncate_fully(log: Log, new_start: int, loss: CutRecords | None = None) -> str | None:
@@ -107,7 +107,7 @@ def truncate_fully(log: Log, new_start: int, loss: CutRecords | None = None) -> 
     log.flush_may_become_due()
     log.producers = ProducerStateManager(log.key, log.resources.events)
     log.assert_marks_in_order()
-    return _done(keeping)
+    return _done(log, keeping)
 
 
 def _begin_keeping(
@@ -121,10 +121,13 @@ def _begin_keeping(
     return log.keeper.begin(log, loss, tail, whole)
 
 
-def _done(keeping: Keeping | None) -> str | None:
+def _done(log: Log, keeping: Keeping | None) -> str | None:
     if keeping is None:
         return None
-    keeping.done()
+    try:
+        keeping.done()
+    except OSError as error:
+        log.fail(error)
     return keeping.id
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 from itertools import count
@@ -10,6 +11,7 @@ from uuid import UUID
 import pytest
 from logkit import SMALL, append, content, sim_disk
 
+from ottla.log.errors import LogDirError
 from ottla.log.kept_records import SPARE_BYTES, CutRecords, KeptRecords, files_of, kept_in
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
@@ -280,6 +282,48 @@ def test_a_full_disk_does_not_stop_the_truncation_and_the_loss_is_named():
     (kept,) = kept_in(disk, "/data")
     assert kept.manifest.state is State.NOT_KEPT and "full" in (kept.manifest.why_not or "")
     assert (kept.manifest.first_offset, kept.manifest.end_offset) == (21, 60)
+
+
+@pytest.mark.parametrize("operation", ["write", "flush", "rename", "flush_dir"])
+def test_a_disk_that_fails_while_it_keeps_is_not_trusted_and_nothing_is_cut(operation):
+    disk = sim_disk()
+    broker = Broker(disk)
+    log = broker.filled()
+    cut = content(log, 20)
+    disk.fail(operation, "/data/t-0.")
+    with pytest.raises(LogDirError):
+        broker.cut(21)
+    assert log.failed is not None
+    disk.mend()
+    disk.forget_process()
+    again = Broker(disk, 1000)
+    assert content(again.log, 20) == cut, "the log still has them"
+    assert not merge(kept.manifest for kept in kept_in(disk, "/data"))
+
+
+def test_a_disk_that_fails_when_the_manifest_is_completed_is_not_trusted():
+    disk = sim_disk()
+    broker = Broker(disk)
+    log = broker.filled()
+    cut = content(log, 20)
+    written = []
+
+    def second_manifest(path, data, **options):
+        written.append(path)
+        if len(written) == 2:
+            raise OSError(errno.EIO, "it fails", path)
+        replace(path, data, **options)
+
+    replace, disk.replace = disk.replace, second_manifest
+    with pytest.raises(LogDirError):
+        broker.cut(20)
+    disk.replace = replace
+    assert log.failed is not None
+    disk.forget_process()
+    Broker(disk, 1000)
+    (loss,) = merge(kept.manifest for kept in kept_in(disk, "/data"))
+    assert (loss.first, loss.end) == (20, 60)
+    assert kept_bytes(disk) == cut
 
 
 def test_whole_segments_are_moved_and_not_copied():
