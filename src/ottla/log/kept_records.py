@@ -149,9 +149,11 @@ class KeptRecords:
         """The records from `tail` on, and those of the `whole` segments after it, are about to be cut off. What comes back
         moves the segments and completes the manifest."""
         size = sum(segment.size for segment in whole)
+        first, end = loss.first_offset, log.log_end
         if tail is not None:
             size += tail[0].size - tail[1].position
-        end = log.log_end
+            # A leader has a batch whole or not at all. A cut within one means that the leader has deleted its beginning.
+            first = max(log.log_start, min(first, tail[1].offset))
         id = self._new_id().hex
         manifest = Manifest(
             id=id,
@@ -160,11 +162,11 @@ class KeptRecords:
             topic=log.topic,
             topic_id=str(log.topic_id),
             partition=log.partition,
-            first_offset=loss.first_offset,
-            committed_end=max(loss.first_offset, min(loss.committed_end, end)),
+            first_offset=first,
+            committed_end=max(first, min(loss.committed_end, end)),
             end_offset=end,
-            epochs=_epochs(log, loss.first_offset, end),
-            records=end - loss.first_offset,
+            epochs=_epochs(log, first, end),
+            records=end - first,
             bytes=size,
             at_ms=self._now_ms(),
             cause=loss.cause,

@@ -89,14 +89,15 @@ def test_what_is_cut_off_is_kept_byte_for_byte(offset):
     log.invariants()
 
 
-def test_a_batch_that_is_cut_in_its_middle_is_kept_whole_and_named_from_the_cut_on():
+def test_a_batch_that_is_cut_in_its_middle_is_kept_and_named_whole():
     broker = Broker(sim_disk())
     log = broker.filled()
     cut = content(log, 20)
     broker.cut(21)
     assert log.log_end == 20
     (kept,) = broker.kept.kept.values()
-    assert kept.manifest.first_offset == 21
+    assert (kept.manifest.first_offset, kept.manifest.records) == (20, 40)
+    assert kept.manifest.epochs[0] == EpochRange(1, 20, 30)
     assert kept_bytes(broker.disk) == cut
 
 
@@ -281,7 +282,7 @@ def test_a_full_disk_does_not_stop_the_truncation_and_the_loss_is_named():
     assert log.log_end == 20 and log.failed is None
     (kept,) = kept_in(disk, "/data")
     assert kept.manifest.state is State.NOT_KEPT and "full" in (kept.manifest.why_not or "")
-    assert (kept.manifest.first_offset, kept.manifest.end_offset) == (21, 60)
+    assert (kept.manifest.first_offset, kept.manifest.end_offset) == (20, 60)
 
 
 @pytest.mark.parametrize("operation", ["write", "flush", "rename", "flush_dir"])

@@ -14,7 +14,9 @@ from ottla.wire.errors import ErrorCode
 from support.replica_world import World
 
 
-def deleted_after_unclean(path: Path, log_start: int, *, unclean: bool = True) -> World:
+def deleted_after_unclean(
+    path: Path, log_start: int, *, unclean: bool = True, in_one_batch: bool = False
+) -> World:
     """Offsets 0 to 9 are on both. 1 has 10 to 59 alone, 2 is elected without them, goes on to 110, and deletes."""
     world = World(path)
     for replica in world.replicas.values():
@@ -23,8 +25,9 @@ def deleted_after_unclean(path: Path, log_start: int, *, unclean: bool = True) -
     world.settle()
     world.eligible[2] = None
     world.decide(isr=(1,))
-    for number in range(50):
-        world.produce(1, f"only on 1: {number}")
+    alone = [f"only on 1: {number}" for number in range(50)]
+    for values in [alone] if in_one_batch else [[value] for value in alone]:
+        world.produce(1, *values)
     world.eligible[2] = world.epochs[2]
     world.decide(leader=2, isr=(2,))
     if unclean:
@@ -90,3 +93,15 @@ def test_a_follower_that_agreed_with_the_unclean_leader_loses_nothing_by_a_delet
     world.settle()
     assert world[1].log.log_start == 110
     assert named(world, 1) == before
+
+
+def test_a_batch_into_which_the_leaders_start_falls_is_named_whole(tmp_path: Path) -> None:
+    world = deleted_after_unclean(tmp_path, 30, in_one_batch=True)
+    world.fetch(1, 2)
+    restart_within(world[1], 30, 110)
+    world.settle()
+    world.assert_identical()
+    assert [each[:4] for each in named(world, 1)] == [
+        ("truncation", 10, 60, 60),
+        ("restart", 0, 0, 10),
+    ]
