@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.log.kept_records import CutRecords, Keeping, KeptRecords
+from ottla.log.kept_records import Keeping, Kept, KeptRecords
 from ottla.log.mark import CommittedMark
-from ottla.replica import follower
 from ottla.sim.run.outcome import Verdict
 from ottla.sim.run.scenario import run_seed
 from ottla.sim.run.unclean import unclean_options
@@ -40,13 +39,16 @@ def caught() -> str:
 
 
 def test_a_range_that_begins_one_record_late_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = follower._loss
+    original = KeptRecords.completed
 
-    def late(*given: object) -> CutRecords | None:
-        loss = original(*given)  # type: ignore[arg-type]
-        return None if loss is None else loss._replace(first_offset=loss.first_offset + 1)
+    def late(self: KeptRecords, kept: Kept) -> None:
+        first, *rest = kept.manifest.epochs
+        begin = first.first + 1
+        epochs = (*([first._replace(first=begin)] if begin < first.end else []), *rest)
+        manifest = kept.manifest._replace(first_offset=begin, epochs=epochs)
+        original(self, kept._replace(manifest=manifest))
 
-    monkeypatch.setattr(follower, "_loss", late)
+    monkeypatch.setattr(KeptRecords, "completed", late)
     assert "lost, but not named" in caught()
 
 

@@ -12,11 +12,12 @@ If the process dies in between, `settle` looks at the next start how much the lo
 manifest is shortened to the rest. So nothing is cut before it is kept, and nothing is kept that was not cut.
 
 What is kept is bounded in bytes and days; the oldest goes first. If there is no room, the truncation goes on, and the
-manifest says that nothing was kept.
+manifest says that nothing was kept. Any other error takes the log directory offline, as everywhere.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -43,6 +44,9 @@ KEPT_BYTES_MAX = 1 << 30
 KEPT_MS = 7 * 24 * 60 * 60 * 1000
 
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
 class CutRecords(NamedTuple):
     """What a truncation is about to cut off, and why."""
 
@@ -51,6 +55,8 @@ class CutRecords(NamedTuple):
     cause: str
     leader: int
     leader_epoch: int
+    restarts: bool = False
+    """Which of them are lost is not known (`LossKind.RESTART`)."""
 
 
 class Kept(NamedTuple):
@@ -88,7 +94,8 @@ class KeptRecords:
     def found(self, directory: str, names: Iterable[str]) -> None:
         """Read the manifests in a log directory. A stray log without one is an older version's, or Kafka's. A directory
         with nothing else is what is left of a process that died before its manifest was there."""
-        strays = [f"{directory}/{name}" for name in names if name.endswith(STRAY_SUFFIX)]
+        paths = [f"{directory}/{name}" for name in names if name.endswith(STRAY_SUFFIX)]
+        strays = [path for path in paths if self._disk.is_dir(path)]
         for path in strays:
             if all(each.endswith(".tmp") for each in self._disk.list_dir(path)):
                 self._disk.remove_tree(path)
@@ -142,22 +149,24 @@ class KeptRecords:
         """The records from `tail` on, and those of the `whole` segments after it, are about to be cut off. What comes back
         moves the segments and completes the manifest."""
         size = sum(segment.size for segment in whole)
+        first, end = loss.first_offset, log.log_end
         if tail is not None:
             size += tail[0].size - tail[1].position
-        end = log.log_end
+            # A leader has a batch whole or not at all. A cut within one means that the leader has deleted its beginning.
+            first = max(log.log_start, min(first, tail[1].offset))
         id = self._new_id().hex
         manifest = Manifest(
             id=id,
-            kind=LossKind.TRUNCATION,
+            kind=LossKind.RESTART if loss.restarts else LossKind.TRUNCATION,
             state=State.CUTTING,
             topic=log.topic,
             topic_id=str(log.topic_id),
             partition=log.partition,
-            first_offset=loss.first_offset,
-            committed_end=max(loss.first_offset, min(loss.committed_end, end)),
+            first_offset=first,
+            committed_end=max(first, min(loss.committed_end, end)),
             end_offset=end,
-            epochs=_epochs(log, loss.first_offset, end),
-            records=end - loss.first_offset,
+            epochs=_epochs(log, first, end),
+            records=end - first,
             bytes=size,
             at_ms=self._now_ms(),
             cause=loss.cause,
@@ -178,7 +187,7 @@ class KeptRecords:
                 self._disk.flush_dir(kept.path)
                 self._disk.flush_dir(log.directory)
             except OSError as error:
-                why_not = str(error)
+                why_not = _no_room(error)
         if why_not is not None:
             keeping.give_up(why_not)
         return keeping
@@ -204,10 +213,7 @@ class KeptRecords:
             if total <= self.max_bytes:
                 break
             total -= kept.manifest.bytes
-            try:
-                self._remove(kept)
-            except OSError as error:
-                return str(error)
+            self._remove(kept)
         return None
 
     def _copy(self, segment: Segment, place: OffsetPosition, path: str) -> None:
@@ -232,7 +238,8 @@ class KeptRecords:
             write_manifest(self._disk, kept.path, kept.manifest)
         except OSError as error:
             # What is kept stays; if that was CUTTING, the next start completes it.
-            logger.warning("manifest was not written path=%s error=%s", kept.path, error)
+            why_not = _no_room(error)
+            logger.warning("manifest was not written path=%s error=%s", kept.path, why_not)
 
     def stray(self, log: Log, id: str, path: str, cause: str) -> None:
         """The manifest of a log that is about to be renamed to `path`: written into it before, so that no stray log is
@@ -350,11 +357,8 @@ class Keeping:
         self._kept = self._kept._replace(
             manifest=manifest._replace(state=State.NOT_KEPT, why_not=why_not)
         )
-        try:
-            if self._disk.exists(self._kept.path):
-                self._disk.remove_tree(self._kept.path)
-        except OSError as error:
-            logger.warning("a copy was not removed path=%s error=%s", self._kept.path, error)
+        if self._disk.exists(self._kept.path):
+            self._disk.remove_tree(self._kept.path)
 
     def move(self, segment: Segment) -> None:
         """A whole segment, by its name alone. Its indexes stay, and are removed with the segment."""
@@ -376,6 +380,14 @@ class Keeping:
                 manifest=self._kept.manifest._replace(state=State.KEPT)
             )
         self._owner.completed(self._kept)
+
+
+def _no_room(error: OSError) -> str:
+    """Why nothing is kept. Only a lack of room is a reason: after any other error the disk is not to be trusted, so the log
+    directory goes offline, with the records still in the log."""
+    if error.errno not in NO_ROOM:
+        raise error
+    return str(error)
 
 
 def _base_of(path: str) -> int:

@@ -71,7 +71,7 @@ def truncate_to(log: Log, offset: int, loss: CutRecords | None = None) -> str | 
     if not log.producers.truncate_to(log_end):
         log.producers = recovery.rebuild_producers(segments, log.snapshots, log_end)
     log.assert_marks_in_order()
-    return _done(keeping)
+    return _done(log, keeping)
 
 
 def truncate_fully(log: Log, new_start: int, loss: CutRecords | None = None) -> str | None:
@@ -88,7 +88,8 @@ def truncate_fully(log: Log, new_start: int, loss: CutRecords | None = None) -> 
         # Now, not with the next flush: after a crash an empty log believes this file, and would answer with an epoch
         # of the records that are dropped here.
         log.epochs_file.writer(log.epochs.entries)()
-        for dropped in log.segments:
+        # Newest first: what a crash leaves is the beginning of the log, and is not lost yet.
+        for dropped in reversed(log.segments):
             if keeping is not None:
                 keeping.move(dropped)
             log.deleted.add([dropped], DUE_AT_ONCE_MS)
@@ -106,7 +107,7 @@ def truncate_fully(log: Log, new_start: int, loss: CutRecords | None = None) -> 
     log.flush_may_become_due()
     log.producers = ProducerStateManager(log.key, log.resources.events)
     log.assert_marks_in_order()
-    return _done(keeping)
+    return _done(log, keeping)
 
 
 def _begin_keeping(
@@ -120,10 +121,13 @@ def _begin_keeping(
     return log.keeper.begin(log, loss, tail, whole)
 
 
-def _done(keeping: Keeping | None) -> str | None:
+def _done(log: Log, keeping: Keeping | None) -> str | None:
     if keeping is None:
         return None
-    keeping.done()
+    try:
+        keeping.done()
+    except OSError as error:
+        log.fail(error)
     return keeping.id
 
 

@@ -21,6 +21,9 @@ class BadManifest(Exception):
 
 class LossKind(StrEnum):
     TRUNCATION = "truncation"
+    RESTART = "restart"
+    """The log was emptied because the leader's log begins after it, and nobody knows where they ceased to agree: what was
+    deleted on the leader is no loss, what it never had is one."""
     STRAY_LOG = "stray_log"
 
 
@@ -68,6 +71,16 @@ class Manifest(NamedTuple):
         return {"version": VERSION, **self._asdict()}
 
 
+TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("id", "topic", "topic_id", "cause"), (str,)),
+    **dict.fromkeys(("partition", "first_offset", "committed_end", "end_offset"), (int,)),
+    **dict.fromkeys(("records", "bytes", "at_ms", "leader", "leader_epoch", "broker"), (int,)),
+    **dict.fromkeys(("why_not", "recovered_to"), (str, type(None))),
+    "epochs": (list, tuple),
+}
+"""Of all fields but the two enumerations, as JSON gives them."""
+
+
 def text_of(manifest: Manifest) -> bytes:
     return (json.dumps(manifest.as_json()) + "\n").encode()
 
@@ -84,6 +97,9 @@ def from_json(fields: Any) -> Manifest:
         if fields["version"] != VERSION:
             raise BadManifest(f"a manifest of version {fields['version']}; this is {VERSION}")
         values = {name: fields[name] for name in Manifest._fields}
+        for name, value in values.items():
+            if name in TYPES and type(value) not in TYPES[name]:
+                raise BadManifest(f"a manifest with {name}={value!r}")
         values["kind"] = LossKind(values["kind"])
         values["state"] = State(values["state"])
         values["epochs"] = tuple(EpochRange(*map(int, each)) for each in values["epochs"])

@@ -61,6 +61,11 @@ def apply_fetch_answer(partition: Partition, answer: FetchedPartition, leader_ep
     if answer.diverging is not None:
         _truncate(partition, answer.diverging, answer.log_start_offset)
         return 0
+    if answer.log_start_offset < log.log_end:
+        partition.agreed_epoch = leader_epoch
+    elif (loss := _loss_below_start(partition)) is not None:
+        # What was in our log goes out of both.
+        _restart(partition, log.log_end, loss)
     appended = 0
     records = answer.records
     if records is not None:
@@ -129,11 +134,27 @@ def restart_within(partition: Partition, leader_log_start: int, leader_log_end: 
         _cut(partition, target, target, diverging, cause, keeps_some=keeps_some)
     elif is_above or end < leader_log_start:
         # Also if both hold: the leader's end and start are two answers, and the log may have moved on in between.
-        log.truncate_fully(leader_log_start)
-        if LogRestarted in partition.events:
-            partition.events.emit(
-                LogRestarted(partition.key, partition.leader_epoch, end, leader_log_start)
-            )
+        _restart(partition, leader_log_start, _loss_below_start(partition))
+
+
+def _restart(partition: Partition, start: int, loss: CutRecords | None) -> None:
+    log = partition.log
+    end = log.log_end
+    kept = log.truncate_fully(start, loss)
+    if loss is not None:
+        logger.warning(
+            "restarted log, records may be lost partition=%s-%d first_offset=%d last_offset=%d log_start=%d leader=%d"
+            " leader_epoch=%d kept=%s",
+            *partition.key,
+            loss.first_offset,
+            end - 1,
+            start,
+            partition.leader,
+            partition.leader_epoch,
+            kept,
+        )
+    if LogRestarted in partition.events:
+        partition.events.emit(LogRestarted(partition.key, partition.leader_epoch, end, start))
 
 
 def _cut(
@@ -211,6 +232,29 @@ def _loss(partition: Partition, target: int, cause: TruncationCause) -> CutRecor
         f"{how}: {cause.value}",
         partition.leader,
         partition.leader_epoch,
+    )
+
+
+def _loss_below_start(partition: Partition) -> CutRecords | None:
+    """What may be lost if the leader's log begins at or above our end, and ours is emptied; None if it is only what retention
+    or DeleteRecords deleted.
+
+    If the leader's epoch, or one before it, began with an unclean election, and our log has not been compared with a leader's
+    since, then it may have records that this leader never had. The leader has deleted the place where they ceased to agree,
+    so none of them is lost for certain."""
+    log = partition.log
+    latest = log.epochs.latest
+    if latest is None or log.log_start == log.log_end:
+        return None
+    if max(latest, partition.agreed_epoch) >= partition.unclean_epoch:
+        return None
+    return CutRecords(
+        log.log_start,
+        log.log_start,
+        "an unclean election: the leader's log begins after these records, and may never have had them",
+        partition.leader,
+        partition.leader_epoch,
+        restarts=True,
     )
 
 

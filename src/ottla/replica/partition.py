@@ -119,6 +119,8 @@ class Partition:
         self.unclean_epoch = -1
         """The last leader epoch that is known to have begun without records that may have been committed. Records of earlier
         epochs that are truncated may be lost."""
+        self.agreed_epoch = -1
+        """The last leader epoch in which a leader had the last record of our log, so that it had all of them."""
         self.isr: tuple[int, ...] = ()
         """The newest ISR that this replica knows the controller to have decided."""
         self.leader_high_watermark = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import random
 from itertools import count
 from uuid import UUID
@@ -9,10 +11,11 @@ from uuid import UUID
 import pytest
 from logkit import SMALL, append, content, sim_disk
 
+from ottla.log.errors import LogDirError
 from ottla.log.kept_records import SPARE_BYTES, CutRecords, KeptRecords, files_of, kept_in
 from ottla.log.log import Log
 from ottla.log.manager import LogManager
-from ottla.losses.manifest import EpochRange, LossKind, State
+from ottla.losses.manifest import FILE, EpochRange, LossKind, Manifest, State
 from ottla.losses.merge import merge
 from ottla.records.batch import batches
 from ottla.sim.engine.disk import SimDisk
@@ -86,14 +89,15 @@ def test_what_is_cut_off_is_kept_byte_for_byte(offset):
     log.invariants()
 
 
-def test_a_batch_that_is_cut_in_its_middle_is_kept_whole_and_named_from_the_cut_on():
+def test_a_batch_that_is_cut_in_its_middle_is_kept_and_named_whole():
     broker = Broker(sim_disk())
     log = broker.filled()
     cut = content(log, 20)
     broker.cut(21)
     assert log.log_end == 20
     (kept,) = broker.kept.kept.values()
-    assert kept.manifest.first_offset == 21
+    assert (kept.manifest.first_offset, kept.manifest.records) == (20, 40)
+    assert kept.manifest.epochs[0] == EpochRange(1, 20, 30)
     assert kept_bytes(broker.disk) == cut
 
 
@@ -140,6 +144,39 @@ def test_a_process_that_dies_at_any_moment_neither_loses_nor_doubles_what_it_kee
         assert sorted(found) == [batch.base_offset for batch in batches(cut)], countdown
         assert len(kept_bytes(disk)) == len(cut), f"kept twice: {countdown}"
         again.log.invariants()
+        if finished:
+            break
+    assert countdown > 8
+
+
+def test_a_process_that_dies_while_it_empties_a_log_names_no_record_that_the_log_still_has():
+    for countdown in count(1):
+        disk = sim_disk()
+        broker = Broker(disk)
+        everything = content(broker.filled(committed=50))
+        disk.die_before(None, countdown, lambda _: None)
+        try:
+            broker.log.truncate_fully(200, loss_from(broker.log, 0))
+            finished = True
+        except Died:
+            finished = False
+        disk.forget_process()
+        if finished:
+            disk.forget_death()
+        again = Broker(disk, first_id=1000)
+        log = again.log
+        for loss in merge(kept.manifest for kept in kept_in(disk, "/data")):
+            in_log = range(max(log.log_start, loss.first), min(log.log_end, loss.possible_end))
+            assert not in_log, f"lost and in the log: {countdown}"
+        if 0 < log.log_end < 200:
+            assert log.committed_end == min(50, log.log_end), "it knows what it knew"
+            log.truncate_fully(200, loss_from(log, 0))
+        (loss,) = merge(kept.manifest for kept in kept_in(disk, "/data"))
+        assert (loss.first, loss.end, loss.possible_end) == (0, 50, 60), countdown
+        found = {batch.base_offset for batch in batches(kept_bytes(disk))}
+        assert sorted(found) == [batch.base_offset for batch in batches(everything)], countdown
+        assert len(kept_bytes(disk)) == len(everything), f"kept twice: {countdown}"
+        log.invariants()
         if finished:
             break
     assert countdown > 8
@@ -245,7 +282,49 @@ def test_a_full_disk_does_not_stop_the_truncation_and_the_loss_is_named():
     assert log.log_end == 20 and log.failed is None
     (kept,) = kept_in(disk, "/data")
     assert kept.manifest.state is State.NOT_KEPT and "full" in (kept.manifest.why_not or "")
-    assert (kept.manifest.first_offset, kept.manifest.end_offset) == (21, 60)
+    assert (kept.manifest.first_offset, kept.manifest.end_offset) == (20, 60)
+
+
+@pytest.mark.parametrize("operation", ["write", "flush", "rename", "flush_dir"])
+def test_a_disk_that_fails_while_it_keeps_is_not_trusted_and_nothing_is_cut(operation):
+    disk = sim_disk()
+    broker = Broker(disk)
+    log = broker.filled()
+    cut = content(log, 20)
+    disk.fail(operation, "/data/t-0.")
+    with pytest.raises(LogDirError):
+        broker.cut(21)
+    assert log.failed is not None
+    disk.mend()
+    disk.forget_process()
+    again = Broker(disk, 1000)
+    assert content(again.log, 20) == cut, "the log still has them"
+    assert not merge(kept.manifest for kept in kept_in(disk, "/data"))
+
+
+def test_a_disk_that_fails_when_the_manifest_is_completed_is_not_trusted():
+    disk = sim_disk()
+    broker = Broker(disk)
+    log = broker.filled()
+    cut = content(log, 20)
+    written = []
+
+    def second_manifest(path, data, **options):
+        written.append(path)
+        if len(written) == 2:
+            raise OSError(errno.EIO, "it fails", path)
+        replace(path, data, **options)
+
+    replace, disk.replace = disk.replace, second_manifest
+    with pytest.raises(LogDirError):
+        broker.cut(20)
+    disk.replace = replace
+    assert log.failed is not None
+    disk.forget_process()
+    Broker(disk, 1000)
+    (loss,) = merge(kept.manifest for kept in kept_in(disk, "/data"))
+    assert (loss.first, loss.end) == (20, 60)
+    assert kept_bytes(disk) == cut
 
 
 def test_whole_segments_are_moved_and_not_copied():
@@ -285,3 +364,40 @@ def test_a_stray_log_gets_a_manifest_and_is_never_removed():
     assert (kept.manifest.first_offset, kept.manifest.committed_end) == (0, 50)
     assert kept.manifest.cause == "no replica of it is here"
     assert kept_bytes(disk) == everything
+
+
+def test_a_broker_starts_beside_a_stray_file_and_beside_a_manifest_that_it_cannot_read():
+    disk = sim_disk()
+    Broker(disk).filled()
+    disk.forget_process()
+    disk.replace("/data/notes-stray", b"not a directory")
+    for name, at_ms in (("one", 1), ("two", "then")):
+        path = f"/data/t-0.{name}-stray"
+        disk.make_dirs(path)
+        fields = {**a_manifest().as_json(), "id": name, "at_ms": at_ms}
+        disk.replace(f"{path}/{FILE}", json.dumps(fields).encode())
+    again = Broker(disk, 1000)
+    assert list(again.kept.kept) == ["one"]
+    assert again.log.log_end == 60
+
+
+def a_manifest() -> Manifest:
+    return Manifest(
+        id="",
+        kind=LossKind.TRUNCATION,
+        state=State.NOT_KEPT,
+        topic="t",
+        topic_id=str(TOPIC_ID),
+        partition=0,
+        first_offset=0,
+        committed_end=1,
+        end_offset=1,
+        epochs=(EpochRange(1, 0, 1),),
+        records=1,
+        bytes=1,
+        at_ms=1,
+        cause="a test",
+        leader=1,
+        leader_epoch=1,
+        broker=3,
+    )

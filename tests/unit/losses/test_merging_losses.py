@@ -129,6 +129,23 @@ def test_what_is_no_manifest_is_refused(text):
         manifests.parse(text)
 
 
+@pytest.mark.parametrize(
+    "field", [name for name in Manifest._fields if name not in ("why_not", "recovered_to")]
+)
+@pytest.mark.parametrize("value", [None, True, 1.5, {}, [1]], ids=str)
+def test_a_manifest_with_a_field_of_another_type_is_refused(field, value):
+    fields = {**manifest(1, (3, 100, 110), committed=110).as_json(), field: value}
+    with pytest.raises(BadManifest):
+        manifests.from_json(fields)
+
+
+@pytest.mark.parametrize("field", ["at_ms", "bytes", "first_offset", "leader_epoch"])
+def test_a_manifest_with_text_for_a_number_is_refused(field):
+    fields = {**manifest(1, (3, 100, 110), committed=110).as_json(), field: "7"}
+    with pytest.raises(BadManifest):
+        manifests.from_json(fields)
+
+
 # Recovering
 
 
