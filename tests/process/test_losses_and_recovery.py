@@ -112,7 +112,11 @@ def test_until_the_old_leader_is_back_the_event_log_says_whose_disk_may_hold_rec
     wait_until(lambda: kinds() == ["open_election"], 20, "the election is open")
     (election,) = ottla(cluster, "losses", "--topic", topic)
     assert (election["first_offset"], election["may_be_held_by"]) == (1, [4])
-    assert "broker 4 does not run" in said_beside_losses("--bootstrap", cluster.bootstrap)
+    wait_until(
+        lambda: "broker 4 does not run" in said_beside_losses("--bootstrap", cluster.bootstrap),
+        20,
+        "every broker knows that 4 is gone",
+    )
     assert "broker 4" not in said_beside_losses("--dir", str(cluster.directory)), "it was read"
     cluster.start(4)
     cluster.wait_whole(topic)

@@ -535,10 +535,11 @@ def _ask_brokers(
         try:
             found = blocking.run(list_kept(client, broker))
         except OSError as error:
-            warn(
-                f"broker {broker} does not say what it keeps: it is not ottla, is older, or does not"
-                f" answer ({error})"
-            )
+            if broker not in was_read:
+                warn(
+                    f"broker {broker} does not say what it keeps: it is not ottla, is older, or does"
+                    f" not answer ({error})"
+                )
             continue
         for manifest in found:
             into.add(manifest, reader(broker, manifest.id), marker(broker, manifest.id))
