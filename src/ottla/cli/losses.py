@@ -24,6 +24,7 @@ from ottla.cli.output import (
     progress_bar,
     warn,
 )
+from ottla.wire.internal_topics import EVENT_LOG_TOPIC
 
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from ottla.records.batch import Batch
     from ottla.records.record import Record
 
-EVENT_LOG = "__ottla_events"
 GLANCE_S = 5.0
 """How long to wait for the leader of the event log: without it, the losses that are known are shown."""
 READ_BYTES = 1 << 20
@@ -564,15 +564,15 @@ def _open_elections(blocking: BlockingClient, topic: str | None) -> list[OpenEle
 
     told: list[dict[str, Any]] = []
     try:
-        blocking.run(asyncio.wait_for(blocking.client.topic(EVENT_LOG), GLANCE_S))
-        told += (each.members() for each in entries(_all_records(blocking, EVENT_LOG, 0)))
+        blocking.run(asyncio.wait_for(blocking.client.topic(EVENT_LOG_TOPIC), GLANCE_S))
+        told += (each.members() for each in entries(_all_records(blocking, EVENT_LOG_TOPIC, 0)))
     except KafkaError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             warn(f"unclean elections whose losses nobody knows yet are left out: {error}")
     except (OSError, ValueError) as error:  # a TimeoutError too
         warn(
             "unclean elections whose losses nobody knows yet are left out:"
-            f" {EVENT_LOG} cannot be read: {error}"
+            f" {EVENT_LOG_TOPIC} cannot be read: {error}"
         )
     return [
         election
