@@ -35,7 +35,16 @@ RUNTIME_IMPLEMENTATIONS = {
 }
 
 # What decides must not see the machine: the simulator could not replay it.
-CORES = ("log", "replica", "raft", "metadata", "controller", "coordinators", "metrics")
+CORES = (
+    "log",
+    "replica",
+    "raft",
+    "metadata",
+    "controller",
+    "coordinators",
+    "metrics",
+    "security",
+)
 BANNED_MODULES = {
     "asyncio",
     "concurrent",

@@ -16,7 +16,7 @@ SOURCE = ROOT / "src"
 
 _RECORDS = {"wire"}
 _LOG = {"records", "wire"}
-_BROKER = {"config", "log", "losses", "metadata", "records", "replica", "wire"}
+_BROKER = {"config", "log", "losses", "metadata", "records", "replica", "security", "wire"}
 _COORDINATORS = {"coordinators.groups", "coordinators.shard", "coordinators.transactions"}
 _WHOLE_BROKER = {
     "broker.apis",
@@ -40,6 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "config": {"patterns"},
     "metrics": set(),
     "patterns": set(),
+    "security": {"wire"},
     "telemetry": {"config", "metrics", "records", "wire"},
     "records": _RECORDS,
     "losses": _LOG,
@@ -47,7 +48,7 @@ ARROWS: dict[str, set[str]] = {
     "replica": _LOG | {"log"},
     "raft": _LOG | {"log", "metadata"},
     "metadata": {"wire"},
-    "controller": {"config", "metadata", "wire"},
+    "controller": {"config", "metadata", "security", "wire"},
     "coordinators.shard": {"events", "wire"},
     "coordinators.timers": {"wire"},
     "coordinators.groups": {
@@ -65,7 +66,7 @@ ARROWS: dict[str, set[str]] = {
         "records",
         "wire",
     },
-    "broker.server": {"config", "metadata", "wire"},
+    "broker.server": {"config", "metadata", "security", "wire"},
     "broker.cluster": _BROKER | {"broker.server", "controller", "raft"},
     "broker.replication": _BROKER | {"broker.cluster", "broker.server"},
     "broker.coordination": _BROKER

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from ottla.runtime import AcceptedConnection, Chunk, FileRange, TimedConnection
 from ottla.runtime.framed_connection import FIRST_BYTES, FrameRefused
+from ottla.security.principals import ANONYMOUS
+from ottla.security.rights import Rights
 from ottla.wire import messages, schema
 from ottla.wire.apis import APIS, PRIVATE_APIS, PRIVATE_BYTES_MAX, ApiKey
 from ottla.wire.errors import InvalidFrame
@@ -109,6 +111,10 @@ class Request:
     def client_id(self) -> str:
         return self.header.client_id or ""
 
+    @property
+    def rights(self) -> Rights | None:
+        return self.connection.rights
+
     def message(self) -> Any:
         """The body as kio's entity. InvalidFrame, which closes the connection, if it cannot be parsed."""
         header = self.header
@@ -180,6 +186,10 @@ class ServerConnection:
         self._early_bytes = 0
         self.client_software = "", ""
         """Name and version, if the client has said them (KIP-511)."""
+        self.principal = ANONYMOUS
+        """Who it belongs to. It is set once, before the first request is handled."""
+        self.rights: Rights | None = None
+        """What its principal may do. None without an authorizer: everything."""
         self.is_follower = False
         """Whether another broker replicates over it."""
         self._is_paused = False

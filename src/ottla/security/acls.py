@@ -1,0 +1,57 @@
+"""One ACL, and what it applies to. Names are compared as they are; `*` is special only as a whole literal name."""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import lru_cache
+from typing import NamedTuple
+
+from ottla.security.operations import (
+    IMPLIED_BY,
+    WILDCARD,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+
+
+class Acl(NamedTuple):
+    """Kafka's AclBinding: a pattern of resources, and who may or may not do what from where."""
+
+    resource_type: ResourceType
+    pattern_type: PatternType
+    resource_name: str
+    principal: str
+    """As text: ACLs of a type or spelling that nobody has are kept, and never match."""
+    host: str
+    operation: AclOperation
+    permission: Permission
+
+    def covers(self, name: str) -> bool:
+        """Whether the pattern matches the resource of this name (of this ACL's type)."""
+        if self.pattern_type is PatternType.PREFIXED:
+            return name.startswith(self.resource_name)
+        return self.resource_name in (name, WILDCARD)
+
+    def is_about(self, host: str, operation: AclOperation) -> bool:
+        """Whether it says something about this operation from this host, which is spelled as `normal_host` gives it."""
+        if self.host != WILDCARD and normal_host(self.host) != host:
+            return False
+        if self.operation in (AclOperation.ALL, operation):
+            return True
+        return self.permission is Permission.ALLOW and self.operation in IMPLIED_BY.get(
+            operation, ()
+        )
+
+
+@lru_cache(maxsize=4096)
+def normal_host(host: str) -> str:
+    """One spelling for each address: Java writes IPv6 addresses without `::`, and an IPv4 address may come mapped to IPv6."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return str(address)

@@ -1,0 +1,152 @@
+"""The authorizer: decides, from ACLs and super users, whether a principal may do something. One place, for all handlers.
+
+In this order: super users may do everything; a DENY that applies wins; an ALLOW that applies is needed, unless nobody has an ACL
+for the resource at all and `allow.everyone.if.no.acl.found` is set.
+
+The index finds the ACLs of a resource by its name, by `*`, and by each beginning of the name that has the length of some prefix. So a
+decision does not depend on the number of ACLs. A test compares it with a loop over all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from ottla.security.acls import Acl, normal_host
+from ottla.security.operations import (
+    WILDCARD,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from ottla.security.principals import EVERYONE, Principal
+
+SUPER_USER: Final = "SuperUser"
+DEFAULT_ALLOW: Final = "DefaultAllow"
+DEFAULT_DENY: Final = "DefaultDeny"
+_EVERYONE: Final = str(EVERYONE)
+
+
+class AuthorizationResult(NamedTuple):
+    allowed: bool
+    rule: str
+    """Kafka's name of the rule that decided; with `acl`, it was that ACL."""
+    acl: Acl | None = None
+
+
+_Entries: TypeAlias = dict[str, list[Acl]]
+"""The ACLs of one pattern, by principal."""
+
+
+class Authorizer:
+    def __init__(
+        self, super_users: Iterable[str] = (), *, allow_everyone_if_no_acl_found: bool = False
+    ) -> None:
+        self.super_users = frozenset(super_users)
+        self.allow_everyone_if_no_acl_found = allow_everyone_if_no_acl_found
+        self.generation = 0
+        """Grows with each change of the ACLs: what was decided before counts no longer."""
+        self.acls: dict[Acl, None] = {}
+        self._literal: dict[tuple[ResourceType, str], _Entries] = {}
+        """By name. Those of all resources are under `*`."""
+        self._prefixed: dict[tuple[ResourceType, str], _Entries] = {}
+        self._prefix_lengths: dict[ResourceType, dict[int, int]] = {}
+        """How many prefixes of each length there are."""
+
+    # Changes
+
+    def replace_all(self, acls: Iterable[Acl]) -> None:
+        """Forget all ACLs, and take these."""
+        self.acls.clear()
+        self._literal.clear()
+        self._prefixed.clear()
+        self._prefix_lengths.clear()
+        self.change((), acls)
+
+    def change(self, removed: Iterable[Acl], added: Iterable[Acl]) -> None:
+        """One change of the metadata. Nobody is judged by half of it."""
+        for acl in removed:
+            if acl in self.acls:
+                del self.acls[acl]
+                self._remove(acl)
+        for acl in added:
+            if acl not in self.acls:
+                self.acls[acl] = None
+                self._add(acl)
+        self.generation += 1
+
+    def _add(self, acl: Acl) -> None:
+        key = acl.resource_type, acl.resource_name
+        if acl.pattern_type is PatternType.PREFIXED:
+            if key not in self._prefixed:
+                lengths = self._prefix_lengths.setdefault(acl.resource_type, {})
+                lengths[len(acl.resource_name)] = lengths.get(len(acl.resource_name), 0) + 1
+            entries = self._prefixed.setdefault(key, {})
+        else:
+            entries = self._literal.setdefault(key, {})
+        entries.setdefault(acl.principal, []).append(acl)
+
+    def _remove(self, acl: Acl) -> None:
+        key = acl.resource_type, acl.resource_name
+        is_prefixed = acl.pattern_type is PatternType.PREFIXED
+        patterns = self._prefixed if is_prefixed else self._literal
+        entries = patterns[key]
+        entries[acl.principal].remove(acl)
+        if not entries[acl.principal]:
+            del entries[acl.principal]
+        if entries:
+            return
+        del patterns[key]
+        if is_prefixed:
+            lengths = self._prefix_lengths[acl.resource_type]
+            lengths[len(acl.resource_name)] -= 1
+            if not lengths[len(acl.resource_name)]:
+                del lengths[len(acl.resource_name)]
+
+    # Decisions
+
+    def decide(
+        self,
+        principal: Principal,
+        host: str,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+    ) -> AuthorizationResult:
+        who = str(principal)
+        if who in self.super_users:
+            return AuthorizationResult(True, SUPER_USER)
+        host = normal_host(host)
+        allowed_by: Acl | None = None
+        has_acls = False
+        for entries in self._covering(resource_type, name):
+            has_acls = True
+            for acls in (entries.get(who, ()), entries.get(_EVERYONE, ())):
+                for acl in acls:
+                    if not acl.is_about(host, operation):
+                        continue
+                    if acl.permission is Permission.DENY:
+                        return AuthorizationResult(False, "MatchingAcl", acl)
+                    if allowed_by is None:
+                        allowed_by = acl
+        if allowed_by is not None:
+            return AuthorizationResult(True, "MatchingAcl", allowed_by)
+        if not has_acls and self.allow_everyone_if_no_acl_found:
+            return AuthorizationResult(True, DEFAULT_ALLOW)
+        return AuthorizationResult(False, DEFAULT_DENY)
+
+    def _covering(self, resource_type: ResourceType, name: str) -> Iterator[_Entries]:
+        """The ACLs whose pattern covers this name, pattern by pattern."""
+        literal, prefixed = self._literal, self._prefixed
+        for spelled in (name, WILDCARD):
+            entries = literal.get((resource_type, spelled))
+            if entries is not None:
+                yield entries
+            if name == WILDCARD:
+                break
+        for length in self._prefix_lengths.get(resource_type, ()):
+            if length <= len(name):
+                entries = prefixed.get((resource_type, name[:length]))
+                if entries is not None:
+                    yield entries

@@ -1,0 +1,168 @@
+"""The authorizer against a loop over all ACLs, and its rules one by one."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.security.acls import Acl, normal_host
+from ottla.security.authorizer import DEFAULT_ALLOW, DEFAULT_DENY, SUPER_USER, Authorizer
+from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
+from ottla.security.principals import Principal, parse_principal, user
+from ottla.security.rights import Rights
+
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+ALICE, HOST = user("alice"), "10.0.0.7"
+
+
+def acl(
+    permission: Permission,
+    operation: AclOperation,
+    name: str,
+    *,
+    principal: str = "User:alice",
+    host: str = "*",
+    pattern: PatternType = PatternType.LITERAL,
+    kind: ResourceType = TOPIC,
+) -> Acl:
+    return Acl(kind, pattern, name, principal, host, operation, permission)
+
+
+def allow(operation: AclOperation, name: str, **more: object) -> Acl:
+    return acl(Permission.ALLOW, operation, name, **more)  # type: ignore[arg-type]
+
+
+def deny(operation: AclOperation, name: str, **more: object) -> Acl:
+    return acl(Permission.DENY, operation, name, **more)  # type: ignore[arg-type]
+
+
+def authorizer_of(*acls: Acl, **options: object) -> Authorizer:
+    made = Authorizer(**options)  # type: ignore[arg-type]
+    made.replace_all(acls)
+    return made
+
+
+def may(made: Authorizer, operation: AclOperation, name: str, who: Principal = ALICE) -> bool:
+    return made.decide(who, HOST, operation, TOPIC, name).allowed
+
+
+def test_nothing_is_allowed_unless_an_acl_allows_it() -> None:
+    made = authorizer_of(allow(AclOperation.READ, "orders"))
+    assert may(made, AclOperation.READ, "orders")
+    assert not may(made, AclOperation.WRITE, "orders")
+    assert not may(made, AclOperation.READ, "payments")
+    assert not may(made, AclOperation.READ, "orders", user("bob"))
+    assert made.decide(ALICE, HOST, AclOperation.READ, GROUP, "orders").rule == DEFAULT_DENY
+
+
+def test_deny_wins_over_every_allow() -> None:
+    made = authorizer_of(
+        allow(AclOperation.ALL, "*", principal="User:*"),
+        allow(AclOperation.WRITE, "payments.eu"),
+        deny(AclOperation.WRITE, "payments.", pattern=PatternType.PREFIXED),
+    )
+    assert not may(made, AclOperation.WRITE, "payments.eu")
+    assert may(made, AclOperation.WRITE, "payments")
+
+
+def test_describe_follows_from_read_but_not_from_a_denied_read() -> None:
+    assert may(authorizer_of(allow(AclOperation.READ, "orders")), AclOperation.DESCRIBE, "orders")
+    made = authorizer_of(allow(AclOperation.DESCRIBE, "orders"), deny(AclOperation.READ, "orders"))
+    assert may(made, AclOperation.DESCRIBE, "orders")
+    assert not may(
+        authorizer_of(allow(AclOperation.DESCRIBE, "orders")), AclOperation.READ, "orders"
+    )
+
+
+def test_a_star_is_special_only_as_a_whole_literal_name() -> None:
+    made = authorizer_of(allow(AclOperation.READ, "*", pattern=PatternType.PREFIXED))
+    assert not may(made, AclOperation.READ, "orders")
+    assert may(made, AclOperation.READ, "*orders")
+    assert may(authorizer_of(allow(AclOperation.READ, "*")), AclOperation.READ, "orders")
+
+
+def test_super_users_may_do_what_acls_deny() -> None:
+    made = authorizer_of(deny(AclOperation.ALL, "*"), super_users=["User:alice"])
+    assert made.decide(ALICE, HOST, AclOperation.WRITE, TOPIC, "orders").rule == SUPER_USER
+
+
+def test_everyone_is_allowed_only_where_nobody_has_an_acl() -> None:
+    made = authorizer_of(
+        allow(AclOperation.READ, "orders", principal="User:bob"),
+        allow_everyone_if_no_acl_found=True,
+    )
+    assert made.decide(ALICE, HOST, AclOperation.READ, TOPIC, "payments").rule == DEFAULT_ALLOW
+    assert not may(made, AclOperation.READ, "orders")
+
+
+def test_user_star_means_principals_of_every_type() -> None:
+    made = authorizer_of(allow(AclOperation.READ, "orders", principal="User:*"))
+    assert may(made, AclOperation.READ, "orders", parse_principal("Service:billing"))
+
+
+def test_hosts_are_compared_as_addresses() -> None:
+    made = authorizer_of(allow(AclOperation.READ, "orders", host="0:0:0:0:0:0:0:1"))
+    assert made.decide(ALICE, "::1", AclOperation.READ, TOPIC, "orders").allowed
+    assert not made.decide(ALICE, "::2", AclOperation.READ, TOPIC, "orders").allowed
+    assert normal_host("::ffff:10.0.0.7") == "10.0.0.7"
+
+
+def test_a_right_that_is_taken_away_is_gone_at_once() -> None:
+    entry = allow(AclOperation.READ, "orders")
+    made = authorizer_of(entry)
+    rights = Rights(made, ALICE, HOST)
+    assert rights.may(AclOperation.READ, TOPIC, "orders")
+    made.change([entry], [])
+    assert not rights.may(AclOperation.READ, TOPIC, "orders")
+
+
+def test_authorized_operations_are_kafkas_bits() -> None:
+    made = authorizer_of(super_users=["User:alice"])
+    rights = Rights(made, ALICE, HOST)
+    assert rights.authorized_operations(TOPIC, "orders") == 0x0DF8
+    assert rights.authorized_operations(GROUP, "billing") == 0x0D48
+    assert rights.authorized_operations(ResourceType.CLUSTER, "kafka-cluster") == 0x1FA0
+
+
+NAMES = st.sampled_from(["*", "a", "ab", "abc", "b", "ba", "a.b", ""])
+OPERATIONS = st.sampled_from([o for o in AclOperation if o >= AclOperation.ALL])
+TYPES = st.sampled_from([TOPIC, GROUP])
+ACLS = st.builds(
+    Acl,
+    TYPES,
+    st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
+    NAMES,
+    st.sampled_from(["User:alice", "User:bob", "User:*"]),
+    st.sampled_from(["*", HOST, "10.0.0.8"]),
+    OPERATIONS,
+    st.sampled_from([Permission.ALLOW, Permission.DENY]),
+)
+
+
+def by_loop(acls: list[Acl], operation: AclOperation, kind: ResourceType, name: str) -> str:
+    found = [each for each in acls if each.resource_type is kind and each.covers(name)]
+    mine = [
+        each
+        for each in found
+        if each.principal in ("User:alice", "User:*") and each.is_about(HOST, operation)
+    ]
+    if any(each.permission is Permission.DENY for each in mine):
+        return "denied"
+    if mine:
+        return "allowed"
+    return "denied" if found else "default"
+
+
+@given(st.lists(ACLS), st.lists(ACLS), OPERATIONS, TYPES, NAMES)
+def test_the_index_decides_as_a_loop_over_all_acls(
+    kept: list[Acl], removed: list[Acl], operation: AclOperation, kind: ResourceType, name: str
+) -> None:
+    made = Authorizer(allow_everyone_if_no_acl_found=True)
+    made.replace_all([*kept, *removed])
+    made.change(removed, [])
+    left = [each for each in kept if each not in removed]
+    verdict = made.decide(ALICE, HOST, operation, kind, name)
+    expected = by_loop(left, operation, kind, name)
+    assert verdict.allowed == (expected in ("allowed", "default"))
+    assert (verdict.rule == DEFAULT_ALLOW) == (expected == "default")
+    assert set(made.acls) == set(left)
