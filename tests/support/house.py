@@ -83,7 +83,7 @@ ARROWS: dict[str, set[str]] = {
     | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
     | {"controller", "event_log", "metrics", "raft", "runtime"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
-    "client": {"losses", "records", "runtime", "wire"},
+    "client": {"config", "losses", "records", "runtime", "security", "wire"},
     # Kafka's tools decode every file that a node writes, and no tool imports what it does not need.
     "kafka_tools": {
         "client",
@@ -96,8 +96,6 @@ ARROWS: dict[str, set[str]] = {
         "raft",
         "records",
         "runtime",
-        "spark.command_config",
-        "spark.errors",
         "wire",
     },
     # Its checkers look into every part of a broker.

@@ -392,7 +392,9 @@ def _time_text(seconds: float | None) -> str | None:
 
 def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
     """What the cluster answers about each node."""
-    from ottla.client import BlockingClient, Unreachable
+    from ottla.cli.connect import client_settings
+    from ottla.client import Unreachable
+    from ottla.client.command_config import client_from
     from ottla.local.cluster import HOST
     from ottla.wire.errors import KafkaError
 
@@ -400,7 +402,11 @@ def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
     quorum = None
     lacks_controllers = bool(cluster.lack_of_controllers)
     try:
-        with BlockingClient(addresses, timeout_s=1 if lacks_controllers else 3) as blocking:
+        with client_from(
+            addresses,
+            client_settings(None, cluster.directory, None),
+            timeout_s=1 if lacks_controllers else 3,
+        ) as blocking:
             brokers = blocking.run(blocking.client.describe_cluster())
             metadata = blocking.run(blocking.client.metadata())
             if not lacks_controllers:

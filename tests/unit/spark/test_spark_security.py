@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from ottla.client import BlockingClient
+from ottla.client.connections import LoginRefused
+from ottla.client.security import Security, scram
 from ottla.spark.connect.connection import BrokerConnection, ConnectionOptions
-from ottla.spark.connect.secured import client_for
-from ottla.spark.connect.security import Security, scram
-from ottla.spark.errors import OptionError, SparkSourceError
+from ottla.spark.connect.secured import client_for, security_of
+from ottla.spark.errors import OptionError
 from ottla.spark.options import Options
 from ottla.wire.apis import ApiKey
 from ottla.wire.headers import read_request_header
@@ -26,7 +27,7 @@ JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required usernam
 
 
 def security(**given: str) -> Security:
-    return Security.of(Options({name.replace("__", "."): value for name, value in given.items()}))
+    return security_of(Options({name.replace("__", "."): value for name, value in given.items()}))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def security(**given: str) -> Security:
 )  # fmt: skip
 def test_what_cannot_be_done_is_refused(given: dict[str, str], option: str, why: str) -> None:
     with pytest.raises(OptionError, match=f"option '{option}'.*{why}"):
-        Security.of(Options({f"kafka.{name}": value for name, value in given.items()}))
+        security_of(Options({f"kafka.{name}": value for name, value in given.items()}))
 
 
 def test_user_and_password_are_read_and_not_shown() -> None:
@@ -77,7 +78,7 @@ def test_scram_as_in_its_specification() -> None:
     scram("sha256", "user", "pencil", nonce, step)
     assert next(said, None) is None
     said = iter([conversation[0], (conversation[1][0], "v=bm90IHRoaXM=")])
-    with pytest.raises(SparkSourceError, match="does not know the password"):
+    with pytest.raises(LoginRefused, match="does not know the password"):
         scram("sha256", "user", "pencil", nonce, step)
 
 
@@ -179,7 +180,7 @@ def test_a_broker_that_does_not_let_us_in_is_quoted() -> None:
         return bytes(4) + b"\0\0" + bytes(4)
 
     for ask, answers in ((connect, [_versions, handshake, refuse]), (use, [handshake, refuse])):
-        with pytest.raises(SparkSourceError, match="does not let user 'u,=' in: nope"):
+        with pytest.raises(LoginRefused, match="does not let user 'u,=' in: nope"):
             ask(Broker(answers).port, "127.0.0.1", **PLAIN)
 
 
@@ -221,9 +222,9 @@ def test_tls_trusts_whom_it_was_told_to_trust(certificate: Path) -> None:
     assert use(tls_broker(certificate).port, **trusting) == {3: (0, 12)}
     lenient = trusting | {"kafka__ssl__endpoint__identification__algorithm": ""}
     for ask in (connect, use):
-        with pytest.raises(ssl.SSLCertVerificationError):
+        with pytest.raises(LoginRefused, match="is not trusted: self-signed certificate"):
             ask(tls_broker(certificate).port, kafka__security__protocol="SSL")
-        with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
+        with pytest.raises(LoginRefused, match="IP address mismatch"):
             ask(tls_broker(certificate).port, "127.0.0.1", **trusting)
         assert ask(tls_broker(certificate).port, "127.0.0.1", **lenient)
 
