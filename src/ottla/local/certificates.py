@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import secrets
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -44,8 +45,9 @@ class Authority(NamedTuple):
 
 
 def new_authority(name: str, now: datetime.datetime) -> Authority:
+    """Its name has a number of its own: of two CAs with one name, some software tries only the first."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(name)
+    subject = _name(f"{name} {secrets.token_hex(4)}")
     public = key.public_key()
     certificate = (
         _begun(subject, subject, public, now, CA_DAYS)
