@@ -42,5 +42,8 @@ Outcome: TypeAlias = Challenge | Accepted | Work
 class Conversation(Protocol):
     """The server's half of one login by one mechanism."""
 
+    claimed: str | None
+    """Who the client says that it is, as soon as it has."""
+
     def evaluate(self, message: bytes) -> Outcome:
         """The answer to one message. Refused ends the conversation."""

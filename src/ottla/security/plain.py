@@ -44,9 +44,11 @@ class PlainServer:
     def __init__(self, accounts: Mapping[str, Secret], lookup: Lookup) -> None:
         self._accounts = accounts
         self._lookup = lookup
+        self.claimed: str | None = None
 
     def evaluate(self, message: bytes) -> Accepted | Work:
         user, password = parse(message)
+        self.claimed = user
         account = self._accounts.get(user)
         if account is not None and _are_equal(account, password):
             return Accepted(user)

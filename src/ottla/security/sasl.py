@@ -121,13 +121,19 @@ class SaslServer:
         """The request whose token is being looked at; None for a raw token."""
         self._reauthentication_began: float | None = None
 
+    @property
+    def claimed(self) -> str | None:
+        """Who the client says that it is, for the operator's log."""
+        return None if self._conversation is None else self._conversation.claimed
+
     def _is_session_over(self, now: float) -> bool:
         ends = None if self.login is None else self.login.session_ends
         return ends is not None and now >= ends
 
     def received(self, frame: memoryview, now: float, wall_ms: int) -> Verdict:
         """`now` by the monotonic clock, `wall_ms` by the wall clock. It never raises, whatever the frame is."""
-        assert self.state is not State.OVER, "a frame after the end"
+        if self.state is State.OVER:
+            return Closed("a frame after the end")
         if self.state is State.RAW_TOKENS:
             self._asked = None
             return self._token(bytes(frame), now, wall_ms)
@@ -235,7 +241,6 @@ class SaslServer:
         ends = now + lifetime_ms / 1000 if lifetime_ms else None
         self.login = Login(accepted.user, self._mechanism, accepted.rests_on, ends)
         self.state = State.OPEN
-        self._conversation = None
         return Opened(self._told(accepted.message, lifetime_ms), self.login)
 
     def _lifetime_ms(self, accepted: Accepted, wall_ms: int) -> int:

@@ -260,6 +260,7 @@ class ScramServer:
         self._mechanism = mechanism
         self._lookup = lookup
         self._nonce = nonce
+        self.claimed: str | None = None
         self._first: ClientFirst | None = None
         self._found: Found | None = None
         self._challenge = ""
@@ -276,6 +277,7 @@ class ScramServer:
         return self._finish(ClientFinal.parse(message))
 
     def _begin(self, first: ClientFirst) -> Challenge:
+        self.claimed = first.name
         if first.authzid not in ("", first.name):
             raise Refused("the authorization id is another user")
         by_token = first.extensions.get("tokenauth") == "true"
