@@ -199,6 +199,8 @@ class ServerConnection:
         """What looks at its frames first, until its client has logged in."""
         self.sasl: Gate | None = None
         """The same, for as long as the connection lives. None where nobody logs in."""
+        if server.authorizer is not None:
+            self.authenticated(ANONYMOUS)
         self.is_follower = False
         """Whether another broker replicates over it."""
         self._is_paused = False
@@ -212,6 +214,9 @@ class ServerConnection:
     def authenticated(self, principal: Principal) -> None:
         """It belongs to this principal. A listener where clients log in calls it once, before the first request is handled."""
         self.principal = principal
+        authorizer = self.server.authorizer
+        if authorizer is not None:
+            self.rights = Rights(authorizer, principal, self.peer_host)
 
     @property
     def peer(self) -> str:
