@@ -113,7 +113,7 @@ def test_tls_to_a_plain_broker_is_explained(secured: BehindTls, file: Path) -> N
         ("security.protocol=TLS\n", "'TLS' is none of PLAINTEXT, SSL"),
         ("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\n", "'GSSAPI' is not supported"),
         (
-            "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config=x password=\"secret\";\n",
+            "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required password=\"secret\";\n",
             'has no username="…"',
         ),
         (

@@ -7,11 +7,7 @@ libraries that are not here, and are refused.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import os
-import re
 import secrets
 import socket
 import ssl
@@ -20,14 +16,13 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.client.connections import LoginRefused
+from ottla.security.jaas import JaasError, parse
 
 Exchange = Callable[[bytes], bytes]
 """Sends a frame and gives the one that answers it."""
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-_MECHANISMS: Final = ("PLAIN", *_DIGESTS)
-_SCRAM_ITERATIONS: Final = range(4096, 1_000_001)
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 # Headers of the two requests that come before a connection is trusted, in versions that nobody has dropped.
 _HANDSHAKE: Final = Struct(">hhih")  # key 17, version 1, correlation id, client id (none)
@@ -147,7 +142,7 @@ class Security(NamedTuple):
         if mechanism == "PLAIN":
             step(b"\0" + user.encode() + b"\0" + password.encode())
         else:
-            scram(_DIGESTS[mechanism], user, password, secrets.token_urlsafe(24), step)
+            _scram(mechanism, user, password, step)
 
 
 _ILLEGAL_SASL_STATE: Final = 34
@@ -176,29 +171,18 @@ def tls_refusal(error: ssl.SSLError, host: str, port: int) -> LoginRefused:
     return LoginRefused(f"no TLS with the broker at {where}: {reason}")
 
 
-def scram(digest: str, user: str, password: str, nonce: str, step: Callable[[bytes], bytes]) -> None:  # fmt: skip
-    """RFC 5802: both sides prove that they know the password, and neither sends it."""
-    name = user.replace("=", "=3D").replace(",", "=2C")
-    first = f"n={name},r={nonce}"
-    challenge = step(f"n,,{first}".encode()).decode()
-    told = dict(part.split("=", 1) for part in challenge.split(",") if "=" in part)
-    salt, iterations = base64.b64decode(told["s"]), int(told["i"])
-    if not told["r"].startswith(nonce) or iterations not in _SCRAM_ITERATIONS:
-        raise LoginRefused(f"the broker's SCRAM challenge cannot be trusted: {challenge}")
+def _scram(mechanism: str, user: str, password: str, step: Callable[[bytes], bytes]) -> None:
+    """Both sides prove that they know the password, and neither sends it."""
+    from ottla.security.login import Refused
+    from ottla.security.scram import MECHANISMS, NONCE_BYTES, ScramClient
+    from ottla.security.secrets import Secret
 
-    def mac(key: bytes, text: bytes) -> bytes:
-        return hmac.new(key, text, digest).digest()
-
-    salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
-    client_key = mac(salted, b"Client Key")
-    without_proof = f"c=biws,r={told['r']}"
-    said = f"{first},{challenge},{without_proof}".encode()
-    signature = mac(hashlib.new(digest, client_key).digest(), said)
-    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-    final = step(f"{without_proof},p={base64.b64encode(proof).decode()}".encode()).decode()
-    expected = base64.b64encode(mac(mac(salted, b"Server Key"), said)).decode()
-    if not hmac.compare_digest(final.split(",")[0], f"v={expected}"):
-        raise LoginRefused("the broker does not know the password of SCRAM itself")
+    nonce = secrets.token_urlsafe(NONCE_BYTES)
+    login = ScramClient(MECHANISMS[mechanism], user, Secret(password), nonce)
+    try:
+        login.check(step(login.final(step(login.first()))))
+    except Refused as refusal:
+        raise LoginRefused(f"the broker cannot be trusted: {refusal}") from None
 
 
 def _head(key: int) -> bytes:
@@ -302,8 +286,11 @@ def _sasl(settings: Mapping[str, str]) -> Sasl:
             name, f"'{mechanism}' is not supported, only {', '.join(_MECHANISMS)} are"
         )
     jaas = "sasl.jaas.config"
-    found = dict(re.findall(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"', settings.get(jaas, "")))
-    missing = [each for each in ("username", "password") if each not in found]
-    if missing:
-        raise SecuritySettingError(jaas, f'has no {missing[0]}="…"')
-    return Sasl(mechanism, *(re.sub(r"\\(.)", r"\1", found[each]) for each in ("username", "password")))  # fmt: skip
+    try:
+        login = parse(settings.get(jaas, ""))
+    except JaasError as error:
+        raise SecuritySettingError(jaas, str(error)) from None
+    if login.username is None or login.password is None:
+        missing = "username" if login.username is None else "password"
+        raise SecuritySettingError(jaas, f'has no {missing}="…"')
+    return Sasl(mechanism, login.username, login.password.reveal())

@@ -14,7 +14,7 @@ import pytest
 
 from ottla.client import BlockingClient
 from ottla.client.connections import LoginRefused
-from ottla.client.security import Security, scram
+from ottla.client.security import Security
 from ottla.spark.connect.connection import BrokerConnection, ConnectionOptions
 from ottla.spark.connect.secured import client_for, security_of
 from ottla.spark.errors import OptionError
@@ -35,7 +35,7 @@ def security(**given: str) -> Security:
     [
         ({"security.protocol": "TLS"}, "kafka.security.protocol", "none of PLAINTEXT, SSL"),
         ({"security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism", "'GSSAPI' is not supported"),
-        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "kafka.sasl.jaas.config", "username"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "kafka.sasl.jaas.config", "names no login module"),
         ({"security.protocol": "SSL", "ssl.truststore.location": "x.jks"}, "kafka.ssl.truststore.type", "only PEM"),
         (
             {"security.protocol": "SSL", "ssl.truststore.location": "/none.pem", "ssl.truststore.type": "PEM"},
@@ -56,30 +56,6 @@ def test_user_and_password_are_read_and_not_shown() -> None:
     )
     assert made.sasl == ("PLAIN", "u,=", 'p"w')
     assert 'p"w' not in repr(made)
-
-
-def test_scram_as_in_its_specification() -> None:
-    """The conversation of RFC 7677."""
-    nonce, rest = "rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
-    conversation = [
-        (f"n,,n=user,r={nonce}", f"r={nonce}{rest},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"),
-        (
-            f"c=biws,r={nonce}{rest},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
-            "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
-        ),
-    ]
-    said = iter(conversation)
-
-    def step(message: bytes) -> bytes:
-        expected, answer = next(said)
-        assert message.decode() == expected
-        return answer.encode()
-
-    scram("sha256", "user", "pencil", nonce, step)
-    assert next(said, None) is None
-    said = iter([conversation[0], (conversation[1][0], "v=bm90IHRoaXM=")])
-    with pytest.raises(LoginRefused, match="does not know the password"):
-        scram("sha256", "user", "pencil", nonce, step)
 
 
 class Broker(threading.Thread):
