@@ -158,7 +158,7 @@ def client_to(
     """A client of the named cluster. If it speaks to a listener in the wrong way, the error says which way is right."""
     from ottla.client import Unreachable
     from ottla.client.command_config import client_from, is_secured
-    from ottla.client.connections import LoginRefused
+    from ottla.client.connections import SecurityRefused
 
     reached, settings = _target(bootstrap, directory, command_config)
     try:
@@ -173,7 +173,7 @@ def client_to(
     with made as blocking:
         try:
             yield blocking
-        except LoginRefused:
+        except SecurityRefused:
             raise
         except (Unreachable, ConnectionError, TimeoutError):
             if not is_secured(settings):

@@ -27,7 +27,7 @@ class Unreachable(Exception):
     """No broker answers at any of the known addresses."""
 
 
-class LoginRefused(Unreachable):
+class SecurityRefused(Unreachable):
     """A broker answers, but TLS or SASL with it fails. To try again would not help."""
 
 
@@ -185,7 +185,7 @@ class BrokerConnections:
             except OSError:
                 if loop.time() > deadline:
                     raise
-            except LoginRefused:
+            except SecurityRefused:
                 raise
             except Unreachable:
                 if not self._patient or loop.time() > deadline:

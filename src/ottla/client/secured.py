@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
 
-from ottla.client.connections import LoginRefused
+from ottla.client.connections import SecurityRefused
 from ottla.client.security import Security, tls_refusal
 from ottla.runtime.seams import (
     AcceptedConnection,
@@ -60,7 +60,7 @@ class SecuredNetwork:
         *,
         frame_bytes_max: int = 1 << 30,
     ) -> Connection:
-        """OSError if nobody answers; LoginRefused if the certificate is wrong, or the broker refuses us."""
+        """OSError if nobody answers; SecurityRefused if the certificate is wrong, or the broker refuses us."""
         try:
             _, connection = await self._loop.create_connection(
                 lambda: SecuredConnection(frame_bytes_max),
@@ -80,9 +80,9 @@ class SecuredNetwork:
         try:
             await self._authenticate(connection)
             connection.start(receiver(connection))
-        except LoginRefused as refusal:
+        except SecurityRefused as refusal:
             connection.abort()
-            raise LoginRefused(f"{host}:{port}: {refusal}") from None
+            raise SecurityRefused(f"{host}:{port}: {refusal}") from None
         except BaseException:
             connection.abort()
             raise

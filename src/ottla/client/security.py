@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
-from ottla.client.connections import LoginRefused
+from ottla.client.connections import SecurityRefused
 from ottla.security.jaas import JaasError, parse
 
 Exchange = Callable[[bytes], bytes]
@@ -110,7 +110,7 @@ class Security(NamedTuple):
         return None if self.sasl is None else self.sasl.user
 
     def encrypted(self, plain: socket.socket, host: str) -> socket.socket:
-        """LoginRefused if the certificate is not that of the broker."""
+        """SecurityRefused if the certificate is not that of the broker."""
         if self.tls is None:
             return plain
         port = plain.getpeername()[1]  # wrapping takes the socket over
@@ -120,18 +120,23 @@ class Security(NamedTuple):
             raise tls_refusal(error, host, port) from None
 
     def authenticate(self, exchange: Exchange) -> None:
-        """LoginRefused if the broker refuses the credentials."""
+        """SecurityRefused if the broker refuses the credentials."""
         if self.sasl is None:
             return
+        from ottla.security.sasl_client import ClientLogin
+        from ottla.security.scram import NONCE_BYTES
+        from ottla.security.secrets import Secret
+        from ottla.wire.errors import KafkaError
+
         mechanism, user, password = self.sasl
         name = mechanism.encode()
         answer = exchange(_head(_SASL_HANDSHAKE) + len(name).to_bytes(2, "big") + name)
         code = int.from_bytes(answer[4:6], "big", signed=True)
         if code == _ILLEGAL_SASL_STATE:
-            raise LoginRefused("the broker's listener has no SASL: security.protocol is wrong")
+            raise SecurityRefused("the broker's listener has no SASL: security.protocol is wrong")
         if code != 0:
             known = ", ".join(_texts(answer, 6)) or "nothing"
-            raise LoginRefused(
+            raise SecurityRefused(
                 f"the broker does not speak {mechanism}, but {known}: sasl.mechanism is wrong"
             )
 
@@ -139,16 +144,20 @@ class Security(NamedTuple):
             body = len(message).to_bytes(4, "big") + message
             return _authenticated(exchange(_head(_SASL_AUTHENTICATE) + body), user)
 
-        if mechanism == "PLAIN":
-            step(b"\0" + user.encode() + b"\0" + password.encode())
-        else:
-            _scram(mechanism, user, password, step)
+        nonce = secrets.token_urlsafe(NONCE_BYTES)
+        conversation = ClientLogin(mechanism, user, Secret(password)).begin(nonce)
+        token: bytes | None = conversation.first()
+        try:
+            while token is not None:
+                token = conversation.answer(step(token))
+        except KafkaError as error:
+            raise SecurityRefused(f"the broker is not to be believed: {error.message}") from None
 
 
 _ILLEGAL_SASL_STATE: Final = 34
 
 
-def tls_refusal(error: ssl.SSLError, host: str, port: int) -> LoginRefused:
+def tls_refusal(error: ssl.SSLError, host: str, port: int) -> SecurityRefused:
     """What a failed handshake means for who set this up."""
     where = f"{host}:{port}"
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -158,31 +167,17 @@ def tls_refusal(error: ssl.SSLError, host: str, port: int) -> LoginRefused:
             advice = "use a name that it has; an empty ssl.endpoint.identification.algorithm would trust any name"
         elif "expired" in why:
             advice = "it has to be renewed"
-        return LoginRefused(f"the certificate of the broker at {where} is not trusted: {why}; {advice}")  # fmt: skip
+        return SecurityRefused(f"the certificate of the broker at {where} is not trusted: {why}; {advice}")  # fmt: skip
     reason = error.reason or str(error)
     if reason == "WRONG_VERSION_NUMBER" or reason == "RECORD_LAYER_FAILURE":
-        return LoginRefused(
+        return SecurityRefused(
             f"the broker at {where} does not speak TLS there: security.protocol is wrong"
         )
     if "CERTIFICATE_REQUIRED" in reason or "BAD_CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
-        return LoginRefused(
+        return SecurityRefused(
             f"the broker at {where} wants a certificate that it trusts: ssl.keystore… names ours ({reason})"
         )
-    return LoginRefused(f"no TLS with the broker at {where}: {reason}")
-
-
-def _scram(mechanism: str, user: str, password: str, step: Callable[[bytes], bytes]) -> None:
-    """Both sides prove that they know the password, and neither sends it."""
-    from ottla.security.login import Refused
-    from ottla.security.scram import MECHANISMS, NONCE_BYTES, ScramClient
-    from ottla.security.secrets import Secret
-
-    nonce = secrets.token_urlsafe(NONCE_BYTES)
-    login = ScramClient(MECHANISMS[mechanism], user, Secret(password), nonce)
-    try:
-        login.check(step(login.final(step(login.first()))))
-    except Refused as refusal:
-        raise LoginRefused(f"the broker cannot be trusted: {refusal}") from None
+    return SecurityRefused(f"no TLS with the broker at {where}: {reason}")
 
 
 def _head(key: int) -> bytes:
@@ -208,7 +203,7 @@ def _authenticated(answer: bytes, user: str) -> bytes:
     position = 8 + max(size, 0)
     if code != 0:
         why = answer[8:position].decode("utf-8", "replace") or f"error {code}"
-        raise LoginRefused(f"the broker does not let user '{user}' in: {why}")
+        raise SecurityRefused(f"the broker does not let user '{user}' in: {why}")
     length = int.from_bytes(answer[position : position + 4], "big", signed=True)
     return answer[position + 4 : position + 4 + max(length, 0)]
 

@@ -33,7 +33,7 @@ JAVA: Final = "java.properties"
 _MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
-class ClientLogin(NamedTuple):
+class UserLogin(NamedTuple):
     """How one user reaches the cluster."""
 
     bootstrap: str
@@ -42,7 +42,7 @@ class ClientLogin(NamedTuple):
     directory: Path
 
     def __repr__(self) -> str:
-        return f"ClientLogin({self.user!r}, {self.bootstrap})"
+        return f"UserLogin({self.user!r}, {self.bootstrap})"
 
     @property
     def ca(self) -> str:
@@ -76,7 +76,7 @@ def require_usable(password: str) -> None:
         )
 
 
-def write_client_files(login: ClientLogin, ca: bytes) -> None:
+def write_client_files(login: UserLogin, ca: bytes) -> None:
     require_usable(login.password)
     private_directory(login.directory.parent)
     private_directory(login.directory)
@@ -103,7 +103,7 @@ def stored_password(directory: Path, user: str) -> str | None:
 # One function for each family
 
 
-def kafka_settings(login: ClientLogin) -> dict[str, str]:
+def kafka_settings(login: UserLogin) -> dict[str, str]:
     """As Java's clients name them."""
     return {
         "bootstrap.servers": login.bootstrap,
@@ -115,7 +115,7 @@ def kafka_settings(login: ClientLogin) -> dict[str, str]:
     }
 
 
-def librdkafka_settings(login: ClientLogin) -> dict[str, str]:
+def librdkafka_settings(login: UserLogin) -> dict[str, str]:
     return {
         "bootstrap.servers": login.bootstrap,
         "security.protocol": "sasl_ssl",
@@ -126,7 +126,7 @@ def librdkafka_settings(login: ClientLogin) -> dict[str, str]:
     }
 
 
-def kafka_python_settings(login: ClientLogin) -> dict[str, str]:
+def kafka_python_settings(login: UserLogin) -> dict[str, str]:
     return {
         "bootstrap_servers": login.bootstrap,
         "security_protocol": "SASL_SSL",
@@ -137,7 +137,7 @@ def kafka_python_settings(login: ClientLogin) -> dict[str, str]:
     }
 
 
-def kafkajs_settings(login: ClientLogin) -> dict[str, object]:
+def kafkajs_settings(login: UserLogin) -> dict[str, object]:
     return {
         "brokers": login.bootstrap.split(","),
         "ssl": {"ca": [Path(login.ca).read_text()]},
@@ -169,7 +169,7 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
-def _aiokafka(login: ClientLogin) -> str:
+def _aiokafka(login: UserLogin) -> str:
     common = kafka_python_settings(login)
     shown = {
         name: text
@@ -194,7 +194,7 @@ def settings():
 '''
 
 
-def _franz_go(login: ClientLogin) -> str:
+def _franz_go(login: UserLogin) -> str:
     return _go(
         login,
         "franz-go",
@@ -219,7 +219,7 @@ def _franz_go(login: ClientLogin) -> str:
     )
 
 
-def _sarama(login: ClientLogin) -> str:
+def _sarama(login: UserLogin) -> str:
     return _go(
         login,
         "sarama",
@@ -255,7 +255,7 @@ func (each *login) Begin(user, password, authzid string) error {
     )
 
 
-def _go(login: ClientLogin, family: str, about: str, *, imports: tuple[str, str], body: str) -> str:
+def _go(login: UserLogin, family: str, about: str, *, imports: tuple[str, str], body: str) -> str:
     lines = "\n".join(f"\t{each}" for each in imports)
     return f"""// Package {_PACKAGES[family]}: settings of {json.dumps(login.user)} for {family}. {about}
 package {_PACKAGES[family]}
@@ -298,14 +298,14 @@ func secrets() (string, *x509.CertPool, error) {{
 _PACKAGES: Final = {"franz-go": "franzgo", "sarama": "saramaconfig"}
 
 
-def _env(login: ClientLogin) -> str:
+def _env(login: UserLogin) -> str:
     return (
         f"export OTTLA_BOOTSTRAP={quote(login.bootstrap)}\n"
         f"export OTTLA_CONFIG={quote(str(login.directory / JAVA))}\n"
     )
 
 
-FAMILIES: Final[Mapping[str, Callable[[ClientLogin], str]]] = {
+FAMILIES: Final[Mapping[str, Callable[[UserLogin], str]]] = {
     JAVA: lambda login: _properties(kafka_settings(login), escape=True),
     "librdkafka.properties": lambda login: _properties(librdkafka_settings(login), escape=False),
     "kcat.conf": lambda login: _properties(librdkafka_settings(login), escape=False),

@@ -27,7 +27,7 @@ from ottla.local.certificates import (
 )
 from ottla.local.client_files import (
     ADMIN,
-    ClientLogin,
+    UserLogin,
     clients_directory,
     user_directory,
     write_client_files,
@@ -106,7 +106,7 @@ def write_login(cluster: LocalCluster, user: str, password: str) -> Path:
     """The files of a user's clients; where they are."""
     nodes, _ = authorities(cluster.directory)
     directory = user_directory(cluster.directory, user)
-    login = ClientLogin(cluster.bootstrap, user, password, directory)
+    login = UserLogin(cluster.bootstrap, user, password, directory)
     write_client_files(login, nodes.trust.read_bytes())
     return directory
 

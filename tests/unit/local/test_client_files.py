@@ -12,7 +12,7 @@ from ottla.client.command_config import read_command_config
 from ottla.client.security import Security
 from ottla.local.client_files import (
     FAMILIES,
-    ClientLogin,
+    UserLogin,
     admin_file,
     remove_client_files,
     stored_password,
@@ -27,7 +27,7 @@ CA = b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
 
 def written(tmp_path: Path, user: str = "alice", password: str = ODD) -> Path:
     directory = user_directory(tmp_path, user)
-    write_client_files(ClientLogin("localhost:9092", user, password, directory), CA)
+    write_client_files(UserLogin("localhost:9092", user, password, directory), CA)
     return directory
 
 
@@ -97,4 +97,4 @@ def test_a_password_that_no_file_can_hold_is_refused_and_not_shown(
 
 
 def test_a_login_shows_no_password() -> None:
-    assert "planted" not in repr(ClientLogin("b:1", "alice", "planted", Path()))
+    assert "planted" not in repr(UserLogin("b:1", "alice", "planted", Path()))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ottla.client import BlockingClient
-from ottla.client.connections import LoginRefused
+from ottla.client.connections import SecurityRefused
 from ottla.client.security import Security
 from ottla.spark.connect.connection import BrokerConnection, ConnectionOptions
 from ottla.spark.connect.secured import client_for, security_of
@@ -156,7 +156,7 @@ def test_a_broker_that_does_not_let_us_in_is_quoted() -> None:
         return bytes(4) + b"\0\0" + bytes(4)
 
     for ask, answers in ((connect, [_versions, handshake, refuse]), (use, [handshake, refuse])):
-        with pytest.raises(LoginRefused, match="does not let user 'u,=' in: nope"):
+        with pytest.raises(SecurityRefused, match="does not let user 'u,=' in: nope"):
             ask(Broker(answers).port, "127.0.0.1", **PLAIN)
 
 
@@ -198,9 +198,9 @@ def test_tls_trusts_whom_it_was_told_to_trust(certificate: Path) -> None:
     assert use(tls_broker(certificate).port, **trusting) == {3: (0, 12)}
     lenient = trusting | {"kafka__ssl__endpoint__identification__algorithm": ""}
     for ask in (connect, use):
-        with pytest.raises(LoginRefused, match="is not trusted: self-signed certificate"):
+        with pytest.raises(SecurityRefused, match="is not trusted: self-signed certificate"):
             ask(tls_broker(certificate).port, kafka__security__protocol="SSL")
-        with pytest.raises(LoginRefused, match="IP address mismatch"):
+        with pytest.raises(SecurityRefused, match="IP address mismatch"):
             ask(tls_broker(certificate).port, "127.0.0.1", **trusting)
         assert ask(tls_broker(certificate).port, "127.0.0.1", **lenient)
 

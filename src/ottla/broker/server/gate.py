@@ -19,16 +19,16 @@ from ottla.runtime.seams import Clock
 from ottla.security.login import Accepted, Work
 from ottla.security.principals import user
 from ottla.security.sasl import (
-    Reply,
     Closed,
     Compute,
     Failed,
     Login,
     Opened,
+    Reply,
     SaslRules,
     SaslServer,
-    Serve,
     SaslState,
+    Serve,
     Verdict,
 )
 from ottla.wire.apis import ApiKey
