@@ -12,6 +12,7 @@ import typer
 
 import ottla
 from ottla.cli import (
+    acls,
     checkpoints,
     doctor,
     events,
@@ -28,6 +29,7 @@ from ottla.cli import (
     tools,
     topics,
     transactions,
+    users,
 )
 
 HELP = """Kafka's replicated log in Python: a real cluster in a second.
@@ -75,6 +77,8 @@ app.command()(doctor.bundle)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
+app.add_typer(users.app, name="users")
+app.add_typer(acls.app, name="acls")
 app.command()(records.produce)
 app.command()(records.consume)
 app.command()(topics.replicas)

@@ -14,6 +14,7 @@ from ottla.cli.errors import NOT_FOUND, UNREACHABLE, USAGE, Failure
 
 if TYPE_CHECKING:
     from ottla.client import BlockingClient
+    from ottla.local.cluster import LocalCluster
 
 BootstrapOption = Annotated[
     str | None,
@@ -149,6 +150,15 @@ def _target(
         return [split_address(part) for part in text.split(",") if part.strip()], settings
     except ValueError as error:
         raise Failure(f"--bootstrap: {error}", USAGE) from None
+
+
+def local_cluster(bootstrap: str | None, directory: Path | None) -> LocalCluster | None:
+    """The cluster of the directory, unless brokers are named."""
+    from ottla.cli.local import directory_of
+    from ottla.local.cluster import LocalCluster
+
+    named = bootstrap or (directory is None and os.environ.get("OTTLA_BOOTSTRAP"))
+    return None if named else LocalCluster.load(directory_of(directory))
 
 
 @contextmanager

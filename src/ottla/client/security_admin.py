@@ -9,15 +9,22 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from ottla.client.admin import BROKER, Admin
 from ottla.client.client import Client
 from ottla.client.connections import check
 from ottla.security.acls import Acl
+from ottla.security.authorizer import Authorizer
 from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
+from ottla.security.roles import acl_text
 from ottla.security.scram import BY_NUMBER, ITERATIONS_MAX, MECHANISMS, salt_password
 from ottla.security.secrets import Secret
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
+SUPER_USERS: Final = "super.users"
+ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
+AUTHORIZER_CLASS: Final = "authorizer.class.name"
+AUTHORIZER_SETTINGS: Final = (SUPER_USERS, ALLOW_EVERYONE, AUTHORIZER_CLASS)
 ITERATIONS: Final = ITERATIONS_MAX
 _SALT_BYTES: Final = 24
 
@@ -150,6 +157,29 @@ class SecurityAdmin:
                 )
         return sorted(set(gone))
 
+    # What is configured
+
+    async def authorizer_settings(self) -> dict[str, str]:
+        """Of one broker: who is a super user, and whether there is an authorizer at all."""
+        broker = (await self._client.metadata([])).brokers[0].id
+        resource = (BROKER, str(broker))
+        described = await Admin(self._client).describe_configs([resource])
+        return {
+            each.name: each.value
+            for each in described[resource]
+            if each.name in AUTHORIZER_SETTINGS and each.value is not None
+        }
+
+    async def authorizer(self) -> Authorizer:
+        """One that decides as the cluster's own does, from its ACLs and its super users."""
+        settings = await self.authorizer_settings()
+        made = Authorizer(
+            [each for each in settings.get(SUPER_USERS, "").split(";") if each],
+            allow_everyone_if_no_acl_found=settings.get(ALLOW_EVERYONE) == "true",
+        )
+        made.replace_all(await self.acls())
+        return made
+
     async def _ask(self, key: ApiKey, fields: dict[str, Any]) -> Any:
         async def attempt() -> Any:
             answer = await self._client.connections.ask(key, fields)
@@ -164,17 +194,6 @@ class SecurityAdmin:
 def mechanism_name(number: int) -> str:
     known = BY_NUMBER.get(number)
     return f"mechanism {number}" if known is None else known.name
-
-
-def acl_text(acl: Acl) -> str:
-    """`User:alice allow WRITE topic orders (literal)`"""
-    kind = acl.resource_type.name.lower().replace("_", " ")
-    host = "" if acl.host == "*" else f" from {acl.host}"
-    name = "" if acl.resource_type is ResourceType.CLUSTER else f" {acl.resource_name}"
-    pattern = (
-        "" if acl.resource_type is ResourceType.CLUSTER else f" ({acl.pattern_type.name.lower()})"
-    )
-    return f"{acl.principal} {acl.permission.name.lower()} {acl.operation.name} {kind}{name}{pattern}{host}"
 
 
 def _filter_fields(wanted: AclFilter) -> dict[str, Any]:
