@@ -190,6 +190,11 @@ class Node:
 
     async def _take_ports(self) -> None:
         settings = self.settings
+        if self.authorizer is not None:
+            from ottla.broker.server.audit_log import AuditLog
+
+            later = asyncio.get_running_loop().call_later
+            self.authorizer.audit = AuditLog(self.runtime.clock.monotonic, later)
         if settings.metrics_listeners:
             from ottla.broker.observability.endpoint import Observability
 

@@ -34,9 +34,13 @@ class Acl(NamedTuple):
             return name.startswith(self.resource_name)
         return self.resource_name in (name, WILDCARD)
 
+    def is_from(self, host: str) -> bool:
+        """Whether it says something about this host, which is spelled as `normal_host` gives it."""
+        return self.host == WILDCARD or normal_host(self.host) == host
+
     def is_about(self, host: str, operation: AclOperation) -> bool:
-        """Whether it says something about this operation from this host, which is spelled as `normal_host` gives it."""
-        if self.host != WILDCARD and normal_host(self.host) != host:
+        """Whether it says something about this operation from this host (see `is_from`)."""
+        if not self.is_from(host):
             return False
         if self.operation in (AclOperation.ALL, operation):
             return True
