@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ottla
+from ottla.broker.apis.acls import AclHandlers
 from ottla.broker.apis.broker_loggers import LoggerHandlers
 from ottla.broker.apis.configs import DescribeConfigsHandler, ListConfigResourcesHandler
 from ottla.broker.apis.describe import ApiVersionsHandler, DescribeHandlers
@@ -172,6 +173,7 @@ class Node:
             handlers = handlers_of(
                 ApiVersionsHandler(lambda: quorum.image, listener_is_controller=True),
                 QuorumHandlers(quorum),
+                AclHandlers(),
                 self.controller,
                 DescribeConfigsHandler(settings, lambda: quorum.image),
             )
@@ -554,6 +556,7 @@ class Broker:
             DescribeLogDirsHandler(runtime.disk, replicas),
             QuotaHandlers(lambda: cluster.image),
             SecurityHandlers(lambda: cluster.image),
+            AclHandlers(),
             self.telemetry,
             self.to_controller,  # what it forwards
         )

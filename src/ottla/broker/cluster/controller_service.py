@@ -512,6 +512,7 @@ def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:
         rebalance_leaders=settings.auto_leader_rebalance_enable,
         rebalance_interval=settings.leader_imbalance_check_interval_seconds,
         delete_topics=settings.delete_topic_enable,
+        has_authorizer=bool(settings.authorizer_class_name),
     )
 
 
