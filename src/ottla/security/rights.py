@@ -36,6 +36,15 @@ class Rights:
             allowed = remembered[question] = verdict.allowed
         return allowed
 
+    @property
+    def generation(self) -> int:
+        """Of the ACLs that decide now. Whoever has asked in an earlier one asks again."""
+        return self._authorizer.generation
+
+    @property
+    def is_super_user(self) -> bool:
+        return str(self.principal) in self._authorizer.super_users
+
     def may_cluster(self, operation: AclOperation) -> bool:
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
