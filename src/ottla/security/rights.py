@@ -69,6 +69,15 @@ class Rights:
             self._of_some[asked] = allowed
         return allowed
 
+    @property
+    def generation(self) -> int:
+        """Of the ACLs that decide now. Whoever has asked in an earlier one asks again."""
+        return self._authorizer.generation
+
+    @property
+    def is_super_user(self) -> bool:
+        return str(self.principal) in self._authorizer.super_users
+
     def _verdict(self, question: Question) -> AuthorizationResult:
         if self._generation != self._authorizer.generation:
             self._forget()
