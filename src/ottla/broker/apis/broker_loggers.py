@@ -31,7 +31,7 @@ SET, DELETE = 0, 1
 def levels() -> dict[str, str]:
     """The level that holds for each of our loggers."""
     known = logging.root.manager.loggerDict
-    names = [ROOT, *sorted(name for name in known if name.split(".")[0] == "ottla")]
+    names = [ROOT, *sorted(name for name in known if name.split(".")[0] in ("kafka", "ottla"))]
     return {name: _name_of(_logger(name).getEffectiveLevel()) for name in names}
 
 
@@ -53,6 +53,8 @@ class LoggerHandlers:
             error, why = ErrorCode.NONE, None
             try:
                 self._alter(resource, message.validate_only)
+                if (authorizer := request.connection.server.authorizer) is not None:
+                    authorizer.ask_again()  # its audit may want to hear of more now, or of less
             except KafkaError as failure:
                 error, why = failure.code, failure.message
             responses.append(

@@ -293,7 +293,7 @@ class ControllerService:
             return
         rights = request.rights
         if rights is not None:
-            rights = rights.on_behalf_of(*client)
+            rights = rights.on_behalf_of(*client, header.api_key)
         request.run(self._answer_envelope(header, message, client, rights))
 
     async def _answer_envelope(
@@ -599,6 +599,7 @@ def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:
         rebalance_leaders=settings.auto_leader_rebalance_enable,
         rebalance_interval=settings.leader_imbalance_check_interval_seconds,
         delete_topics=settings.delete_topic_enable,
+        has_authorizer=bool(settings.authorizer_class_name),
     )
 
 
