@@ -78,6 +78,12 @@ class Rights:
     def is_super_user(self) -> bool:
         return str(self.principal) in self._authorizer.super_users
 
+    def on_behalf_of(self, principal: Principal, host: str, api_key: int) -> Rights:
+        """Of the client whose request this principal, a broker, passes on."""
+        rights = Rights(self._authorizer, principal, host)
+        rights.api_key = api_key
+        return rights
+
     def _verdict(self, question: Question) -> AuthorizationResult:
         if self._generation != self._authorizer.generation:
             self._forget()
