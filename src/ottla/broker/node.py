@@ -27,7 +27,7 @@ from ottla.broker.apis.offsets import OffsetHandlers
 from ottla.broker.apis.produce import ProduceHandler
 from ottla.broker.apis.quorum import QuorumHandlers
 from ottla.broker.apis.quotas import QuotaHandlers
-from ottla.broker.apis.security import SecurityHandlers
+from ottla.broker.apis.security import SaslHandlers, SecurityHandlers
 from ottla.broker.apis.telemetry import TelemetryHandlers
 from ottla.broker.apis.transactions import TransactionService
 from ottla.broker.apis.txn_offsets import TxnOffsetCommitHandler
@@ -171,6 +171,7 @@ class Node:
             self.controller = ControllerService(settings, runtime, quorum, self.design.change)
             handlers = handlers_of(
                 ApiVersionsHandler(lambda: quorum.image, listener_is_controller=True),
+                SaslHandlers(),
                 QuorumHandlers(quorum),
                 self.controller,
                 DescribeConfigsHandler(settings, lambda: quorum.image),
@@ -548,6 +549,7 @@ class Broker:
             LoggerHandlers(settings.node_id, self.to_controller.forward),
             DescribeLogDirsHandler(runtime.disk, replicas),
             QuotaHandlers(lambda: cluster.image),
+            SaslHandlers(),
             SecurityHandlers(lambda: cluster.image),
             self.telemetry,
             self.to_controller,  # what it forwards
