@@ -28,7 +28,7 @@ from ottla.broker.apis.offsets import OffsetHandlers
 from ottla.broker.apis.produce import ProduceHandler
 from ottla.broker.apis.quorum import QuorumHandlers
 from ottla.broker.apis.quotas import QuotaHandlers
-from ottla.broker.apis.security import SecurityHandlers
+from ottla.broker.apis.security import SaslHandlers, SecurityHandlers
 from ottla.broker.apis.telemetry import TelemetryHandlers
 from ottla.broker.apis.transactions import TransactionService
 from ottla.broker.apis.txn_offsets import TxnOffsetCommitHandler
@@ -172,6 +172,7 @@ class Node:
             self.controller = ControllerService(settings, runtime, quorum, self.design.change)
             handlers = handlers_of(
                 ApiVersionsHandler(lambda: quorum.image, listener_is_controller=True),
+                SaslHandlers(),
                 QuorumHandlers(quorum),
                 AclHandlers(),
                 self.controller,
@@ -555,6 +556,7 @@ class Broker:
             LoggerHandlers(settings.node_id, self.to_controller.forward),
             DescribeLogDirsHandler(runtime.disk, replicas),
             QuotaHandlers(lambda: cluster.image),
+            SaslHandlers(),
             SecurityHandlers(lambda: cluster.image),
             AclHandlers(),
             self.telemetry,
