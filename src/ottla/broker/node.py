@@ -31,6 +31,7 @@ from ottla.broker.apis.security import SecurityHandlers
 from ottla.broker.apis.telemetry import TelemetryHandlers
 from ottla.broker.apis.transactions import TransactionService
 from ottla.broker.apis.txn_offsets import TxnOffsetCommitHandler
+from ottla.broker.cluster.acl_publisher import AclPublisher, authorizer_of
 from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.leader_liveness import LeaderLiveness
@@ -94,6 +95,8 @@ class Node:
         self.controller: ControllerService | None = None
         self.broker: Broker | None = None
         self.logs: LogManager | None = None
+        self.authorizer = authorizer_of(settings)
+        """One for all listeners. None: everything is allowed."""
         self.observability: Observability | None = None
         """Only with metrics.listeners: other nodes do not import it."""
         self.unclean_elections: dict[tuple[uuid.UUID, int], int] = {}
@@ -161,6 +164,9 @@ class Node:
         settings, runtime = self.settings, self.runtime
         self.quorum = quorum = RaftDriver(settings, runtime, cluster_id)
         quorum.on_failure.append(self._quorum_failed)
+        if self.authorizer is not None:
+            # Before all who act upon an image: no request is decided by older ACLs than the image has.
+            AclPublisher(self.authorizer, quorum)
         if settings.is_controller:
             self.controller = ControllerService(settings, runtime, quorum, self.design.change)
             handlers = handlers_of(
@@ -200,6 +206,7 @@ class Node:
                 connections_max=settings.max_connections,
                 connections_per_ip_max=settings.max_connections_per_ip,
             )
+            server.authorizer = self.authorizer
             self.servers[listener.name] = server
             if self.observability is not None:
                 server.times = self.observability.request_times

@@ -42,6 +42,7 @@ from ottla.config.sources import Entry, entries_from_environment, read_propertie
 from ottla.config.values import (
     ADDRESSES,
     ASSIGNORS,
+    AUTHORIZER,
     BOOLEAN,
     CODECS,
     FLOAT_MAX,
@@ -59,6 +60,7 @@ from ottla.config.values import (
     RATIO,
     ROLES,
     SELECTOR,
+    SUPER_USERS,
     TEXT,
     TIMESTAMP_TYPES,
     VOTERS,
@@ -176,6 +178,24 @@ class Settings:
         SECURITY_PROTOCOL,
         "PLAINTEXT",
         "Security protocol between brokers: that of the listener with the same name. Or give inter.broker.listener.name.",
+    )
+    authorizer_class_name: str = setting(
+        "authorizer.class.name",
+        AUTHORIZER,
+        "",
+        "Kafka's StandardAuthorizer: requests need ACLs. Empty: everything is allowed.",
+    )
+    super_users: tuple[str, ...] = setting(
+        "super.users",
+        SUPER_USERS,
+        (),
+        "Principals that may do everything, separated by semicolons: User:admin;User:node-1.",
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        "allow.everyone.if.no.acl.found",
+        BOOLEAN,
+        False,
+        "Whether everybody may do everything with a resource that has no ACL.",
     )
     controller_listener_names: tuple[str, ...] = setting(
         "controller.listener.names", LIST, (), "Names of the listeners that controllers use."

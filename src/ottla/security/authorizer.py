@@ -25,6 +25,7 @@ from ottla.security.principals import EVERYONE, Principal
 SUPER_USER: Final = "SuperUser"
 DEFAULT_ALLOW: Final = "DefaultAllow"
 DEFAULT_DENY: Final = "DefaultDeny"
+NOT_LOADED: Final = "AclsNotLoaded"
 _EVERYONE: Final = str(EVERYONE)
 
 
@@ -45,6 +46,8 @@ class Authorizer:
     ) -> None:
         self.super_users = frozenset(super_users)
         self.allow_everyone_if_no_acl_found = allow_everyone_if_no_acl_found
+        self.is_loaded = True
+        """False while a node does not know the ACLs yet: then only super users may do anything."""
         self.generation = 0
         """Grows with each change of the ACLs: what was decided before counts no longer."""
         self.acls: dict[Acl, None] = {}
@@ -74,6 +77,11 @@ class Authorizer:
             if acl not in self.acls:
                 self.acls[acl] = None
                 self._add(acl)
+        self.generation += 1
+
+    def loaded(self) -> None:
+        """From now on the ACLs decide."""
+        self.is_loaded = True
         self.generation += 1
 
     def _add(self, acl: Acl) -> None:
@@ -117,6 +125,8 @@ class Authorizer:
         who = str(principal)
         if who in self.super_users:
             return AuthorizationResult(True, SUPER_USER)
+        if not self.is_loaded:
+            return AuthorizationResult(False, NOT_LOADED)
         host = normal_host(host)
         allowed_by: Acl | None = None
         has_acls = False

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from ottla.runtime import AcceptedConnection, Chunk, FileRange, TimedConnection
 from ottla.runtime.framed_connection import FIRST_BYTES, FrameRefused
-from ottla.security.principals import ANONYMOUS
+from ottla.security.principals import ANONYMOUS, Principal
 from ottla.security.rights import Rights
 from ottla.wire import messages, schema
 from ottla.wire.apis import APIS, PRIVATE_APIS, PRIVATE_BYTES_MAX, ApiKey
@@ -187,9 +187,11 @@ class ServerConnection:
         self.client_software = "", ""
         """Name and version, if the client has said them (KIP-511)."""
         self.principal = ANONYMOUS
-        """Who it belongs to. It is set once, before the first request is handled."""
+        """Who it belongs to (see `authenticated`)."""
         self.rights: Rights | None = None
         """What its principal may do. None without an authorizer: everything."""
+        if server.authorizer is not None:
+            self.authenticated(ANONYMOUS)
         self.is_follower = False
         """Whether another broker replicates over it."""
         self._is_paused = False
@@ -199,6 +201,13 @@ class ServerConnection:
         if server.times is not None:
             self.timed = cast(TimedConnection, connection)
             self.timed.sent = server.times
+
+    def authenticated(self, principal: Principal) -> None:
+        """It belongs to this principal. A listener where clients log in calls it once, before the first request is handled."""
+        self.principal = principal
+        authorizer = self.server.authorizer
+        if authorizer is not None:
+            self.rights = Rights(authorizer, principal, self.peer_host)
 
     @property
     def peer(self) -> str:

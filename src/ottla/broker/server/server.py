@@ -9,6 +9,7 @@ from typing import Any
 
 from ottla.broker.server.connections import Handler, Quotas, ServerConnection
 from ottla.runtime import AcceptedConnection, Listener, Network
+from ottla.security.authorizer import Authorizer
 from ottla.wire.apis import ApiKey
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ class Server:
         self.name = name
         self.handlers: dict[int, Handler] = {int(key): handler for key, handler in handlers.items()}
         self.quotas: Quotas | None = None
+        self.authorizer: Authorizer | None = None
+        """Decides what connections may do. None: everything. To be set before it listens."""
         self.times: list[tuple[float, list[Any]]] | None = None
         """Where connections note when which answers were sent, with the `Timing` of each. None: nobody asks. To be set
         before it listens."""
