@@ -183,6 +183,7 @@ ARROWS: dict[str, set[str]] = {
         "raft",
         "records",
         "runtime",
+        "security",
         "wire",
     },
     "cli": _PRODUCT

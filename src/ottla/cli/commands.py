@@ -23,6 +23,7 @@ from ottla.cli import (
     losses,
     metrics,
     records,
+    security,
     settings,
     sim,
     spark,
@@ -79,6 +80,8 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(users.app, name="users")
 app.add_typer(acls.app, name="acls")
+app.add_typer(security.app, name="security")
+app.command()(security.audit)
 app.command()(records.produce)
 app.command()(records.consume)
 app.command()(topics.replicas)

@@ -20,6 +20,7 @@ from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, say, warn
 
 if TYPE_CHECKING:
+    from ottla.client.security_admin import SecurityAdmin
     from ottla.local.cluster import LocalCluster
     from ottla.security.secrets import Secret
 
@@ -104,11 +105,11 @@ def _set(
             raise Failure(f"user {name} exists (ottla users rotate {name})", CONFLICT)
         if not new and name not in known:
             raise _no_user(name, known)
-        if cluster is not None and not new:
-            # First the new one beside the old: if this process dies between the two, neither is lost.
-            _keep_next(cluster, name, password)
-        blocking.run(admin.set_password(name, password))
-    files = None if cluster is None else _write(cluster, name, password)
+        if cluster is None:
+            files = None
+            blocking.run(admin.set_password(name, password))
+        else:
+            files = blocking.run(change_password(cluster, admin, name, password))
     if format is Format.json:
         told = {"user": name, "clients": None if files is None else str(files)}
         print_json(told | ({"password": password.reveal()} if show else {}))
@@ -150,19 +151,21 @@ def _secure_here(bootstrap: str | None, dir: Path | None) -> LocalCluster | None
     return cluster if cluster is not None and cluster.secure else None
 
 
-def _keep_next(cluster: LocalCluster, name: str, password: Secret) -> None:
-    from ottla.local.client_files import user_directory
+async def change_password(
+    cluster: LocalCluster, admin: SecurityAdmin, name: str, password: Secret
+) -> Path:
+    """In the cluster, then in the files of the user's clients. Between the two the new one lies beside the old, so that
+    neither is lost if this process dies."""
+    from ottla.local.client_files import clients_directory, user_directory
     from ottla.local.private_files import private_directory, write_private
-
-    directory = private_directory(user_directory(cluster.directory, name))
-    write_private(directory / "password.next", password.reveal() + "\n")
-
-
-def _write(cluster: LocalCluster, name: str, password: Secret) -> Path:
     from ottla.local.secure import write_login
 
-    directory = write_login(cluster, name, password.reveal())
-    (directory / "password.next").unlink(missing_ok=True)
+    private_directory(clients_directory(cluster.directory))
+    directory = private_directory(user_directory(cluster.directory, name))
+    write_private(directory / "password.next", password.reveal() + "\n")
+    await admin.set_password(name, password)
+    write_login(cluster, name, password.reveal())
+    (directory / "password.next").unlink()
     return directory
 
 
