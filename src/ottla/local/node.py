@@ -106,6 +106,7 @@ def _begin_log(settings: Settings, file: str | None) -> None:
 
 def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
     from ottla.broker.cluster.lifecycle import RegistrationRefused
+    from ottla.broker.cluster.raft_driver import QuorumFailed
     from ottla.broker.node import Node
     from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
     from ottla.raft.election_state import CorruptQuorumState
@@ -177,7 +178,7 @@ def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
         return _fail(str(error), CONFLICT if is_others else FAILED)
     except (CorruptCheckpoint, CorruptLog, CorruptQuorumState, CorruptSnapshot) as error:
         return _fail(str(error), FAILED)
-    except (LogDirError, RegistrationRefused, OSError) as error:
+    except (LogDirError, QuorumFailed, RegistrationRefused, OSError) as error:
         return _fail(str(error), FAILED)
     log.info("node stopped node=%d", settings.node_id)
     return OK

@@ -10,8 +10,8 @@ plain call on the loop (`step`). What follows from it is done once in each turn 
 - a checkpoint is written if one is due (`snapshotter`),
 - whoever waits for any of this is woken up.
 
-A node whose metadata directory fails, or whose quorum contradicts itself, stops taking part and reports it. It never
-goes on with a state that is not on disk.
+A node whose metadata directory fails, or whose quorum contradicts itself, stops taking part and reports it, and the node
+ends. It never goes on with a state that is not on disk.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from ottla.broker.cluster import quorum_settings
@@ -39,6 +40,7 @@ from ottla.events.quorum import (
     TwoQuorumLeaders,
     VoterCameOfAge,
 )
+from ottla.log.errors import FatalDirectory, LogDirError
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import MetadataRecord, encode
 from ottla.raft.election_state import QuorumStateFile
@@ -60,7 +62,7 @@ T = TypeVar("T")
 
 
 class QuorumFailed(Exception):
-    """This node has left the quorum for good. Look at its disk, then restart it."""
+    """This node has left the quorum for good."""
 
 
 class RaftDriver:
@@ -72,7 +74,7 @@ class RaftDriver:
         self.on_leader: list[Callable[[int | None, int], None]] = []
         self.on_failure: list[Callable[[Exception], None]] = []
         self._runtime = runtime
-        directory = settings.metadata_log_dir
+        self._directory = directory = settings.metadata_log_dir
         self.directory_id = load_properties(runtime.disk, directory).directory_id
         self._endpoint = quorum_settings.own_endpoint(settings)
         self._journal = Journal.open(
@@ -232,16 +234,26 @@ class RaftDriver:
         """Called while `error` is handled."""
         if self.failed is not None:
             return
-        self.failed = error
-        logger.critical(
-            "node leaves the metadata quorum; look at its metadata directory, then restart it node=%d"
-            " error=%s",
-            self.node_id,
-            error,
-            exc_info=True,
-        )
-        self._leave(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-        notify(self.on_failure, error)
+        if isinstance(error, LogDirError | OSError):
+            cause = error.cause if isinstance(error, LogDirError) else error
+            self.failed = FatalDirectory(self._directory, cause)
+        else:
+            self.failed = QuorumFailed(f"the metadata quorum contradicts itself: {error!r}")
+            self.failed.__cause__ = error
+            logger.critical(
+                "the metadata quorum contradicts itself, the node ends error=%s",
+                error,
+                exc_info=True,
+            )
+        self._leave(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failed)))
+        notify(self.on_failure, self.failed)
+
+    async def until_failure(self) -> None:
+        """Wait until this node has left the quorum, and raise why."""
+        with suppress(QuorumFailed):
+            await self._until(lambda: False, None)
+        if self.failed is not None:
+            raise self.failed
 
     async def wait_for_leader(self) -> None:
         await self._until(lambda: self._raft.leader is not None, None)
