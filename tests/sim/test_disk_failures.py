@@ -646,7 +646,10 @@ def test_a_static_voter_on_an_empty_disk_is_a_follower_like_any_other() -> None:
 # -- a static voter whose disk was replaced
 
 
-def test_a_replaced_disk_and_a_node_that_was_away_do_not_make_the_cluster_forget() -> None:
+def test_a_replaced_disk_and_a_node_that_was_away_do_not_make_the_cluster_forget(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     with World(31) as world:
         cluster = DiskCluster(world)
         cluster.stop(3)
@@ -658,6 +661,10 @@ def test_a_replaced_disk_and_a_node_that_was_away_do_not_make_the_cluster_forget
         cluster.restart(2, wait=False)
         cluster.restart(3, wait=False)
         assert not world.run_until(lambda: cluster.node(3).is_ready, 30), "they know too little"
+        told = [line for line in caplog.messages if "waits_for=" in line and "node=2" in line]
+        assert told[0].endswith("waits_for=an answer of voter 1 or 3")
+        assert told[-1].endswith("waits_for=an answer of voter 1"), "it is told whom it lacks"
+        assert len(told) > 10, "again and again"
         cluster.restart(1)
         cluster.wait(cluster.is_whole)
         assert cluster.nothing_is_lost() and world.problems() == []

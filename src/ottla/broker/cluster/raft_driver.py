@@ -58,6 +58,9 @@ logger = logging.getLogger(__name__)
 FAREWELL_S_MAX = 0.5
 """How long a leader that stops waits until the others know."""
 
+NO_VOTE_NEWS_S = 2.0
+"""How often a voter without a vote says what it waits for."""
+
 T = TypeVar("T")
 
 
@@ -119,6 +122,7 @@ class RaftDriver:
         self._is_pumping_soon = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
+        self._vote_news: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Future[int] | None = None
 
     # What others may know
@@ -184,13 +188,26 @@ class RaftDriver:
         self._published.load_snapshot()
         self._is_running = True
         self._snapshotter.restart()
-        if self._raft.is_newborn:
-            logger.info(
-                "no vote in the quorum yet: the metadata directory was empty, so this node waits for a"
-                " leader to catch up with, or for all other voters to be as new node=%d",
-                self.node_id,
-            )
         self.step(lambda: self._raft.start(self.now()))
+        self._tell_of_missing_vote()
+
+    @property
+    def vote_waits_for(self) -> str | None:
+        """Why this voter has no vote; None if it has one, or is no voter."""
+        newborn = self._raft.quorum.newborn
+        return None if newborn is None else newborn.waits_for(self.epoch, self.leader_id)
+
+    def _tell_of_missing_vote(self) -> None:
+        """Again and again: whoever waits for this node is shown the last line of its log."""
+        if self._is_running and (waits_for := self.vote_waits_for) is not None:
+            logger.info(
+                "no vote in the quorum yet, for the metadata directory was empty node=%d"
+                " waits_for=%s",
+                self.node_id,
+                waits_for,
+            )
+            loop = asyncio.get_running_loop()
+            self._vote_news = loop.call_later(NO_VOTE_NEWS_S, self._tell_of_missing_vote)
 
     async def stop(self) -> None:
         """A leader resigns first, so that the others can elect at once."""
@@ -221,6 +238,8 @@ class RaftDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._vote_news is not None:
+            self._vote_news.cancel()
         self._channels.close()
         self.parked.drop_all()
         self._end_leadership()
@@ -378,6 +397,8 @@ class RaftDriver:
                         named,
                     )
                 case VoterCameOfAge():
+                    if self._vote_news is not None:
+                        self._vote_news.cancel()
                     logger.info("voter has its vote in the quorum node=%d", node)
                 case MetadataRefused(why=why):
                     logger.warning("refused metadata from the leader node=%d error=%s", node, why)
