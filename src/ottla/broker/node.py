@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ottla
+from ottla.broker.apis.acls import AclHandlers
 from ottla.broker.apis.broker_loggers import LoggerHandlers
 from ottla.broker.apis.configs import DescribeConfigsHandler, ListConfigResourcesHandler
 from ottla.broker.apis.describe import ApiVersionsHandler, DescribeHandlers
@@ -173,6 +174,7 @@ class Node:
                 ApiVersionsHandler(lambda: quorum.image, listener_is_controller=True),
                 SaslHandlers(),
                 QuorumHandlers(quorum),
+                AclHandlers(),
                 self.controller,
                 DescribeConfigsHandler(settings, lambda: quorum.image),
             )
@@ -191,6 +193,11 @@ class Node:
 
     async def _take_ports(self) -> None:
         settings = self.settings
+        if self.authorizer is not None:
+            from ottla.broker.server.audit_log import AuditLog
+
+            later = asyncio.get_running_loop().call_later
+            self.authorizer.audit = AuditLog(self.runtime.clock.monotonic, later)
         if settings.metrics_listeners:
             from ottla.broker.observability.endpoint import Observability
 
@@ -551,6 +558,7 @@ class Broker:
             QuotaHandlers(lambda: cluster.image),
             SaslHandlers(),
             SecurityHandlers(lambda: cluster.image),
+            AclHandlers(),
             self.telemetry,
             self.to_controller,  # what it forwards
         )
