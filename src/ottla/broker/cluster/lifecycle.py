@@ -254,7 +254,12 @@ class BrokerLifecycle:
             "cluster_id": self._quorum.cluster_id,
             "incarnation_id": self._incarnation,
             "listeners": [
-                {"name": at.name, "host": at.host, "port": at.port, "security_protocol": 0}
+                {
+                    "name": at.name,
+                    "host": at.host,
+                    "port": at.port,
+                    "security_protocol": self._settings.security[at.name].number,
+                }
                 for at in self._endpoints
             ],
             "features": [
