@@ -202,6 +202,9 @@ class TlsRefused(Exception):
 class AcceptedConnection(Connection, Protocol):
     """A connection that a peer opened. The peer may be gone, or hostile."""
 
+    frame_bytes_max: int
+    """A longer frame ends the connection. A peer that has not logged in may send only short ones."""
+
     @property
     def identity(self) -> Identity | None:
         """None: the listener asks for nothing."""

@@ -24,6 +24,12 @@ from ottla.metadata.records import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
+from ottla.security.needs import (
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC_CONFIGS,
+    NOT_ALLOWED,
+)
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -53,6 +59,10 @@ TYPES = {
 }
 
 
+_NEEDS = {TOPIC_RESOURCE: DESCRIBE_TOPIC_CONFIGS, GROUP_RESOURCE: DESCRIBE_GROUP_CONFIGS}
+"""Of all other kinds: the cluster's."""
+
+
 class DescribeConfigsHandler:
     def __init__(self, settings: Settings, image: Callable[[], MetadataImage]) -> None:
         self._settings = settings
@@ -79,6 +89,9 @@ class DescribeConfigsHandler:
                 "configs": (),
             }
             try:
+                need = _NEEDS.get(kind, DESCRIBE_CLUSTER_CONFIGS)
+                if not need.met(request.rights, name):
+                    raise KafkaError(need.denied, NOT_ALLOWED)
                 entries = list(self._describe(kind, name))
             except KafkaError as error:
                 result["error_code"] = error.code
@@ -255,6 +268,10 @@ class ListConfigResourcesHandler:
     def __call__(self, request: Request) -> None:
         """ListConfigResources 0-1. Version 0 asks for subscriptions to metrics of clients."""
         message = request.message()
+        if not DESCRIBE_CLUSTER_CONFIGS.met(request.rights):
+            error = DESCRIBE_CLUSTER_CONFIGS.denied
+            request.respond({"error_code": error, "config_resources": ()})
+            return
         wanted = dict.fromkeys(messages.field(message, "resource_types", ()))
         if request.version == 0:
             wanted = {CLIENT_METRICS_RESOURCE: None}
