@@ -22,6 +22,7 @@ from ottla.runtime.seams import (
     FrameReceiver,
     Listener,
     Network,
+    Tls,
 )
 
 _SIZE: Final = Struct(">i")
@@ -49,6 +50,7 @@ class SecuredNetwork:
         accept: Callable[[AcceptedConnection], FrameReceiver],
         *,
         frame_bytes_max: int,
+        tls: Tls | None = None,
     ) -> Listener:
         raise OSError(f"a client does not listen on {host}:{port}")
 
@@ -59,8 +61,9 @@ class SecuredNetwork:
         receiver: Callable[[Connection], FrameReceiver],
         *,
         frame_bytes_max: int = 1 << 30,
+        tls: Tls | None = None,
     ) -> Connection:
-        """OSError if nobody answers; SecurityRefused if the certificate is wrong, or the broker refuses us."""
+        """As the client's own settings say; `tls` is for nodes. OSError if nobody answers; SecurityRefused if the certificate is wrong, or the broker refuses us."""
         try:
             _, connection = await self._loop.create_connection(
                 lambda: SecuredConnection(frame_bytes_max),

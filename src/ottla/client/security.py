@@ -38,7 +38,7 @@ class SecuritySettingError(Exception):
         self.why = why
 
 
-class Tls(NamedTuple):
+class ClientTls(NamedTuple):
     truststore: str | None
     """PEM text, or None: the system's own certificates."""
     certificate: str | None
@@ -47,7 +47,7 @@ class Tls(NamedTuple):
     check_host: bool
 
     def __repr__(self) -> str:
-        return f"Tls(check_host={self.check_host})"
+        return f"ClientTls(check_host={self.check_host})"
 
     def context(self) -> ssl.SSLContext:
         """SecuritySettingError if a certificate or a key cannot be read."""
@@ -87,7 +87,7 @@ class Sasl(NamedTuple):
 class Security(NamedTuple):
     """Its repr shows no password."""
 
-    tls: Tls | None = None
+    tls: ClientTls | None = None
     sasl: Sasl | None = None
 
     def __repr__(self) -> str:
@@ -208,11 +208,11 @@ def _authenticated(answer: bytes, user: str) -> bytes:
     return answer[position + 4 : position + 4 + max(length, 0)]
 
 
-def _tls(settings: Mapping[str, str]) -> Tls:
+def _tls(settings: Mapping[str, str]) -> ClientTls:
     verify = settings.get("ssl.endpoint.identification.algorithm")
     trusted = _store(settings, "ssl.truststore", "certificates")
     own = _store(settings, "ssl.keystore", "certificate.chain")
-    return Tls(
+    return ClientTls(
         truststore=trusted,
         certificate=own,
         key=settings.get("ssl.keystore.key"),

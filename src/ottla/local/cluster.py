@@ -387,8 +387,14 @@ class LocalCluster:
             if (trouble := trouble_with(self.node_directory(id))) is not None
         }
         if found:
-            which = f"node {next(iter(found))}" if len(found) == 1 else "nodes " + ", ".join(map(str, found))
-            raise LocalClusterError(f"{which} cannot start: {next(iter(found.values()))}, then try again")
+            which = (
+                f"node {next(iter(found))}"
+                if len(found) == 1
+                else "nodes " + ", ".join(map(str, found))
+            )
+            raise LocalClusterError(
+                f"{which} cannot start: {next(iter(found.values()))}, then try again"
+            )
 
     def troubles(self, id: int) -> list[str]:
         """What is wrong with the directories of a node: one line for each, with what to do."""
