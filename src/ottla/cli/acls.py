@@ -170,7 +170,8 @@ def list_acls(
     format: FormatOption = Format.table,
 ) -> None:
     """List ACLs."""
-    from ottla.client.security_admin import AclFilter, SecurityAdmin
+    from ottla.client.security_admin import SecurityAdmin
+    from ottla.security.acls import AclFilter
     from ottla.security.operations import PatternType, ResourceType
 
     wanted = AclFilter(principal=None if who is None else str(_principal(who)))
@@ -416,17 +417,13 @@ def _wanted(
 
 
 def _require_host(host: str) -> None:
-    import ipaddress
+    from ottla.security.acls import is_host
 
-    if host == "*":
-        return
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
+    if not is_host(host):
         raise Failure(
             f"--from: '{host}' is no address; Kafka compares single addresses, never names or networks",
             USAGE,
-        ) from None
+        )
 
 
 def _warn_of_useless(acls: Iterable[Acl]) -> None:

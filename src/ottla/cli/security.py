@@ -137,25 +137,25 @@ def _secure(dir: Path | None) -> LocalCluster:
 
 
 def _next_ca(cluster: LocalCluster, what: What) -> list[str]:
-    from ottla.local.certificates import Step
+    from ottla.local.certificates import RollStep
     from ottla.local.secure import authorities, now, renew_nodes, write_trust
 
     nodes, clients = authorities(cluster.directory)
     rolled = nodes if what is What.nodes else clients
     step = rolled.roll(cluster.cluster_id, now())
-    if step is Step.SIGNS and what is What.nodes:
+    if step is RollStep.SIGNS and what is What.nodes:
         renew_nodes(cluster)
     write_trust(cluster)
     again = f"ottla security rotate {what.value} --ca"
     match step:
-        case Step.TRUSTED:
+        case RollStep.TRUSTED:
             return [
                 "step 1 of 3: the new CA is trusted beside the old one",
                 f"clients elsewhere need {rolled.trust} now; then {again}",
             ]
-        case Step.SIGNS:
+        case RollStep.SIGNS:
             return ["step 2 of 3: the new CA signs", f"when all is well, {again} forgets the old"]
-        case Step.FORGOTTEN:
+        case RollStep.FORGOTTEN:
             return ["step 3 of 3: the old CA is trusted no longer"]
 
 

@@ -228,8 +228,9 @@ def remove(
     format: FormatOption = Format.table,
 ) -> None:
     """Remove a user, the ACLs that are its own, and the settings of its clients."""
-    from ottla.client.security_admin import AclFilter, SecurityAdmin
+    from ottla.client.security_admin import SecurityAdmin
     from ottla.local.client_files import ADMIN, remove_client_files
+    from ottla.security.acls import AclFilter
     from ottla.security.principals import user as principal_of
 
     cluster = _secure_here(bootstrap, dir)

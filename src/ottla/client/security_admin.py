@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from ottla.client.admin import BROKER, Admin
 from ottla.client.client import Client
 from ottla.client.connections import check
-from ottla.security.acls import Acl
+from ottla.security.acls import Acl, AclFilter
 from ottla.security.authorizer import Authorizer
 from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
 from ottla.security.roles import acl_text
@@ -33,18 +33,6 @@ class ScramUser(NamedTuple):
     name: str
     credentials: tuple[tuple[str, int], ...]
     """Mechanism and iterations."""
-
-
-class AclFilter(NamedTuple):
-    """Kafka's AclBindingFilter: what is None, or ANY, matches all."""
-
-    resource_type: ResourceType = ResourceType.ANY
-    pattern_type: PatternType = PatternType.ANY
-    resource_name: str | None = None
-    principal: str | None = None
-    host: str | None = None
-    operation: AclOperation = AclOperation.ANY
-    permission: Permission = Permission.ANY
 
 
 def exactly(acl: Acl) -> AclFilter:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from ottla.security.acls import Acl
+from ottla.security.acls import Acl, is_host
 from ottla.security.operations import SUPPORTED, WILDCARD, AclOperation, Permission
 from ottla.security.principals import ANONYMOUS, EVERYONE, user
 from ottla.security.roles import acl_text, denied_in_vain
@@ -242,7 +242,7 @@ def _acls(facts: SecurityFacts) -> Iterator[SecurityFinding]:
             acl.resource_type, ()
         ):
             yield _yellow(f"no request asks for it, so it has no effect: {text}", "remove it")
-        if acl.host != WILDCARD and not _is_address(acl.host):
+        if not is_host(acl.host):
             yield _yellow(
                 f"Kafka compares single addresses, so it never applies: {text}",
                 "one ACL for each address, or *",
@@ -262,11 +262,3 @@ def _acls(facts: SecurityFacts) -> Iterator[SecurityFinding]:
             f"one contradicts the other, and deny wins: {acl_text(allow)}; {acl_text(deny)}",
             "remove one of them",
         )
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -163,7 +163,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-class Step(StrEnum):
+class RollStep(StrEnum):
     """What `roll` did."""
 
     TRUSTED = "trusted"
@@ -202,20 +202,20 @@ class AuthorityFiles:
         assert isinstance(key, ec.EllipticCurvePrivateKey), "we made it"
         return Authority(read_certificates(self._file(f"{which}.crt"))[0], key)
 
-    def roll(self, cluster: str, now: datetime.datetime) -> Step:
+    def roll(self, cluster: str, now: datetime.datetime) -> RollStep:
         """The next step of a new CA's way."""
         old = self._file("ca-old.crt")
         if old.exists():
             old.unlink()
-            step = Step.FORGOTTEN
+            step = RollStep.FORGOTTEN
         elif self._file("ca-next.key").exists():
             write_private(old, self._file("ca.crt").read_bytes())
             for end in ("key", "crt"):
                 self._file(f"ca-next.{end}").replace(self._file(f"ca.{end}"))
-            step = Step.SIGNS
+            step = RollStep.SIGNS
         else:
             self._write("ca-next", new_authority(f"ottla {self.name} CA {cluster}", now))
-            step = Step.TRUSTED
+            step = RollStep.TRUSTED
         trusted = [self._file(f"{which}.crt") for which in ("ca", "ca-next", "ca-old")]
         write_private(self.trust, b"".join(each.read_bytes() for each in trusted if each.exists()))
         return step

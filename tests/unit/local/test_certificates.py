@@ -19,7 +19,7 @@ from ottla.local.certificates import (
     NODE_DAYS,
     NODES,
     AuthorityFiles,
-    Step,
+    RollStep,
     issue_client,
     issue_node,
     new_authority,
@@ -112,25 +112,25 @@ def test_a_new_ca_takes_over_in_steps_in_which_old_and_new_nodes_accept_each_oth
     old, new = tmp_path / "old.pem", tmp_path / "new.pem"
     write_private(old, issue_node(nodes.load(), 1, [], NOW))
 
-    assert nodes.roll("the-cluster", NOW) is Step.TRUSTED
+    assert nodes.roll("the-cluster", NOW) is RollStep.TRUSTED
     both_trust = tmp_path / "both-trust.crt"
     both_trust.write_bytes(nodes.trust.read_bytes())
     # Some nodes trust both, some only the old one; all still show what the old one signed.
     assert shakes_hands(old, both_trust, old, old_trust) == "yes"
 
-    assert nodes.roll("the-cluster", NOW) is Step.SIGNS
+    assert nodes.roll("the-cluster", NOW) is RollStep.SIGNS
     write_private(new, issue_node(nodes.load(), 2, [], NOW))
     assert sorted(read_certificates(nodes.trust), key=str) == sorted(
         read_certificates(both_trust), key=str
     )
     assert shakes_hands(old, both_trust, new, both_trust) == "yes"
 
-    assert nodes.roll("the-cluster", NOW) is Step.FORGOTTEN
+    assert nodes.roll("the-cluster", NOW) is RollStep.FORGOTTEN
     assert len(read_certificates(nodes.trust)) == 1
     assert shakes_hands(new, nodes.trust, new, nodes.trust) == "yes"
     assert "CERTIFICATE_VERIFY_FAILED" in shakes_hands(new, nodes.trust, old, both_trust)
 
-    assert nodes.roll("the-cluster", NOW) is Step.TRUSTED
+    assert nodes.roll("the-cluster", NOW) is RollStep.TRUSTED
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
