@@ -202,7 +202,7 @@ ARROWS: dict[str, set[str]] = {
     | {"lab.play", "lab.truncation"}
     | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}
     | {"spark.options", "spark.reach", "spark.read"},
-    "testing": {"client", "local"},
+    "testing": {"client", "local", "security"},
 }
 
 
