@@ -144,10 +144,9 @@ ON_BROKER: Final[Mapping[int, Needs]] = {
     ApiKey.DESCRIBE_CLUSTER: _NOTHING,
     # Records
     ApiKey.PRODUCE: (
-        RequestForm(
-            "a batch is transactional; no transactional id is denied", (WRITE_TRANSACTION,)
-        ),
-        RequestForm("always", (WRITE_TOPIC,)),
+        RequestForm("no batch is transactional", (WRITE_TOPIC,)),
+        # Without a transactional id it is denied.
+        RequestForm("a batch is transactional", (WRITE_TRANSACTION, WRITE_TOPIC)),
         RequestForm("a topic that brokers write", (WRITE_TOPIC, WRITE_INTERNAL_TOPIC)),
     ),
     ApiKey.FETCH: (
