@@ -46,7 +46,17 @@ SOURCE_CLIENT_METRICS = 7
 SOURCE_GROUP = 8
 
 # Kafka's config types.
-TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7}
+TYPES = {
+    "BOOLEAN": 1,
+    "STRING": 2,
+    "INT": 3,
+    "SHORT": 4,
+    "LONG": 5,
+    "DOUBLE": 6,
+    "LIST": 7,
+    "CLASS": 8,
+    "PASSWORD": 9,
+}
 
 
 _NEEDS = {TOPIC_RESOURCE: DESCRIBE_TOPIC_CONFIGS, GROUP_RESOURCE: DESCRIBE_GROUP_CONFIGS}
