@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 from guarded_node import (
     ABSENT,
+    ANN,
     BOB,
     TOPIC,
     GuardedNode,
@@ -28,7 +29,13 @@ from guarded_node import (
 
 from ottla.replica.sessions import FINAL_EPOCH, INITIAL_EPOCH
 from ottla.security.needs import NOT_ALLOWED, Right
-from ottla.security.operations import WILDCARD, AclOperation, ResourceType
+from ottla.security.operations import (
+    WILDCARD,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from ottla.wire import kept_records, produce
 from ottla.wire.apis import KEPT_RECORDS, PRIVATE_VERSION, ApiKey
 from ottla.wire.channel import Channel
@@ -332,26 +339,35 @@ def test_a_session_loses_a_resting_partition_and_gets_it_back(running: Running) 
     running.runner.run(run())
 
 
-def test_acls_in_the_metadata_wake_parked_fetches(running: Running) -> None:
+def test_an_acl_that_is_deleted_wakes_the_parked_fetch(running: Running) -> None:
+    """The whole way: DeleteAcls, the metadata log, the authorizer, the fetch."""
+    entry = {
+        "resource_type": ResourceType.TOPIC,
+        "resource_name": TOPIC,
+        "principal": str(ANN),
+        "host": WILDCARD,
+        "operation": AclOperation.READ,
+        "permission_type": Permission.ALLOW,
+    }
+
     async def run() -> None:
         node = running.node
-        node.allow(acl(READ))
+        node.allow()
+        pattern = {"resource_pattern_type": PatternType.LITERAL}
+        made = await asked(node.operator, ApiKey.CREATE_ACLS, {"creations": [entry | pattern]})
+        assert int(made.results[0].error_code) == 0
         channel = await node.client()
         waiting = await parked(node, channel)
-        node.authorizer.replace_all(())
-        delta: Any = SimpleNamespace(
-            changed_acls={UUID(int=1)},
-            changed_brokers=(),
-            changed_configs=(),
-            changed_topics=(),
-            removed_topics=(),
-        )
-        node.broker.replicas.apply = lambda *_: None  # type: ignore[method-assign]
-        node.broker.groups.topics_changed = lambda *_: None  # type: ignore[method-assign]
-        try:
-            node.broker._image_changed(node.broker.cluster.image, delta)
-        finally:
-            del node.broker.replicas.apply, node.broker.groups.topics_changed
+        filters = {
+            f"{name}_filter" if name in ("resource_name", "principal", "host") else name: value
+            for name, value in entry.items()
+        }
+        filters |= {
+            "resource_type_filter": filters.pop("resource_type"),
+            "pattern_type_filter": PatternType.LITERAL,
+        }
+        gone = await asked(node.operator, ApiKey.DELETE_ACLS, {"filters": [filters]})
+        assert len(gone.filter_results[0].matching_acls) == 1
         async with asyncio.timeout(1):
             answer = await waiting
         assert [each.error for each in answer.partitions] == [REFUSED]
