@@ -34,10 +34,12 @@ class Need:
         """`name`: of the resource, where it is not the cluster."""
         if rights is None:
             return True
-        resource_type, operation, of_some = self.any_of[0]
-        if resource_type is _T and len(self.any_of) == 1 and not of_some:
-            return rights.may(operation, resource_type, name)  # what hot paths ask
         last = len(self.any_of) - 1
+        resource_type, operation, of_some = self.any_of[last]
+        if last == 0 and not of_some:  # what hot paths ask
+            return rights.may(
+                operation, resource_type, CLUSTER_NAME if resource_type is _C else name
+            )
         for number, (resource_type, operation, of_some) in enumerate(self.any_of):
             if of_some:
                 if rights.may_some(operation, resource_type):

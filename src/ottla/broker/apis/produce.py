@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 CALLS_MAX = 500
 """Budget, counted by test_counted_work: what a leader may call for one acks=all request, whatever is in it, with
 all that its two followers ask until it is answered."""
+RIGHTS_CALLS_MAX = 30
+"""Budget: what an authorizer may add to that, with decisions that are remembered."""
 BYTES_MAX = 8 * 1024
 """Budget: memory that a request may take before it is parked, however large its records are."""
 
@@ -175,11 +177,13 @@ class ProduceHandler:
         if rights is None:
             return NOTHING_DENIED
         partitions = produce.partitions
-        if any(data.records is not None and is_transactional(data.records) for data in partitions):
-            id = produce.transactional_id
-            # Without an id nobody could be asked whether the transaction is the sender's (CVE-2018-17196).
-            if id is None or not WRITE_TRANSACTION.met(rights, id):
-                return dict.fromkeys(range(len(partitions)), WRITE_TRANSACTION.denied)
+        for data in partitions:
+            if data.records is not None and is_transactional(data.records):
+                id = produce.transactional_id
+                # Without an id nobody could be asked whether the transaction is the sender's (CVE-2018-17196).
+                if id is None or not WRITE_TRANSACTION.met(rights, id):
+                    return dict.fromkeys(range(len(partitions)), WRITE_TRANSACTION.denied)
+                break
         denied = {}
         for index, data in enumerate(partitions):
             name = self._cluster.topic_name(data.topic, data.topic_id)
