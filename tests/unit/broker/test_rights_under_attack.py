@@ -147,8 +147,10 @@ def test_an_operator_may_write_into_the_brokers_topics(running: Running) -> None
         await asked(
             node.operator, ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}
         )
-        node.allow(acl(WRITE, GROUP_METADATA_TOPIC), acl(ALTER))
         by_name = await node.client(client_id=ADMIN_CLIENT_ID)
+        node.allow(acl(ALTER))
+        assert await produced(by_name, GROUP_METADATA_TOPIC) == [REFUSED]
+        node.allow(acl(WRITE, GROUP_METADATA_TOPIC), acl(ALTER))
         other = await node.client(client_id="other")
         assert REFUSED not in await produced(by_name, GROUP_METADATA_TOPIC)
         assert REFUSED not in await produced(other, GROUP_METADATA_TOPIC)

@@ -22,7 +22,12 @@ from ottla.log.errors import LogDirError
 from ottla.records.batch import CODEC_MASK
 from ottla.replica.leader import is_transactional
 from ottla.replica.partition import Partition
-from ottla.security.needs import WRITE_INTERNAL_TOPIC, WRITE_TOPIC, WRITE_TRANSACTION
+from ottla.security.needs import (
+    WRITE_INTERNAL_TOPIC,
+    WRITE_TOPIC,
+    WRITE_TOPIC_AS_BROKER,
+    WRITE_TRANSACTION,
+)
 from ottla.security.rights import Rights
 from ottla.wire import produce as codec
 from ottla.wire.apis import ApiKey
@@ -189,9 +194,11 @@ class ProduceHandler:
             name = self._cluster.topic_name(data.topic, data.topic_id)
             if name is None:
                 denied[index] = ErrorCode.UNKNOWN_TOPIC_ID
-            elif not WRITE_TOPIC.met(rights, name) or (
-                name in INTERNAL_TOPICS and not WRITE_INTERNAL_TOPIC.met(rights)
-            ):
+            elif name in INTERNAL_TOPICS:
+                for need in (WRITE_TOPIC_AS_BROKER, WRITE_INTERNAL_TOPIC):
+                    if not need.met(rights, name):
+                        denied[index] = need.denied
+            elif not WRITE_TOPIC.met(rights, name):
                 denied[index] = WRITE_TOPIC.denied
         return denied
 
