@@ -22,6 +22,7 @@ from ottla.controller import (
     acls,
     brokers,
     configs,
+    credentials,
     features,
     partitions,
     quotas,
@@ -30,6 +31,7 @@ from ottla.controller import (
 )
 from ottla.controller.brokers import Assignment, Heartbeat, Registration, Sessions
 from ottla.controller.configs import ConfigChanges
+from ottla.controller.credentials import CredentialDeletion, CredentialUpsertion
 from ottla.controller.draft import ControllerConfig, ControllerResult, Draft, IsrProposal
 from ottla.controller.features import FeatureUpdate
 from ottla.controller.partitions import ElectionType
@@ -244,6 +246,13 @@ class Controller:
         )
 
     # Settings, quotas, ACLs, features and producer ids
+
+    def alter_scram_credentials(
+        self,
+        deletions: Sequence[CredentialDeletion],
+        upsertions: Sequence[CredentialUpsertion],
+    ) -> ControllerResult:
+        return self.decide(lambda draft: credentials.alter(draft, deletions, upsertions))
 
     def alter_client_quotas(
         self, wanted: Sequence[QuotaChanges], *, validate_only: bool = False

@@ -133,6 +133,9 @@ DESCRIBE_TOKEN: Final = _need(
 )
 """The token by its id, or the tokens of its owner."""
 
+NOT_ALLOWED: Final = "Authorization failed."
+"""What an answer that has room for a sentence says, in Kafka's words: nothing that a stranger could learn from."""
+
 _NOTHING: Final[Needs] = ()
 _THE_CONTROLLER_DECIDES: Final[Needs] = ()
 """Brokers pass it on with the principal of the client."""

@@ -69,6 +69,15 @@ class Rights:
             self._of_some[asked] = allowed
         return allowed
 
+    @property
+    def generation(self) -> int:
+        """Of the ACLs that decide now. Whoever has asked in an earlier one asks again."""
+        return self._authorizer.generation
+
+    @property
+    def is_super_user(self) -> bool:
+        return str(self.principal) in self._authorizer.super_users
+
     def on_behalf_of(self, principal: Principal, host: str, api_key: int) -> Rights:
         """Of the client whose request this principal, a broker, passes on."""
         rights = Rights(self._authorizer, principal, host)

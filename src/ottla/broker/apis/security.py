@@ -42,3 +42,16 @@ class SecurityHandlers:
                 }
             )
         request.respond({"error_code": ErrorCode.NONE, "error_message": None, "results": results})
+
+
+class SaslHandlers:
+    """Logins on an open connection. Before it is open, its gate answers them (`broker.server.gate`)."""
+
+    @serves(ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+    def login_again(self, request: Request) -> None:
+        """SaslHandshake 0-1, SaslAuthenticate 0-2: refused, unless the session has an end and is to be renewed."""
+        gate = request.connection.sasl
+        if gate is None:  # a listener without SASL
+            request.respond({"error_code": ErrorCode.ILLEGAL_SASL_STATE})
+        else:
+            gate.again(request)

@@ -30,6 +30,7 @@ from ottla.wire.headers import (
 )
 
 if TYPE_CHECKING:
+    from ottla.broker.server.gate import Gate
     from ottla.broker.server.server import Server
 
 logger = logging.getLogger(__name__)
@@ -138,6 +139,10 @@ class Request:
         head = response_header(header.api_key, header.api_version, header.correlation_id)
         self._finish(response_chunks(head, body))
 
+    def respond_frame(self, frame: bytes) -> None:
+        """With a whole response, which has its size and header already."""
+        self._finish([frame])
+
     def finish_silently(self) -> None:
         """acks=0: the client expects no answer."""
         self._finish(None)
@@ -193,6 +198,10 @@ class ServerConnection:
         """Who it belongs to (see `authenticated`)."""
         self.rights: Rights | None = None
         """What its principal may do. None without an authorizer: everything."""
+        self.gate: Gate | None = None
+        """What looks at its frames first, until its client has logged in."""
+        self.sasl: Gate | None = None
+        """The same, for as long as the connection lives. None where nobody logs in."""
         if server.authorizer is not None:
             self.authenticated(ANONYMOUS)
         self.is_follower = False
@@ -241,6 +250,8 @@ class ServerConnection:
         return 0.0 if waits_for_us else connection.idle_s
 
     def frame_received(self, frame: memoryview) -> None:
+        if self.gate is not None and self.gate.received(frame):
+            return
         try:
             header = read_request_header(frame)
         except InvalidFrame as error:
@@ -304,6 +315,28 @@ class ServerConnection:
         request.frame = NO_FRAME  # its memory is used again: a parked request must not hold it
         if len(self._unanswered) >= UNANSWERED_MAX:
             self._pause()
+
+    def begin(self, header: RequestHeader) -> Request:
+        """A request that is answered by its gate, after all earlier ones."""
+        request = Request(self, header, NO_FRAME)
+        if (timed := self.timed) is not None:
+            request.received_at = timed.received_at
+            request.started_at = request.returned_at = timed.started_at
+        self._unanswered.append(request)
+        return request
+
+    def awaits(self, api_key: int) -> bool:
+        """Whether the client waits for the answer to such a request."""
+        return any(request.header.api_key == api_key for request in self._unanswered)
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame that is no answer to a request, but a token of a login."""
+        self._connection.send([frame])
+
+    def limit_frames(self, size: int) -> int:
+        """Take no longer frames from now on. Returns the limit until now."""
+        before, self._connection.frame_bytes_max = self._connection.frame_bytes_max, size
+        return before
 
     def fail(self, request: Request) -> None:
         """Called while an unforeseen exception is handled: close the connection, and go on."""
