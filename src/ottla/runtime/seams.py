@@ -190,6 +190,9 @@ class Tls(Protocol):
     def certificate(self) -> bytes | None:
         """DER of our own."""
 
+    def names_host(self, host: str) -> bool:
+        """Whether our certificate is one for this host."""
+
     def refresh(self, options: TlsOptions | None = None) -> bool:
         """Take what changed in the files, or these options. Whether anything changed. `TlsRefused` says why the change is
         not taken; all stays as it was then."""

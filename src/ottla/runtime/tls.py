@@ -28,7 +28,7 @@ from ottla.runtime.socket_connection import (
     address_of,
 )
 from ottla.runtime.tls_options import TlsOptions
-from ottla.runtime.tls_stores import LoadedStores, Names, load_stores, readable_path
+from ottla.runtime.tls_stores import LoadedStores, load_stores, readable_path
 
 logger = logging.getLogger(__name__)
 
@@ -456,10 +456,8 @@ class RealTls:
     def certificate(self) -> bytes | None:
         return self._stores.certificate
 
-    @property
-    def names(self) -> Names | None:
-        """What our own certificate says."""
-        return self._stores.names
+    def names_host(self, host: str) -> bool:
+        return self._stores.names is not None and self._stores.names.fits(host)
 
     # Connections
 

@@ -77,7 +77,7 @@ def is_of_our_user(connected: socket.socket) -> bool:
     and the same: nobody. So nobody is not believed."""
     credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     _process, user, _group = CREDENTIALS.unpack(credentials)
-    return user == os.geteuid() and user != OVERFLOW_USER
+    return bool(user == os.geteuid() and user != OVERFLOW_USER)
 
 
 def connect(address: str, port: int) -> socket.socket | None:
