@@ -109,10 +109,12 @@ def rotate(
     with locked(cluster.directory):
         if ca:
             lines = _next_ca(cluster, what)
+            _wait_until_shown(cluster, timeout)
         elif what is What.nodes:
             from ottla.local.secure import renew_nodes
 
             renew_nodes(cluster)
+            _wait_until_shown(cluster, timeout)
             lines = [f"{count_of(len(cluster.nodes), 'node')}: new certificates for 30 days"]
         else:
             users = _new_passwords(cluster, timeout)
@@ -175,6 +177,35 @@ def _new_passwords(cluster: LocalCluster, timeout_s: float) -> list[str]:
             password = Secret(new_password())
             blocking.run(change_password(cluster, admin, name, password))
     return here
+
+
+@app.command()
+def reload(
+    dir: DirOption = None, timeout: TimeoutOption = 10.0, format: FormatOption = Format.table
+) -> None:
+    """Wait until every running node shows the certificate that is in its file.
+
+    Nodes look at their files once a second. A certificate that a node does not take (it fits no key, it is
+    over, it lacks a name) is refused, with the reason in the node's log.
+    """
+    cluster = _secure(dir)
+    _wait_until_shown(cluster, timeout)
+    if format is Format.json:
+        print_json({"nodes": [node.id for node in cluster.running]})
+    else:
+        say(f"{count_of(len(cluster.running), 'node')}: what the files hold is in use")
+
+
+def _wait_until_shown(cluster: LocalCluster, timeout_s: float) -> None:
+    from ottla.local.secure import shows_its_certificate
+
+    until = time.monotonic() + timeout_s
+    waiting = [node.id for node in cluster.running]
+    while waiting := [id for id in waiting if not shows_its_certificate(cluster, id)]:
+        if time.monotonic() > until:
+            nodes = ", ".join(f"node {id} ({cluster.log_file(id)})" for id in waiting)
+            raise Failure(f"not in use after {timeout_s:g} s: the certificate of {nodes}")
+        time.sleep(LOOK_AGAIN_S)
 
 
 def audit(

@@ -14,9 +14,13 @@ from __future__ import annotations
 
 import datetime
 import secrets
+import socket
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from cryptography.hazmat.primitives import serialization
 
 from ottla.local.certificates import (
     CLIENTS,
@@ -24,6 +28,7 @@ from ottla.local.certificates import (
     AuthorityFiles,
     issue_node,
     node_principal,
+    read_certificates,
 )
 from ottla.local.client_files import (
     ADMIN,
@@ -41,6 +46,7 @@ AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 ITERATIONS: Final = 16384
 PASSWORD_BYTES: Final = 24
+PROBE_S: Final = 2.0
 SALT_BYTES: Final = 24
 
 
@@ -111,6 +117,24 @@ def write_login(cluster: LocalCluster, user: str, password: str) -> Path:
     return directory
 
 
+def shows_its_certificate(cluster: LocalCluster, node: int) -> bool:
+    """Whether clients of a running node meet the certificate that is in its file."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # it is compared with the file instead
+    address = cluster.nodes[node].address.rsplit(":", 1)
+    try:
+        with (
+            socket.create_connection((address[0], int(address[1])), PROBE_S) as plain,
+            context.wrap_socket(plain) as secured,
+        ):
+            shown = secured.getpeercert(binary_form=True)
+    except OSError:
+        return False
+    own = read_certificates(certificate_file(cluster, node))[0]
+    return shown == own.public_bytes(serialization.Encoding.DER)
+
+
 def node_settings(cluster: LocalCluster, node: int) -> Mapping[str, str]:
     """Of security. `LocalCluster` adds the addresses."""
     super_users = [f"User:{ADMIN}", *(node_principal(id) for id in cluster.nodes)]
@@ -129,6 +153,9 @@ def node_settings(cluster: LocalCluster, node: int) -> Mapping[str, str]:
         "authorizer.class.name": AUTHORIZER,
         "super.users": ";".join(super_users),
         "ottla.decoy.secret": decoy_secret(cluster),
+        # On one machine nodes talk over Unix sockets, where only processes of our own user are let in. Whoever is that
+        # user can read the nodes' keys as well.
+        "ottla.local.sockets.enable": "true",
     }
 
 
