@@ -56,7 +56,9 @@ class AclPublisher:
             self._apply(image, delta)
         except Exception:
             # A defect of ours. A right that was taken away must not stay.
-            logger.critical("ACLs cannot be read, only super users are let through; restart the node")
+            logger.critical(
+                "ACLs cannot be read, only super users are let through; restart the node"
+            )
             self._authorizer.lost()
             raise
 
