@@ -1,20 +1,14 @@
-"""Groups and transactions of real clients with exactly the rights that they need, without them, and when a right is taken away.
-
-Nobody logs in here, so nodes and clients are one principal, User:ANONYMOUS. It may do everything with what has no ACL, which is how
-the nodes work. What a test closes by giving a right to somebody else, ANONYMOUS has to be allowed.
-"""
+"""What librdkafka's clients see of rights: refused, allowed, and a right taken away while they run. Nobody logs in, and nobody
+is a super user: resources without ACLs are open to all (`allow.everyone.if.no.acl.found`), as librdkafka's own tests want it."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
-from typing import Any
+from uuid import uuid4
 
-import aiokafka
-import aiokafka.errors
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -30,258 +24,128 @@ from support.cluster import ProcessCluster, wait_until
 SETTINGS = {
     "authorizer.class.name": STANDARD_AUTHORIZER,
     "allow.everyone.if.no.acl.found": "true",
-    "default.replication.factor": "1",
-    "min.insync.replicas": "1",
-    "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "1",
-    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
 }
-TOPIC, GROUP, TXN = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
-READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
-WAIT_S = 20.0
-
-
-class Rights:
-    """Of ANONYMOUS in one cluster."""
-
-    def __init__(self, cluster: ProcessCluster) -> None:
-        self.cluster = cluster
-        self.bootstrap = cluster.bootstrap
-
-    def close(self, kind: Any, name: str) -> None:
-        self._change(kind, name, AclOperation.ALTER_CONFIGS, "User:nobody")
-
-    def give(self, kind: Any, name: str, operation: Any) -> None:
-        self._change(kind, name, operation, "User:ANONYMOUS")
-
-    def _change(self, kind: Any, name: str, operation: Any, principal: str) -> None:
-        acl = AclBinding(
-            kind,
-            name,
-            ResourcePatternType.LITERAL,
-            principal,
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        for done in self.cluster.admin.create_acls([acl]).values():
-            done.result(WAIT_S)
-
-    def take(self, kind: Any, name: str, operation: Any) -> None:
-        wanted = AclBindingFilter(
-            kind,
-            name,
-            ResourcePatternType.LITERAL,
-            "User:ANONYMOUS",
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        for done in self.cluster.admin.delete_acls([wanted]).values():
-            assert len(done.result(WAIT_S)) == 1
+ME, ALICE = "User:ANONYMOUS", "User:alice"
+LONG_MS = 30_000
+"""How long a fetch may wait. What comes much earlier was not only the end of that."""
+REFUSED = KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 @pytest.fixture(scope="module")
-def rights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rights]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
     with ProcessCluster(tmp_path_factory.mktemp("rights"), 1, SETTINGS) as cluster:
-        yield Rights(cluster)
+        yield cluster
 
 
-def filled_topic(rights: Rights, name: str) -> str:
-    rights.cluster.create_topic(name, partitions=1, replicas=1)
-    producer = Producer({"bootstrap.servers": rights.bootstrap, "linger.ms": 0})
-    for number in range(5):
-        producer.produce(name, str(number).encode())
-    assert producer.flush(WAIT_S) == 0
+def grant(cluster: ProcessCluster, topic: str, principal: str, operation: AclOperation) -> None:
+    acl = AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        principal,
+        "*",
+        operation,
+        AclPermissionType.ALLOW,
+    )
+    for done in cluster.admin.create_acls([acl]).values():
+        done.result(10)
+
+
+def revoke(cluster: ProcessCluster, topic: str, principal: str, operation: AclOperation) -> None:
+    wanted = AclBindingFilter(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        principal,
+        "*",
+        operation,
+        AclPermissionType.ALLOW,
+    )
+    [done] = cluster.admin.delete_acls([wanted]).values()
+    assert len(done.result(10)) == 1
+
+
+def produced(cluster: ProcessCluster, topic: str, value: bytes) -> KafkaError | None:
+    """What the delivery report says."""
+    reports: list[KafkaError | None] = []
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "topic.metadata.refresh.interval.ms": 100}
+    )
+    producer.produce(topic, value, on_delivery=lambda error, _: reports.append(error))
+    assert producer.flush(20) == 0
+    return reports[0]
+
+
+def next_of(consumer: Consumer) -> tuple[int | None, bytes | None]:
+    """The error and the value of what comes next."""
+
+    def polled() -> tuple[int | None, bytes | None] | None:
+        message = consumer.poll(1)
+        if message is None:
+            return None
+        error = message.error()
+        return (None, message.value()) if error is None else (error.code(), None)
+
+    return wait_until(polled, 20, "something to poll") or (None, None)
+
+
+@pytest.fixture
+def topic(cluster: ProcessCluster) -> str:
+    """Alice's. What others may do with it, each test says."""
+    name = f"orders-{uuid4().hex[:8]}"
+    cluster.create_topic(name, 1, 1)
+    grant(cluster, name, ALICE, AclOperation.ALL)
     return name
 
 
-def consumer_of(rights: Rights, group: str, protocol: str) -> Consumer:
-    settings: dict[str, Any] = {
-        "bootstrap.servers": rights.bootstrap,
-        "group.id": group,
-        "group.protocol": protocol,
-        "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,
-        "topic.metadata.refresh.interval.ms": 300,
-        "log_level": 0,
-    }
-    if protocol == "classic":
-        settings["heartbeat.interval.ms"] = 200
-    return Consumer(settings)
-
-
-def next_of(consumer: Consumer) -> bytes | int:
-    """The value of the next record, or the code of the next error."""
-
-    def polled() -> Any:
-        return consumer.poll(0.2)
-
-    message = wait_until(polled, WAIT_S, "a record or an error", every=0.0)
-    error = message.error()
-    return message.value() if error is None else error.code()
-
-
-def until_code(consumer: Consumer, code: int) -> None:
-    wait_until(lambda: next_of(consumer) == code, WAIT_S, f"error {code}", every=0.0)
-
-
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_consumer_reads_with_read_on_topic_and_group_and_nothing_less(
-    rights: Rights, protocol: str
-) -> None:
-    topic, group = filled_topic(rights, f"orders-{protocol}"), f"billing-{protocol}"
-    rights.close(TOPIC, topic)
-    rights.close(GROUP, group)
-    stranger = consumer_of(rights, group, protocol)
-    stranger.subscribe([topic])
-    until_code(stranger, KafkaError.GROUP_AUTHORIZATION_FAILED)
-    stranger.close()
-    rights.give(GROUP, group, READ)
-    stranger = consumer_of(rights, group, protocol)
-    stranger.subscribe([topic])
-    until_code(stranger, KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    stranger.close()
-    rights.give(TOPIC, topic, READ)
-    consumer = consumer_of(rights, group, protocol)
-    consumer.subscribe([topic])
-    assert [next_of(consumer) for _ in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
-    consumer.commit(asynchronous=False)
-    rights.take(GROUP, group, READ)
-    places = consumer.position(consumer.assignment())
-    with pytest.raises(KafkaException) as refused:
-        consumer.commit(offsets=places, asynchronous=False)
-    assert refused.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-    consumer.close()
-
-
-def test_aiokafkas_consumer_is_told_which_right_it_lacks(rights: Rights) -> None:
-    topic, group = filled_topic(rights, "orders-aio"), "billing-aio"
-    rights.close(TOPIC, topic)
-    rights.close(GROUP, group)
-
-    async def read() -> list[bytes]:
-        consumer = aiokafka.AIOKafkaConsumer(
-            topic,
-            bootstrap_servers=rights.bootstrap,
-            group_id=group,
-            auto_offset_reset="earliest",
-        )
-        try:
-            await asyncio.wait_for(consumer.start(), WAIT_S)
-            return [(await asyncio.wait_for(consumer.getone(), WAIT_S)).value for _ in range(5)]
-        finally:
-            await consumer.stop()
-
-    rights.give(TOPIC, topic, READ)
-    with pytest.raises(aiokafka.errors.GroupAuthorizationFailedError):
-        asyncio.run(read())
-    rights.give(GROUP, group, READ)
-    assert asyncio.run(read()) == [b"0", b"1", b"2", b"3", b"4"]
-
-
-def transactional(rights: Rights, id: str) -> Producer:
-    return Producer(
-        {
-            "bootstrap.servers": rights.bootstrap,
-            "transactional.id": id,
-            "linger.ms": 0,
-            "log_level": 0,
-        }
-    )
-
-
-def failure(work: Any, *arguments: Any) -> int:
-    with pytest.raises(KafkaException) as failed:
-        work(*arguments)
-    code: int = failed.value.args[0].code()
-    return code
-
-
-def test_a_transactional_producer_needs_write_on_its_id_and_its_topics(rights: Rights) -> None:
-    topic, id = filled_topic(rights, "payments"), "payer"
-    rights.close(TOPIC, topic)
-    rights.close(TXN, id)
-    denied = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert failure(transactional(rights, id).init_transactions, WAIT_S) == denied
-    rights.give(TXN, id, DESCRIBE)
-    assert failure(transactional(rights, id).init_transactions, WAIT_S) == denied
-    rights.give(TXN, id, WRITE)
-    rights.give(TOPIC, topic, DESCRIBE)
-    producer = transactional(rights, id)
-    producer.init_transactions(WAIT_S)
-    producer.begin_transaction()
-    producer.produce(topic, b"refused")
-    producer.flush(WAIT_S)
-    unwritable = KafkaError.TOPIC_AUTHORIZATION_FAILED
-    assert failure(producer.commit_transaction, WAIT_S) == unwritable
-    rights.give(TOPIC, topic, WRITE)
-    producer = transactional(rights, id)
-    producer.init_transactions(WAIT_S)
-    producer.begin_transaction()
-    producer.produce(topic, b"paid")
-    producer.commit_transaction(WAIT_S)
-    assert _committed(rights, topic) == [b"0", b"1", b"2", b"3", b"4", b"paid"]
-
-
-def test_offsets_in_a_transaction_need_read_on_group_and_topic(rights: Rights) -> None:
-    topic, group, id = filled_topic(rights, "inputs"), "copiers", "copier"
-    consumer = consumer_of(rights, group, "classic")
-    consumer.subscribe([topic])
-    assert next_of(consumer) == b"0"
-    rights.close(GROUP, group)
-    producer = transactional(rights, id)
-    producer.init_transactions(WAIT_S)
-
-    def send_offsets() -> None:
-        producer.begin_transaction()
-        places = consumer.position(consumer.assignment())
-        producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), WAIT_S)
-
-    assert failure(send_offsets) == KafkaError.GROUP_AUTHORIZATION_FAILED
-    producer.abort_transaction(WAIT_S)
-    rights.give(GROUP, group, READ)
-    send_offsets()
-    producer.commit_transaction(WAIT_S)
-    assert consumer.committed(consumer.assignment(), WAIT_S)[0].offset == 1
-    consumer.close()
-
-
-def test_a_transaction_whose_right_is_taken_away_is_not_committed(rights: Rights) -> None:
-    topic, id = filled_topic(rights, "fading"), "fader"
-    rights.close(TXN, id)
-    rights.give(TXN, id, WRITE)
-    producer = transactional(rights, id)
-    producer.init_transactions(WAIT_S)
-    producer.begin_transaction()
-    producer.produce(topic, b"never seen")
-    assert producer.flush(WAIT_S) == 0
-    rights.take(TXN, id, WRITE)
-    denied = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert failure(producer.commit_transaction, WAIT_S) == denied
-    rights.give(TXN, id, WRITE)
-    transactional(rights, id).init_transactions(WAIT_S)  # ends what was left open
-    assert _committed(rights, topic) == [b"0", b"1", b"2", b"3", b"4"]
-
-
-def _committed(rights: Rights, topic: str) -> list[bytes]:
-    """All records of the topic, up to the end that a reader of committed records sees."""
-    rights.give(TOPIC, topic, READ)
+@pytest.fixture
+def consumer(cluster: ProcessCluster) -> Iterator[Consumer]:
     consumer = Consumer(
         {
-            "bootstrap.servers": rights.bootstrap,
-            "group.id": f"checks-{topic}-{time.monotonic_ns()}",
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "readers",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": LONG_MS,
+            "fetch.error.backoff.ms": 10,
         }
     )
-    consumer.subscribe([topic])
-    found: list[bytes] = []
-    while (value := next_of(consumer)) != KafkaError._PARTITION_EOF:
-        assert isinstance(value, bytes), value
-        found.append(value)
+    yield consumer
     consumer.close()
-    return found
+
+
+def test_a_producer_without_the_right_is_refused_and_with_it_is_served(
+    cluster: ProcessCluster, topic: str
+) -> None:
+    error = produced(cluster, topic, b"1")
+    assert error is not None and error.code() == REFUSED
+    grant(cluster, topic, ME, AclOperation.WRITE)
+    assert produced(cluster, topic, b"2") is None
+
+
+def test_a_topic_of_somebody_else_is_not_listed(cluster: ProcessCluster, topic: str) -> None:
+    assert topic not in cluster.admin.list_topics(timeout=10).topics
+    grant(cluster, topic, ME, AclOperation.DESCRIBE)
+    assert topic in cluster.admin.list_topics(timeout=10).topics
+
+
+def test_a_consumer_that_polls_loses_its_right_at_once_and_reads_nothing_more(
+    cluster: ProcessCluster, topic: str, consumer: Consumer
+) -> None:
+    grant(cluster, topic, ME, AclOperation.WRITE)
+    grant(cluster, topic, ME, AclOperation.READ)
+    assert produced(cluster, topic, b"before") is None
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    assert next_of(consumer) == (None, b"before")
+    assert consumer.poll(0.5) is None  # its next fetch waits for records
+    revoke(cluster, topic, ME, AclOperation.READ)
+    began = time.monotonic()
+    assert next_of(consumer)[0] == REFUSED
+    took_s = time.monotonic() - began
+    assert took_s < LONG_MS / 1000 / 10
+    assert produced(cluster, topic, b"after") is None
+    for _ in range(20):
+        message = consumer.poll(0.05)
+        assert message is None or message.error() is not None, message.value()
+    grant(cluster, topic, ME, AclOperation.READ)
+    wait_until(lambda: next_of(consumer) == (None, b"after"), 20, "it may be read again")

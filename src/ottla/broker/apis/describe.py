@@ -202,7 +202,7 @@ class DescribeHandlers:
             (name, topic_id)
             for name, topic_id in asked or ()
             if (known := self._cluster.topic_name(name, topic_id or None)) is not None
-            and DESCRIBE_TOPIC.met(rights, known)
+            and DESCRIBE_TOPIC.sees(rights, known)
         )
 
     def _missing(self, asked: Asked) -> list[str]:
@@ -275,7 +275,7 @@ class DescribeHandlers:
             topics = [
                 self._topic(topic, rights, listener, with_operations, request.version)
                 for name, topic in sorted(image.topics.items())
-                if name not in UNLISTED_TOPICS and DESCRIBE_TOPIC.met(rights, name)
+                if name not in UNLISTED_TOPICS and DESCRIBE_TOPIC.sees(rights, name)
             ]
         else:
             topics = [
@@ -459,9 +459,11 @@ class DescribeHandlers:
         for name in names:
             if name < start_topic:
                 continue
-            if not DESCRIBE_TOPIC.met(rights, name):
-                if message.topics:
-                    refused.append(_refused(name, None))
+            if not message.topics:
+                if not DESCRIBE_TOPIC.sees(rights, name):
+                    continue
+            elif not DESCRIBE_TOPIC.met(rights, name):
+                refused.append(_refused(name, None))
                 continue
             topic = image.topics.get(name)
             if topic is None:
