@@ -34,8 +34,8 @@ def settings(cluster: SecuredCluster) -> dict[str, object]:
 
 
 def create(cluster: SecuredCluster, topic: str, partitions: int = 3) -> None:
-    made = AdminClient(settings(cluster)).create_topics([NewTopic(topic, partitions, 3)])
-    made[topic].result(30)
+    admin = AdminClient(settings(cluster))
+    admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(30)
 
 
 def produce(cluster: SecuredCluster, topic: str, count: int, value: bytes = b"v") -> None:

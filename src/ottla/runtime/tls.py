@@ -384,6 +384,8 @@ class Handshakes:
         if begins[0] != HANDSHAKE:
             other = FrameRefused(0, 0, begins).protocol
             hint = f"{other}" if other else "plain Kafka, or something else without TLS"
+            # What stays unread would reset the connection, and the peer would take that for a broken network.
+            connected.recv(RECORD_BYTES)
             self._fail(connected, f"the peer seems to speak {hint}")
             return None
         handshake = self._under_way.pop(connected)
