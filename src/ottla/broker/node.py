@@ -408,7 +408,9 @@ class Broker:
         self.runtime = runtime
         self.source, self.to_controller, self.lifecycle = membership
         self.cluster_id = cluster_id
-        self.cluster = ClusterView(settings.node_id, linger_s=settings.broker_session_timeout_ms / 1000)
+        self.cluster = ClusterView(
+            settings.node_id, linger_s=settings.broker_session_timeout_ms / 1000
+        )
         self.logs = logs
         self.replicas = ReplicaManager(
             settings, runtime.clock, self.logs, runtime.events, design.rules, unclean_elections
@@ -541,6 +543,8 @@ class Broker:
             self.groups.topics_changed(delta, clock.monotonic(), clock.wall_ms())
             if delta.changed_brokers:
                 self.transactions.brokers_changed(image)
+            if delta.changed_acls:
+                self.fetches.rights_changed()
 
     def _settings_changed(self, image: MetadataImage) -> None:
         """Put into effect what is set in the metadata; the defaults of topics are looked up when needed."""
