@@ -20,6 +20,7 @@ from ottla.runtime.seams import (
     FrameReceiver,
     Listener,
     Network,
+    Tls,
 )
 from ottla.spark.connect.connection import ConnectionOptions
 from ottla.spark.connect.security import Security
@@ -61,6 +62,7 @@ class SecuredNetwork:
         accept: Callable[[AcceptedConnection], FrameReceiver],
         *,
         frame_bytes_max: int,
+        tls: Tls | None = None,
     ) -> Listener:
         raise OSError(f"a client does not listen on {host}:{port}")
 
@@ -71,6 +73,7 @@ class SecuredNetwork:
         receiver: Callable[[Connection], FrameReceiver],
         *,
         frame_bytes_max: int = 1 << 30,
+        tls: Tls | None = None,
     ) -> Connection:
         """OSError (ssl.SSLError is one) if nobody answers or the certificate is wrong; SparkSourceError if the broker refuses us."""
         _, connection = await self._loop.create_connection(
