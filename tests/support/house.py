@@ -96,6 +96,7 @@ ARROWS: dict[str, set[str]] = {
         "raft",
         "records",
         "runtime",
+        "security",
         "spark.command_config",
         "spark.errors",
         "wire",
