@@ -375,7 +375,9 @@ class Broker:
         self.runtime = runtime
         self.source, self.to_controller, self.lifecycle = membership
         self.cluster_id = cluster_id
-        self.cluster = ClusterView(settings.node_id, linger_s=settings.broker_session_timeout_ms / 1000)
+        self.cluster = ClusterView(
+            settings.node_id, linger_s=settings.broker_session_timeout_ms / 1000
+        )
         self.logs = logs
         self.replicas = ReplicaManager(
             settings, runtime.clock, self.logs, runtime.events, design.rules, unclean_elections

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from ottla.local.disks import trouble_with
 from ottla.local.errors import (
     Conflict,
     DamagedCluster,
@@ -28,7 +29,6 @@ from ottla.local.errors import (
     NoCluster,
     NotFound,
 )
-from ottla.local.disks import trouble_with
 from ottla.local.exit_codes import CONFLICT, USAGE
 from ottla.local.ports import free_ports
 from ottla.local.processes import Process, Starting, stop_all, wait_gone
@@ -325,8 +325,14 @@ class LocalCluster:
             if (trouble := trouble_with(self.node_directory(id))) is not None
         }
         if found:
-            which = f"node {next(iter(found))}" if len(found) == 1 else "nodes " + ", ".join(map(str, found))
-            raise LocalClusterError(f"{which} cannot start: {next(iter(found.values()))}, then try again")
+            which = (
+                f"node {next(iter(found))}"
+                if len(found) == 1
+                else "nodes " + ", ".join(map(str, found))
+            )
+            raise LocalClusterError(
+                f"{which} cannot start: {next(iter(found.values()))}, then try again"
+            )
 
     def troubles(self, id: int) -> list[str]:
         """What is wrong with the directories of a node: one line for each, with what to do."""
