@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ottla
+from ottla.broker.apis.acls import AclHandlers
 from ottla.broker.apis.broker_loggers import LoggerHandlers
 from ottla.broker.apis.configs import DescribeConfigsHandler, ListConfigResourcesHandler
 from ottla.broker.apis.describe import ApiVersionsHandler, DescribeHandlers
@@ -27,10 +28,11 @@ from ottla.broker.apis.offsets import OffsetHandlers
 from ottla.broker.apis.produce import ProduceHandler
 from ottla.broker.apis.quorum import QuorumHandlers
 from ottla.broker.apis.quotas import QuotaHandlers
-from ottla.broker.apis.security import SecurityHandlers
+from ottla.broker.apis.security import SaslHandlers, SecurityHandlers
 from ottla.broker.apis.telemetry import TelemetryHandlers
 from ottla.broker.apis.transactions import TransactionService
 from ottla.broker.apis.txn_offsets import TxnOffsetCommitHandler
+from ottla.broker.cluster.acl_publisher import AclPublisher, authorizer_of
 from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.leader_liveness import LeaderLiveness
@@ -75,6 +77,7 @@ from ottla.wire.types import TopicPartition
 if TYPE_CHECKING:
     from ottla.broker.observability.endpoint import Observability
     from ottla.broker.observability.event_log import EventLogWriter
+    from ottla.broker.server.logins import NodeLogins
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +98,10 @@ class Node:
         self.controller: ControllerService | None = None
         self.broker: Broker | None = None
         self.logs: LogManager | None = None
+        self.authorizer = authorizer_of(settings)
+        """One for all listeners. None: everything is allowed."""
+        self.logins = self._logins()
+        """Only where a listener has SASL."""
         self.observability: Observability | None = None
         """Only with metrics.listeners: other nodes do not import it."""
         self.unclean_elections: dict[tuple[uuid.UUID, int], int] = {}
@@ -148,6 +155,17 @@ class Node:
             assert self.quorum is not None
             self.event_log.start(self.quorum, self._to_controller)
 
+    def _logins(self) -> NodeLogins | None:
+        if all(security.sasl is None for security in self.settings.security.values()):
+            return None
+        from ottla.broker.server.logins import NodeLogins
+
+        return NodeLogins(self.settings, self.runtime, self._image)
+
+    def _image(self) -> MetadataImage:
+        assert self.quorum is not None, "a node serves nobody before it has joined"
+        return self.quorum.image
+
     def _event_log(self) -> EventLogWriter | None:
         """First of all, so that it hears what happens while the node starts."""
         if not self.settings.ottla_event_log_enable:
@@ -170,15 +188,22 @@ class Node:
         settings, runtime = self.settings, self.runtime
         self.quorum = quorum = RaftDriver(settings, runtime, cluster_id)
         quorum.on_failure.append(self._quorum_failed)
+        if self.authorizer is not None:
+            # Before all who act upon an image: no request is decided by older ACLs than the image has.
+            AclPublisher(self.authorizer, quorum)
         if settings.is_controller:
             self.controller = ControllerService(settings, runtime, quorum, self.design.change)
             handlers = handlers_of(
                 ApiVersionsHandler(lambda: quorum.image, listener_is_controller=True),
+                SaslHandlers(),
                 QuorumHandlers(quorum),
+                AclHandlers(),
                 self.controller,
                 DescribeConfigsHandler(settings, lambda: quorum.image),
             )
             self._serve(settings.controller_listeners, handlers)
+        if self.logins is not None:
+            quorum.on_image.append(self.logins.image_changed)
         quorum.on_image.append(
             lambda _image, delta: self.unclean_elections.update(delta.unclean_elections)
         )
@@ -193,6 +218,11 @@ class Node:
 
     async def _take_ports(self) -> None:
         settings = self.settings
+        if self.authorizer is not None:
+            from ottla.broker.server.audit_log import AuditLog
+
+            later = asyncio.get_running_loop().call_later
+            self.authorizer.audit = AuditLog(self.runtime.clock.monotonic, later)
         if settings.metrics_listeners:
             from ottla.broker.observability.endpoint import Observability
 
@@ -209,6 +239,9 @@ class Node:
                 connections_max=settings.max_connections,
                 connections_per_ip_max=settings.max_connections_per_ip,
             )
+            server.authorizer = self.authorizer
+            if self.logins is not None:
+                server.gated = self.logins.listener(listener.name)
             self.servers[listener.name] = server
             if self.observability is not None:
                 server.times = self.observability.request_times
@@ -510,6 +543,8 @@ class Broker:
             self.groups.topics_changed(delta, clock.monotonic(), clock.wall_ms())
             if delta.changed_brokers:
                 self.transactions.brokers_changed(image)
+            if delta.changed_acls:
+                self.fetches.rights_changed()
 
     def _settings_changed(self, image: MetadataImage) -> None:
         """Put into effect what is set in the metadata; the defaults of topics are looked up when needed."""
@@ -556,7 +591,9 @@ class Broker:
             LoggerHandlers(settings.node_id, self.to_controller.forward),
             DescribeLogDirsHandler(runtime.disk, replicas),
             QuotaHandlers(lambda: cluster.image),
+            SaslHandlers(),
             SecurityHandlers(lambda: cluster.image),
+            AclHandlers(),
             self.telemetry,
             self.to_controller,  # what it forwards
         )

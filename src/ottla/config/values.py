@@ -47,6 +47,15 @@ class Address(NamedTuple):
         return join_address(self.host, self.port)
 
 
+class SuperUsers(tuple[str, ...]):
+    """Principals as texts. They are separated by `;`, because the names in certificates have commas."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return ";".join(self)
+
+
 def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -190,12 +199,19 @@ def _parse_protocol_map(text: str) -> tuple[tuple[str, str], ...]:
         name, colon, protocol = part.partition(":")
         if not colon:
             raise ValueError(f"'{part}' is not NAME:PROTOCOL")
-        if protocol in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
-            raise ValueError(f"{protocol} is not served yet; only PLAINTEXT is")
-        if protocol != "PLAINTEXT":
+        if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
             raise ValueError(f"'{protocol}' is not a security protocol")
         result.append((name.upper(), protocol))
     return tuple(result)
+
+
+def _parse_super_users(text: str) -> SuperUsers:
+    names = SuperUsers(part.strip() for part in text.split(";") if part.strip())
+    for name in names:
+        kind, colon, rest = name.partition(":")
+        if not colon or not kind or not rest:
+            raise ValueError(f"'{name}' is not TYPE:NAME, for example User:admin")
+    return names
 
 
 def _parse_rate(text: str) -> float:
@@ -221,6 +237,9 @@ RACK_AWARE = choice("org.apache.kafka.common.replica.RackAwareReplicaSelector")
 SELECTOR: SettingKind[str | None] = SettingKind(
     "STRING", lambda text: RACK_AWARE.parse(text) if text else None
 )
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+AUTHORIZER: SettingKind[str] = SettingKind("CLASS", choice("", STANDARD_AUTHORIZER).parse)
+SUPER_USERS: SettingKind[tuple[str, ...]] = SettingKind("STRING", _parse_super_users)
 RATIO: SettingKind[float] = SettingKind("DOUBLE", _parse_ratio)
 RATE: SettingKind[float] = SettingKind("DOUBLE", _parse_rate)
 LIST: SettingKind[tuple[str, ...]] = SettingKind("LIST", _split_list)
@@ -250,6 +269,8 @@ def text_of(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, SuperUsers):
+        return str(value)
     if isinstance(value, frozenset):
         return ",".join(sorted(value))
     if isinstance(value, tuple) and not hasattr(value, "_fields"):

@@ -169,7 +169,7 @@ class Delta:
     changed_features: list[str] = field(default_factory=list)
     changed_quotas: list[QuotaKey] = field(default_factory=list)
     changed_scram: list[tuple[str, int]] = field(default_factory=list)
-    acls_changed: bool = False
+    changed_acls: list[UUID] = field(default_factory=list)
     unclean_elections: dict[tuple[UUID, int], int] = field(default_factory=dict)
     """The leader epochs that began with an election in which committed records may have been lost, the last of each
     partition. The image does not hold them: it forgets such an election when its leader has recovered."""
@@ -185,7 +185,7 @@ class Delta:
             or self.changed_features
             or self.changed_quotas
             or self.changed_scram
-            or self.acls_changed
+            or self.changed_acls
         )
 
 
@@ -317,7 +317,7 @@ class MetadataImage:
             changed_features=_differing(old.features, self.features),
             changed_quotas=_differing(old.client_quotas, self.client_quotas),
             changed_scram=_differing(old.scram, self.scram),
-            acls_changed=bool(_differing(old.acls, self.acls)),
+            changed_acls=_differing(old.acls, self.acls),
         )
         for topic_id in _differing(old.topics_by_id, self.topics_by_id):
             topic, before = self.topics_by_id.get(topic_id), old.topics_by_id.get(topic_id)
@@ -728,6 +728,6 @@ class _Edit:
             changed_features=list(self.features.changes),
             changed_quotas=list(self.quotas.changes),
             changed_scram=list(self.scram.changes),
-            acls_changed=bool(self.acls.changes),
+            changed_acls=list(self.acls.changes),
             unclean_elections=self.unclean_elections,
         )

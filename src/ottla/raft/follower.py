@@ -128,6 +128,8 @@ class MetadataFetcher:
     def __init__(self, quorum: QuorumState, outputs: Outputs) -> None:
         self.under_way: Send | None = None
         self.not_before = -math.inf
+        self.first_high_watermark: int | None = None
+        """The first that an established leader named since this node started."""
         self.puller = Puller(quorum.key, quorum.journal, quorum.timing.fetch_wait_ms_max, outputs)
         self._quorum = quorum
         self._outputs = outputs
@@ -187,6 +189,8 @@ class MetadataFetcher:
             is_good = self.puller.take(answer)
             if answer.diverging is None and answer.snapshot_id is None:  # our log agrees with its
                 advance_high_watermark(quorum.journal, self._outputs, answer.high_watermark)
+                if self.first_high_watermark is None and answer.high_watermark >= 0:
+                    self.first_high_watermark = answer.high_watermark
                 newborn = quorum.newborn
                 if (
                     newborn is not None

@@ -134,6 +134,11 @@ class Raft:
         return self.journal.high_watermark
 
     @property
+    def first_high_watermark(self) -> int | None:
+        """The first that an established leader named since this node started."""
+        return self._fetcher.first_high_watermark
+
+    @property
     def leader_state(self) -> LeaderState | None:
         return self.quorum.leader_state
 

@@ -96,7 +96,6 @@ class FramedConnection(ABC):
         "_closing",
         "_delivering",
         "_flush_scheduled",
-        "_frame_bytes_max",
         "_loop",
         "_paused",
         "_queue",
@@ -104,6 +103,7 @@ class FramedConnection(ABC):
         "_receiver",
         "_schedule_flush",
         "_writing",
+        "frame_bytes_max",
         "marks",
         "now",
         "received_at",
@@ -125,7 +125,7 @@ class FramedConnection(ABC):
         self._loop = loop
         self.now = now
         self._accepted = accepted
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self._schedule_flush = schedule_flush
         self._receiver: FrameReceiver | None = None
         self._queue: deque[Chunk] = deque()
@@ -238,9 +238,9 @@ class FramedConnection(ABC):
             self._paused or self._choked or self._closing or self._closed
         ):
             (size,) = FRAME_SIZE.unpack_from(buffer, position)
-            if not 0 <= size <= self._frame_bytes_max:
+            if not 0 <= size <= self.frame_bytes_max:
                 begins = bytes(buffer[position : min(end, position + FIRST_BYTES)])
-                self._lose(FrameRefused(size, self._frame_bytes_max, begins))
+                self._lose(FrameRefused(size, self.frame_bytes_max, begins))
                 break
             body = position + FRAME_SIZE.size
             if body + size > end:

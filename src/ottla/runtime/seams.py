@@ -172,6 +172,9 @@ class Connection(Protocol):
 class AcceptedConnection(Connection, Protocol):
     """A connection that a peer opened. The peer may be gone, or hostile."""
 
+    frame_bytes_max: int
+    """A longer frame ends the connection. A peer that has not logged in may send only short ones."""
+
     @property
     def idle_s(self) -> float:
         """Seconds since a whole frame came, or the peer took bytes. A peer that never completes a frame is idle."""

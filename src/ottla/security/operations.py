@@ -6,10 +6,16 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, Self
 
 
-class AclOperation(IntEnum):
+class _Code(IntEnum):
+    @classmethod
+    def _missing_(cls, value: object) -> Self:
+        return cls(0)
+
+
+class AclOperation(_Code):
     UNKNOWN = 0
     ANY = 1
     ALL = 2
@@ -28,7 +34,7 @@ class AclOperation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class ResourceType(IntEnum):
+class ResourceType(_Code):
     UNKNOWN = 0
     ANY = 1
     TOPIC = 2
@@ -39,7 +45,7 @@ class ResourceType(IntEnum):
     USER = 7
 
 
-class PatternType(IntEnum):
+class PatternType(_Code):
     UNKNOWN = 0
     ANY = 1
     MATCH = 2
@@ -47,7 +53,7 @@ class PatternType(IntEnum):
     PREFIXED = 4
 
 
-class Permission(IntEnum):
+class Permission(_Code):
     UNKNOWN = 0
     ANY = 1
     DENY = 2

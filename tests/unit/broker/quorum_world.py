@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from ottla.broker.apis.describe import ApiVersionsHandler
@@ -28,6 +29,8 @@ class QuorumNode:
         self.quorum: RaftDriver | None = None
         self.leadership: list[tuple[bool, int]] = []
         self.directory_life = 0
+        self.on_quorum: Callable[[RaftDriver], None] = lambda quorum: None
+        """Called before a start, for a test that wants to hear of all that follows."""
 
     @property
     def directory_id(self) -> UUID:
@@ -79,6 +82,7 @@ class QuorumNode:
             )
         quorum = RaftDriver(self.settings(), runtime, CLUSTER)
         quorum.on_leadership.append(lambda *what: self.leadership.append(what))
+        self.on_quorum(quorum)
         server = Server(
             "CONTROLLER",
             handlers_of(

@@ -91,6 +91,12 @@ def test_the_file_and_then_the_environment_decide(tmp_path: Path) -> None:
     assert settings.given["num.partitions"] == "5"
 
 
+def test_super_users_are_separated_by_semicolons() -> None:
+    settings = combined(super_users=" User:admin; User:CN=n1,O=ottla;")
+    assert settings.super_users == ("User:admin", "User:CN=n1,O=ottla")
+    assert settings.texts()["super.users"] == "User:admin;User:CN=n1,O=ottla"
+
+
 def test_the_finer_unit_wins() -> None:
     both = combined(log_retention_hours="1", log_retention_ms="5")
     assert both.log_retention_ms == 5
@@ -155,9 +161,11 @@ def _runs_of_marks(name: str) -> bool:
         ({"advertised.listeners": "OTHER://h:1"}, "names OTHER, which is not in listeners"),
         ({"inter.broker.listener.name": "X"}, "X is not one of the broker's listeners"),
         ({"broker.heartbeat.interval.ms": "9000"}, "more than half of broker.session.timeout.ms"),
-        ({"ssl.keystore.location": "/k"}, "ssl.keystore.location: security is not served yet"),
-        ({"sasl.enabled.mechanisms": "PLAIN"}, "security is not served yet"),
-        ({"listener.security.protocol.map": "PLAINTEXT:SSL"}, "SSL is not served yet"),
+        ({"ssl.engine.factory.class": "x.Y"}, "Java classes cannot be loaded"),
+        ({"sasl.kerberos.service.name": "kafka"}, "GSSAPI (Kerberos) is not served"),
+        ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "'TLS' is not a security protocol"),
+        ({"authorizer.class.name": "com.example.Mine"}, "'com.example.Mine' is not one of"),
+        ({"super.users": "User:admin;alice"}, "super.users: 'alice' is not TYPE:NAME"),
         ({"zookeeper.connect": "h:2181"}, "ZooKeeper is not used"),
         ({"retention.ms": "1"}, "is a topic's setting; a node's is log.retention.ms"),
         ({"compression.type": "brotli"}, "'brotli' is not one of"),

@@ -10,10 +10,11 @@ from ottla.broker.apis.broker_loggers import levels
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
 from ottla.config.client_metrics_settings import CLIENT_METRICS_SETTINGS
-from ottla.config.dynamic import DYNAMIC, ROWS
+from ottla.config.dynamic import DYNAMIC, ROWS, dynamic_row
 from ottla.config.group_settings import GROUP_SETTINGS
 from ottla.config.inert import INERT
 from ottla.config.node_settings import TABLE, Settings
+from ottla.config.security_settings import PREFIX, take_apart
 from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import (
@@ -22,6 +23,12 @@ from ottla.metadata.records import (
     CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
+)
+from ottla.security.needs import (
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC_CONFIGS,
+    NOT_ALLOWED,
 )
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
@@ -40,7 +47,21 @@ SOURCE_CLIENT_METRICS = 7
 SOURCE_GROUP = 8
 
 # Kafka's config types.
-TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7}
+TYPES = {
+    "BOOLEAN": 1,
+    "STRING": 2,
+    "INT": 3,
+    "SHORT": 4,
+    "LONG": 5,
+    "DOUBLE": 6,
+    "LIST": 7,
+    "CLASS": 8,
+    "PASSWORD": 9,
+}
+
+
+_NEEDS = {TOPIC_RESOURCE: DESCRIBE_TOPIC_CONFIGS, GROUP_RESOURCE: DESCRIBE_GROUP_CONFIGS}
+"""Of all other kinds: the cluster's."""
 
 
 class DescribeConfigsHandler:
@@ -69,6 +90,9 @@ class DescribeConfigsHandler:
                 "configs": (),
             }
             try:
+                need = _NEEDS.get(kind, DESCRIBE_CLUSTER_CONFIGS)
+                if not need.met(request.rights, name):
+                    raise KafkaError(need.denied, NOT_ALLOWED)
                 entries = list(self._describe(kind, name))
             except KafkaError as error:
                 result["error_code"] = error.code
@@ -138,7 +162,7 @@ class DescribeConfigsHandler:
     def _broker(self, name: str) -> Iterable[dict[str, Any]]:
         if name == "":
             for key, value in sorted(self._image().config(BROKER_RESOURCE, "").items()):
-                row = INERT.get(key) or ROWS.get(key)
+                row = INERT.get(key) or dynamic_row(key) or ROWS.get(key)
                 yield {
                     "name": key,
                     "synonyms": [(key, value, SOURCE_CLUSTER)],
@@ -156,6 +180,7 @@ class DescribeConfigsHandler:
                 "doc": row.doc,
                 "read_only": row.name not in DYNAMIC,
             }
+        yield from self._of_listeners()
         for inert in INERT.values():
             yield {
                 "name": inert.name,
@@ -163,6 +188,27 @@ class DescribeConfigsHandler:
                 "type": inert.kind.type_name,
                 "doc": inert.doc,
                 "read_only": False,
+            }
+
+    def _of_listeners(self) -> Iterable[dict[str, Any]]:
+        """What is set for one listener only: in the node's file, or in the metadata."""
+        listeners = {*self._settings.security, *dict(self._settings.listener_security_protocol_map)}
+        own = self._image().config(BROKER_RESOURCE, str(self._settings.node_id))
+        everywhere = self._image().config(BROKER_RESOURCE, "")
+        for name in sorted({*self._settings.per_listener, *own, *everywhere}):
+            if not name.startswith(PREFIX):
+                continue
+            try:
+                setting = take_apart(name, listeners).setting
+            except ValueError:
+                continue  # of a listener that other nodes have
+            row = ROWS[setting]
+            yield {
+                "name": name,
+                "synonyms": self._server_synonyms(name, DEFAULTS[setting]),
+                "type": row.kind.type_name,
+                "doc": row.doc,
+                "read_only": dynamic_row(name) is None,
             }
 
     def _loggers(self, name: str) -> Iterable[dict[str, Any]]:
@@ -223,6 +269,10 @@ class ListConfigResourcesHandler:
     def __call__(self, request: Request) -> None:
         """ListConfigResources 0-1. Version 0 asks for subscriptions to metrics of clients."""
         message = request.message()
+        if not DESCRIBE_CLUSTER_CONFIGS.met(request.rights):
+            error = DESCRIBE_CLUSTER_CONFIGS.denied
+            request.respond({"error_code": error, "config_resources": ()})
+            return
         wanted = dict.fromkeys(messages.field(message, "resource_types", ()))
         if request.version == 0:
             wanted = {CLIENT_METRICS_RESOURCE: None}
@@ -253,12 +303,13 @@ DEFAULTS: Mapping[str, str] = Settings.defaults()
 
 def _entry(entry: Mapping[str, Any], with_synonyms: bool, with_docs: bool) -> Mapping[str, Any]:
     _, value, source = entry["synonyms"][0]
+    is_secret = entry["type"] == "PASSWORD"
     return {
         "name": entry["name"],
         "value": _shown(entry, value),
         "read_only": entry["read_only"],
         "config_source": source,
-        "is_sensitive": False,
+        "is_sensitive": is_secret,
         "synonyms": [
             {"name": name, "value": _shown(entry, text), "source": where}
             for name, text, where in entry["synonyms"]
@@ -271,6 +322,8 @@ def _entry(entry: Mapping[str, Any], with_synonyms: bool, with_docs: bool) -> Ma
 
 
 def _shown(entry: Mapping[str, Any], text: str) -> str | None:
-    """A setting that is not set, and has no default, has no value (Kafka's null)."""
+    """A setting that is not set, and has no default, has no value (Kafka's null). Nor is a secret shown."""
+    if entry["type"] == "PASSWORD":
+        return None
     row = ROWS.get(entry["name"])
     return None if text == "" and row is not None and row.is_optional else text

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.apis.groups import GroupHandlers
+from ottla.broker.apis.groups import GroupHandlers, Readable
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.coordination.verification import Beginning, Verifier, client_error
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
 from ottla.runtime import Clock
+from ottla.security import needs
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import GROUP_METADATA_TOPIC
@@ -36,23 +37,34 @@ class TxnOffsetCommitHandler:
     @serves(ApiKey.TXN_OFFSET_COMMIT)
     def __call__(self, request: Request) -> None:
         """TxnOffsetCommit 0-5: the group's shard decides, once the transaction is known to have its partition."""
-        message = request.message()
+        message, rights = request.message(), request.rights
+        for need, name in (
+            (needs.WRITE_TRANSACTION, message.transactional_id),
+            (needs.READ_GROUP, message.group_id),
+        ):
+            if not need.met(rights, name):
+                self._groups.refuse(request, message, need.denied)
+                return
         if message.producer_id < 0 or message.producer_epoch < 0:
             # Such a transaction has no producer, and no marker would ever end it.
             self._groups.refuse(request, message, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
             return
+        readable = self._groups.readable(request, message)
+        if readable.refused and not readable.message.topics:
+            readable.reply({"topics": ()})
+            return
         beginning = self._beginning(message)
         if beginning is None:
-            self._groups.ask(request, message)
+            self._groups.ask_for(request, readable)
             return
         request.connection.hold()
-        request.connection.server.spawn(self._verify(request, message, beginning))
+        request.connection.server.spawn(self._verify(request, readable, beginning))
 
     def _beginning(self, message: Any) -> Beginning | None:
         try:
             live = self._coordination.shard(GROUP_METADATA_TOPIC, message.group_id)
         except KafkaError:
-            return None  # `GroupHandlers.ask` answers with the error
+            return None  # `GroupHandlers` answer with the error
         leadership = live.partition.leadership
         if leadership is None:
             return None
@@ -61,7 +73,8 @@ class TxnOffsetCommitHandler:
         )
         return None if verified is None else Beginning(live.partition, verified)
 
-    async def _verify(self, request: Request, message: Any, beginning: Beginning) -> None:
+    async def _verify(self, request: Request, readable: Readable, beginning: Beginning) -> None:
+        message = readable.message
         try:
             verdicts = await self._verifier.verify(
                 message.transactional_id, {0: beginning}, add=request.version >= IMPLICIT_ADD_FROM
@@ -74,9 +87,9 @@ class TxnOffsetCommitHandler:
                     knows_abortable=request.version >= ABORTABLE_FROM,
                     try_again=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
                 )
-                self._groups.refuse(request, message, error.code)
+                readable.reply(self._groups.refusal(request, message, error.code))
             else:
-                self._groups.ask(request, message)
+                self._groups.ask_for(request, readable)
         except Exception:
             request.connection.fail(request)
         finally:

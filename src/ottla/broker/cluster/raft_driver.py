@@ -76,6 +76,9 @@ class RaftDriver:
         self.on_leadership: list[Callable[[bool, int], None]] = []
         self.on_leader: list[Callable[[int | None, int], None]] = []
         self.on_failure: list[Callable[[Exception], None]] = []
+        self.on_caught_up: list[Callable[[], None]] = []
+        """Called once: the image has everything that was committed when this node started."""
+        self._has_caught_up = False
         self._runtime = runtime
         self._directory = directory = settings.metadata_log_dir
         self.directory_id = load_properties(runtime.disk, directory).directory_id
@@ -328,6 +331,7 @@ class RaftDriver:
         self._handle_events()  # a parked fetch, looked at again, may have moved the high watermark
         self._apply_committed()
         self._begin_leadership()
+        self._note_catching_up()
         self._snapshotter.write_if_due()
         for condition, waiter in self._waiting:
             if not waiter.done() and condition():
@@ -422,6 +426,14 @@ class RaftDriver:
             self._appends.complete_up_to(published.end_offset)
             if published.end_offset < journal.high_watermark:
                 self._pump_soon()
+
+    def _note_catching_up(self) -> None:
+        if self._has_caught_up:
+            return
+        first = self._raft.first_high_watermark
+        if self.is_active or (first is not None and self._published.end_offset >= first):
+            self._has_caught_up = True
+            notify(self.on_caught_up)
 
     # The active controller's side
 

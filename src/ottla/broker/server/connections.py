@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from ottla.runtime import AcceptedConnection, Chunk, FileRange, TimedConnection
 from ottla.runtime.framed_connection import FIRST_BYTES, FrameRefused
-from ottla.security.principals import ANONYMOUS
+from ottla.security.principals import ANONYMOUS, Principal
 from ottla.security.rights import Rights
 from ottla.wire import messages, schema
 from ottla.wire.apis import APIS, PRIVATE_APIS, PRIVATE_BYTES_MAX, ApiKey
@@ -30,6 +30,7 @@ from ottla.wire.headers import (
 )
 
 if TYPE_CHECKING:
+    from ottla.broker.server.gate import Gate
     from ottla.broker.server.server import Server
 
 logger = logging.getLogger(__name__)
@@ -113,7 +114,10 @@ class Request:
 
     @property
     def rights(self) -> Rights | None:
-        return self.connection.rights
+        rights = self.connection.rights
+        if rights is not None:
+            rights.api_key = self.header.api_key  # by now another request may have come
+        return rights
 
     def message(self) -> Any:
         """The body as kio's entity. InvalidFrame, which closes the connection, if it cannot be parsed."""
@@ -134,6 +138,10 @@ class Request:
         header = self.header
         head = response_header(header.api_key, header.api_version, header.correlation_id)
         self._finish(response_chunks(head, body))
+
+    def respond_frame(self, frame: bytes) -> None:
+        """With a whole response, which has its size and header already."""
+        self._finish([frame])
 
     def finish_silently(self) -> None:
         """acks=0: the client expects no answer."""
@@ -187,9 +195,15 @@ class ServerConnection:
         self.client_software = "", ""
         """Name and version, if the client has said them (KIP-511)."""
         self.principal = ANONYMOUS
-        """Who it belongs to. It is set once, before the first request is handled."""
+        """Who it belongs to (see `authenticated`)."""
         self.rights: Rights | None = None
         """What its principal may do. None without an authorizer: everything."""
+        self.gate: Gate | None = None
+        """What looks at its frames first, until its client has logged in."""
+        self.sasl: Gate | None = None
+        """The same, for as long as the connection lives. None where nobody logs in."""
+        if server.authorizer is not None:
+            self.authenticated(ANONYMOUS)
         self.is_follower = False
         """Whether another broker replicates over it."""
         self._is_paused = False
@@ -199,6 +213,13 @@ class ServerConnection:
         if server.times is not None:
             self.timed = cast(TimedConnection, connection)
             self.timed.sent = server.times
+
+    def authenticated(self, principal: Principal) -> None:
+        """It belongs to this principal. A listener where clients log in calls it once, before the first request is handled."""
+        self.principal = principal
+        authorizer = self.server.authorizer
+        if authorizer is not None:
+            self.rights = Rights(authorizer, principal, self.peer_host)
 
     @property
     def peer(self) -> str:
@@ -229,6 +250,8 @@ class ServerConnection:
         return 0.0 if waits_for_us else connection.idle_s
 
     def frame_received(self, frame: memoryview) -> None:
+        if self.gate is not None and self.gate.received(frame):
+            return
         try:
             header = read_request_header(frame)
         except InvalidFrame as error:
@@ -268,6 +291,9 @@ class ServerConnection:
             request.received_at = timed.received_at
             request.started_at = timed.started_at
         self._unanswered.append(request)
+        rights = self.rights
+        if rights is not None:
+            rights.api_key = header.api_key
         quotas = self.server.quotas
         try:
             if quotas is None or not quotas.active:
@@ -289,6 +315,28 @@ class ServerConnection:
         request.frame = NO_FRAME  # its memory is used again: a parked request must not hold it
         if len(self._unanswered) >= UNANSWERED_MAX:
             self._pause()
+
+    def begin(self, header: RequestHeader) -> Request:
+        """A request that is answered by its gate, after all earlier ones."""
+        request = Request(self, header, NO_FRAME)
+        if (timed := self.timed) is not None:
+            request.received_at = timed.received_at
+            request.started_at = request.returned_at = timed.started_at
+        self._unanswered.append(request)
+        return request
+
+    def awaits(self, api_key: int) -> bool:
+        """Whether the client waits for the answer to such a request."""
+        return any(request.header.api_key == api_key for request in self._unanswered)
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame that is no answer to a request, but a token of a login."""
+        self._connection.send([frame])
+
+    def limit_frames(self, size: int) -> int:
+        """Take no longer frames from now on. Returns the limit until now."""
+        before, self._connection.frame_bytes_max = self._connection.frame_bytes_max, size
+        return before
 
     def fail(self, request: Request) -> None:
         """Called while an unforeseen exception is handled: close the connection, and go on."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.server.connections import Handler, Quotas, ServerConnection
 from ottla.runtime import AcceptedConnection, Listener, Network
+from ottla.security.authorizer import Authorizer
 from ottla.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.broker.server.gate import GatedListener
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +34,13 @@ class Server:
         self.name = name
         self.handlers: dict[int, Handler] = {int(key): handler for key, handler in handlers.items()}
         self.quotas: Quotas | None = None
+        self.authorizer: Authorizer | None = None
+        """Decides what connections may do. None: everything. To be set before it listens."""
         self.times: list[tuple[float, list[Any]]] | None = None
         """Where connections note when which answers were sent, with the `Timing` of each. None: nobody asks. To be set
         before it listens."""
+        self.gated: GatedListener | None = None
+        """Lets nobody in who has not logged in. None where the protocol has no SASL."""
         self.connections: dict[ServerConnection, None] = {}
         self._frame_bytes_max = frame_bytes_max
         self._idle_max_s = idle_max_s
@@ -67,6 +75,8 @@ class Server:
             connection.abort()
         else:
             self.connections[accepted] = None
+            if self.gated is not None:
+                self.gated.guard(accepted)
         return accepted
 
     def _close_idle(self) -> None:

@@ -1,0 +1,294 @@
+"""The gate of a connection on a listener with SASL: nothing but a login passes until somebody has logged in.
+
+`security.sasl` decides. This is the asyncio around it: clocks, deadlines, the delay of failures, and work in threads. A
+connection that is open has no gate, so it costs one look at one attribute per frame. The gate returns when the client logs
+in again, and when the session has ended (KIP-368).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from ottla.broker.server.connections import Request, ServerConnection
+from ottla.runtime.seams import Clock
+from ottla.security.login import Accepted, Work
+from ottla.security.principals import user
+from ottla.security.sasl import (
+    Closed,
+    Compute,
+    Failed,
+    Login,
+    Opened,
+    Reply,
+    SaslRules,
+    SaslServer,
+    SaslState,
+    Serve,
+    Verdict,
+)
+from ottla.wire.apis import ApiKey
+from ottla.wire.errors import InvalidFrame
+from ottla.wire.headers import read_request_header
+from ottla.wire.printable import printable
+
+logger = logging.getLogger(__name__)
+
+COMPUTED_AT_ONCE: Final = 2
+"""Passwords that a node looks at in threads at the same time. More would take the processor from its clients."""
+TIME_TO_READ_S: Final = 0.1
+"""Between the answer to a failed login and the end. kafka-python loses an answer that comes together with the end."""
+LAST_ANSWER_S: Final = 0.5
+"""A client whose own request took its credential away gets the answer to it within this time."""
+
+
+def _nothing() -> None:
+    pass
+
+
+class Logins:
+    """What the listeners of one node share: the threads for passwords, and who has logged in with which credential."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.succeeded = self.failed = self.expired = 0
+        self._computing = asyncio.Semaphore(COMPUTED_AT_ONCE)
+        self._by_credential: dict[tuple[str, int], dict[Gate, None]] = {}
+
+    async def compute(self, work: Work) -> Accepted | None:
+        async with self._computing:
+            return await asyncio.get_running_loop().run_in_executor(None, work.run)
+
+    def opened(self, gate: Gate, login: Login) -> None:
+        if login.rests_on is not None:
+            self._by_credential.setdefault(login.rests_on, {})[gate] = None
+
+    def ended(self, gate: Gate, login: Login) -> None:
+        if login.rests_on is not None and (gates := self._by_credential.get(login.rests_on)):
+            gates.pop(gate, None)
+            if not gates:
+                del self._by_credential[login.rests_on]
+
+    def credentials_changed(self, changed: Iterable[tuple[str, int]]) -> None:
+        """End every session that rests on one of these: (user, number of the mechanism)."""
+        for credential in changed:
+            for gate in list(self._by_credential.get(credential, ())):
+                gate.revoked()
+
+    def sessions_of(self, name: str) -> int:
+        return sum(len(gates) for (owner, _), gates in self._by_credential.items() if owner == name)
+
+
+class GateLimits(NamedTuple):
+    frame_bytes_max: int
+    """sasl.server.max.receive.size, until the connection is open."""
+    timeout_s: float
+    failure_delay_s: float
+    waiting_max: int
+    """Connections of the listener that have not logged in. Of more, the oldest is closed."""
+
+
+class GatedListener:
+    """One listener with SASL: it puts a gate before each connection."""
+
+    def __init__(self, logins: Logins, rules: SaslRules, limits: GateLimits) -> None:
+        self.logins = logins
+        self.rules = rules
+        self.limits = limits
+        self.waiting: dict[Gate, None] = {}
+
+    def guard(self, connection: ServerConnection) -> None:
+        gate = connection.gate = connection.sasl = Gate(self, connection)
+        self.waiting[gate] = None
+        if len(self.waiting) > self.limits.waiting_max:
+            oldest = next(iter(self.waiting))
+            logger.info(
+                "closing connection, too many wait to log in peer=%s listener=%s",
+                oldest.connection.peer,
+                oldest.connection.listener,
+            )
+            oldest.end()
+
+
+class Gate:
+    """Of one connection, for as long as it lives."""
+
+    def __init__(self, listener: GatedListener, connection: ServerConnection) -> None:
+        self.connection = connection
+        self._listener = listener
+        self._logins = listener.logins
+        self._sasl = SaslServer(listener.rules)
+        self._request: Request | None = None
+        """What is to be answered next; None for a token without a header."""
+        self._login: Login | None = None
+        self._frame_bytes_max = connection.limit_frames(listener.limits.frame_bytes_max)
+        self._timer: asyncio.TimerHandle | None = None
+        self._set_timer(listener.limits.timeout_s, self._too_late)
+        connection.on_close.append(self._connection_closed)
+
+    # Frames
+
+    def received(self, frame: memoryview) -> bool:
+        """False if the connection itself is to serve the frame."""
+        connection = self.connection
+        if not connection.server.handlers:
+            connection.abort()  # the node is starting: nobody is known yet. Clients come again.
+            return True
+        self._request = None
+        verdict = self._verdict(frame)
+        if isinstance(verdict, Serve):
+            return False
+        if self._login is not None:
+            # Earlier requests may wait for their answers: this one waits for its turn.
+            with suppress(InvalidFrame):  # that fails without an answer
+                self._request = connection.begin(read_request_header(frame))
+        self._obey(verdict)
+        return True
+
+    def again(self, request: Request) -> None:
+        """SaslHandshake or SaslAuthenticate on the open connection."""
+        self._request = request
+        verdict = self._verdict(request.frame)
+        assert not isinstance(verdict, Serve), "an open connection serves both by itself"
+        self._obey(verdict)
+
+    def _verdict(self, frame: memoryview) -> Verdict:
+        clock = self._logins.clock
+        return self._sasl.received(frame, clock.monotonic(), clock.wall_ms())
+
+    def _obey(self, verdict: Verdict) -> None:
+        match verdict:
+            case Reply(frame):
+                self._send(frame)
+                if self._sasl.state is SaslState.TOKENS and self.connection.gate is None:
+                    self._close_gate()
+            case Opened(frame, login):
+                self._open(login)
+                self._send(frame)
+            case Compute(work):
+                self.connection.hold()
+                self.connection.server.spawn(self._compute(work))
+            case Failed(frame, why, mechanism):
+                self._fail(frame, why, mechanism)
+            case Closed(why):
+                self._logins.expired += 1
+                self._log(why, self._mechanism())
+                self.end()
+
+    def _send(self, frame: bytes) -> None:
+        if self._request is None:
+            self.connection.send(frame)
+        else:
+            self._request.respond_frame(frame)
+
+    async def _compute(self, work: Work) -> None:
+        try:
+            accepted = await self._logins.compute(work)
+        except Exception:
+            logger.exception("closing connection, a login failed peer=%s", self.connection.peer)
+            self.end()
+            return
+        if self.connection.closed:
+            return
+        clock = self._logins.clock
+        self._obey(self._sasl.worked(accepted, clock.monotonic(), clock.wall_ms()))
+        self.connection.release()
+
+    # States
+
+    def _open(self, login: Login) -> None:
+        connection = self.connection
+        if connection.gate is self:
+            connection.gate = None
+        if self._login is None:
+            self._listener.waiting.pop(self, None)
+            connection.authenticated(user(login.user))
+            connection.limit_frames(self._frame_bytes_max)
+        else:
+            self._logins.ended(self, self._login)
+        self._login = login
+        self._logins.succeeded += 1
+        self._logins.opened(self, login)
+        if login.session_ends is None:
+            self._set_timer(None)
+        else:
+            left_s = login.session_ends - self._logins.clock.monotonic()
+            self._set_timer(left_s, self._close_gate)
+        logger.debug(
+            "logged in peer=%s listener=%s mechanism=%s user=%s",
+            connection.peer,
+            connection.listener,
+            login.mechanism,
+            printable(login.user),
+        )
+
+    def _close_gate(self) -> None:
+        """The client logs in again, or its session is over: its next frame is looked at here."""
+        self.connection.gate = self
+
+    def _fail(self, frame: bytes | None, why: str, mechanism: str | None) -> None:
+        """Nothing is read until the connection closes, so a guess costs the delay."""
+        self._logins.failed += 1
+        self._log(why, mechanism)
+        self.connection.gate = self
+        self.connection.hold()
+        self._set_timer(self._listener.limits.failure_delay_s, lambda: self._tell_failure(frame))
+
+    def _tell_failure(self, frame: bytes | None) -> None:
+        if frame is None:
+            self.end()
+        else:
+            self._send(frame)
+            self._set_timer(TIME_TO_READ_S, self.connection.close)
+
+    def revoked(self) -> None:
+        """The credential of its session was changed or removed. Its own request may have done that."""
+        connection = self.connection
+        self._log("its credential was changed or removed", self._mechanism())
+        if connection.awaits(ApiKey.ALTER_USER_SCRAM_CREDENTIALS):
+            connection.hold()
+            self._set_timer(LAST_ANSWER_S, self.end)
+        else:
+            self.end()
+
+    def _too_late(self) -> None:
+        self._logins.failed += 1
+        self._log("the login took too long", None)
+        self.end()
+
+    def end(self) -> None:
+        self.connection.abort()
+        self._connection_closed()
+
+    def _connection_closed(self) -> None:
+        self._set_timer(None)
+        self._listener.waiting.pop(self, None)
+        if self._login is not None:
+            self._logins.ended(self, self._login)
+
+    def _set_timer(self, seconds: float | None, then: Callable[[], None] = _nothing) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, then)
+
+    # Words
+
+    def _mechanism(self) -> str | None:
+        return None if self._login is None else self._login.mechanism
+
+    def _log(self, why: str, mechanism: str | None) -> None:
+        """It ends: why, for the operator. The client is told less."""
+        claimed = self._sasl.claimed
+        logger.info(
+            "closing connection, login refused or over peer=%s listener=%s mechanism=%s user=%s reason=%s",
+            self.connection.peer,
+            self.connection.listener,
+            printable(mechanism or "-"),
+            "-" if claimed is None else printable(claimed),
+            why,
+        )

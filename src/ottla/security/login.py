@@ -1,0 +1,49 @@
+"""What a mechanism says about a message of somebody who logs in. The mechanisms (`plain`, `scram`) and the table of states
+(`sasl`) share these words, and a node without SASL imports none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeAlias
+
+
+class LoginRefused(Exception):
+    """Nobody is let in. The reason is for the operator's log: a stranger is told nothing of it."""
+
+
+class Challenge(NamedTuple):
+    """The client has to send another message."""
+
+    message: bytes
+
+
+class Accepted(NamedTuple):
+    """The client has shown that it is this user."""
+
+    user: str
+    message: bytes = b""
+    rests_on: tuple[str, int] | None = None
+    """The stored credential (user, number of the SCRAM mechanism) without which the login would have failed."""
+    expires_ms: int | None = None
+    """Wall-clock milliseconds at which the credential ends; None: it does not."""
+
+
+class Work(NamedTuple):
+    """A computation that takes milliseconds: it belongs into a thread. It uses nothing that changes."""
+
+    run: Callable[[], Accepted | None]
+    """None: refused."""
+
+
+Outcome: TypeAlias = Challenge | Accepted | Work
+
+
+class Conversation(Protocol):
+    """The server's half of one login by one mechanism."""
+
+    claimed: str | None
+    """Who the client says that it is, as soon as it has."""
+
+    def evaluate(self, message: bytes) -> Outcome:
+        """The answer to one message. LoginRefused ends the conversation."""

@@ -1,0 +1,69 @@
+"""PLAIN (RFC 4616): the password itself, so only where the connection is encrypted.
+
+Accounts are those of the listener's JAAS text, else the cluster's SCRAM users. Whoever is refused has cost the server
+the same work, whether the user exists or not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+
+from ottla.security import scram
+from ottla.security.login import Accepted, LoginRefused, Work
+from ottla.security.secrets import Secret
+
+Lookup = Callable[[str], tuple[scram.Mechanism, scram.Credential, bool]]
+"""By user: the stored credential that a password is compared with, and False if it is only a decoy."""
+
+
+def parse(message: bytes) -> tuple[str, Secret]:
+    """`[authzid] NUL user NUL password`. LoginRefused if it is anything else."""
+    try:
+        parts = message.decode().split("\0")
+    except UnicodeDecodeError:
+        raise LoginRefused("the message is not UTF-8") from None
+    if len(parts) != 3:
+        raise LoginRefused(f"the message has {len(parts) - 1} NULs, not 2")
+    authzid, user, password = parts
+    if not user or not password:
+        raise LoginRefused("the user or the password is empty")
+    if authzid not in ("", user):
+        raise LoginRefused("the authorization id is another user")
+    return user, Secret(password)
+
+
+def message(user: str, password: Secret) -> bytes:
+    return f"\0{user}\0{password.reveal()}".encode()
+
+
+class PlainServer:
+    """One login. `accounts` are the `user_NAME` options of the listener's JAAS text."""
+
+    def __init__(self, accounts: Mapping[str, Secret], lookup: Lookup) -> None:
+        self._accounts = accounts
+        self._lookup = lookup
+        self.claimed: str | None = None
+
+    def evaluate(self, message: bytes) -> Accepted | Work:
+        user, password = parse(message)
+        self.claimed = user
+        account = self._accounts.get(user)
+        if account is not None and _are_equal(account, password):
+            return Accepted(user)
+        mechanism, credential, exists = self._lookup(user)
+
+        def run() -> Accepted | None:
+            is_right = scram.knows_password(mechanism, credential, password)
+            if not is_right or not exists or account is not None:
+                return None  # an account of the JAAS text goes before a SCRAM user of the same name
+            return Accepted(user, rests_on=(user, mechanism.number))
+
+        return Work(run)
+
+
+def _are_equal(one: Secret, other: Secret) -> bool:
+    """By digests, since texts of different lengths are compared in different times."""
+    digests = [hashlib.sha256(each.reveal().encode()).digest() for each in (one, other)]
+    return hmac.compare_digest(*digests)
