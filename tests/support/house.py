@@ -96,6 +96,7 @@ ARROWS: dict[str, set[str]] = {
         "raft",
         "records",
         "runtime",
+        "security",
         "wire",
     },
     # Its checkers look into every part of a broker.

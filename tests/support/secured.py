@@ -32,7 +32,12 @@ class Certificates:
 
     def issue(self, ca: trustme.CA, name: str, *hosts: str) -> Path:
         """Key and certificate chain in one file."""
-        made = ca.issue_cert(*(hosts or ("127.0.0.1", "localhost")), common_name=name)
+        made = ca.issue_cert(
+            *(hosts or ("127.0.0.1", "localhost")),
+            common_name=name,
+            organization_name="test",
+            organization_unit_name="tests",
+        )
         return self.write(f"{name}.pem", made.private_key_and_cert_chain_pem.bytes())
 
 

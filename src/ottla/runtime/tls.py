@@ -4,12 +4,13 @@ An `ssl.SSLSocket` works on the same non-blocking descriptor as a plain socket. 
 `SocketConnection` that reads and writes differently: decrypted bytes come into the shared buffer, or straight into a large
 frame's own. asyncio's TLS transports copy them more often.
 
-Only a node with TLS imports this module: `ssl` costs start-up time and memory.
+Only a node with TLS imports this module, and `cryptography` with it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -48,7 +49,7 @@ def handshake_problem(problem: Exception) -> str:
     """Why a handshake failed, for people."""
     if isinstance(problem, ssl.SSLCertVerificationError):
         return f"the certificate of the other side is refused: {problem.verify_message}"
-    if isinstance(problem, ssl.SSLEOFError):
+    if _is_cut(problem):
         return "the other side closed the connection within the handshake"
     if isinstance(problem, ssl.SSLError):
         reason = problem.reason or str(problem)
@@ -156,9 +157,6 @@ class TlsConnection(SocketConnection):
             except ssl.SSLWantWriteError:
                 self._read_wants_write = True
                 self._watch_writing()
-                return
-            except ssl.SSLEOFError:
-                self._lose("cut by the peer or the network, without TLS's farewell")
                 return
             except OSError as problem:
                 self._lose(_reason(problem))
@@ -276,9 +274,18 @@ class TlsConnection(SocketConnection):
 
 
 def _reason(problem: OSError) -> str:
+    if _is_cut(problem):
+        return "cut by the peer or the network, without TLS's farewell"
     if isinstance(problem, ssl.SSLError):
         return f"TLS: {handshake_problem(problem)}"
     return error_reason(problem)
+
+
+def _is_cut(problem: Exception) -> bool:
+    """OpenSSL 3 and Python have two words for it."""
+    return isinstance(problem, ssl.SSLEOFError) or (
+        isinstance(problem, ssl.SSLError) and problem.reason == "UNEXPECTED_EOF_WHILE_READING"
+    )
 
 
 def _verified_chain(connected: ssl.SSLSocket) -> list[bytes]:
@@ -384,6 +391,8 @@ class Handshakes:
         if begins[0] != HANDSHAKE:
             other = FrameRefused(0, 0, begins).protocol
             hint = f"{other}" if other else "plain Kafka, or something else without TLS"
+            # What stays unread would reset the connection, and the peer would take that for a broken network.
+            connected.recv(RECORD_BYTES)
             self._fail(connected, f"the peer seems to speak {hint}")
             return None
         handshake = self._under_way.pop(connected)
@@ -510,7 +519,7 @@ class RealTls:
             secured.close()
             if isinstance(problem, OSError):
                 said = handshake_problem(problem)
-                raise ConnectionError(f"no TLS with {host}: {said}") from problem
+                raise ConnectionError(errno.EPROTO, f"no TLS with {host}: {said}") from problem
             raise
 
     # Changes
@@ -575,6 +584,8 @@ def _configure(context: ssl.SSLContext, options: TlsOptions, stores: LoadedStore
     allowed = sorted(versions[name] for name in options.protocols)
     context.minimum_version, context.maximum_version = allowed[0], allowed[-1]
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    # Python's default takes a stream that was cut for one that has ended.
+    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
     context.set_ciphers(":".join(options.ciphers) or "ECDHE+AESGCM:ECDHE+CHACHA20")
     if stores.anchors:
         context.load_verify_locations(cadata=b"".join(stores.anchors))

@@ -1,4 +1,4 @@
-"""What is asked of TLS on a listener, or of a connection to one: data only, so that a node without TLS imports no `ssl`.
+"""What is asked of TLS on a listener, or of a connection to one: data only, so that a node without TLS imports nothing more.
 
 `runtime.tls` makes it real. The simulator can make its own of the same options.
 """
