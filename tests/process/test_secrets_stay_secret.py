@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
+import stat
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -11,18 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from support.secure import SecureCluster, secure_cluster
+from support.secure import SecureCluster, run, secure_cluster
 
 pytestmark = pytest.mark.timeout(300)
 
 PLANTED = "planted-Password/0123456789+xyz"
+METADATA = "__cluster_metadata-0"
 HOLDERS = ("clients/", "secrets/", "tls/")
 """Directories of 0700 whose purpose is to hold secrets."""
 
 
-def spellings(secret: str) -> list[bytes]:
+def spellings(secret: str | bytes) -> list[bytes]:
     """As somebody might find it. Base64 depends on what stands before it, so all three beginnings are searched."""
-    raw = secret.encode()
+    raw = secret.encode() if isinstance(secret, str) else secret
     encoded = []
     for skipped in range(3):
         text = base64.b64encode(raw[skipped:])
@@ -33,6 +36,23 @@ def spellings(secret: str) -> list[bytes]:
 def key_text(file: Path) -> str:
     """The first line of a private key's body."""
     return file.read_text().split("PRIVATE KEY-----\n")[1].split("\n")[0]
+
+
+def stored_keys(cluster: SecureCluster) -> dict[str, bytes]:
+    """What the metadata has of passwords. With a server key somebody can pass for a broker, with a stored key a login that was
+    listened to gives the rest away."""
+    (metadata,) = cluster.directory.glob(f"node-1/data/{METADATA}/*.log")
+    words = ("--cluster-metadata-decoder", "--files", str(metadata))
+    told = run("kafka-dump-log", *words)
+    assert told.returncode == 0, told.stderr
+    found = {}
+    for line in told.stdout.splitlines():
+        if "USER_SCRAM_CREDENTIAL_RECORD" in line:
+            data = json.loads(line.split("payload: ")[1])["data"]
+            for name in ("storedKey", "serverKey"):
+                of = f"the {name} of {data['name']} for mechanism {data['mechanism']}"
+                found[of] = base64.b64decode(data[name])
+    return found
 
 
 class Watcher(threading.Thread):
@@ -117,7 +137,7 @@ def test_no_secret_is_left_where_others_might_look(tmp_path: Path) -> None:
     watcher.start()
     try:
         with secure_cluster(tmp_path / "cluster", nodes=1) as cluster:
-            secrets = {
+            secrets: dict[str, str | bytes] = {
                 "the admin's password": cluster.file("password").read_text().strip(),
                 "alice's password": PLANTED,
                 "the CA's key": key_text(cluster.directory / "secrets" / "nodes-ca.key"),
@@ -125,10 +145,13 @@ def test_no_secret_is_left_where_others_might_look(tmp_path: Path) -> None:
                 "the decoy secret": (cluster.directory / "secrets" / "decoy").read_text(),
             }
             found = [*used(cluster, tmp_path), *left_behind(cluster)]
+            keys = stored_keys(cluster)
+            assert len(keys) >= 2 * 2, "of the admin and of alice"
     finally:
         watcher.stop()
     found += [("arguments of a process", each) for each in watcher.seen]
     assert len(found) > 50
+    secrets |= keys
     told = [
         f"{what} in {where}"
         for where, data in found
@@ -136,8 +159,28 @@ def test_no_secret_is_left_where_others_might_look(tmp_path: Path) -> None:
         if any(each in data for each in spellings(secret))
         # The one secret that a node is told in its settings, which are 0600.
         and not (what == "the decoy secret" and where == "node-1/server.properties")
+        # The metadata themselves and their beginning, below a directory of 0700.
+        and not (what in keys and (METADATA in where or where.endswith("/bootstrap.checkpoint")))
     ]
     assert told == []
+
+
+def test_a_node_with_secrets_leaves_no_core_file(tmp_path: Path) -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    if before[1] == 0:
+        pytest.skip("core files are forbidden here anyway")
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+    try:
+        with secure_cluster(tmp_path / "cluster", nodes=1) as cluster:
+            assert stat.S_IMODE(cluster.directory.stat().st_mode) == 0o700
+            (node,) = json.loads((cluster.directory / "cluster.json").read_text())["nodes"]
+            limits = Path(f"/proc/{node['pid']}/limits").read_text()
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
+    (line,) = (line for line in limits.splitlines() if line.startswith("Max core file size"))
+    assert line.split()[4:6] == ["0", "0"]
 
 
 def test_the_search_finds_what_is_there() -> None:

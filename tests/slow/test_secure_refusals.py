@@ -30,7 +30,7 @@ WAIT_S = 60.0
 NO_LOGIN = "Authentication failed during authentication due to invalid credentials"
 """Word for word Kafka's, which every client passes on."""
 NO_TRUST = re.compile(r"(?i)certificat|SslAuthenticationException: SSL handshake failed")
-NO_RIGHT = re.compile(r"(?i)topic.?authorization.?failed|topicauthorization|not authorized to access topic")  # fmt: skip
+NO_RIGHT = re.compile(r"(?i)topic.?authorization.?failed|topicauthorization|not authorized to access (this )?topic")  # fmt: skip
 
 
 class Writer:
