@@ -20,7 +20,6 @@ from ottla.records.record import records as records_of
 from ottla.security.operations import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.sim.clients.connections import CONNECT_TIMEOUT_S, ClientConnections
 from ottla.sim.clients.logins import (
-    ADMINISTRATOR,
     ITERATIONS,
     NUMBERS,
     SimUser,
@@ -56,8 +55,8 @@ RATE = 0.1
 """The share of seeds with security."""
 WORKER = "worker"
 """Whom the producers and consumers of the run log in as. Its rights never change."""
-OPERATORS = ("admin", "operator")
-"""Clients that log in as the administrator."""
+MOLE = "mole"
+"""A user without rights, whose password an intruder knows."""
 VISITORS = ("alice", "bob", "carol")
 TOPICS = ("private-a", "private-b")
 """Only visitors, and the operator, use them."""
@@ -224,6 +223,11 @@ def codes(answer: Any) -> Iterator[int]:
                 yield from codes(value)
 
 
+def stored_as(user: SimUser) -> SimUser:
+    """By PLAIN one logs in with the credential of another mechanism."""
+    return user if user.mechanism in NUMBERS else user._replace(mechanism="SCRAM-SHA-256")
+
+
 # The operator
 
 
@@ -253,10 +257,8 @@ class AccessOperator:
         await self._until_done(
             ApiKey.CREATE_ACLS, {"creations": [row.creation() for row in WORKER_ACLS]}
         )
-        stored = self._worker
-        if stored.mechanism not in NUMBERS:
-            stored = stored._replace(mechanism="SCRAM-SHA-256")
-        await self._until_done(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, self._upsertion(stored))
+        for user in map(stored_as, (self._worker, self._worker._replace(name=MOLE))):
+            await self._until_done(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, self._upsertion(user))
         for name in VISITORS:
             fields = self._upsertion(self._new_password(name))
             await self._until_done(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, fields)
@@ -746,56 +748,3 @@ async def fetch_answer(channel: Channel, request: FetchRequest) -> tuple[FetchRe
 
     body = fetch.write_request(FETCH_VERSION, request)
     return await channel.answer(ApiKey.FETCH, FETCH_VERSION, body, read, timeout_s=REQUEST_S_MAX)
-
-
-class AccessWorkload:
-    """Everybody who is in a run only because it is secure."""
-
-    def __init__(
-        self,
-        plan: AccessPlan,
-        host: SimHost,
-        nodes: Sequence[int],
-        checker: AccessChecker,
-        leader_of: Leaders,
-        random_for: Callable[[str], random.Random],
-    ) -> None:
-        self.worker = SimUser(WORKER, "worker secret", plan.mechanism)
-        self._host = host
-        addresses = [(f"n{node}", BROKER_PORT) for node in nodes]
-        connections = ClientConnections(host, addresses, "access", ADMINISTRATOR)
-        self._operator = AccessOperator(plan, host, connections, self.worker, random_for("access"))
-        self._visitors = [
-            Visitor(
-                name,
-                plan,
-                host,
-                nodes,
-                checker,
-                self._operator.passwords,
-                leader_of,
-                random_for(f"visitor {name}"),
-            )
-            for name in VISITORS
-        ]
-        for visitor in self._visitors:
-            visitor.others = [each for each in self._visitors if each is not visitor]
-
-    def user_of(self, client: str) -> SimUser:
-        """As whom the client of this name logs in."""
-        return ADMINISTRATOR if client in OPERATORS else self.worker
-
-    async def prepare(self) -> None:
-        """Users, and the rights of the worker."""
-        await self._operator.prepare()
-
-    def begin(self) -> None:
-        self._host.run(self._operator.run(), name="access")
-        self._host.run(self._operator.write(), name="writer of private topics")
-        for visitor in self._visitors:
-            self._host.run(visitor.run(), name=visitor.name)
-
-    def stop(self) -> None:
-        self._operator.is_stopping = True
-        for visitor in self._visitors:
-            visitor.is_stopping = True

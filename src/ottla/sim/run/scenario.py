@@ -20,7 +20,8 @@ from ottla.events.storage import LogDirectoryFailed
 from ottla.log.errors import LogDirError, WrongDirectory
 from ottla.sim.clients import compacted_table
 from ottla.sim.clients.access import TOPICS as PRIVATE_TOPICS
-from ottla.sim.clients.access import AccessPlan, AccessWorkload, some_question
+from ottla.sim.clients.access import AccessPlan, some_question
+from ottla.sim.clients.access_workload import AccessWorkload
 from ottla.sim.clients.connections import create_topic
 from ottla.sim.clients.group_workload import TARGET, GroupWorkload
 from ottla.sim.clients.hostile import HostileClient
@@ -164,6 +165,7 @@ class Scenario:
             nodes,
             self.access_checker,
             self._leader_of,
+            lambda: self.evidence.image,
             random_for,
         )
 
