@@ -103,8 +103,12 @@ class ControllerService:
         runtime: Runtime,
         quorum: MetadataLog,
         change: ChangeRule | None = None,
+        *,
+        to_others: Runtime | None = None,
     ) -> None:
-        """`change` is another design's rule of how partitions change."""
+        """`change` is another design's rule of how partitions change. `to_others`: with the network that leads to other
+        controllers, where that needs TLS or a login."""
+        self._to_others = to_others or runtime
         self._settings = settings
         self._runtime = runtime
         self._quorum = quorum
@@ -128,7 +132,7 @@ class ControllerService:
         quorum.on_leadership.append(self._leadership)
 
     async def start(self) -> None:
-        self.to_controller = ControllerChannel(self._settings, self._runtime, self._quorum)
+        self.to_controller = ControllerChannel(self._settings, self._to_others, self._quorum)
         self._spawn(self._register(self.to_controller))
 
     async def stop(self) -> None:

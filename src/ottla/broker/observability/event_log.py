@@ -314,6 +314,10 @@ class EventLogWriter:
         """Of the listener for brokers. A node that is only a controller may not know its name: any listener will do."""
         name = self._settings.inter_broker_listener_name
         named = [at for at in broker.endpoints if at.name == name]
+        if not named:
+            # The one that speaks as the controllers' listener does, since our certificate is for that.
+            spoken = self._settings.security[self._settings.controller_listener_names[0]].number
+            named = [at for at in broker.endpoints if at.security_protocol == spoken]
         for at in named or broker.endpoints:
             return at.host, at.port
         raise ConnectionError(f"broker {broker.id} has no address")
