@@ -63,6 +63,14 @@ class RuledNode:
         assert self.node.authorizer is not None
         self.authorizer = self.node.authorizer
         self._runtime = real_runtime(self.loop, seed=2)
+        self.run(self._registered())
+
+    async def _registered(self) -> None:
+        """Until the node's controller has registered, too: from then on nobody changes the metadata but tests."""
+        quorum = self.node.quorum
+        assert quorum is not None
+        while not quorum.image.controllers:
+            await asyncio.sleep(0.01)
 
     def close(self) -> None:
         self.admin.close()
