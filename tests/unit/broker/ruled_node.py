@@ -57,6 +57,7 @@ class RuledNode:
                 transaction_state_log_replication_factor="1",
                 transaction_state_log_min_isr="1",
                 group_initial_rebalance_delay_ms="0",
+                ottla_event_log_enable="false",  # it would make its topic at any time
                 **settings,
             )
         )
@@ -69,8 +70,10 @@ class RuledNode:
         """Until the node's controller has registered, too: from then on nobody changes the metadata but tests."""
         quorum = self.node.quorum
         assert quorum is not None
-        while not quorum.image.controllers:
-            await asyncio.sleep(0.01)
+        registered = asyncio.Event()
+        quorum.on_image.append(lambda image, _: registered.set() if image.controllers else None)
+        if not quorum.image.controllers:
+            await registered.wait()
 
     def close(self) -> None:
         self.admin.close()
