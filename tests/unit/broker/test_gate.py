@@ -427,16 +427,50 @@ def test_a_changed_credential_ends_the_sessions_that_rest_on_it() -> None:
             by_256 = await it.log_in("SCRAM-SHA-256")
             by_plain = await it.log_in("PLAIN")  # the stronger of both
             admin = await it.log_in("PLAIN", "admin", Secret("geheim"))
-            assert it.logins.sessions_of("alice") == 3
+            assert len(it.logins.gates) == 4
             it.logins.credentials_changed([("alice", 2), ("nobody", 2)])
             await until(lambda: by_512.closed and by_plain.closed)
             await ask(by_256)
             await ask(admin)
-            assert it.logins.sessions_of("alice") == 1
             by_256.close()
-            await until(lambda: it.logins.sessions_of("alice") == 0)
+            await until(lambda: len(it.logins.gates) == 1)
 
     run(scenario)
+
+
+@EACH
+def test_a_login_that_began_before_the_change_fails_after_it(mechanism: str) -> None:
+    """It was told the old salt, and would succeed with the old password."""
+
+    async def scenario() -> None:
+        async with world() as it:
+            reader, writer = await asyncio.open_connection(*it.address)
+            writer.write(handshake(mechanism, 0))
+            await frame(reader)
+            login = ClientLogin(mechanism, "alice", PASSWORD).begin("nonce")
+            token = login.first()
+            writer.write(len(token).to_bytes(4, "big") + token)
+            if mechanism == "PLAIN":
+                (gate,) = it.logins.gates
+                await until(lambda: gate.logs_in_as == "alice" or it.logins.succeeded == 1)
+            else:
+                await frame(reader)
+            it.logins.credentials_changed([("alice", 1), ("alice", 2)])
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            assert not it.server.connections
+
+    run(scenario)
+
+
+def test_a_stranger_costs_as_much_as_most_users_cost() -> None:
+    """PLAIN looks at the password by the mechanism that most users have."""
+    weak = {("a", 1): stored("a", "SCRAM-SHA-256"), ("b", 1): stored("b", "SCRAM-SHA-256")}
+    strong = {("c", 2): stored("c", "SCRAM-SHA-512")}
+    for users, expected in (({}, 2), (weak, 1), (weak | strong, 1), (strong, 2)):
+        known = KnownUsers(lambda users=users: users, Decoys(Secret("x"), os.urandom), os.urandom)  # type: ignore[misc]
+        mechanism, _, exists = known._for_plain("nobody")
+        assert (mechanism.number, exists) == (expected, False)
 
 
 def test_who_changes_the_own_password_still_reads_the_answer() -> None:

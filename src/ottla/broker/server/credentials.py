@@ -60,11 +60,15 @@ class KnownUsers:
         return begin
 
     def _for_plain(self, user: str) -> tuple[Mechanism, Credential, bool]:
-        """The stronger mechanism, if the user has both."""
+        """By the stronger mechanism, if the user has both. By the one that most users have, if there is no such user."""
         stored = self._stored()
-        has_512 = (user, scram.SHA_512.number) in stored
-        has_256 = (user, scram.SHA_256.number) in stored
-        mechanism = scram.SHA_256 if has_256 and not has_512 else scram.SHA_512
+        strong, weak = scram.SHA_512, scram.SHA_256
+        mechanism = (
+            strong if len(self._all(stored, strong)) >= len(self._all(stored, weak)) else weak
+        )
+        for each in (weak, strong):
+            if (user, each.number) in stored:
+                mechanism = each
         return mechanism, *self._credential(mechanism, user)
 
     def _credential(self, mechanism: Mechanism, user: str) -> tuple[Credential, bool]:

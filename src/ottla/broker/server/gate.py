@@ -50,36 +50,26 @@ def _nothing() -> None:
 
 
 class Logins:
-    """What the listeners of one node share: the threads for passwords, and who has logged in with which credential."""
+    """What the listeners of one node share: the threads for passwords, and all who have logged in or are about to."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.gates: dict[Gate, None] = {}
         self.succeeded = self.failed = self.expired = 0
         self._computing = asyncio.Semaphore(COMPUTED_AT_ONCE)
-        self._by_credential: dict[tuple[str, int], dict[Gate, None]] = {}
 
     async def compute(self, work: Work) -> Accepted | None:
         async with self._computing:
             return await asyncio.get_running_loop().run_in_executor(None, work.run)
 
-    def opened(self, gate: Gate, login: Login) -> None:
-        if login.rests_on is not None:
-            self._by_credential.setdefault(login.rests_on, {})[gate] = None
-
-    def ended(self, gate: Gate, login: Login) -> None:
-        if login.rests_on is not None and (gates := self._by_credential.get(login.rests_on)):
-            gates.pop(gate, None)
-            if not gates:
-                del self._by_credential[login.rests_on]
-
     def credentials_changed(self, changed: Iterable[tuple[str, int]]) -> None:
-        """End every session that rests on one of these: (user, number of the mechanism)."""
-        for credential in changed:
-            for gate in list(self._by_credential.get(credential, ())):
+        """End every session that rests on one of these: (user, number of the mechanism). And every login of these users
+        that has begun: it was told the old salt, and would succeed with the old password."""
+        credentials = set(changed)
+        users = {name for name, _ in credentials}
+        for gate in list(self.gates):
+            if gate.rests_on in credentials or gate.logs_in_as in users:
                 gate.revoked()
-
-    def sessions_of(self, name: str) -> int:
-        return sum(len(gates) for (owner, _), gates in self._by_credential.items() if owner == name)
 
 
 class GateLimits(NamedTuple):
@@ -125,9 +115,20 @@ class Gate:
         """What is to be answered next; None for a token without a header."""
         self._login: Login | None = None
         self._frame_bytes_max = connection.limit_frames(listener.limits.frame_bytes_max)
+        self._logins.gates[self] = None
         self._timer: asyncio.TimerHandle | None = None
         self._set_timer(listener.limits.timeout_s, self._too_late)
         connection.on_close.append(self._connection_closed)
+
+    @property
+    def rests_on(self) -> tuple[str, int] | None:
+        """The stored credential of its session."""
+        return None if self._login is None else self._login.rests_on
+
+    @property
+    def logs_in_as(self) -> str | None:
+        """The user of a login that has begun and is not over."""
+        return None if self._sasl.state is SaslState.OPEN else self._sasl.claimed
 
     # Frames
 
@@ -207,11 +208,8 @@ class Gate:
             self._listener.waiting.pop(self, None)
             connection.authenticated(user(login.user))
             connection.limit_frames(self._frame_bytes_max)
-        else:
-            self._logins.ended(self, self._login)
         self._login = login
         self._logins.succeeded += 1
-        self._logins.opened(self, login)
         if login.session_ends is None:
             self._set_timer(None)
         else:
@@ -266,8 +264,7 @@ class Gate:
     def _connection_closed(self) -> None:
         self._set_timer(None)
         self._listener.waiting.pop(self, None)
-        if self._login is not None:
-            self._logins.ended(self, self._login)
+        self._logins.gates.pop(self, None)
 
     def _set_timer(self, seconds: float | None, then: Callable[[], None] = _nothing) -> None:
         if self._timer is not None:
