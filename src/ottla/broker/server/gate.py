@@ -55,7 +55,6 @@ class Logins:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.gates: dict[Gate, None] = {}
-        self.succeeded = self.failed = self.expired = 0
         self._computing = asyncio.Semaphore(COMPUTED_AT_ONCE)
 
     async def compute(self, work: Work) -> Accepted | None:
@@ -89,6 +88,13 @@ class GatedListener:
         self.rules = rules
         self.limits = limits
         self.waiting: dict[Gate, None] = {}
+        self.succeeded = 0
+        self.renewed = 0
+        """Later logins on open connections."""
+        self.failed = 0
+        """Of both."""
+        self.expired = 0
+        """Connections that were closed because their session was over."""
 
     def guard(self, connection: ServerConnection) -> None:
         gate = connection.gate = connection.sasl = Gate(self, connection)
@@ -175,7 +181,7 @@ class Gate:
             case Failed(frame, why, mechanism):
                 self._fail(frame, why, mechanism)
             case Closed(why):
-                self._logins.expired += 1
+                self._listener.expired += 1
                 self._log(why, self._mechanism())
                 self.end()
 
@@ -208,8 +214,10 @@ class Gate:
             self._listener.waiting.pop(self, None)
             connection.authenticated(user(login.user))
             connection.limit_frames(self._frame_bytes_max)
+            self._listener.succeeded += 1
+        else:
+            self._listener.renewed += 1
         self._login = login
-        self._logins.succeeded += 1
         if login.session_ends is None:
             self._set_timer(None)
         else:
@@ -229,7 +237,7 @@ class Gate:
 
     def _fail(self, frame: bytes | None, why: str, mechanism: str | None) -> None:
         """Nothing is read until the connection closes, so a guess costs the delay."""
-        self._logins.failed += 1
+        self._listener.failed += 1
         self._log(why, mechanism)
         self.connection.gate = self
         self.connection.hold()
@@ -253,7 +261,7 @@ class Gate:
             self.end()
 
     def _too_late(self) -> None:
-        self._logins.failed += 1
+        self._listener.failed += 1
         self._log("the login took too long", None)
         self.end()
 
