@@ -83,7 +83,7 @@ ARROWS: dict[str, set[str]] = {
     | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
     | {"controller", "event_log", "metrics", "raft", "runtime"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
-    "client": {"losses", "records", "runtime", "wire"},
+    "client": {"config", "losses", "records", "runtime", "security", "wire"},
     # Kafka's tools decode every file that a node writes, and no tool imports what it does not need.
     "kafka_tools": {
         "client",
@@ -97,8 +97,6 @@ ARROWS: dict[str, set[str]] = {
         "records",
         "runtime",
         "security",
-        "spark.command_config",
-        "spark.errors",
         "wire",
     },
     # Its checkers look into every part of a broker.
@@ -148,9 +146,11 @@ ARROWS: dict[str, set[str]] = {
         "broker.node",
         "broker.observability",
         "config",
+        "controller",
         "log",
         "raft",
         "runtime",
+        "security",
         "wire",
     },
     "spark.errors": {"client", "wire"},
@@ -184,6 +184,7 @@ ARROWS: dict[str, set[str]] = {
         "raft",
         "records",
         "runtime",
+        "security",
         "wire",
     },
     "cli": _PRODUCT
@@ -202,7 +203,7 @@ ARROWS: dict[str, set[str]] = {
     | {"lab.play", "lab.truncation"}
     | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}
     | {"spark.options", "spark.reach", "spark.read"},
-    "testing": {"client", "local"},
+    "testing": {"client", "local", "security"},
 }
 
 

@@ -521,6 +521,9 @@ class Broker:
         self.source.on_image.append(self._image_changed)
         self.lifecycle.start()
         await self._unless_refused(self.lifecycle.caught_up)
+        authorizer = self._servers[0].authorizer
+        if authorizer is not None and not authorizer.is_loaded:
+            authorizer.loaded()  # what was committed before our registration is in the image
         # The topics first: a coordinator that is loaded forgets what was committed for those that are gone.
         self.cluster.update(self.source.image, True)
         self.replicas.apply_all(self.source.image)

@@ -109,7 +109,7 @@ class EventLogWriter:
         self._dropped_now = 0
         """Dropped since the last entry about it."""
         self._news: asyncio.Event | None = None
-        self._quotas_told: dict[tuple[str, str], int] = {}
+        self._quotas_told: dict[tuple[str | None, str, str], int] = {}
         self._metadata: ImageSource | None = None
         self._controller: Callable[[], ToController | None] = lambda: None
         self._channel: tuple[int, Channel] | None = None
@@ -147,7 +147,7 @@ class EventLogWriter:
 
     def _tells_quota(self, event: QuotaExceeded, now_ms: int) -> bool:
         """A client above its quota exceeds it with every request."""
-        key = event.client_id, event.quota
+        key = event.user, event.client_id, event.quota
         if event.client_id == ADMIN_CLIENT_ID:
             return False  # it may be this writer
         last = self._quotas_told.get(key)
