@@ -6,10 +6,19 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from kafka import KafkaConsumer, KafkaProducer
 
 from support.cluster import wait_until
@@ -161,3 +170,48 @@ def test_a_new_certificate_is_taken_without_a_restart(cluster: SecuredCluster) -
     wait_until(lambda: "are not taken" in cluster.log_of(1), 10, "the log says that it is refused")
     assert shown() != before
     made.issue(made.nodes, "node-1")
+
+
+NODES = ";".join(f"User:CN=node-{id},OU=tests,O=test" for id in (1, 2, 3))
+WITH_ACLS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    # The test's own questions come without a certificate.
+    "super.users": f"{NODES};User:ANONYMOUS;User:admin",
+    "ssl.principal.mapping.rules": r"RULE:^CN=(admin|alice),.*$/$1/,DEFAULT",
+}
+
+
+@pytest.mark.parametrize("local", [False, True], ids=["tcp", "local sockets"])
+def test_certificates_are_principals(tmp_path: Path, local: bool) -> None:
+    """Nodes by their whole names, clients by what the rules make of theirs. Over local sockets a node is itself."""
+    with SecuredCluster(tmp_path, 3, WITH_ACLS, client_auth="required", local=local) as cluster:
+        made = cluster.certificates
+
+        def as_client(name: str) -> dict[str, str | int | float | bool]:
+            file = str(made.issue(made.clients, name))
+            return {
+                **settings(cluster),
+                "ssl.certificate.location": file,
+                "ssl.key.location": file,
+            }
+
+        admin = AdminClient(as_client("admin"))
+        admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(30)
+        producer = Producer({**as_client("admin"), "acks": "all"})
+        producer.produce("orders", b"1")
+        assert producer.flush(30) == 0
+        alice = Producer({**as_client("alice"), "message.timeout.ms": 5_000})
+        refused: list[object] = []
+        alice.produce("orders", b"2", on_delivery=lambda error, _: refused.append(error))
+        alice.flush(30)
+        assert "authorization" in str(refused[0]).lower()
+        allow = AclBinding(
+            ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, "User:alice", "*",
+            AclOperation.WRITE, AclPermissionType.ALLOW,
+        )  # fmt: skip
+        admin.create_acls([allow])[allow].result(30)
+        delivered: list[object] = []
+        alice = Producer(as_client("alice"))
+        alice.produce("orders", b"3", on_delivery=lambda error, _: delivered.append(error))
+        assert alice.flush(30) == 0
+        assert delivered == [None]
