@@ -15,6 +15,9 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -215,3 +218,27 @@ def test_certificates_are_principals(tmp_path: Path, local: bool) -> None:
         alice.produce("orders", b"3", on_delivery=lambda error, _: delivered.append(error))
         assert alice.flush(30) == 0
         assert delivered == [None]
+
+
+def test_settings_of_one_listener_are_described_and_secrets_are_not(
+    cluster: SecuredCluster,
+) -> None:
+    name = "listener.name.clients.ssl.key.password"
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+    admin = AdminClient(settings(cluster))
+    # An encrypted key has a password; for one that is not, it changes nothing.
+    change = ConfigEntry(name, "planted", incremental_operation=AlterConfigOpType.SET)
+    asked = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[change])
+    admin.incremental_alter_configs([asked])[asked].result(30)
+
+    def described() -> dict[str, ConfigEntry]:
+        return admin.describe_configs([resource])[resource].result(30)
+
+    wait_until(lambda: name in described(), 10, "the broker knows the new setting")
+    found = described()
+    assert found[name].is_sensitive and found[name].value is None
+    assert found["ssl.key.password"].is_sensitive and found["ssl.key.password"].value is None
+    assert found["listener.name.clients.ssl.client.auth"].value == "none"
+    assert found["ssl.client.auth"].value == "required"
+    for node in cluster.nodes:
+        assert "planted" not in cluster.log_of(node)

@@ -146,7 +146,9 @@ class NodeSecurity:
     def settings_changed(self, configs: Mapping[str, str]) -> None:
         """What the metadata says for this node."""
         before = self._changed
-        changed = {name: text for name, text in configs.items() if name.startswith(PREFIX)}
+        # What is set for all nodes may be about listeners that only others have.
+        own = tuple(f"{PREFIX}{listener.lower()}." for listener in self._tls)
+        changed = {name: text for name, text in configs.items() if name.startswith(own)}
         if changed == before:
             return
         self._changed = changed
