@@ -36,6 +36,10 @@ class Rights:
             allowed = remembered[question] = verdict.allowed
         return allowed
 
+    def on_behalf_of(self, principal: Principal, host: str) -> Rights:
+        """Of the client whose request this principal, a broker, passes on."""
+        return Rights(self._authorizer, principal, host)
+
     def may_cluster(self, operation: AclOperation) -> bool:
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 

@@ -16,11 +16,16 @@ from ottla.broker.apis.describe import ApiVersionsHandler
 from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.controller_service import ControllerService
 from ottla.broker.cluster.lifecycle import BrokerLifecycle
+from ottla.broker.server.connections import ServerConnection
 from ottla.broker.server.registration import handlers_of
 from ottla.broker.server.server import Server
 from ottla.config import ListenerAddress, Settings
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import MetadataRecord, NoOpRecord
+from ottla.runtime import AcceptedConnection
+from ottla.security.authorizer import Authorizer
+from ottla.security.principals import user
+from ottla.security.rights import Rights
 from ottla.sim.engine.world import SimHost, World
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -136,8 +141,29 @@ def settings_of(node_id: int, role: str, host: SimHost, extra: Mapping[str, str]
     )
 
 
-async def serve(host: SimHost, name: str, port: int, handlers: Mapping[ApiKey, Any]) -> Server:
-    server = Server(
+class KnownPeers(Server):
+    """A listener that knows each peer by its machine, as if it had logged in under the machine's name."""
+
+    authorizer: Authorizer | None = None
+    names: Mapping[str, str] = {}
+
+    def _accept(self, connection: AcceptedConnection) -> ServerConnection:
+        accepted = super()._accept(connection)
+        accepted.principal = user(self.names.get(accepted.peer_host, accepted.peer_host))
+        if self.authorizer is not None:
+            accepted.rights = Rights(self.authorizer, accepted.principal, accepted.peer_host)
+        return accepted
+
+
+async def serve(
+    host: SimHost,
+    name: str,
+    port: int,
+    handlers: Mapping[ApiKey, Any],
+    authorizer: Authorizer | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Server:
+    server = KnownPeers(
         name,
         handlers,
         frame_bytes_max=1 << 20,
@@ -145,6 +171,8 @@ async def serve(host: SimHost, name: str, port: int, handlers: Mapping[ApiKey, A
         connections_max=1000,
         connections_per_ip_max=1000,
     )
+    server.authorizer = authorizer
+    server.names = {} if names is None else names
     await server.listen(host.runtime.network, host.address, port)
     return server
 
@@ -161,7 +189,10 @@ class ControllerNode:
         self.service = ControllerService(self.settings, self.host.runtime, self.view)
         api_versions = ApiVersionsHandler(lambda: self.view.image, listener_is_controller=True)
         handlers = handlers_of(self.service, api_versions)
-        await serve(self.host, "CONTROLLER", CONTROLLER_PORT, handlers)
+        cluster = self.cluster
+        await serve(
+            self.host, "CONTROLLER", CONTROLLER_PORT, handlers, cluster.authorizer, cluster.names
+        )
         await self.service.start()
 
     def lead(self) -> None:
@@ -200,12 +231,11 @@ class BrokerNode:
         self.lifecycle = BrokerLifecycle(
             self.settings, runtime, self.view, self.logs, self.to_controller, endpoints
         )
-        handlers = {
-            ApiKey.CREATE_TOPICS: self.to_controller.forward,
-            ApiKey.DELETE_TOPICS: self.to_controller.forward,
-            ApiKey.DESCRIBE_QUORUM: self.to_controller.forward,
-        }
-        await serve(self.host, "PLAINTEXT", BROKER_PORT, handlers)
+        handlers = handlers_of(self.to_controller)
+        cluster = self.cluster
+        await serve(
+            self.host, "PLAINTEXT", BROKER_PORT, handlers, cluster.authorizer, cluster.names
+        )
         self.lifecycle.start()
         self.lifecycle.logs_are_ready()
 
@@ -219,6 +249,10 @@ class Cluster:
         self.world = World(seed)
         self.extra = {name.replace("_", "."): value for name, value in extra.items()}
         self.log = MetadataLogOfAll(self.world)
+        self.authorizer: Authorizer | None = None
+        """Of all listeners that are opened from now on."""
+        self.names: dict[str, str] = {}
+        """Of principals, by address. Without a name here, the address is the name."""
 
     def __enter__(self) -> Cluster:
         return self

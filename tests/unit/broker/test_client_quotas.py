@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.server.quotas import ANONYMOUS, Bucket, ClientQuotas, Meter, Window
+from ottla.broker.server.quotas import Bucket, ClientQuotas, Meter, Window
 from ottla.config import Settings
 from ottla.events import Event, Events
 from ottla.events.requests import QuotaExceeded
+from ottla.security.authorizer import Authorizer
+from ottla.security.principals import user
+from ottla.security.rights import Rights
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -24,6 +27,7 @@ SETTINGS = Settings.of(
         "controller.quorum.voters": "1@127.0.0.1:9093",
     }
 )
+ANONYMOUS = "ANONYMOUS"
 Quotas = Mapping[tuple[tuple[str, str | None], ...], Mapping[str, float]]
 
 
@@ -39,29 +43,43 @@ class Clients:
         )
         self.quotas.refresh()
 
-    def rate(self, client_id: str) -> float | None:
-        allowed = self.quotas.allowance("producer_byte_rate", client_id)
+    def rate(self, client_id: str, name: str = ANONYMOUS) -> float | None:
+        allowed = self.quotas.allowance("producer_byte_rate", name, client_id)
         return None if allowed is None else allowed.rate
 
-    def produce(self, client_id: str, size: int) -> float:
-        return self.handled(client_id, ApiKey.PRODUCE, size, 0.0)
+    def produce(self, client_id: str, size: int, name: str = ANONYMOUS) -> float:
+        return self.handled(client_id, ApiKey.PRODUCE, size, 0.0, name)
 
-    def handled(self, client_id: str, key: ApiKey, size: int, seconds: float) -> float:
+    def handled(
+        self,
+        client_id: str,
+        key: ApiKey,
+        size: int,
+        seconds: float,
+        name: str = ANONYMOUS,
+        rights: Rights | None = None,
+    ) -> float:
         """How long the request was told to wait."""
         waits: list[float] = [0.0]
-        request: Any = SimpleNamespace(
-            client_id=client_id,
-            header=SimpleNamespace(api_key=key),
-            version=1,
-            connection=SimpleNamespace(is_follower=False),
-            throttle=waits.append,
-        )
+        request = self.request(client_id, key, name)
+        request.throttle, request.rights = waits.append, rights
 
         def handler(_: Any) -> None:
             self.now += seconds
 
         self.quotas.handle(request, handler, size)
         return max(waits)
+
+    def request(self, client_id: str, key: ApiKey, name: str = ANONYMOUS) -> Any:
+        return SimpleNamespace(
+            client_id=client_id,
+            header=SimpleNamespace(api_key=key),
+            version=1,
+            connection=SimpleNamespace(is_follower=False, principal=user(name)),
+        )
+
+    def consumable(self, client_id: str) -> int | None:
+        return self.quotas.consumable_bytes(self.request(client_id, ApiKey.FETCH))
 
 
 def test_a_rate_is_measured_over_the_window_and_forgotten_after_it() -> None:
@@ -151,15 +169,53 @@ def test_time_of_the_broker_is_charged_to_the_next_request_and_never_for_long() 
     assert clients.handled("c", ApiKey.WRITE_TXN_MARKERS, 10, 0.0) == 0.0, "brokers are exempt"
 
 
+def test_only_who_may_act_for_the_cluster_is_exempt_as_a_broker() -> None:
+    clients = Clients({(("client-id", "c"),): {"request_percentage": 1.0}})
+    node, stranger = (
+        Rights(Authorizer(["User:node"]), user(name), "h") for name in ("node", "mallory")
+    )
+    markers = ApiKey.WRITE_TXN_MARKERS
+    assert clients.handled("c", ApiKey.METADATA, 10, 0.5) == 0.0
+    assert clients.handled("c", markers, 10, 0.0, "node", node) == 0.0
+    assert clients.handled("c", markers, 10, 0.0, "mallory", stranger) == 1.0
+
+
+def test_the_user_of_a_quota_is_the_principal_of_the_connection() -> None:
+    clients = Clients(
+        {
+            (("user", "alice"),): {"producer_byte_rate": 1.0},
+            (("client-id", "c"), ("user", "bob")): {"producer_byte_rate": 2.0},
+            (("user", None),): {"producer_byte_rate": 3.0},
+        }
+    )
+    assert [clients.rate("c", name) for name in ("alice", "bob", "carol")] == [1.0, 2.0, 3.0]
+    assert clients.rate("d", "bob") == 3.0
+    assert clients.produce("c", 100, "alice") > 0.0
+    assert clients.produce("c", 1, "carol") == 0.0, "another user's bytes do not count"
+    assert clients.produce("d", 1, "alice") > 0.0, "all clients of a user share its quota"
+
+
+def test_changes_are_charged_to_the_user_who_asks_for_them() -> None:
+    clients = Clients({(("user", "alice"),): {"controller_mutation_rate": 1.0}})
+    changes = clients.quotas.mutations("alice", "c", is_strict=True)
+    assert changes is not None
+    changes.permit(1000)
+    assert clients.quotas.mutations("bob", "c", is_strict=True) is None
+    again = clients.quotas.mutations("alice", "d", is_strict=True)
+    assert again is not None
+    with pytest.raises(KafkaError):
+        again.permit(1)
+
+
 def test_an_answer_holds_no_more_than_a_window_allows() -> None:
     clients = Clients({(("client-id", "c"),): {"consumer_byte_rate": 1000.0}})
-    assert clients.quotas.consumable_bytes("c") == 10_000
-    assert clients.quotas.consumable_bytes("d") is None
+    assert clients.consumable("c") == 10_000
+    assert clients.consumable("d") is None
 
 
 def test_changes_beyond_the_quota_are_refused_or_delayed() -> None:
     clients = Clients({(("client-id", "c"),): {"controller_mutation_rate": 1.0}})
-    strict = clients.quotas.mutations("c", is_strict=True)
+    strict = clients.quotas.mutations(ANONYMOUS, "c", is_strict=True)
     assert strict is not None
     strict.permit(15)
     assert strict.delay == 0.0, "what is begun within the quota is done"
@@ -167,11 +223,11 @@ def test_changes_beyond_the_quota_are_refused_or_delayed() -> None:
         strict.permit(1)
     assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert strict.delay == pytest.approx(4.0)
-    old = clients.quotas.mutations("c", is_strict=False)
+    old = clients.quotas.mutations(ANONYMOUS, "c", is_strict=False)
     assert old is not None
     old.permit(1)
     assert old.delay == pytest.approx(5.0)
-    assert clients.quotas.mutations("d", is_strict=True) is None
+    assert clients.quotas.mutations(ANONYMOUS, "d", is_strict=True) is None
 
 
 def test_a_throttled_request_is_an_event() -> None:
@@ -188,11 +244,11 @@ def test_a_throttled_request_is_an_event() -> None:
 
 def test_a_refused_change_of_the_cluster_is_an_event() -> None:
     clients = Clients({(("client-id", "c"),): {"controller_mutation_rate": 1.0}})
-    first = clients.quotas.mutations("c", is_strict=True)
+    first = clients.quotas.mutations(ANONYMOUS, "c", is_strict=True)
     assert first is not None
     first.permit(1000)
     assert clients.emitted == []
-    second = clients.quotas.mutations("c", is_strict=True)
+    second = clients.quotas.mutations(ANONYMOUS, "c", is_strict=True)
     assert second is not None
     with pytest.raises(KafkaError):
         second.permit(1)

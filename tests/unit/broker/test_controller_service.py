@@ -8,6 +8,8 @@ from controller_cluster import BROKER_PORT, CONTROLLER_PORT, BrokerNode, Cluster
 
 from ottla.broker.cluster.lifecycle import BrokerState, RegistrationRefused
 from ottla.metadata.records import BROKER_RESOURCE
+from ottla.security.principal_data import principal_to_bytes
+from ottla.security.principals import ANONYMOUS
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import read_response_header, request_frame
@@ -21,6 +23,15 @@ TOPIC = {
 FORWARDED = request_frame(
     ApiKey.CREATE_TOPICS, 7, 5, "client", write_request(ApiKey.CREATE_TOPICS, 7, TOPIC)
 )[4:]
+
+
+def envelope(data: bytes, **changed: bytes) -> dict[str, bytes]:
+    return {
+        "request_data": data,
+        "request_principal": principal_to_bytes(ANONYMOUS),
+        "client_host_address": bytes([10, 0, 0, 7]),
+        **changed,
+    }
 
 
 def leaders(cluster: Cluster) -> list[int]:
@@ -180,7 +191,7 @@ def test_a_controller_that_is_not_active_says_so_in_each_apis_shape() -> None:
                 lambda a: a.error_code,
             ),
             (ApiKey.LIST_PARTITION_REASSIGNMENTS, {"topics": None}, lambda a: a.error_code),
-            (ApiKey.ENVELOPE, {"request_data": FORWARDED}, lambda a: a.error_code),
+            (ApiKey.ENVELOPE, envelope(FORWARDED), lambda a: a.error_code),
         ]
         for key, fields, code in cases:
             answer = cluster.ask(host, CONTROLLER_PORT, key, fields)
@@ -224,7 +235,7 @@ def test_an_envelope_carries_the_clients_request_and_brings_back_its_whole_respo
         controller.lead()
         cluster.brokers(1, 2)
         answer = cluster.ask(
-            controller.host.address, CONTROLLER_PORT, ApiKey.ENVELOPE, {"request_data": FORWARDED}
+            controller.host.address, CONTROLLER_PORT, ApiKey.ENVELOPE, envelope(FORWARDED)
         )
         frame = memoryview(answer.response_data)
         correlation_id, body = read_response_header(ApiKey.CREATE_TOPICS, 7, frame)
@@ -232,17 +243,34 @@ def test_an_envelope_carries_the_clients_request_and_brings_back_its_whole_respo
         assert correlation_id == 5 and inner.topics[0].error_code == ErrorCode.NONE
 
 
-def test_an_envelope_with_anything_else_inside_is_refused() -> None:
+def test_an_envelope_with_anything_else_inside_is_refused_for_what_is_wrong() -> None:
     heartbeat = write_request(ApiKey.BROKER_HEARTBEAT, 2, {"broker_id": 1})
-    inner = request_frame(ApiKey.BROKER_HEARTBEAT, 2, 5, None, heartbeat)[4:]
+    not_forwarded = request_frame(ApiKey.BROKER_HEARTBEAT, 2, 5, None, heartbeat)[4:]
+    again = write_request(ApiKey.ENVELOPE, 0, envelope(FORWARDED))
+    nested = request_frame(ApiKey.ENVELOPE, 0, 5, None, again)[4:]
+    unreadable, invalid = ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST
+    nobody = ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
+    newer = b"\x00\x01" + principal_to_bytes(ANONYMOUS)[2:]
     with Cluster() as cluster:
         controller = cluster.controller()
         controller.lead()
-        for data in (b"", b"nonsense", FORWARDED[:-1], inner):
-            answer = cluster.ask(
-                controller.host.address, CONTROLLER_PORT, ApiKey.ENVELOPE, {"request_data": data}
-            )
-            assert answer.error_code == ErrorCode.INVALID_REQUEST
+        for fields, error in [
+            (envelope(b""), unreadable),
+            (envelope(b"nonsense"), unreadable),
+            (envelope(FORWARDED[:-1]), unreadable),
+            (envelope(not_forwarded), invalid),
+            (envelope(nested), invalid),
+            (envelope(FORWARDED, request_principal=b""), nobody),
+            (envelope(FORWARDED, request_principal=b"\x00\x00\x05User"), nobody),
+            (envelope(FORWARDED, request_principal=newer), nobody),
+            (envelope(FORWARDED, client_host_address=b""), invalid),
+            (envelope(FORWARDED, client_host_address=bytes(5)), invalid),
+            # The principal is looked at first, then the address, then what is inside.
+            (envelope(b"", request_principal=b"", client_host_address=b""), nobody),
+            (envelope(b"", client_host_address=b""), invalid),
+        ]:
+            answer = cluster.ask(controller.host.address, CONTROLLER_PORT, ApiKey.ENVELOPE, fields)
+            assert answer.error_code == error, fields
 
 
 def test_a_controllers_listener_describes_the_controllers_only() -> None:

@@ -154,7 +154,7 @@ class FetchHandler:
         silence it for minutes."""
         limit = min(fetch.max_bytes, self._bytes_max)
         if self.quotas.active and fetch.replica_id < 0:
-            allowed = self.quotas.consumable_bytes(request.client_id)
+            allowed = self.quotas.consumable_bytes(request)
             if allowed is not None:
                 return min(limit, allowed)
         return limit

@@ -9,6 +9,8 @@ from ottla.broker.cluster.metadata_cache import ClusterView
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
+from ottla.security import needs
+from ottla.security.needs import Need
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -18,6 +20,13 @@ KEYS_MAX = 10_000
 TOPIC_OF_KEY_TYPE: Mapping[int, str] = {
     0: GROUP_METADATA_TOPIC,
     1: TRANSACTION_STATE_TOPIC,
+}
+
+
+NEEDS: Mapping[int, Need] = {
+    0: needs.DESCRIBE_GROUP,
+    1: needs.DESCRIBE_TRANSACTION,
+    2: needs.CLUSTER_ACTION,
 }
 
 
@@ -35,12 +44,18 @@ class FindCoordinatorHandler:
         key_type = int(message.key_type) if version >= 1 else 0
         if len(keys) > KEYS_MAX:
             raise InvalidFrame(f"{len(keys)} coordinator keys in one request")
-        request.run(self._answer(version, key_type, keys, request.connection.listener))
+        request.run(self._answer(request, key_type, keys))
 
     async def _answer(
-        self, version: int, key_type: int, keys: Sequence[str], listener: str
+        self, request: Request, key_type: int, keys: Sequence[str]
     ) -> Mapping[str, Any]:
-        found = [await self._find(key_type, key, listener) for key in keys]
+        version, listener, need = request.version, request.connection.listener, NEEDS.get(key_type)
+        found = [
+            await self._find(key_type, key, listener)
+            if need is None or need.met(request.rights, key)
+            else _failure(need.denied, "not authorized")
+            for key in keys
+        ]
         if version >= 4:
             return {
                 "coordinators": [

@@ -5,7 +5,9 @@ A request about several groups is split into one for each group; the replies are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -23,10 +25,19 @@ from ottla.coordinators.groups.context import GroupConfig, GroupRequest
 from ottla.coordinators.groups.group_descriptions import ALL_GROUP_OPERATIONS, UNKNOWN_OPERATIONS
 from ottla.coordinators.groups.group_records import OffsetCommitKey, delete
 from ottla.coordinators.groups.group_shard import GroupShard
-from ottla.coordinators.groups.offset_metadata_manager import NO_OFFSET, commit_failure
+from ottla.coordinators.groups.offset_metadata_manager import (
+    NO_OFFSET,
+    commit_failure,
+    named,
+    no_offset,
+)
 from ottla.events import Events
 from ottla.metadata.image import Delta
 from ottla.metadata.records import GROUP_RESOURCE
+from ottla.security import needs
+from ottla.security.needs import Need
+from ottla.security.operations import ResourceType
+from ottla.security.rights import Rights
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.internal_topics import GROUP_METADATA_TOPIC, UNLISTED_TOPICS
@@ -142,7 +153,10 @@ def refusal(
 
 
 def group_request(request: Request, message: Any) -> GroupRequest:
-    return GroupRequest(message, request.client_id, f"/{request.connection.peer_host}")
+    host, rights = f"/{request.connection.peer_host}", request.rights
+    if rights is None:
+        return GroupRequest(message, request.client_id, host)
+    return GroupRequest(message, request.client_id, host, partial(needs.DESCRIBE_TOPIC.met, rights))
 
 
 class GroupHandlers:
@@ -167,39 +181,86 @@ class GroupHandlers:
 
     # -- one group ----------------------------------------------------------------------------------------
 
-    @serves(
-        ApiKey.SYNC_GROUP,
-        ApiKey.HEARTBEAT,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.OFFSET_DELETE,
-    )
+    @serves(ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP)
     def about_one(self, request: Request) -> None:
-        """SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5, OffsetCommit 2-10, OffsetDelete 0: the shard of the group
-        decides."""
-        self.ask(request, request.message())
+        """SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5: the shard of the group decides."""
+        message, rights = request.message(), request.rights
+        if rights is not None and not needs.READ_GROUP.met(rights, message.group_id):
+            self.refuse(request, message, needs.READ_GROUP.denied)
+        else:
+            self.ask(request, message)
+
+    @serves(ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_DELETE)
+    def offsets_of_one(self, request: Request) -> None:
+        """OffsetCommit 2-10, OffsetDelete 0: the shard of the group decides."""
+        message, rights = request.message(), request.rights
+        is_commit = request.header.api_key == ApiKey.OFFSET_COMMIT
+        need = needs.READ_GROUP if is_commit else needs.DELETE_GROUP
+        if rights is not None and not need.met(rights, message.group_id):
+            self.refuse(request, message, need.denied)
+        else:
+            self.ask_about_topics(request, message)
 
     @serves(ApiKey.CONSUMER_GROUP_HEARTBEAT)
     def consumer_heartbeat(self, request: Request) -> None:
         """ConsumerGroupHeartbeat 0-1, where group.version and the settings allow the protocol of KIP-848."""
-        message = request.message()
+        message, rights = request.message(), request.rights
         is_finalized = self._cluster.image.features.get(GROUP_VERSION, 0) >= 1
-        if is_finalized and CONSUMER_PROTOCOL in self._protocols:
-            self.ask(request, message)
-        else:
+        if not is_finalized or CONSUMER_PROTOCOL not in self._protocols:
             self.refuse(request, message, ErrorCode.UNSUPPORTED_VERSION)
+        elif rights is not None and not needs.READ_GROUP.met(rights, message.group_id):
+            self.refuse(request, message, needs.READ_GROUP.denied)
+        elif rights is not None and not all(
+            needs.DESCRIBE_TOPIC.met(rights, name) for name in message.subscribed_topic_names or ()
+        ):
+            self.refuse(request, message, needs.DESCRIBE_TOPIC.denied)
+        else:
+            self.ask(request, message)
 
     def ask(self, request: Request, message: Any) -> None:
         self._ask(request, message.group_id, message, reply_to(request))
 
+    def ask_about_topics(self, request: Request, message: Any) -> None:
+        """Offsets of several topics. Those of topics that the sender may not READ are refused, the others are asked about."""
+        rights, reply = request.rights, reply_to(request)
+        if rights is None:
+            self.ask(request, message)
+            return
+        allowed, refused = self._split(rights, needs.READ_TOPIC, message.topics)
+        error = needs.READ_TOPIC.denied
+        rows = commit_failure(self._topics, replace(message, topics=refused), error)["topics"]
+        if refused and not allowed and request.header.api_key != ApiKey.OFFSET_DELETE:
+            reply({"topics": rows})
+            return
+
+        def with_refused(fields: Mapping[str, Any]) -> None:
+            reply({**fields, "topics": [*rows, *fields.get("topics", ())]})
+
+        left = replace(message, topics=allowed)
+        self._ask(request, message.group_id, left, with_refused if refused else reply)
+
+    def _split(
+        self, rights: Rights, need: Need, topics: Iterable[Any]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Those that this need is met for, and the others. An id that names no topic is refused for that, later."""
+        allowed: list[Any] = []
+        refused: list[Any] = []
+        for topic in topics:
+            name, _ = named(self._topics, topic)
+            (allowed if name is None or need.met(rights, name) else refused).append(topic)
+        return tuple(allowed), tuple(refused)
+
     def refuse(self, request: Request, message: Any, error: ErrorCode) -> None:
+        reply_to(request)(self._refusal(request, message, error))
+
+    def _refusal(self, request: Request, message: Any, error: ErrorCode) -> dict[str, Any]:
         api_key, asked = ApiKey(request.header.api_key), group_request(request, message)
-        reply_to(request)(refusal(self._topics, api_key, request.version, asked, error))
+        return refusal(self._topics, api_key, request.version, asked, error)
 
     @serves(ApiKey.JOIN_GROUP)
     def join(self, request: Request) -> None:
         """JoinGroup 0-9. Before v7 an answer without a protocol has an empty name."""
-        message = request.message()
+        message, rights = request.message(), request.rights
         reply = reply_to(request)
 
         def with_protocol(fields: Mapping[str, Any]) -> None:
@@ -207,7 +268,10 @@ class GroupHandlers:
                 fields = {**fields, "protocol_name": ""}
             reply(fields)
 
-        self._ask(request, message.group_id, message, with_protocol)
+        if rights is not None and not needs.READ_GROUP.met(rights, message.group_id):
+            with_protocol(self._refusal(request, message, needs.READ_GROUP.denied))
+        else:
+            self._ask(request, message.group_id, message, with_protocol)
 
     def _ask(self, request: Request, group_id: str, message: Any, reply: Reply) -> None:
         asked = group_request(request, message)
@@ -224,15 +288,19 @@ class GroupHandlers:
     def _ask_each(
         self,
         request: Request,
+        need: Need,
         messages: Sequence[tuple[str, Any]],
         done: Callable[[list[Mapping[str, Any]]], None],
     ) -> None:
-        """`messages`: (group id, the message about it) of each group."""
+        """`messages`: (group id, the message about it) of each group. Groups that `need` is not met for are refused."""
         if len(messages) > GROUPS_MAX:
             raise InvalidFrame(f"{len(messages)} groups in one request")
         collector = ReplyCollector(len(messages), done)
         for index, (group_id, message) in enumerate(messages):
-            self._ask(request, group_id, message, collector.reply(index))
+            if need.met(request.rights, group_id):
+                self._ask(request, group_id, message, collector.reply(index))
+            else:
+                collector.reply(index)(self._refusal(request, message, need.denied))
 
     @serves(ApiKey.OFFSET_FETCH)
     def fetch_offsets(self, request: Request) -> None:
@@ -241,26 +309,71 @@ class GroupHandlers:
         message = request.message()
         reply = reply_to(request)
         stable = field(message, "require_stable", False)
-        if request.version >= 8:
-            self._ask_each(
-                request,
-                [(group.group_id, (group, stable)) for group in message.groups],
-                lambda groups: reply({"groups": groups}),
-            )
-            return
+        by_group = request.version >= 8
+        entries = message.groups if by_group else (message,)
+        seen, hidden = entries, [()] * len(entries)
+        if (rights := request.rights) is not None:
+            seen, hidden = self._without_hidden(rights, entries)
 
-        def about_one(groups: list[Mapping[str, Any]]) -> None:
+        def done(groups: list[Mapping[str, Any]]) -> None:
+            if rights is not None:
+                groups = [
+                    self._with_hidden(rights, asked, answer, unseen)
+                    for asked, answer, unseen in zip(entries, groups, hidden, strict=True)
+                ]
+            if by_group:
+                reply({"groups": groups})
+                return
             answer = groups[0]
             if request.version < 2 and answer["error_code"] != ErrorCode.NONE:
                 answer = _failed_in_each(message, answer["error_code"])
             reply(answer_without_group(answer))
 
-        self._ask_each(request, [(message.group_id, (message, stable))], about_one)
+        asked = [(entry.group_id, (entry, stable)) for entry in seen]
+        self._ask_each(request, needs.DESCRIBE_GROUP, asked, done)
+
+    def _without_hidden(
+        self, rights: Rights, entries: Sequence[Any]
+    ) -> tuple[list[Any], list[tuple[Any, ...]]]:
+        """Entries of OffsetFetch without the topics that the sender may not DESCRIBE, and those topics."""
+        seen, hidden = [], []
+        for entry in entries:
+            allowed, refused = None, ()
+            if entry.topics is not None:
+                allowed, refused = self._split(rights, needs.DESCRIBE_TOPIC, entry.topics)
+            seen.append(replace(entry, topics=allowed))
+            hidden.append(refused)
+        return seen, hidden
+
+    def _with_hidden(
+        self, rights: Rights, asked: Any, answer: Mapping[str, Any], hidden: tuple[Any, ...]
+    ) -> Mapping[str, Any]:
+        """Topics that were named are refused. Those that were not are left out."""
+        if answer["error_code"] != ErrorCode.NONE:
+            return answer
+        if asked.topics is None:
+            return {
+                **answer,
+                "topics": [row for row in answer["topics"] if self._sees(rights, row)],
+            }
+        error = needs.DESCRIBE_TOPIC.denied
+        rows = [
+            {
+                **named(self._topics, topic)[1],
+                "partitions": [no_offset(index, error) for index in topic.partition_indexes],
+            }
+            for topic in hidden
+        ]
+        return {**answer, "topics": [*answer["topics"], *rows]}
+
+    def _sees(self, rights: Rights, row: Mapping[str, Any]) -> bool:
+        name = row["name"] if "name" in row else self._topics.name_of(row["topic_id"])
+        return name is not None and needs.DESCRIBE_TOPIC.met(rights, name)
 
     @serves(ApiKey.LIST_GROUPS)
     def list_groups(self, request: Request) -> None:
         """ListGroups 0-5: the groups coordinated here."""
-        message = request.message()
+        message, rights = request.message(), request.rights
         reply = reply_to(request)
 
         def done(answers: list[Mapping[str, Any]]) -> None:
@@ -270,7 +383,12 @@ class GroupHandlers:
                 (code for code in errors if code not in (0, ErrorCode.NOT_COORDINATOR)),
                 ErrorCode.NONE,
             )
-            groups = [group for answer in answers for group in answer["groups"]]
+            groups = [
+                group
+                for answer in answers
+                for group in answer["groups"]
+                if needs.SEE_GROUP.met(rights, group["group_id"])
+            ]
             reply({"error_code": error, "groups": groups})
 
         shards: list[LiveShard] = self._coordination.shards(GROUP_METADATA_TOPIC)
@@ -282,16 +400,17 @@ class GroupHandlers:
     @serves(ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE)
     def describe(self, request: Request) -> None:
         """DescribeGroups 0-6, ConsumerGroupDescribe 0-1: each group by its shard."""
-        message = request.message()
+        message, rights = request.message(), request.rights
         reply = reply_to(request)
         wants = field(message, "include_authorized_operations", False)
-        operations = ALL_GROUP_OPERATIONS if wants else UNKNOWN_OPERATIONS
 
         def done(groups: list[Mapping[str, Any]]) -> None:
-            reply({"groups": [{**group, "authorized_operations": operations} for group in groups]})
+            if rights is not None:
+                groups = [_as_seen(rights, group) for group in groups]
+            reply({"groups": [_with_operations(rights, group, wants) for group in groups]})
 
         ids = field(message, "groups", None) or field(message, "group_ids", ())
-        self._ask_each(request, [(id, id) for id in ids], done)
+        self._ask_each(request, needs.DESCRIBE_GROUP, [(id, id) for id in ids], done)
 
     @serves(ApiKey.DELETE_GROUPS)
     def delete(self, request: Request) -> None:
@@ -300,9 +419,40 @@ class GroupHandlers:
         reply = reply_to(request)
         self._ask_each(
             request,
+            needs.DELETE_GROUP,
             [(id, id) for id in dict.fromkeys(message.groups_names)],
             lambda results: reply({"results": results}),
         )
+
+
+def _as_seen(rights: Rights, group: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A described group, unless one of its members reads a topic that one may not know of."""
+    names = {
+        assigned["topic_name"]
+        for member in group.get("members", ())
+        for part in ("assignment", "target_assignment")
+        if part in member and isinstance(member[part], Mapping)
+        for assigned in member[part]["topic_partitions"]
+    }
+    if all(needs.DESCRIBE_TOPIC.met(rights, name) for name in sorted(names)):
+        return group
+    return {
+        "group_id": group["group_id"],
+        "error_code": needs.DESCRIBE_TOPIC.denied,
+        "error_message": "The group has described topic(s) that the client is not authorized to"
+        " describe.",
+    }
+
+
+def _with_operations(
+    rights: Rights | None, group: Mapping[str, Any], wants: bool
+) -> Mapping[str, Any]:
+    operations = UNKNOWN_OPERATIONS
+    if wants and rights is None:
+        operations = ALL_GROUP_OPERATIONS
+    elif wants and rights is not None and group["error_code"] == ErrorCode.NONE:
+        operations = rights.authorized_operations(ResourceType.GROUP, group["group_id"])
+    return {**group, "authorized_operations": operations}
 
 
 def answer_without_group(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.broker.cluster import raft_wire
+from ottla.broker.cluster.controller_rights import check_cluster
 from ottla.broker.cluster.raft_driver import RaftDriver
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
@@ -68,6 +69,7 @@ class QuorumHandlers:
     ) -> None:
         driver = self._driver
         try:
+            check_cluster(ApiKey(request.header.api_key), request.rights)
             asked = read(request.message(), driver.cluster_id)
         except KafkaError as error:
             request.respond({"error_code": error.code})
@@ -82,8 +84,9 @@ class QuorumHandlers:
     def fetch(self, request: Request) -> None:
         """Fetch 4-18 of the metadata log, from version 13 on (by topic id), as Kafka's controllers do."""
         driver, version = self._driver, request.version
-        request.connection.is_follower = True
         try:
+            check_cluster(ApiKey.FETCH, request.rights)
+            request.connection.is_follower = True
             asked = raft_wire.read_fetch(
                 version, request.frame, request.header.body, driver.cluster_id
             )
@@ -104,6 +107,11 @@ class QuorumHandlers:
     def describe_quorum(self, request: Request) -> None:
         """DescribeQuorum 0-2."""
         asked = request.message()
+        try:
+            check_cluster(ApiKey.DESCRIBE_QUORUM, request.rights)
+        except KafkaError as error:
+            request.respond({"error_code": error.code, "error_message": error.message})
+            return
         names = [(str(topic.topic_name), topic.partitions) for topic in asked.topics]
         if len(names) != 1 or names[0][0] != CLUSTER_METADATA_TOPIC or len(names[0][1]) != 1:
             request.respond({"error_code": ErrorCode.INVALID_REQUEST})

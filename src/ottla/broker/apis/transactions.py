@@ -3,7 +3,7 @@ shape."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -40,9 +40,15 @@ from ottla.events import Events
 from ottla.metadata.image import MetadataImage
 from ottla.patterns.re2 import BadPattern, compiled
 from ottla.runtime import Runtime
+from ottla.security import needs
+from ottla.security.rights import Rights
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
-from ottla.wire.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.wire.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+)
 from ottla.wire.messages import field
 from ottla.wire.types import TopicPartition
 
@@ -60,6 +66,7 @@ FENCED_SINCE = {
 }
 """The first versions with PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH."""
 TRANSACTION_VERSION = "transaction.version"
+NOT_ONE: Mapping[TopicPartition, ErrorCode] = {}
 
 
 def transaction_topic(
@@ -185,15 +192,19 @@ class TransactionHandlers:
     def init_producer_id(self, request: Request) -> None:
         """InitProducerId 0-5. v3: a producer may give its present id and epoch (KIP-360). Left out: two-phase
         commit (v6, KIP-939)."""
-        message = request.message()
+        message, rights = request.message(), request.rights
         if message.transactional_id is None:
-            request.run(self._init_idempotent())
+            if not needs.WRITE_IDEMPOTENTLY.met(rights):
+                request.respond(_no_producer(needs.WRITE_IDEMPOTENTLY.denied))
+            else:
+                request.run(self._init_idempotent())
+            return
+        if not needs.WRITE_TRANSACTION.met(rights, message.transactional_id):
+            request.respond(_no_producer(needs.WRITE_TRANSACTION.denied))
             return
         expected = (field(message, "producer_id", -1), field(message, "producer_epoch", -1))
         if not message.transactional_id or (-1 in expected and expected != (-1, -1)):
-            request.respond(
-                {"error_code": ErrorCode.INVALID_REQUEST, "producer_id": -1, "producer_epoch": -1}
-            )
+            request.respond(_no_producer(ErrorCode.INVALID_REQUEST))
             return
         command = InitProducerId(
             message.transactional_id,
@@ -207,11 +218,7 @@ class TransactionHandlers:
         try:
             producer_id = await self._producer_ids.take()
         except (OSError, TimeoutError, KafkaError):
-            return {
-                "error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                "producer_id": -1,
-                "producer_epoch": -1,
-            }
+            return _no_producer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return {"error_code": ErrorCode.NONE, "producer_id": producer_id, "producer_epoch": 0}
 
     async def _init_when_id_is_available(self, request: Request, command: InitProducerId) -> None:
@@ -244,10 +251,13 @@ class TransactionHandlers:
     def add_partitions(self, request: Request) -> None:
         """AddPartitionsToTxn 0-5. From v4 on it is for brokers: several transactions, whose partitions are
         verified or, since v5 for producers of transaction.version 2, added."""
-        message = request.message()
+        message, rights = request.message(), request.rights
         version = request.version
         respond = reply_to(request)
         if version >= BATCHED_FROM:
+            if not needs.CLUSTER_ACTION.met(rights):
+                respond({"error_code": needs.CLUSTER_ACTION.denied})
+                return
             if len(message.transactions) > IDS_MAX:
                 raise InvalidFrame(f"{len(message.transactions)} transactions in one request")
             collector = ReplyCollector(
@@ -278,25 +288,31 @@ class TransactionHandlers:
             message.v3_and_below_producer_epoch,
             _partitions(message.v3_and_below_topics),
         )
-        self._add(
-            version, command, lambda topics: respond({"results_by_topic_v3_and_below": topics})
-        )
+
+        def done(topics: Sequence[Mapping[str, Any]]) -> None:
+            respond({"results_by_topic_v3_and_below": topics})
+
+        if not needs.WRITE_TRANSACTION.met(rights, command.transactional_id):
+            done(_results(dict.fromkeys(command.partitions, needs.WRITE_TRANSACTION.denied)))
+            return
+        self._add(version, command, done, _unwritable(rights, command.partitions))
 
     def _add(
         self,
         version: int,
         command: AddPartitions,
         done: Callable[[Sequence[Mapping[str, Any]]], None],
+        refused: Mapping[TopicPartition, ErrorCode] = NOT_ONE,
     ) -> None:
+        """`refused` are partitions that must not be added. If there is one, none is added."""
         unknown = {
-            key
+            key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             for key in command.partitions
             if self._cluster.partition(key.topic, None, key.partition) is None
         }
-        if unknown:
-            errors = dict.fromkeys(command.partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-            errors.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            done(_results(errors))
+        if unknown or refused:
+            attempted = dict.fromkeys(command.partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            done(_results({**attempted, **unknown, **refused}))
             return
 
         def reply(fields: Mapping[str, Any]) -> None:
@@ -310,7 +326,14 @@ class TransactionHandlers:
     @serves(ApiKey.ADD_OFFSETS_TO_TXN)
     def add_offsets(self, request: Request) -> None:
         """AddOffsetsToTxn 0-4: the partition that keeps the group's offsets takes part."""
-        message = request.message()
+        message, rights = request.message(), request.rights
+        for need, name in (
+            (needs.WRITE_TRANSACTION, message.transactional_id),
+            (needs.READ_GROUP, message.group_id),
+        ):
+            if not need.met(rights, name):
+                request.respond({"error_code": need.denied})
+                return
         topic = self._cluster.image.topics.get(GROUP_METADATA_TOPIC)
         partitions = (
             self._settings.offsets_topic_num_partitions if topic is None else len(topic.partitions)
@@ -330,6 +353,9 @@ class TransactionHandlers:
     def end(self, request: Request) -> None:
         """EndTxn 0-5. From v5 on it raises the producer's epoch, and the response has the new one."""
         message = request.message()
+        if not needs.WRITE_TRANSACTION.met(request.rights, message.transactional_id):
+            request.respond({"error_code": needs.WRITE_TRANSACTION.denied})
+            return
         self._ask_and_respond(
             request,
             EndTransaction(
@@ -346,7 +372,7 @@ class TransactionHandlers:
     @serves(ApiKey.DESCRIBE_TRANSACTIONS)
     def describe(self, request: Request) -> None:
         """DescribeTransactions 0."""
-        ids = request.message().transactional_ids
+        ids, rights = request.message().transactional_ids, request.rights
         if len(ids) > IDS_MAX:
             raise InvalidFrame(f"{len(ids)} transactional ids in one request")
         respond = reply_to(request)
@@ -355,14 +381,17 @@ class TransactionHandlers:
             lambda replies: respond(
                 {
                     "transaction_states": [
-                        _described(id, fields) for id, fields in zip(ids, replies, strict=True)
+                        _described(id, fields, rights)
+                        for id, fields in zip(ids, replies, strict=True)
                     ]
                 }
             ),
         )
         for index, id in enumerate(ids):
             reply = collector.reply(index)
-            if id:
+            if not needs.DESCRIBE_TRANSACTION.met(rights, id):
+                reply(refusal(needs.DESCRIBE_TRANSACTION.denied))
+            elif id:
                 self._ask(
                     ApiKey.DESCRIBE_TRANSACTIONS, request.version, DescribeTransaction(id), reply
                 )
@@ -372,7 +401,7 @@ class TransactionHandlers:
     @serves(ApiKey.LIST_TRANSACTIONS)
     def list(self, request: Request) -> None:
         """ListTransactions 0-2: those coordinated here. v1: by duration. v2: by a pattern."""
-        message = request.message()
+        message, rights = request.message(), request.rights
         respond = reply_to(request)
         by_label = {state.label: state for state in TransactionState}
         unknown = [label for label in message.state_filters if label not in by_label]
@@ -391,7 +420,12 @@ class TransactionHandlers:
             is_loading = any(
                 fields["error"] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS for fields in replies
             )
-            listed = dict(each for fields in replies for each in fields.get("transactions", ()))
+            listed = dict(
+                each
+                for fields in replies
+                for each in fields.get("transactions", ())
+                if needs.DESCRIBE_TRANSACTION.met(rights, each[0])
+            )
             try:
                 ids = compiled(pattern).select(listed) if pattern else tuple(listed)
             except BadPattern:
@@ -417,7 +451,10 @@ class TransactionHandlers:
             live.ask(ApiKey.LIST_TRANSACTIONS, request.version, command, collector.reply(index))
 
 
-def _described(transactional_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _described(
+    transactional_id: str, fields: Mapping[str, Any], rights: Rights | None
+) -> dict[str, Any]:
+    """Without the topics that one may not know of."""
     transaction: TransactionMetadata | None = fields.get("transaction")
     if transaction is None:
         return {
@@ -427,7 +464,8 @@ def _described(transactional_id: str, fields: Mapping[str, Any]) -> dict[str, An
         }
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(transaction.partitions):
-        topics.setdefault(topic, []).append(number)
+        if needs.DESCRIBE_TOPIC.met(rights, topic):
+            topics.setdefault(topic, []).append(number)
     return {
         "error_code": ErrorCode.NONE,
         "transactional_id": transactional_id,
@@ -437,6 +475,24 @@ def _described(transactional_id: str, fields: Mapping[str, Any]) -> dict[str, An
         "producer_id": transaction.producer_id,
         "producer_epoch": transaction.producer_epoch,
         "topics": [{"topic": name, "partitions": numbers} for name, numbers in topics.items()],
+    }
+
+
+def _no_producer(error: ErrorCode) -> dict[str, Any]:
+    return {"error_code": error, "producer_id": -1, "producer_epoch": -1}
+
+
+def _unwritable(
+    rights: Rights | None, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, ErrorCode]:
+    """Those that one may not write. Nobody adds partitions of internal topics in this way, whatever the rights."""
+    if rights is None:
+        return {}
+    need = needs.WRITE_TOPIC
+    return {
+        key: need.denied
+        for key in partitions
+        if key.topic in INTERNAL_TOPICS or not need.met(rights, key.topic)
     }
 
 

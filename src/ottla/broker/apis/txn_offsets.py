@@ -14,6 +14,7 @@ from ottla.broker.coordination.verification import Beginning, Verifier, client_e
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
 from ottla.runtime import Clock
+from ottla.security import needs
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import GROUP_METADATA_TOPIC
@@ -36,14 +37,21 @@ class TxnOffsetCommitHandler:
     @serves(ApiKey.TXN_OFFSET_COMMIT)
     def __call__(self, request: Request) -> None:
         """TxnOffsetCommit 0-5: the group's shard decides, once the transaction is known to have its partition."""
-        message = request.message()
+        message, rights = request.message(), request.rights
+        for need, name in (
+            (needs.WRITE_TRANSACTION, message.transactional_id),
+            (needs.READ_GROUP, message.group_id),
+        ):
+            if not need.met(rights, name):
+                self._groups.refuse(request, message, need.denied)
+                return
         if message.producer_id < 0 or message.producer_epoch < 0:
             # Such a transaction has no producer, and no marker would ever end it.
             self._groups.refuse(request, message, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
             return
         beginning = self._beginning(message)
         if beginning is None:
-            self._groups.ask(request, message)
+            self._groups.ask_about_topics(request, message)
             return
         request.connection.hold()
         request.connection.server.spawn(self._verify(request, message, beginning))
@@ -52,7 +60,7 @@ class TxnOffsetCommitHandler:
         try:
             live = self._coordination.shard(GROUP_METADATA_TOPIC, message.group_id)
         except KafkaError:
-            return None  # `GroupHandlers.ask` answers with the error
+            return None  # `GroupHandlers` answer with the error
         leadership = live.partition.leadership
         if leadership is None:
             return None
@@ -76,7 +84,7 @@ class TxnOffsetCommitHandler:
                 )
                 self._groups.refuse(request, message, error.code)
             else:
-                self._groups.ask(request, message)
+                self._groups.ask_about_topics(request, message)
         except Exception:
             request.connection.fail(request)
         finally:

@@ -19,11 +19,12 @@ from ottla.broker.server.deadlines import is_set_within
 from ottla.broker.server.registration import serves
 from ottla.config import Settings
 from ottla.runtime import Runtime
+from ottla.security.principal_data import principal_to_bytes
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
-from ottla.wire.headers import read_response_header
+from ottla.wire.headers import read_response_header, request_frame
 
 logger = logging.getLogger(__name__)
 
@@ -33,15 +34,14 @@ RETRY_S = 0.02
 RETRY_DOUBLINGS = 3
 NO_LEADER_S = 1.0
 FORWARD_TIMEOUT_S = 30.0
+FRAME_SIZE_BYTES = 4
+"""A request within an Envelope has no size before it."""
 
 HERE = {ApiKey.INCREMENTAL_ALTER_CONFIGS}
 """A broker answers what is about its own loggers, and forwards all else (see `LoggerHandlers`)."""
 FORWARDED = tuple(
     api.key for api in APIS.values() if api.on_broker and api.forwarded and api.key not in HERE
 )
-
-# Kafka's DefaultPrincipalData, version 0, of "User:ANONYMOUS".
-ANONYMOUS = b"\x00\x00\x05User\x0aANONYMOUS\x00\x00"
 
 
 class LeaderInfo(Protocol):
@@ -102,26 +102,38 @@ class ControllerChannel:
             tries += 1
         raise TimeoutError(f"no active controller answered {api_key.name} in {timeout_s} s")
 
+    async def request_for(
+        self, request: Request, api_key: ApiKey, fields: Mapping[str, Any], *, timeout_s: float
+    ) -> Any:
+        """As `request`, but in the name of the client whose request needs it: the controller decides by what the client may
+        do. KafkaError if the controller refuses the envelope."""
+        version = APIS[api_key].max_version
+        body = messages.write_request(api_key, version, fields)
+        frame = request_frame(api_key, version, 0, request.client_id, body)[FRAME_SIZE_BYTES:]
+        answer = await self._passed_on(_envelope(request, frame), timeout_s)
+        _, start = read_response_header(api_key, version, answer)
+        return messages.read_response(api_key, version, answer, start)
+
+    async def _passed_on(self, envelope: Mapping[str, Any], timeout_s: float) -> memoryview:
+        """The controller's answer to the request in an envelope."""
+        answer = await self.request(ApiKey.ENVELOPE, envelope, timeout_s=timeout_s)
+        if answer.error_code != ErrorCode.NONE or answer.response_data is None:
+            raise KafkaError(ErrorCode(int(answer.error_code)), "the controller refused it")
+        return memoryview(answer.response_data)
+
     @serves(*FORWARDED)
     def forward(self, request: Request) -> None:
         """Each API that the controller decides for clients: answer with what the active controller makes of the request
         (Envelope 0). Versions are said where it is decided, in `controller_commands`."""
         assert APIS[ApiKey(request.header.api_key)].forwarded
-        fields = {
-            "request_data": bytes(request.frame),
-            "request_principal": ANONYMOUS,
-            "client_host_address": _address_bytes(request.connection.peer_host),
-        }
         message = request.message()
+        fields = _envelope(request, bytes(request.frame))
         request.connection.server.spawn(self._forward(request, message, fields))
 
     async def _forward(self, request: Request, message: Any, fields: Mapping[str, Any]) -> None:
         header = request.header
         try:
-            answer = await self.request(ApiKey.ENVELOPE, fields, timeout_s=FORWARD_TIMEOUT_S)
-            if answer.error_code != ErrorCode.NONE or answer.response_data is None:
-                raise KafkaError(ErrorCode(int(answer.error_code)), "the controller refused it")
-            inner = memoryview(answer.response_data)
+            inner = await self._passed_on(fields, FORWARD_TIMEOUT_S)
             _, body = read_response_header(header.api_key, header.api_version, inner)
             if header.api_key in MUTATING:
                 request.throttle(int.from_bytes(inner[body : body + 4]) / 1000)
@@ -183,6 +195,17 @@ def _says_not_controller(answer: Any) -> bool:
         messages.field(topic, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER
         for topic in topics
     )
+
+
+def _envelope(request: Request, data: bytes) -> dict[str, Any]:
+    """A request for the client that sent `request`, who is named in it with its address: the controller decides by what
+    that client may do."""
+    connection = request.connection
+    return {
+        "request_data": data,
+        "request_principal": principal_to_bytes(connection.principal),
+        "client_host_address": _address_bytes(connection.peer_host),
+    }
 
 
 def _address_bytes(host: str) -> bytes:

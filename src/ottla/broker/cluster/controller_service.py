@@ -20,11 +20,12 @@ import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.broker.cluster.controller_channel import ControllerChannel, LeaderInfo
-from ottla.broker.cluster.controller_commands import CONTROLLER_APIS, Fields
+from ottla.broker.cluster.controller_commands import CONTROLLER_APIS, Fields, refusal
+from ottla.broker.cluster.controller_rights import PIECEWISE, Allowed, check_cluster
 from ottla.broker.cluster.probe import Probe, is_refused
 from ottla.broker.server.connections import Request, ServerConnection
 from ottla.broker.server.quotas import ClientQuotas, Mutations
@@ -53,6 +54,10 @@ from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import LEADER_UNCHANGED, MetadataRecord, PartitionChangeRecord
 from ottla.raft.format import load_bootstrap_records
 from ottla.runtime import Runtime
+from ottla.security.operations import CLUSTER_NAME, ResourceType
+from ottla.security.principal_data import principal_from_bytes
+from ottla.security.principals import Principal
+from ottla.security.rights import Rights
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
@@ -198,30 +203,49 @@ class ControllerService:
                 self._events.emit(event)
 
     def _execute(
-        self, key: ApiKey, message: Any, by: str | None = None, mutations: Mutations | None = None
+        self,
+        key: ApiKey,
+        message: Any,
+        rights: Rights | None,
+        by: str | None = None,
+        mutations: Mutations | None = None,
     ) -> tuple[Fields, asyncio.Future[int] | None]:
         """The answer to a request, and the append that must be committed before it is given."""
         api = CONTROLLER_APIS[key]
+        needs = PIECEWISE.get(key)
         limit = {} if mutations is None else {"permit": mutations.permit}
         try:
+            allowed, refused = Allowed(message, ())
+            if needs is None:
+                check_cluster(key, rights)
+            elif rights is not None:
+                allowed, refused = needs.allow(message, rights, self._controller.image)
             result = self._run(
-                lambda: api.decide(self._controller, message, self._now(), **limit), by
+                lambda: api.decide(self._controller, allowed, self._now(), **limit), by
             )
         except KafkaError as error:
             logger.info("request refused api=%s error=%s", key.name, error)
             return api.refuse(message, error), self._last_append
+        response = result.response
+        if needs is not None and rights is not None:
+            rows = [*response[needs.rows], *refused]
+            if needs.hide is not None:
+                rows = needs.hide(rows, rights, self._runtime.random)
+            response = {**response, needs.rows: rows}
         if mutations is not None and mutations.delay > 0.0:
             throttle = {"throttle_time": math.ceil(mutations.delay * 1000)}
-            return {**result.response, **throttle}, self._last_append
-        return result.response, self._last_append
+            return {**response, **throttle}, self._last_append
+        return response, self._last_append
 
-    def _mutations(self, key: ApiKey, header: RequestHeader) -> Mutations | None:
+    def _mutations(
+        self, key: ApiKey, header: RequestHeader, principal: Principal
+    ) -> Mutations | None:
         """The quota that a client's request is charged to, if there is one."""
         strict_from = CONTROLLER_APIS[key].strict_from if key in CONTROLLER_APIS else None
         if strict_from is None:
             return None
         return self._quotas.mutations(
-            header.client_id or "", is_strict=header.api_version >= strict_from
+            principal.name, header.client_id or "", is_strict=header.api_version >= strict_from
         )
 
     async def _committed(
@@ -237,7 +261,7 @@ class ControllerService:
         key = ApiKey(request.header.api_key)
         message = request.message()
         by = client_text(request.header.client_id, request.connection.peer_host)
-        answer, append = self._execute(key, message, by)
+        answer, append = self._execute(key, message, request.rights, by)
         if key is ApiKey.BROKER_HEARTBEAT and answer["error_code"] == ErrorCode.NONE:
             self._watch(request.connection, message.broker_id)
         if append is None or append.done():
@@ -247,35 +271,40 @@ class ControllerService:
 
     @serves(ApiKey.ENVELOPE)
     def _handle_envelope(self, request: Request) -> None:
-        """Envelope 0: a client's request that a broker passes on. Its answer is passed back as bytes; that
-        this is not the active controller is said outside, for the broker to try another. Left out: the client's
-        principal; nobody is authenticated."""
+        """Envelope 0: a client's request that a broker passes on. It is decided by what the client may do, and charged to
+        the client's quota. Its answer is passed back as bytes; that this is not the active controller is said outside,
+        for the broker to try another."""
         envelope = request.message()
-        data = bytes(envelope.request_data)
-        frame = memoryview(data)
         try:
-            header = read_request_header(frame)
-            key = ApiKey(header.api_key)
-            message = messages.read_request(key, header.api_version, frame, header.body)
-        except InvalidFrame as error:
-            logger.info("unreadable envelope request=%s error=%s", request.describe(), error)
-            request.respond({"error_code": ErrorCode.INVALID_REQUEST})
+            check_cluster(ApiKey.ENVELOPE, request.rights)
+            client = _client_of(envelope)
+            header, message = _forwarded(bytes(envelope.request_data))
+            if not self._controller.active:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        except KafkaError as error:
+            logger.log(
+                logging.DEBUG if error.code is ErrorCode.NOT_CONTROLLER else logging.INFO,
+                "envelope refused request=%s error=%s",
+                request.describe(),
+                error,
+            )
+            request.respond({"error_code": error.code})
             return
-        if not APIS[key].forwarded:
-            request.respond({"error_code": ErrorCode.INVALID_REQUEST})
-        elif not self._controller.active:
-            request.respond({"error_code": ErrorCode.NOT_CONTROLLER})
-        else:
-            by = client_text(header.client_id, _host(envelope.client_host_address))
-            request.run(self._answer_envelope(key, header, message, by))
+        rights = request.rights
+        if rights is not None:
+            rights = rights.on_behalf_of(*client)
+        request.run(self._answer_envelope(header, message, client, rights))
 
     async def _answer_envelope(
-        self, key: ApiKey, header: RequestHeader, message: Any, by: str
+        self, header: RequestHeader, message: Any, client: ForwardedClient, rights: Rights | None
     ) -> Mapping[str, Any]:
+        key = ApiKey(header.api_key)
         if key is ApiKey.DESCRIBE_QUORUM:
-            answer = dict(self._quorum.describe())
+            answer = self._described_quorum(rights)
         else:
-            answer, append = self._execute(key, message, by, self._mutations(key, header))
+            by = client_text(header.client_id, client.host)
+            mutations = self._mutations(key, header, client.principal)
+            answer, append = self._execute(key, message, rights, by, mutations)
             if append is not None:
                 await asyncio.wait([append])
             if not self._controller.active or (append is not None and _failure_of(append)):
@@ -284,10 +313,23 @@ class ControllerService:
         body = messages.write_response(key, header.api_version, answer)
         return {"error_code": ErrorCode.NONE, "response_data": head + body}
 
+    def _described_quorum(self, rights: Rights | None) -> Fields:
+        try:
+            check_cluster(ApiKey.DESCRIBE_QUORUM, rights)
+        except KafkaError as error:
+            return refusal(ApiKey.DESCRIBE_QUORUM, None, error)
+        return dict(self._quorum.describe())
+
     @serves(ApiKey.DESCRIBE_CLUSTER)
     def _describe_cluster(self, request: Request) -> None:
         """DescribeCluster 0-2 on a controller's listener: the controllers (KIP-919)."""
-        wanted = messages.field(request.message(), "endpoint_type", ENDPOINT_BROKERS)
+        message, rights = request.message(), request.rights
+        try:
+            check_cluster(ApiKey.DESCRIBE_CLUSTER, rights)
+        except KafkaError as error:
+            request.respond({"error_code": error.code, "error_message": error.message})
+            return
+        wanted = messages.field(message, "endpoint_type", ENDPOINT_BROKERS)
         if wanted != ENDPOINT_CONTROLLERS:
             code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
             why = "This is a controller; ask a broker for brokers."
@@ -306,7 +348,11 @@ class ControllerService:
                     for node, controller in controllers
                     for at in controller.endpoints[:1]
                 ],
-                "cluster_authorized_operations": -(2**31),
+                "cluster_authorized_operations": rights.authorized_operations(
+                    ResourceType.CLUSTER, CLUSTER_NAME
+                )
+                if rights is not None and message.include_cluster_authorized_operations
+                else -(2**31),
             }
         )
 
@@ -484,10 +530,39 @@ def client_text(client_id: str | None, host: str) -> str:
     return f"{client_id or 'a client without id'} at {host}" if host else client_id or ""
 
 
-def _host(address: bytes) -> str:
-    """Of the client whose request is in an envelope; empty if its broker knew no address."""
-    known = any(address) and len(address) in (4, 16)
-    return str(ipaddress.ip_address(bytes(address))) if known else ""
+class ForwardedClient(NamedTuple):
+    """Whose request is in an envelope."""
+
+    principal: Principal
+    host: str
+    """Empty if its broker knew no address."""
+
+
+def _client_of(envelope: Any) -> ForwardedClient:
+    try:
+        principal = principal_from_bytes(bytes(envelope.request_principal or b""))
+    except ValueError as error:
+        raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from None
+    address = bytes(envelope.client_host_address)
+    if len(address) not in (4, 16):
+        why = f"an address of {len(address)} bytes"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
+    return ForwardedClient(principal, str(ipaddress.ip_address(address)) if any(address) else "")
+
+
+def _forwarded(data: bytes) -> tuple[RequestHeader, Any]:
+    """The request in an envelope. What cannot be read is said to be of an unknown version, as in Kafka: an invalid
+    request is one whose envelope is wrong."""
+    frame = memoryview(data)
+    try:
+        header = read_request_header(frame)
+        key = ApiKey(header.api_key)
+        if not APIS[key].forwarded:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{APIS[key].name} is not forwarded")
+        message = messages.read_request(key, header.api_version, frame, header.body)
+    except (InvalidFrame, ValueError) as error:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"unreadable request: {error}") from None
+    return header, message
 
 
 def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:

@@ -30,6 +30,7 @@ from ottla.coordinators.transactions.transaction_shard import (
 from ottla.log.errors import LogDirError
 from ottla.records.record import ControlType, control_batch
 from ottla.replica.partition import Partition
+from ottla.security import needs
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.messages import field
@@ -225,6 +226,9 @@ class MarkerHandler:
         """WriteTxnMarkers 1-2, for the partitions led here. Answered when every marker is committed."""
         message = request.message()
         parked = ParkedMarkers(request)
+        if not needs.WRITE_MARKERS.met(request.rights):
+            parked.refuse(message, needs.WRITE_MARKERS.denied)
+            return
         for marker in message.markers:
             for topic in marker.topics:
                 for number in topic.partition_indexes:
@@ -283,6 +287,13 @@ class ParkedMarkers:
     def wait_for(self, partition: Partition, end: int, key: tuple[int, str, int]) -> None:
         if partition.log.high_watermark < end:
             self.waiting_for.setdefault(partition, []).append((end, key))
+
+    def refuse(self, message: Any, error: ErrorCode) -> None:
+        for marker in message.markers:
+            for topic in marker.topics:
+                for number in topic.partition_indexes:
+                    self.errors[marker.producer_id, topic.name, number] = error
+        self._answer()
 
     def park(self, replicas: ReplicaManager, timeout_s: float) -> None:
         if not self.waiting_for:

@@ -18,12 +18,11 @@ from ottla.config.node_settings import Settings
 from ottla.events import Events
 from ottla.events.requests import QuotaExceeded
 from ottla.metadata.image import MetadataImage, QuotaKey
+from ottla.security.needs import CLUSTER_ACTION
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
-ANONYMOUS = "ANONYMOUS"
-"""The user of every connection without authentication."""
 
 PRODUCED = "producer_byte_rate"
 CONSUMED = "consumer_byte_rate"
@@ -123,7 +122,7 @@ class ClientQuotas:
         )
         self._meters: dict[tuple[str, QuotaKey], Meter] = {}
         self._buckets: dict[QuotaKey, Bucket] = {}
-        self._allowances: dict[tuple[str, str], Allowance | None] = {}
+        self._allowances: dict[tuple[str, str, str], Allowance | None] = {}
 
     def refresh(self) -> None:
         """Call this when the image has changed."""
@@ -138,25 +137,26 @@ class ClientQuotas:
 
     # The quota of a client
 
-    def allowance(self, what: str, client_id: str) -> Allowance | None:
-        key = (what, client_id)
+    def allowance(self, what: str, user: str, client_id: str) -> Allowance | None:
+        """`user`: the name of the principal."""
+        key = (what, user, client_id)
         if key not in self._allowances:
             if len(self._allowances) >= METERS_MAX:
                 self._allowances.clear()
-            self._allowances[key] = self._find(what, client_id)
+            self._allowances[key] = self._find(what, user, client_id)
         return self._allowances[key]
 
-    def _find(self, what: str, client_id: str) -> Allowance | None:
+    def _find(self, what: str, user: str, client_id: str) -> Allowance | None:
         """The most specific that is set. A default counts for each client by itself."""
         quotas = self._image().client_quotas
-        for user in (ANONYMOUS, None):
+        for named in (user, None):
             for client in (client_id, None):
-                found = quotas.get(((CLIENT_ID, client), (USER, user)), {}).get(what)
+                found = quotas.get(((CLIENT_ID, client), (USER, named)), {}).get(what)
                 if found is not None:
-                    return Allowance(found, ((CLIENT_ID, client_id), (USER, ANONYMOUS)))
-            found = quotas.get(((USER, user),), {}).get(what)
+                    return Allowance(found, ((CLIENT_ID, client_id), (USER, user)))
+            found = quotas.get(((USER, named),), {}).get(what)
             if found is not None:
-                return Allowance(found, ((USER, ANONYMOUS),))
+                return Allowance(found, ((USER, user),))
         for client in (client_id, None):
             found = quotas.get(((CLIENT_ID, client),), {}).get(what)
             if found is not None:
@@ -180,20 +180,23 @@ class ClientQuotas:
         self._charge(request, REQUESTS, 0.0)
         began = self._now()
         handler(request)
-        allowed = self.allowance(REQUESTS, request.client_id)
+        allowed = self._allowance_of(request, REQUESTS)
         if allowed is not None:
             now = self._now()
             self._meter(REQUESTS, allowed).record((now - began) * 100.0, now)
 
-    def consumable_bytes(self, client_id: str) -> int | None:
+    def _allowance_of(self, request: Request, what: str) -> Allowance | None:
+        return self.allowance(what, request.connection.principal.name, request.client_id)
+
+    def consumable_bytes(self, request: Request) -> int | None:
         """The largest answer: what the client may receive in a whole window."""
-        allowed = self.allowance(CONSUMED, client_id)
+        allowed = self._allowance_of(request, CONSUMED)
         if allowed is None:
             return None
         return int(allowed.rate * (self._window.samples - 1 or 1) * self._window.seconds)
 
     def _charge(self, request: Request, what: str, amount: float) -> None:
-        allowed = self.allowance(what, request.client_id)
+        allowed = self._allowance_of(request, what)
         if allowed is None:
             return
         now = self._now()
@@ -226,10 +229,11 @@ class ClientQuotas:
 
     # Changes to the cluster
 
-    def mutations(self, client_id: str, *, is_strict: bool) -> Mutations | None:
-        """Charges the changes of one request. None without a quota."""
+    def mutations(self, user: str, client_id: str, *, is_strict: bool) -> Mutations | None:
+        """Charges the changes of one request to whoever made it, not to the broker that passed it on. None without a
+        quota."""
         self.refresh()
-        if not self.active or (allowed := self.allowance(MUTATIONS, client_id)) is None:
+        if not self.active or (allowed := self.allowance(MUTATIONS, user, client_id)) is None:
             return None
         bucket = self._buckets.get(allowed.shared_by)
         if bucket is None:
@@ -282,10 +286,11 @@ class Mutations:
 
 
 def _is_between_brokers(request: Request) -> bool:
-    """Client quotas must not delay replication and transactions."""
+    """Client quotas must not delay replication and transactions. Only who may act for the cluster is a broker."""
     api_key = request.header.api_key
+    if request.connection.is_follower:
+        return True  # that right was asked for when it fetched
     return (
-        request.connection.is_follower
-        or api_key == ApiKey.WRITE_TXN_MARKERS
+        api_key == ApiKey.WRITE_TXN_MARKERS
         or (api_key == ApiKey.ADD_PARTITIONS_TO_TXN and request.version >= BROKERS_ADD_FROM)
-    )
+    ) and CLUSTER_ACTION.met(request.rights)

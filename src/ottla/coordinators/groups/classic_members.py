@@ -57,7 +57,7 @@ class MixedProtocol:
                 raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
             member = _updated(before, request, subscription)
             owned = by_id(subscription.owned, self._context.topics)
-            member = self._consumer.advance(group, before, member, replaced, owned)
+            member = self._consumer.advance(group, before, member, replaced, owned, request.sees)
         except KafkaError as error:
             self._context.out.reply(token, join_failure(error.code, member_id))
             return

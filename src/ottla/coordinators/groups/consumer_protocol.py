@@ -7,7 +7,7 @@ the member's assignment. The coordinator makes the assignments.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,7 +29,13 @@ from ottla.coordinators.groups.consumer_group import (
     to_response,
     topics_hash,
 )
-from ottla.coordinators.groups.context import GroupContext, GroupRequest, milliseconds
+from ottla.coordinators.groups.context import (
+    GroupContext,
+    GroupRequest,
+    Sees,
+    milliseconds,
+    sees_all,
+)
 from ottla.coordinators.groups.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -104,7 +110,7 @@ class ConsumerProtocol:
         """ConsumerGroupHeartbeat 0-1. v1: regular expressions; the member makes its own id (KIP-1082)."""
         message = request.message
         try:
-            self._check(version, message)
+            self._check(version, request)
             if message.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
                 reply = self._leave(message)
             else:
@@ -113,7 +119,9 @@ class ConsumerProtocol:
             reply = heartbeat_failure(error, message.member_id)
         self._context.out.reply(token, reply)
 
-    def _check(self, version: int, message: Any) -> None:
+    def _check(self, version: int, request: GroupRequest) -> None:
+        message = request.message
+
         def insist(holds: bool, why: str) -> None:
             if not holds:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, why)
@@ -149,9 +157,9 @@ class ConsumerProtocol:
                 f" Supported assignors: {', '.join(assignors)}.",
             )
         if regex:
-            self._check_pattern(message.group_id, regex)
+            self._check_pattern(message.group_id, regex, request.sees)
 
-    def _check_pattern(self, group_id: str, regex: str) -> None:
+    def _check_pattern(self, group_id: str, regex: str, sees: Sees) -> None:
         """Whether the pattern can be matched against the present topics, unless the group has done so before. It is checked
         before anything changes: a refused request must leave no trace."""
         try:
@@ -160,7 +168,7 @@ class ConsumerProtocol:
         except KafkaError:
             pass  # a group that is not a consumer group yet has no patterns
         try:
-            compiled(regex).select(self._context.topics.names())
+            compiled(regex).select(self._seen(sees))
         except BadPattern as error:
             raise KafkaError(
                 ErrorCode.INVALID_REGULAR_EXPRESSION,
@@ -175,7 +183,8 @@ class ConsumerProtocol:
         owned = None if message.topic_partitions is None else from_request(message.topic_partitions)
         member_id = message.member_id or self._context.new_id()
         before, replaced = self._known(group, member_id, message, owned)
-        member = self.advance(group, before, self._updated(before, request), replaced, owned)
+        updated = self._updated(before, request)
+        member = self.advance(group, before, updated, replaced, owned, request.sees)
         reply: dict[str, Any] = {
             "error_code": ErrorCode.NONE,
             "member_id": member_id,
@@ -200,6 +209,7 @@ class ConsumerProtocol:
         member: ConsumerMember,
         replaced: str | None,
         owned: Assignment | None,
+        sees: Sees,
     ) -> ConsumerMember:
         """Apply what a member reports about itself, make new targets if that changes something, and bring the member one
         step closer to its own target."""
@@ -213,7 +223,7 @@ class ConsumerProtocol:
             (member.topics, member.regex, member.assignor)
             != (before.topics, before.regex, before.assignor)
         )
-        epoch, patterns = self._group_epoch(group, members, changed)
+        epoch, patterns = self._group_epoch(group, members, changed, member.regex, sees)
         if epoch > group.assignment_epoch:
             target = self._new_targets(group, members, patterns, epoch, replaced)[member_id]
             target_epoch = epoch
@@ -336,17 +346,23 @@ class ConsumerProtocol:
     # -- epochs and targets -----------------------------------------------------------------------------------
 
     def _group_epoch(
-        self, group: ConsumerGroup, members: Mapping[str, ConsumerMember], changed: bool
+        self,
+        group: ConsumerGroup,
+        members: Mapping[str, ConsumerMember],
+        changed: bool,
+        own_regex: str | None,
+        sees: Sees,
     ) -> tuple[int, Mapping[str, ResolvedPattern]]:
         """The group's epoch, which rises if its members or their topics changed, and the topics that match the patterns
-        of its members."""
+        of its members. `own_regex` is the pattern of the member that asks, and `sees` says what it may know of."""
         topics = self._context.topics
         if not changed and group.seen_topics == topics.version:
             return group.epoch, group.patterns
-        patterns = self._resolve(group, members)
+        patterns = self._resolve(group, members, own_regex, sees)
         names = {name for each in members.values() for name in group.topics_of(each, patterns)}
         hashed = topics_hash(topics, names)
-        group.seen_topics = topics.version
+        if all(each.version == topics.version for each in patterns.values()):
+            group.seen_topics = topics.version
         if not changed and hashed == group.metadata_hash:
             return group.epoch, patterns
         cause = "members changed" if changed else "topics changed"
@@ -373,16 +389,23 @@ class ConsumerProtocol:
         return group.epoch + 1
 
     def _resolve(
-        self, group: ConsumerGroup, members: Mapping[str, ConsumerMember]
+        self,
+        group: ConsumerGroup,
+        members: Mapping[str, ConsumerMember],
+        own_regex: str | None = None,
+        sees: Sees | None = None,
     ) -> dict[str, ResolvedPattern]:
-        """Every pattern in use, matched against the present topics."""
+        """Every pattern in use, matched against the present topics. Where rights are asked about, a pattern is matched only
+        when a member that has it asks, with what that member may know of; until then it keeps its result. So it is
+        when nobody asks (`sees` is None)."""
         topics = self._context.topics
         resolved: dict[str, ResolvedPattern] = {}
         for regex in sorted({member.regex for member in members.values() if member.regex}):
             known = group.patterns.get(regex)
-            if known is None or known.version != topics.version:
+            is_old = known is None or known.version != topics.version
+            if is_old and sees is not None and (sees is sees_all or regex == own_regex):
                 known_names = None if known is None else known.topics
-                names = self._matching(regex, known_names)
+                names = self._matching(regex, known_names, sees)
                 known = ResolvedPattern(names, topics.version, self._context.out.now_ms)
                 if names != known_names:
                     self._context.out.records.append(_pattern_record(group, regex, known))
@@ -390,18 +413,23 @@ class ConsumerProtocol:
                     group.patterns[regex] = (
                         known  # only the version changed: match once for each version
                     )
-            resolved[regex] = known
+            if known is not None:
+                resolved[regex] = known
         for regex in group.patterns:
             if regex not in resolved:
                 key = ConsumerGroupRegularExpressionKey(group_id=group.id, regular_expression=regex)
                 self._context.out.records.append(delete(key))
         return resolved
 
-    def _matching(self, regex: str, known: tuple[str, ...] | None) -> tuple[str, ...]:
+    def _seen(self, sees: Sees) -> Iterable[str]:
+        names = self._context.topics.names()
+        return names if sees is sees_all else [name for name in names if sees(name)]
+
+    def _matching(self, regex: str, known: tuple[str, ...] | None, sees: Sees) -> tuple[str, ...]:
         """A pattern that has become too costly keeps its former result (at first: no topics). One member's pattern must not
         keep others from joining and leaving."""
         try:
-            return compiled(regex).select(self._context.topics.names())
+            return compiled(regex).select(self._seen(sees))
         except BadPattern as error:
             logger.warning("pattern is not matched again pattern=%.200s error=%s", regex, error)
             return known or ()

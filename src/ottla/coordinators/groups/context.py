@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
 from ottla.coordinators.shard import CoordinatorRecord, Effects, ProducerStamp, Token
@@ -53,6 +53,14 @@ class Topics(Protocol):
         """A setting of this group, if there is one."""
 
 
+Sees: TypeAlias = Callable[[str], bool]
+"""Whether somebody may know of a topic."""
+
+
+def sees_all(topic: str) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
     """A request as a group's shard gets it: the message (or, if a request names several groups, the part about
@@ -61,6 +69,8 @@ class GroupRequest:
     message: Any
     client_id: str
     client_host: str
+    sees: Sees = sees_all
+    """Which topics the sender may know of. It is `sees_all` itself where nobody's rights are asked about."""
 
 
 @dataclass(slots=True)

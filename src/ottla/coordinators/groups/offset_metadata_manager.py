@@ -177,7 +177,7 @@ class OffsetMetadataManager:
         return {
             **identity,
             "partitions": [
-                _no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID)
+                no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID)
                 if name is None
                 else self._fetch_one(group_id, TopicPartition(name, index), stable)
                 for index in topic.partition_indexes
@@ -202,10 +202,10 @@ class OffsetMetadataManager:
         if stable and self.offsets.is_pending(group_id, partition):
             if UnstableOffset in self._context.events:
                 self._context.events.emit(UnstableOffset(group_id, partition))
-            return _no_offset(partition.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            return no_offset(partition.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         committed = self.offsets.of(group_id).get(partition)
         if committed is None or is_stale(self._context.topics, partition, committed):
-            return _no_offset(partition.partition, ErrorCode.NONE)
+            return no_offset(partition.partition, ErrorCode.NONE)
         return {
             "partition_index": partition.partition,
             "committed_offset": committed.offset,
@@ -323,7 +323,7 @@ def commit_failure(topics: Topics, message: Any, error: ErrorCode) -> dict[str, 
     }
 
 
-def _no_offset(index: int, error: ErrorCode) -> dict[str, Any]:
+def no_offset(index: int, error: ErrorCode) -> dict[str, Any]:
     return {
         "partition_index": index,
         "committed_offset": NO_OFFSET,
