@@ -21,6 +21,7 @@ from uuid import UUID
 from ottla.controller import (
     brokers,
     configs,
+    credentials,
     features,
     partitions,
     quotas,
@@ -29,6 +30,7 @@ from ottla.controller import (
 )
 from ottla.controller.brokers import Assignment, Heartbeat, Registration, Sessions
 from ottla.controller.configs import ConfigChanges
+from ottla.controller.credentials import CredentialDeletion, CredentialUpsertion
 from ottla.controller.draft import ControllerConfig, ControllerResult, Draft, IsrProposal
 from ottla.controller.features import FeatureUpdate
 from ottla.controller.partitions import ElectionType
@@ -242,6 +244,13 @@ class Controller:
         )
 
     # Settings, quotas, features and producer ids
+
+    def alter_scram_credentials(
+        self,
+        deletions: Sequence[CredentialDeletion],
+        upsertions: Sequence[CredentialUpsertion],
+    ) -> ControllerResult:
+        return self.decide(lambda draft: credentials.alter(draft, deletions, upsertions))
 
     def alter_client_quotas(
         self, wanted: Sequence[QuotaChanges], *, validate_only: bool = False

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
 
-class Refused(Exception):
+class LoginRefused(Exception):
     """Nobody is let in. The reason is for the operator's log: a stranger is told nothing of it."""
 
 
@@ -46,4 +46,4 @@ class Conversation(Protocol):
     """Who the client says that it is, as soon as it has."""
 
     def evaluate(self, message: bytes) -> Outcome:
-        """The answer to one message. Refused ends the conversation."""
+        """The answer to one message. LoginRefused ends the conversation."""

@@ -11,7 +11,7 @@ import hmac
 from collections.abc import Callable, Mapping
 
 from ottla.security import scram
-from ottla.security.login import Accepted, Refused, Work
+from ottla.security.login import Accepted, LoginRefused, Work
 from ottla.security.secrets import Secret
 
 Lookup = Callable[[str], tuple[scram.Mechanism, scram.Credential, bool]]
@@ -19,18 +19,18 @@ Lookup = Callable[[str], tuple[scram.Mechanism, scram.Credential, bool]]
 
 
 def parse(message: bytes) -> tuple[str, Secret]:
-    """`[authzid] NUL user NUL password`. Refused if it is anything else."""
+    """`[authzid] NUL user NUL password`. LoginRefused if it is anything else."""
     try:
         parts = message.decode().split("\0")
     except UnicodeDecodeError:
-        raise Refused("the message is not UTF-8") from None
+        raise LoginRefused("the message is not UTF-8") from None
     if len(parts) != 3:
-        raise Refused(f"the message has {len(parts) - 1} NULs, not 2")
+        raise LoginRefused(f"the message has {len(parts) - 1} NULs, not 2")
     authzid, user, password = parts
     if not user or not password:
-        raise Refused("the user or the password is empty")
+        raise LoginRefused("the user or the password is empty")
     if authzid not in ("", user):
-        raise Refused("the authorization id is another user")
+        raise LoginRefused("the authorization id is another user")
     return user, Secret(password)
 
 

@@ -6,16 +6,16 @@ handles a later login on the open connection (re-authentication, KIP-368).
 
     state       frame                                   verdict                          next
     BEGIN       ApiVersions                             Serve, as on an open connection  BEGIN
-    BEGIN       SaslHandshake v0 / v1, mechanism known  Answer 0                         RAW_TOKENS / TOKENS
+    BEGIN       SaslHandshake v0 / v1, mechanism known  Reply 0                          RAW_TOKENS / TOKENS
     BEGIN       SaslHandshake, mechanism unknown        Failed 33                        OVER
     BEGIN       anything else                           Failed without an answer         OVER
-    RAW_TOKENS  the token itself, without a header      Answer / Opened, framed alike    RAW_TOKENS / OPEN
+    RAW_TOKENS  the token itself, without a header      Reply / Opened, framed alike     RAW_TOKENS / OPEN
     RAW_TOKENS  a token that is refused                 Failed without an answer         OVER
-    TOKENS      SaslAuthenticate                        Answer / Opened                  TOKENS / OPEN
+    TOKENS      SaslAuthenticate                        Reply / Opened                   TOKENS / OPEN
     TOKENS      SaslAuthenticate that is refused        Failed 58                        OVER
     TOKENS      any other request                       Failed 34, in its own shape      OVER
-    OPEN        SaslHandshake, if a login is due        Answer 0, or Failed 33           TOKENS again
-    OPEN        SaslHandshake or SaslAuthenticate       Answer 34                        OPEN
+    OPEN        SaslHandshake, if a login is due        Reply 0, or Failed 33            TOKENS again
+    OPEN        SaslHandshake or SaslAuthenticate       Reply 34                         OPEN
     OPEN        anything else, session over             Closed                           OVER
     OPEN        anything else                           Serve                            OPEN
 
@@ -29,7 +29,7 @@ from enum import Enum, auto
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from ottla.security.login import Accepted, Challenge, Conversation, Refused, Work
+from ottla.security.login import Accepted, Challenge, Conversation, LoginRefused, Work
 from ottla.wire import messages, schema
 from ottla.wire.apis import APIS, PRIVATE_APIS, ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame
@@ -40,7 +40,7 @@ REAUTHENTICATION_INTERVAL_S: Final = 1.0
 _SIZE: Final = Struct(">i")
 
 
-class State(Enum):
+class SaslState(Enum):
     BEGIN = auto()
     RAW_TOKENS = auto()
     TOKENS = auto()
@@ -48,7 +48,7 @@ class State(Enum):
     OVER = auto()
 
 
-class Rules(NamedTuple):
+class SaslRules(NamedTuple):
     """What one listener allows."""
 
     mechanisms: Mapping[str, Callable[[], Conversation]]
@@ -74,7 +74,7 @@ class Serve(NamedTuple):
     """The ordinary handler answers it."""
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     frame: bytes
 
 
@@ -104,14 +104,14 @@ class Closed(NamedTuple):
     why: str
 
 
-Verdict: TypeAlias = Serve | Answer | Opened | Compute | Failed | Closed
+Verdict: TypeAlias = Serve | Reply | Opened | Compute | Failed | Closed
 
 
 class SaslServer:
     """The logins of one connection."""
 
-    def __init__(self, rules: Rules) -> None:
-        self.state = State.BEGIN
+    def __init__(self, rules: SaslRules) -> None:
+        self.state = SaslState.BEGIN
         self.login: Login | None = None
         """The last one that succeeded."""
         self._rules = rules
@@ -132,16 +132,16 @@ class SaslServer:
 
     def received(self, frame: memoryview, now: float, wall_ms: int) -> Verdict:
         """`now` by the monotonic clock, `wall_ms` by the wall clock. It never raises, whatever the frame is."""
-        if self.state is State.OVER:
+        if self.state is SaslState.OVER:
             return Closed("a frame after the end")
-        if self.state is State.RAW_TOKENS:
+        if self.state is SaslState.RAW_TOKENS:
             self._asked = None
             return self._token(bytes(frame), now, wall_ms)
         try:
             header = read_request_header(frame)
-            if self.state is State.OPEN:
+            if self.state is SaslState.OPEN:
                 return self._while_open(header, frame, now)
-            if self.state is State.TOKENS:
+            if self.state is SaslState.TOKENS:
                 return self._tokens(header, frame, now, wall_ms)
             return self._begin(header, frame)
         except InvalidFrame as error:
@@ -174,14 +174,14 @@ class SaslServer:
     def _while_open(self, header: RequestHeader, frame: memoryview, now: float) -> Verdict:
         if header.api_key == ApiKey.SASL_HANDSHAKE:
             if not self._may_login_again(header.api_version, now):
-                return Answer(_illegal_state(header) or b"")
+                return Reply(_illegal_state(header) or b"")
             self._reauthentication_began = now
             return self._handshake(header, frame)
         if self._is_session_over(now):
-            self.state = State.OVER
+            self.state = SaslState.OVER
             return Closed("the session is over, and the client did not log in again")
         if header.api_key == ApiKey.SASL_AUTHENTICATE:
-            return Answer(_illegal_state(header) or b"")
+            return Reply(_illegal_state(header) or b"")
         return Serve()
 
     def _may_login_again(self, version: int, now: float) -> bool:
@@ -204,8 +204,8 @@ class SaslServer:
             return self._failed(answer, "the mechanism is not enabled", mechanism=mechanism)
         self._mechanism = mechanism
         self._conversation = start()
-        self.state = State.TOKENS if header.api_version else State.RAW_TOKENS
-        return Answer(answer)
+        self.state = SaslState.TOKENS if header.api_version else SaslState.RAW_TOKENS
+        return Reply(answer)
 
     # Tokens
 
@@ -219,10 +219,10 @@ class SaslServer:
             return self._refused("another mechanism than at the first login", text)
         try:
             outcome = self._conversation.evaluate(token)
-        except Refused as refusal:
+        except LoginRefused as refusal:
             return self._refused(str(refusal))
         if isinstance(outcome, Challenge):
-            return Answer(self._told(outcome.message, 0))
+            return Reply(self._told(outcome.message, 0))
         if isinstance(outcome, Work):
             return Compute(outcome)
         return self._accepted(outcome, now, wall_ms)
@@ -240,7 +240,7 @@ class SaslServer:
         lifetime_ms = self._lifetime_ms(accepted, wall_ms)
         ends = now + lifetime_ms / 1000 if lifetime_ms else None
         self.login = Login(accepted.user, self._mechanism, accepted.rests_on, ends)
-        self.state = State.OPEN
+        self.state = SaslState.OPEN
         return Opened(self._told(accepted.message, lifetime_ms), self.login)
 
     def _lifetime_ms(self, accepted: Accepted, wall_ms: int) -> int:
@@ -284,7 +284,7 @@ class SaslServer:
         )
 
     def _failed(self, frame: bytes | None, why: str, *, mechanism: str | None = None) -> Failed:
-        self.state = State.OVER
+        self.state = SaslState.OVER
         return Failed(frame, why, mechanism or self._mechanism or None)
 
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from ottla.security.login import Accepted, Challenge, Refused
+from ottla.security.login import Accepted, Challenge, LoginRefused
 from ottla.security.secrets import Secret
 
 ITERATIONS_MIN: Final = 4096
@@ -100,7 +100,7 @@ def escaped(name: str) -> str:
 
 def unescaped(text: str) -> str:
     if re.search("=(?!2C|3D)", text):
-        raise Refused("the user name has an '=' that is neither =2C nor =3D")
+        raise LoginRefused("the user name has an '=' that is neither =2C nor =3D")
     return text.replace("=2C", ",").replace("=3D", "=")
 
 
@@ -108,14 +108,14 @@ def _decoded(message: bytes) -> str:
     try:
         return message.decode()
     except UnicodeDecodeError:
-        raise Refused("the message is not UTF-8") from None
+        raise LoginRefused("the message is not UTF-8") from None
 
 
 def _unbase64(text: str, what: str) -> bytes:
     try:
         return base64.b64decode(text.encode(), validate=True)
     except (binascii.Error, ValueError):
-        raise Refused(f"the {what} is not base64") from None
+        raise LoginRefused(f"the {what} is not base64") from None
 
 
 def _base64(data: bytes) -> str:
@@ -138,29 +138,29 @@ class ClientFirst(NamedTuple):
         binding, comma, rest = _decoded(message).partition(",")
         authzid, second, bare = rest.partition(",")
         if not comma or not second:
-            raise Refused("the first message has no GS2 header")
+            raise LoginRefused("the first message has no GS2 header")
         if binding != "n":
             # y: the client could, but thinks that the server could not; p: it does.
-            raise Refused("channel binding is not supported")
+            raise LoginRefused("channel binding is not supported")
         if authzid:
             if not authzid.startswith("a="):
-                raise Refused("the GS2 header has no authorization id at its place")
+                raise LoginRefused("the GS2 header has no authorization id at its place")
             authzid = unescaped(authzid[2:])
         parts = bare.split(",")
         if parts[0].startswith("m="):
-            raise Refused("the first message has a mandatory extension")
+            raise LoginRefused("the first message has a mandatory extension")
         if len(parts) < 2 or parts[0][:2] != "n=" or parts[1][:2] != "r=":
-            raise Refused("the first message has no user or no nonce")
+            raise LoginRefused("the first message has no user or no nonce")
         name, nonce = unescaped(parts[0][2:]), parts[1][2:]
         if not name or not _NONCE.fullmatch(nonce):
-            raise Refused("the user or the nonce is empty, or not printable")
+            raise LoginRefused("the user or the nonce is empty, or not printable")
         if "\0" in name:
-            raise Refused("the user name has a NUL")
+            raise LoginRefused("the user name has a NUL")
         extensions: dict[str, str] = {}
         for part in parts[2:]:
             key, equals, value = part.partition("=")
             if not equals or not key.isalpha() or key in extensions:
-                raise Refused("the first message has an extension that cannot be read")
+                raise LoginRefused("the first message has an extension that cannot be read")
             extensions[key] = value
         return cls(f"{binding},{rest[: len(rest) - len(bare)]}", bare, authzid, name, nonce, extensions)  # fmt: skip
 
@@ -176,11 +176,11 @@ class ServerFirst(NamedTuple):
     def parse(cls, message: bytes) -> ServerFirst:
         parts = _decoded(message).split(",")
         if len(parts) < 3 or [part[:2] for part in parts[:3]] != ["r=", "s=", "i="]:
-            raise Refused("the server's first message has no nonce, salt or iterations")
+            raise LoginRefused("the server's first message has no nonce, salt or iterations")
         salt = _unbase64(parts[1][2:], "salt")
         digits = parts[2][2:]
         if not salt or not re.fullmatch("[1-9][0-9]{0,8}", digits):
-            raise Refused("the server's first message has no salt, or no number of iterations")
+            raise LoginRefused("the server's first message has no salt, or no number of iterations")
         return cls(parts[0][2:], salt, int(digits))
 
 
@@ -198,7 +198,7 @@ class ClientFinal(NamedTuple):
         unproved, comma, proof = _decoded(message).rpartition(",p=")
         parts = unproved.split(",")
         if not comma or len(parts) < 2 or parts[0][:2] != "c=" or parts[1][:2] != "r=":
-            raise Refused("the final message has no binding, nonce or proof")
+            raise LoginRefused("the final message has no binding, nonce or proof")
         binding = _unbase64(parts[0][2:], "channel binding")
         return cls(unproved, binding, parts[1][2:], _unbase64(proof, "proof"))
 
@@ -238,7 +238,7 @@ class Decoys:
 # The server's half
 
 
-class Found(NamedTuple):
+class KnownUser(NamedTuple):
     """What a server knows about a name that logs in."""
 
     credential: Credential
@@ -249,7 +249,7 @@ class Found(NamedTuple):
     expires_ms: int | None = None
 
 
-Lookup = Callable[[str, bool], Found]
+Lookup = Callable[[str, bool], KnownUser]
 """By name, and whether it is to be the id of a delegation token (`tokenauth=true`). Never fails: unknown names get a decoy."""
 
 
@@ -262,13 +262,13 @@ class ScramServer:
         self._nonce = nonce
         self.claimed: str | None = None
         self._first: ClientFirst | None = None
-        self._found: Found | None = None
+        self._found: KnownUser | None = None
         self._challenge = ""
         self._over = False
 
     def evaluate(self, message: bytes) -> Challenge | Accepted:
         if self._over:
-            raise Refused("the login is over")
+            raise LoginRefused("the login is over")
         self._over = True  # unless this message opens the next step
         if self._first is None:
             answer = self._begin(ClientFirst.parse(message))
@@ -279,11 +279,11 @@ class ScramServer:
     def _begin(self, first: ClientFirst) -> Challenge:
         self.claimed = first.name
         if first.authzid not in ("", first.name):
-            raise Refused("the authorization id is another user")
+            raise LoginRefused("the authorization id is another user")
         by_token = first.extensions.get("tokenauth") == "true"
         found = self._lookup(first.name, by_token)
         if found.exists and found.credential.iterations < ITERATIONS_MIN:
-            raise Refused(f"the stored credential has fewer than {ITERATIONS_MIN} iterations")
+            raise LoginRefused(f"the stored credential has fewer than {ITERATIONS_MIN} iterations")
         self._first, self._found = first, found
         self._nonce = first.nonce + self._nonce
         credential = found.credential
@@ -294,11 +294,11 @@ class ScramServer:
         assert self._first is not None and self._found is not None
         mechanism, found, first = self._mechanism, self._found, self._first
         if not hmac.compare_digest(final.nonce.encode(), self._nonce.encode()):
-            raise Refused("the nonce is not the one of this login")
+            raise LoginRefused("the nonce is not the one of this login")
         if final.binding != first.gs2.encode():
-            raise Refused("the channel binding is not that of the first message")
+            raise LoginRefused("the channel binding is not that of the first message")
         if len(final.proof) != mechanism.size:
-            raise Refused("the proof has a wrong length")
+            raise LoginRefused("the proof has a wrong length")
         said = f"{first.bare},{self._challenge},{final.unproved}".encode()
         credential = found.credential
         signature = mechanism.mac(credential.stored_key, said)
@@ -306,7 +306,7 @@ class ScramServer:
         is_right = hmac.compare_digest(mechanism.hash(client_key), credential.stored_key)
         verifier = _base64(mechanism.mac(credential.server_key, said))
         if not is_right or not found.exists:
-            raise Refused("the proof is wrong" if found.exists else "there is no such user")
+            raise LoginRefused("the proof is wrong" if found.exists else "there is no such user")
         return Accepted(
             found.user,
             f"v={verifier}".encode(),
@@ -340,12 +340,12 @@ class ScramClient:
         return f"n,,{self._bare}".encode()
 
     def final(self, challenge: bytes) -> bytes:
-        """Refused if the challenge is not one that a careful client answers."""
+        """LoginRefused if the challenge is not one that a careful client answers."""
         told = ServerFirst.parse(challenge)
         if not told.nonce.startswith(self._nonce) or told.nonce == self._nonce:
-            raise Refused("the server's nonce does not begin with ours, or adds nothing to it")
+            raise LoginRefused("the server's nonce does not begin with ours, or adds nothing to it")
         if not ITERATIONS_MIN <= told.iterations <= CLIENT_ITERATIONS_MAX:
-            raise Refused(
+            raise LoginRefused(
                 f"the server asks for {told.iterations} iterations; from {ITERATIONS_MIN} to"
                 f" {CLIENT_ITERATIONS_MAX} are accepted"
             )
@@ -359,13 +359,13 @@ class ScramClient:
         return f"{unproved},p={_base64(_xor(client_key, signature))}".encode()
 
     def check(self, answer: bytes) -> None:
-        """Refused if the server does not know the password itself."""
+        """LoginRefused if the server does not know the password itself."""
         text = _decoded(answer).split(",")[0]
         if text.startswith("e="):
-            raise Refused(f"the server says: {text[2:]}")
+            raise LoginRefused(f"the server says: {text[2:]}")
         if (
             self._expected is None
             or not text.startswith("v=")
             or not hmac.compare_digest(_unbase64(text[2:], "server's signature"), self._expected)
         ):
-            raise Refused("the server does not know the password itself")
+            raise LoginRefused("the server does not know the password itself")

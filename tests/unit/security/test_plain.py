@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.security import plain, scram
-from ottla.security.login import Accepted, Outcome, Refused, Work
+from ottla.security.login import Accepted, Outcome, LoginRefused, Work
 from ottla.security.scram import SHA_512, Credential, Mechanism
 from ottla.security.secrets import Secret
 
@@ -77,7 +77,7 @@ def test_whoever_is_refused_has_cost_the_same_work(message: bytes) -> None:
     ],
 )
 def test_any_other_shape_and_any_other_identity_are_refused(message: bytes) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(LoginRefused):
         server().evaluate(message)
 
 
@@ -90,6 +90,6 @@ def test_our_own_message_is_understood() -> None:
 def test_arbitrary_bytes_let_nobody_in(message: bytes) -> None:
     try:
         outcome = server().evaluate(message)
-    except Refused:
+    except LoginRefused:
         return
     assert finished(outcome) is None

@@ -13,8 +13,8 @@ from scramp import ScramClient as TheirClient
 from scramp import ScramMechanism as TheirMechanism
 
 from ottla.security import scram
-from ottla.security.login import Accepted, Challenge, Refused
-from ottla.security.scram import SHA_256, SHA_512, Credential, Found, Mechanism, ScramClient
+from ottla.security.login import Accepted, Challenge, LoginRefused
+from ottla.security.scram import SHA_256, SHA_512, Credential, KnownUser, Mechanism, ScramClient
 from ottla.security.secrets import Secret
 
 MECHANISMS = pytest.mark.parametrize("mechanism", [SHA_256, SHA_512], ids=lambda each: each.name)
@@ -36,9 +36,9 @@ def server(
     credential: Credential | None = None,
     nonce: str = "theServersNonce",
 ) -> scram.ScramServer:
-    def lookup(name: str, by_token: bool) -> Found:
+    def lookup(name: str, by_token: bool) -> KnownUser:
         exists = name == user and not by_token
-        return Found(credential or STORED[mechanism], exists, name)
+        return KnownUser(credential or STORED[mechanism], exists, name)
 
     return scram.ScramServer(mechanism, lookup, nonce)
 
@@ -120,7 +120,7 @@ def test_escaping_is_undone(name: str) -> None:
 
 
 def refused_first(message: bytes) -> str:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(LoginRefused) as caught:
         server().evaluate(message)
     return str(caught.value)
 
@@ -179,9 +179,9 @@ def test_extensions_that_nobody_knows_are_signed_and_ignored() -> None:
 def test_tokenauth_asks_for_a_token_of_that_name() -> None:
     asked: list[tuple[str, bool]] = []
 
-    def lookup(name: str, by_token: bool) -> Found:
+    def lookup(name: str, by_token: bool) -> KnownUser:
         asked.append((name, by_token))
-        return Found(STORED[SHA_256], True, "owner", expires_ms=5)
+        return KnownUser(STORED[SHA_256], True, "owner", expires_ms=5)
 
     at = scram.ScramServer(SHA_256, lookup, "servers")
     accepted = login(ScramClient(SHA_256, "id", PASSWORD, "nonce", by_token=True), at)
@@ -210,9 +210,9 @@ def forged_final(change: str) -> None:
         "proof wrong": final.partition(",p=")[0] + ",p=" + base64.b64encode(bytes(32)).decode(),
         "not UTF-8": final + "\udcff",
     }[change]
-    with pytest.raises(Refused):
+    with pytest.raises(LoginRefused):
         at.evaluate(forged.encode("utf-8", "surrogateescape"))
-    with pytest.raises(Refused):  # and the right one comes too late
+    with pytest.raises(LoginRefused):  # and the right one comes too late
         at.evaluate(final.encode())
 
 
@@ -252,7 +252,7 @@ def test_a_signed_nonce_that_is_not_ours_is_refused(nonce: str) -> None:
     said = b"n=user,r=c," + told + b"," + unproved.encode()
     signature = SHA_256.mac(hashlib.sha256(key).digest(), said)
     proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
-    with pytest.raises(Refused, match="nonce"):
+    with pytest.raises(LoginRefused, match="nonce"):
         at.evaluate(f"{unproved},p={proof}".encode())
 
 
@@ -263,22 +263,22 @@ def test_a_login_cannot_be_replayed() -> None:
     at.evaluate(final)
     again = server(nonce="second")
     challenge(again, client.first())
-    with pytest.raises(Refused, match="nonce"):
+    with pytest.raises(LoginRefused, match="nonce"):
         again.evaluate(final)
-    with pytest.raises(Refused, match="over"):
+    with pytest.raises(LoginRefused, match="over"):
         at.evaluate(final)
 
 
 def test_a_weak_credential_is_not_used() -> None:
     weak = stored(SHA_256, iterations=4095)
-    with pytest.raises(Refused, match="4096"):
+    with pytest.raises(LoginRefused, match="4096"):
         server(credential=weak).evaluate(b"n,,n=user,r=nonce")
 
 
 def test_an_unknown_user_fails_even_with_the_password_of_the_decoy() -> None:
     client = ScramClient(SHA_256, "nobody", PASSWORD, "n0nce")
     at = server()
-    with pytest.raises(Refused):
+    with pytest.raises(LoginRefused):
         at.evaluate(client.final(challenge(at, client.first())))
 
 
@@ -326,7 +326,7 @@ def test_a_decoy_looks_like_most_of_the_users() -> None:
     ],
 )
 def test_a_client_does_not_answer_every_challenge(told: bytes) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(LoginRefused):
         ScramClient(SHA_256, "user", PASSWORD, "n0nce").final(told)
 
 
@@ -335,12 +335,12 @@ def test_a_server_that_does_not_know_the_password_is_not_believed(answer: bytes)
     client = ScramClient(SHA_256, "user", PASSWORD, "n0nce")
     at = server()
     at.evaluate(client.final(challenge(at, client.first())))
-    with pytest.raises(Refused):
+    with pytest.raises(LoginRefused):
         client.check(answer)
 
 
 def test_a_server_that_answers_at_once_is_not_believed() -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(LoginRefused):
         ScramClient(SHA_256, "user", PASSWORD, "n0nce").check(b"v=")
 
 
@@ -352,7 +352,7 @@ def test_a_credential_shows_nothing_of_itself() -> None:
 def test_arbitrary_messages_are_refused_and_nothing_else(sent: list[bytes]) -> None:
     at = server()
     for message in sent:
-        with suppress(Refused):
+        with suppress(LoginRefused):
             assert isinstance(at.evaluate(message), Challenge)
 
 
@@ -365,6 +365,6 @@ def test_almost_right_messages_are_refused_and_nothing_else(first: str, final: s
     try:
         at.evaluate(b"n,,n=user,r=nonce" if not first else first.encode())
         accepted = at.evaluate(final.encode())
-    except Refused:
+    except LoginRefused:
         return
     pytest.fail(f"{first!r}, {final!r} were accepted: {accepted}")

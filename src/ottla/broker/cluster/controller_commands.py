@@ -18,6 +18,7 @@ from ottla.config.traps import topic_traps
 from ottla.controller.brokers import Assignment, Heartbeat, Registration
 from ottla.controller.configs import ConfigChange, ConfigChanges, Operation
 from ottla.controller.controller import Controller
+from ottla.controller.credentials import CredentialDeletion, CredentialUpsertion
 from ottla.controller.draft import ControllerResult, IsrProposal
 from ottla.controller.features import FeatureUpdate, UpgradeType
 from ottla.controller.partitions import NO_EPOCH, ElectionType
@@ -408,6 +409,28 @@ def _refuse_quotas(message: Any, error: KafkaError) -> Fields:
     return {"entries": rows}
 
 
+def _alter_scram_credentials(controller: Controller, message: Any, now: float) -> ControllerResult:
+    """AlterUserScramCredentials 0."""
+    return controller.alter_scram_credentials(
+        [CredentialDeletion(each.name, each.mechanism) for each in message.deletions],
+        [
+            CredentialUpsertion(
+                each.name,
+                each.mechanism,
+                each.iterations,
+                bytes(each.salt),
+                bytes(each.salted_password),
+            )
+            for each in message.upsertions
+        ],
+    )
+
+
+def _refuse_scram_credentials(message: Any, error: KafkaError) -> Fields:
+    users = dict.fromkeys(each.name for each in (*message.deletions, *message.upsertions))
+    return {"results": [{"user": user, **_failure(error)} for user in users]}
+
+
 def _update_features(controller: Controller, message: Any, now: float) -> ControllerResult:
     """UpdateFeatures 0-2. Version 0 says only whether a downgrade is allowed. Left out: another kraft.version, and
     leaders elected without eligible leader replicas."""
@@ -457,6 +480,9 @@ CONTROLLER_APIS: Mapping[ApiKey, ControllerApi] = {
     ApiKey.ALTER_CONFIGS: ControllerApi(_alter_configs, _refuse_configs),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ControllerApi(_incremental_alter_configs, _refuse_configs),
     ApiKey.ALTER_CLIENT_QUOTAS: ControllerApi(_alter_client_quotas, _refuse_quotas),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ControllerApi(
+        _alter_scram_credentials, _refuse_scram_credentials
+    ),
     ApiKey.UPDATE_FEATURES: ControllerApi(_update_features, _refuse_features),
 }
 

@@ -19,16 +19,16 @@ from ottla.runtime.seams import Clock
 from ottla.security.login import Accepted, Work
 from ottla.security.principals import user
 from ottla.security.sasl import (
-    Answer,
+    Reply,
     Closed,
     Compute,
     Failed,
     Login,
     Opened,
-    Rules,
+    SaslRules,
     SaslServer,
     Serve,
-    State,
+    SaslState,
     Verdict,
 )
 from ottla.wire.apis import ApiKey
@@ -93,7 +93,7 @@ class GateLimits(NamedTuple):
 class GatedListener:
     """One listener with SASL: it puts a gate before each connection."""
 
-    def __init__(self, logins: Logins, rules: Rules, limits: GateLimits) -> None:
+    def __init__(self, logins: Logins, rules: SaslRules, limits: GateLimits) -> None:
         self.logins = logins
         self.rules = rules
         self.limits = limits
@@ -160,9 +160,9 @@ class Gate:
 
     def _obey(self, verdict: Verdict) -> None:
         match verdict:
-            case Answer(frame):
+            case Reply(frame):
                 self._send(frame)
-                if self._sasl.state is State.TOKENS and self.connection.gate is None:
+                if self._sasl.state is SaslState.TOKENS and self.connection.gate is None:
                     self._close_gate()
             case Opened(frame, login):
                 self._open(login)

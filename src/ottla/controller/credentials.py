@@ -1,0 +1,138 @@
+"""SCRAM credentials in the metadata (KIP-554): who may log in with which password, without the password.
+
+A client sends the salt and the salted password. The controller derives from them what brokers need to check a login, and
+forgets the rest. Nobody can log in with what is stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ottla.controller.draft import Draft
+from ottla.metadata.features import METADATA_VERSION
+from ottla.metadata.records import (
+    MetadataRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from ottla.security.secrets import Secret
+from ottla.wire.errors import ErrorCode, KafkaError
+
+SCRAM_SINCE = 11
+"""Kafka's 3.5-IV2, the first metadata.version with SCRAM."""
+SALT_BYTES = range(8, 129)
+
+
+class CredentialUpsertion(NamedTuple):
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        return f"CredentialUpsertion(user={self.user!r}, mechanism={self.mechanism})"
+
+
+class CredentialDeletion(NamedTuple):
+    user: str
+    mechanism: int
+
+
+def alter(
+    draft: Draft,
+    deletions: Sequence[CredentialDeletion],
+    upsertions: Sequence[CredentialUpsertion],
+) -> dict[str, Any]:
+    """Each user succeeds or fails by himself. Who is named twice fails, whichever the mechanisms."""
+    changes: list[CredentialDeletion | CredentialUpsertion] = [*deletions, *upsertions]
+    counts = Counter(change.user for change in changes)
+    results: dict[str, dict[str, Any]] = {}
+    for change in changes:
+        error, message = ErrorCode.NONE, None
+        try:
+            if counts[change.user] > 1:
+                raise KafkaError(
+                    ErrorCode.DUPLICATE_RESOURCE,
+                    "A user credential cannot be altered twice in the same request",
+                )
+            draft.add([_record(draft, change)])
+        except KafkaError as failure:
+            error, message = failure.code, failure.message or None
+        results[change.user] = {"user": change.user, "error_code": error, "error_message": message}
+        draft.limit()
+    return {"results": list(results.values())}
+
+
+def _record(draft: Draft, change: CredentialDeletion | CredentialUpsertion) -> MetadataRecord:
+    from ottla.security import scram  # only here: it takes the digests with it
+
+    if draft.image.features.get(METADATA_VERSION, 0) < SCRAM_SINCE:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, "The current metadata.version does not support SCRAM"
+        )
+    user, number = change.user, change.mechanism
+    if not user:
+        raise _unacceptable("Username must not be empty")
+    if "\0" in user:
+        raise _unacceptable("Username must not have a NUL")
+    mechanism = scram.BY_NUMBER.get(number)
+    if mechanism is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    if isinstance(change, CredentialDeletion):
+        if (user, number) not in draft.image.scram:
+            raise KafkaError(
+                ErrorCode.RESOURCE_NOT_FOUND,
+                "Attempt to delete a user credential that does not exist",
+            )
+        return RemoveUserScramCredentialRecord(name=user, mechanism=number)
+    if change.iterations < scram.ITERATIONS_MIN:
+        raise _unacceptable("Too few iterations")
+    if change.iterations > scram.ITERATIONS_MAX:
+        raise _unacceptable("Too many iterations")
+    if len(change.salt) not in SALT_BYTES:
+        raise _unacceptable(f"The salt must have {SALT_BYTES[0]} to {SALT_BYTES[-1]} bytes")
+    if len(change.salted_password) != mechanism.size:
+        raise _unacceptable(f"The salted password must have {mechanism.size} bytes")
+    credential = scram.credential_of(
+        mechanism, change.salted_password, change.salt, change.iterations
+    )
+    return _stored(user, number, credential)
+
+
+def _stored(user: str, number: int, credential: Any) -> UserScramCredentialRecord:
+    return UserScramCredentialRecord(
+        name=user,
+        mechanism=number,
+        salt=credential.salt,
+        stored_key=credential.stored_key,
+        server_key=credential.server_key,
+        iterations=credential.iterations,
+    )
+
+
+def _unacceptable(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, why)
+
+
+def scram_record(
+    mechanism: str, user: str, password: Secret, salt: bytes, iterations: int
+) -> UserScramCredentialRecord:
+    """The credential of a user who is there from the first start. Milliseconds of work. ValueError says what is wrong."""
+    from ottla.security import scram
+
+    known = scram.MECHANISMS.get(mechanism)
+    if known is None:
+        raise ValueError(f"'{mechanism}' is none of {', '.join(scram.MECHANISMS)}")
+    if not scram.ITERATIONS_MIN <= iterations <= scram.ITERATIONS_MAX:
+        raise ValueError(
+            f"{iterations} iterations are not from {scram.ITERATIONS_MIN} to {scram.ITERATIONS_MAX}"
+        )
+    if not user or "\0" in user or not password.reveal():
+        raise ValueError("the name or the password is empty, or the name has a NUL")
+    if len(salt) not in SALT_BYTES:
+        raise ValueError(f"the salt must have {SALT_BYTES[0]} to {SALT_BYTES[-1]} bytes")
+    salted = scram.salt_password(known, password, salt, iterations)
+    return _stored(user, known.number, scram.credential_of(known, salted, salt, iterations))
