@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ottla
+from ottla.broker.apis.acls import AclHandlers
 from ottla.broker.apis.broker_loggers import LoggerHandlers
 from ottla.broker.apis.configs import DescribeConfigsHandler, ListConfigResourcesHandler
 from ottla.broker.apis.describe import ApiVersionsHandler, DescribeHandlers
@@ -27,7 +28,7 @@ from ottla.broker.apis.offsets import OffsetHandlers
 from ottla.broker.apis.produce import ProduceHandler
 from ottla.broker.apis.quorum import QuorumHandlers
 from ottla.broker.apis.quotas import QuotaHandlers
-from ottla.broker.apis.security import SecurityHandlers
+from ottla.broker.apis.security import SaslHandlers, SecurityHandlers
 from ottla.broker.apis.telemetry import TelemetryHandlers
 from ottla.broker.apis.transactions import TransactionService
 from ottla.broker.apis.txn_offsets import TxnOffsetCommitHandler
@@ -171,7 +172,9 @@ class Node:
             self.controller = ControllerService(settings, runtime, quorum, self.design.change)
             handlers = handlers_of(
                 ApiVersionsHandler(lambda: quorum.image, listener_is_controller=True),
+                SaslHandlers(),
                 QuorumHandlers(quorum),
+                AclHandlers(),
                 self.controller,
                 DescribeConfigsHandler(settings, lambda: quorum.image),
             )
@@ -190,6 +193,11 @@ class Node:
 
     async def _take_ports(self) -> None:
         settings = self.settings
+        if self.authorizer is not None:
+            from ottla.broker.server.audit_log import AuditLog
+
+            later = asyncio.get_running_loop().call_later
+            self.authorizer.audit = AuditLog(self.runtime.clock.monotonic, later)
         if settings.metrics_listeners:
             from ottla.broker.observability.endpoint import Observability
 
@@ -548,7 +556,9 @@ class Broker:
             LoggerHandlers(settings.node_id, self.to_controller.forward),
             DescribeLogDirsHandler(runtime.disk, replicas),
             QuotaHandlers(lambda: cluster.image),
+            SaslHandlers(),
             SecurityHandlers(lambda: cluster.image),
+            AclHandlers(),
             self.telemetry,
             self.to_controller,  # what it forwards
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
+from ottla.controller.acls import acl_of
 from ottla.controller.draft import Draft, IsrProposal
 from ottla.controller.elections import PartitionAssignment
 from ottla.events import Event
@@ -31,9 +32,11 @@ from ottla.metadata.records import (
     NO_LEADER,
     RECOVERING,
     TOPIC_RESOURCE,
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
     MetadataRecord,
+    RemoveAccessControlEntryRecord,
 )
 
 KINDS = (
@@ -45,6 +48,7 @@ KINDS = (
     SettingChanged,
 )
 
+ACL = "acl"
 RESOURCES = {TOPIC_RESOURCE: "topic", BROKER_RESOURCE: "broker", GROUP_RESOURCE: "group"}
 
 
@@ -63,6 +67,7 @@ def committed_events(draft: Draft, by: str | None) -> Iterator[Event]:
             yield from _reassignment(where, was, now)
     if by is not None:
         yield from _settings(draft.before, draft.records, by)
+        yield from _acls(draft.before, draft.records, by)
 
 
 def leader_changes(
@@ -167,3 +172,25 @@ def _settings(
                 None if record.remove else f"{record.value:g}",
                 by,
             )
+
+
+def _acls(
+    before: MetadataImage, records: Iterable[MetadataRecord], by: str
+) -> Iterator[SettingChanged]:
+    for record in records:
+        if isinstance(record, AccessControlEntryRecord):
+            yield SettingChanged(_resource(record), ACL, None, _entry(record), by)
+        elif isinstance(record, RemoveAccessControlEntryRecord):
+            old = before.acls[record.id]
+            yield SettingChanged(_resource(old), ACL, _entry(old), None, by)
+
+
+def _resource(record: AccessControlEntryRecord) -> str:
+    return f"{acl_of(record).resource_type.name.lower()}:{record.resource_name}"
+
+
+def _entry(record: AccessControlEntryRecord) -> str:
+    acl = acl_of(record)
+    words = acl.permission, acl.operation, acl.pattern_type
+    permission, operation, pattern = (word.name.lower() for word in words)
+    return f"{permission} {acl.principal} {operation} from {acl.host} ({pattern})"

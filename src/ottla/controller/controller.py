@@ -4,7 +4,7 @@
 commands can follow each other without waiting for the log. Each command runs to its end without interruption and
 returns a `ControllerResult`: the records to append as one atomic batch, and the answer to send once that batch is
 committed (P34). The commands are in modules by theme: `brokers`, `partitions`, `reassignments`, `topics`, `configs`,
-`quotas`, `features`.
+`quotas`, `acls`, `features`.
 
 This module is pure: no clock, no log, no network. The owner must append the records of each decision before it
 runs the next command. If the append fails, leadership is lost, and `deactivate` drops everything uncommitted.
@@ -19,6 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from ottla.controller import (
+    acls,
     brokers,
     configs,
     credentials,
@@ -50,6 +51,7 @@ from ottla.metadata.records import (
     NoOpRecord,
     ProducerIdsRecord,
 )
+from ottla.security.acls import Acl, AclFilter
 from ottla.wire.errors import ErrorCode, KafkaError
 
 PRODUCER_ID_BLOCK = 1_000
@@ -243,7 +245,7 @@ class Controller:
             lambda draft: topics.create_partitions(draft, wanted, permit), validate_only
         )
 
-    # Settings, quotas, features and producer ids
+    # Settings, quotas, ACLs, features and producer ids
 
     def alter_scram_credentials(
         self,
@@ -256,6 +258,12 @@ class Controller:
         self, wanted: Sequence[QuotaChanges], *, validate_only: bool = False
     ) -> ControllerResult:
         return self.decide(lambda draft: quotas.alter(draft, wanted), validate_only)
+
+    def create_acls(self, wanted: Sequence[Acl]) -> ControllerResult:
+        return self.decide(lambda draft: acls.create(draft, wanted, self._random))
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> ControllerResult:
+        return self.decide(lambda draft: acls.delete(draft, filters))
 
     def update_features(
         self, wanted: Sequence[FeatureUpdate], *, validate_only: bool = False

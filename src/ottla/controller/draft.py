@@ -78,6 +78,8 @@ class ControllerConfig:
     rebalance_leaders: bool = True
     rebalance_interval: float = 300.0
     delete_topics: bool = True
+    has_authorizer: bool = False
+    """Whether ACLs decide anything. Without an authorizer none are written."""
     change: ChangeRule | None = None
     """Another design's rule of how partitions change, in place of `elections.change`."""
 

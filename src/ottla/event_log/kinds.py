@@ -84,7 +84,7 @@ KINDS: Mapping[str, EventKind] = {
         ("step", "replicas", "adding", "removing"),
     ),
     "setting_changed": EventKind(
-        "A client changed a dynamic setting or a quota. null: not set. `by`: the client's id and its host.",
+        "A client changed a dynamic setting, a quota or an ACL (`name` is then `acl`). null: not set. `by`: the client's id and its host.",
         ("resource", "name", "old", "new", "by"),
     ),
     "quota_exceeded": EventKind(

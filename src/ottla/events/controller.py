@@ -135,10 +135,11 @@ class PartitionReassigned(Event):
 
 
 class SettingChanged(Event):
-    """A setting, or a client quota, that a client changed is committed."""
+    """A setting, a client quota or an ACL that a client changed is committed."""
 
     resource: str
-    """`topic:NAME`, `broker:ID`, `group:ID`, `client-id:NAME`, `user:NAME`; `cluster` for the default of all brokers."""
+    """`topic:NAME`, `broker:ID`, `group:ID`, `client-id:NAME`, `user:NAME`; `cluster` for the default of all brokers. An
+    ACL (`name` is then `acl`) may be of other types of resources."""
     name: str
     old: str | None
     new: str | None

@@ -39,10 +39,12 @@ def session_key(fetch: FetchPartition) -> SessionKey:
 class SessionPartition:
     """A partition of a session: its current fetch request, and what was last sent for it."""
 
-    __slots__ = ("fetch", "replica", "sent_high_watermark", "sent_log_start")
+    __slots__ = ("fetch", "is_refused", "replica", "sent_high_watermark", "sent_log_start")
 
     def __init__(self, fetch: FetchPartition) -> None:
         self.fetch = fetch
+        self.is_refused = False
+        """The fetcher may not read it, and was told so."""
         self.replica: Partition | None = None
         """The replica found for it; to be looked up again once that is offline."""
         self.sent_high_watermark = -1
@@ -73,10 +75,12 @@ class SessionPartition:
 class FetchSession:
     """All partitions of one fetcher. A fetch without a session is a session for one request."""
 
-    __slots__ = ("epoch", "hot", "id", "is_follower", "last_used", "partitions")
+    __slots__ = ("epoch", "hot", "id", "is_follower", "last_used", "owner", "partitions")
 
-    def __init__(self, id: int, is_follower: bool, now: float) -> None:
+    def __init__(self, id: int, is_follower: bool, now: float, owner: object = None) -> None:
         self.id = id
+        self.owner = owner
+        """Who may go on with it."""
         self.epoch = 1
         self.is_follower = is_follower
         self.last_used = now
@@ -128,7 +132,9 @@ class SessionCache:
     def sessions(self) -> Iterable[FetchSession]:
         return self._sessions.values()
 
-    def create(self, is_follower: bool, now: float) -> tuple[FetchSession, FetchSession | None]:
+    def create(
+        self, is_follower: bool, now: float, owner: object = None
+    ) -> tuple[FetchSession, FetchSession | None]:
         """A new session, and the session evicted for it. Without a free slot the session is for one request only."""
         evicted = None
         if len(self._sessions) >= self._slots:
@@ -148,7 +154,7 @@ class SessionCache:
         id = self._new_id()
         while id == NO_SESSION or id in self._sessions:
             id = self._new_id()
-        session = self._sessions[id] = FetchSession(id, is_follower, now)
+        session = self._sessions[id] = FetchSession(id, is_follower, now, owner)
         return session, evicted
 
     def _evictable(self, for_follower: bool, now: float) -> FetchSession | None:
@@ -160,16 +166,22 @@ class SessionCache:
         gives_way = for_follower and not stalest.is_follower
         return stalest if gives_way or now - stalest.last_used > EVICTABLE_AFTER_S else None
 
-    def resume(self, request: FetchRequest, now: float) -> FetchSession:
-        """The session of an incremental request; the request's session epoch must be the next one."""
+    def resume(self, request: FetchRequest, now: float, owner: object = None) -> FetchSession:
+        """The session of an incremental request; the request's session epoch must be the next one. Somebody else's session
+        does not exist."""
         session = self._sessions.get(request.session_id)
-        if session is None:
+        if session is None or session.owner != owner:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != request.session_epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         session.epoch = 1 if session.epoch == 2**31 - 1 else session.epoch + 1
         session.last_used = now
         return session
+
+    def leave(self, id: int, owner: object = None) -> FetchSession | None:
+        """The fetcher goes on without this session. One of somebody else stays as it is."""
+        session = self._sessions.get(id)
+        return None if session is None or session.owner != owner else self.close(id)
 
     def close(self, id: int) -> FetchSession | None:
         return self._sessions.pop(id, None)

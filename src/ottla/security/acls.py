@@ -1,4 +1,4 @@
-"""One ACL, and what it applies to. Names are compared as they are; `*` is special only as a whole literal name."""
+"""One ACL, what it applies to, and filters of ACLs. Names are compared as they are; `*` is special only as a whole literal name."""
 
 from __future__ import annotations
 
@@ -34,15 +34,67 @@ class Acl(NamedTuple):
             return name.startswith(self.resource_name)
         return self.resource_name in (name, WILDCARD)
 
+    def is_from(self, host: str) -> bool:
+        """Whether it says something about this host, which is spelled as `normal_host` gives it."""
+        return self.host == WILDCARD or normal_host(self.host) == host
+
     def is_about(self, host: str, operation: AclOperation) -> bool:
-        """Whether it says something about this operation from this host, which is spelled as `normal_host` gives it."""
-        if self.host != WILDCARD and normal_host(self.host) != host:
+        """Whether it says something about this operation from this host (see `is_from`)."""
+        if not self.is_from(host):
             return False
         if self.operation in (AclOperation.ALL, operation):
             return True
         return self.permission is Permission.ALLOW and self.operation in IMPLIED_BY.get(
             operation, ()
         )
+
+
+class AclFilter(NamedTuple):
+    """Kafka's AclBindingFilter. None and ANY take every value."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    pattern_type: PatternType = PatternType.ANY
+    resource_name: str | None = None
+    principal: str | None = None
+    host: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: Permission = Permission.ANY
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it has a word that this version does not know. Nobody can say what it would take."""
+        return not (self.resource_type and self.pattern_type and self.operation and self.permission)
+
+    def takes(self, acl: Acl) -> bool:
+        return (
+            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            and self._takes_pattern(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (AclOperation.ANY, acl.operation)
+            and self.permission in (Permission.ANY, acl.permission)
+        )
+
+    def _takes_pattern(self, acl: Acl) -> bool:
+        if (
+            self.pattern_type is PatternType.MATCH
+        ):  # all that would apply to the resource of this name
+            return self.resource_name is None or acl.covers(self.resource_name)
+        return self.pattern_type in (
+            PatternType.ANY,
+            acl.pattern_type,
+        ) and self.resource_name in (None, acl.resource_name)
+
+
+def is_host(text: str) -> bool:
+    """Whether an ACL can have this host: every address, or one. Networks and names would never match."""
+    if text == WILDCARD:
+        return True
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=4096)

@@ -10,7 +10,7 @@ decision does not depend on the number of ACLs. A test compares it with a loop o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from ottla.security.acls import Acl, normal_host
 from ottla.security.operations import (
@@ -27,6 +27,8 @@ DEFAULT_ALLOW: Final = "DefaultAllow"
 DEFAULT_DENY: Final = "DefaultDeny"
 NOT_LOADED: Final = "AclsNotLoaded"
 _EVERYONE: Final = str(EVERYONE)
+SOME_NAME: Final = "hardcode"
+"""Kafka asks about this name, too."""
 
 
 class AuthorizationResult(NamedTuple):
@@ -40,6 +42,26 @@ _Entries: TypeAlias = dict[str, list[Acl]]
 """The ACLs of one pattern, by principal."""
 
 
+Question: TypeAlias = tuple[AclOperation, ResourceType, str]
+"""What somebody wants to do with the resource of this name."""
+
+
+class Audit(Protocol):
+    """Hears of decisions."""
+
+    def wants_allowed(self) -> bool:
+        """Whether it wants to hear of what is allowed, too. Not asked for each decision (see `Authorizer.generation`)."""
+
+    def decided(
+        self,
+        principal: Principal,
+        host: str,
+        api_key: int,
+        question: Question,
+        verdict: AuthorizationResult,
+    ) -> None: ...
+
+
 class Authorizer:
     def __init__(
         self, super_users: Iterable[str] = (), *, allow_everyone_if_no_acl_found: bool = False
@@ -50,12 +72,14 @@ class Authorizer:
         """False while a node does not know the ACLs yet: then only super users may do anything."""
         self.generation = 0
         """Grows with each change of the ACLs: what was decided before counts no longer."""
+        self.audit: Audit | None = None
         self.acls: dict[Acl, None] = {}
         self._literal: dict[tuple[ResourceType, str], _Entries] = {}
         """By name. Those of all resources are under `*`."""
         self._prefixed: dict[tuple[ResourceType, str], _Entries] = {}
         self._prefix_lengths: dict[ResourceType, dict[int, int]] = {}
         """How many prefixes of each length there are."""
+        self._of_principal: dict[tuple[ResourceType, str], dict[Acl, None]] = {}
 
     # Changes
 
@@ -65,6 +89,7 @@ class Authorizer:
         self._literal.clear()
         self._prefixed.clear()
         self._prefix_lengths.clear()
+        self._of_principal.clear()
         self.change((), acls)
 
     def change(self, removed: Iterable[Acl], added: Iterable[Acl]) -> None:
@@ -82,6 +107,10 @@ class Authorizer:
     def loaded(self) -> None:
         """From now on the ACLs decide."""
         self.is_loaded = True
+        self.ask_again()
+
+    def ask_again(self) -> None:
+        """Nobody may use what was decided before."""
         self.generation += 1
 
     def _add(self, acl: Acl) -> None:
@@ -94,8 +123,13 @@ class Authorizer:
         else:
             entries = self._literal.setdefault(key, {})
         entries.setdefault(acl.principal, []).append(acl)
+        self._of_principal.setdefault((acl.resource_type, acl.principal), {})[acl] = None
 
     def _remove(self, acl: Acl) -> None:
+        own = acl.resource_type, acl.principal
+        del self._of_principal[own][acl]
+        if not self._of_principal[own]:
+            del self._of_principal[own]
         key = acl.resource_type, acl.resource_name
         is_prefixed = acl.pattern_type is PatternType.PREFIXED
         patterns = self._prefixed if is_prefixed else self._literal
@@ -146,6 +180,34 @@ class Authorizer:
             return AuthorizationResult(True, DEFAULT_ALLOW)
         return AuthorizationResult(False, DEFAULT_DENY)
 
+    def may_by_type(
+        self, principal: Principal, host: str, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
+        """Whether it may do this with some resource of the type, whether that exists or not (Kafka's
+        authorizeByResourceType). Operations that others imply do not count."""
+        if self.decide(principal, host, operation, resource_type, SOME_NAME).allowed:
+            return True  # a super user, or no ACL is needed
+        if not self.is_loaded:
+            return False
+        host = normal_host(host)
+        denied: set[tuple[PatternType, str]] = set()
+        granted: list[Acl] = []
+        for who in (str(principal), _EVERYONE):
+            for acl in self._of_principal.get((resource_type, who), ()):
+                if acl.operation not in (operation, AclOperation.ALL) or not acl.is_from(host):
+                    continue
+                if acl.permission is Permission.DENY:
+                    denied.add((acl.pattern_type, acl.resource_name))
+                elif acl.permission is Permission.ALLOW:
+                    granted.append(acl)
+        if (PatternType.LITERAL, WILDCARD) in denied:
+            return False
+        return any(
+            (acl.pattern_type is PatternType.LITERAL and acl.resource_name == WILDCARD)
+            or not _is_denied(acl, denied)
+            for acl in granted
+        )
+
     def _covering(self, resource_type: ResourceType, name: str) -> Iterator[_Entries]:
         """The ACLs whose pattern covers this name, pattern by pattern."""
         literal, prefixed = self._literal, self._prefixed
@@ -160,3 +222,11 @@ class Authorizer:
                 entries = prefixed.get((resource_type, name[:length]))
                 if entries is not None:
                     yield entries
+
+
+def _is_denied(acl: Acl, denied: set[tuple[PatternType, str]]) -> bool:
+    """Whether nothing is left of what this ACL allows."""
+    name = acl.resource_name
+    if acl.pattern_type is PatternType.LITERAL and (PatternType.LITERAL, name) in denied:
+        return True
+    return any((PatternType.PREFIXED, name[:end]) in denied for end in range(1, len(name) + 1))

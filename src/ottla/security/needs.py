@@ -20,7 +20,7 @@ class Right(NamedTuple):
     resource_type: ResourceType
     operation: AclOperation
     of_some: bool = False
-    """On any resource of the type, whichever: nobody can ask `Need.met` about it, as no name is known."""
+    """On some resource of the type, whichever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,28 @@ class Need:
         """`name`: of the resource, where it is not the cluster."""
         if rights is None:
             return True
-        for resource_type, operation, of_some in self.any_of:
-            assert not of_some, "there is no name to ask about"
+        last = len(self.any_of) - 1
+        for number, (resource_type, operation, of_some) in enumerate(self.any_of):
+            if of_some:
+                if rights.may_some(operation, resource_type):
+                    return True
+                continue
+            ask = rights.may if number == last else rights.sees  # one denial is told, not several
             cluster = resource_type is ResourceType.CLUSTER
-            if rights.may(operation, resource_type, CLUSTER_NAME if cluster else name):
+            if ask(operation, resource_type, CLUSTER_NAME if cluster else name):
                 return True
         return False
+
+    def sees(self, rights: Rights | None, name: str) -> bool:
+        """The same for what nobody asked for by its name, as in a list of everything: no denial is told."""
+        return rights is None or any(
+            rights.sees(
+                right.operation,
+                right.resource_type,
+                CLUSTER_NAME if right.resource_type is ResourceType.CLUSTER else name,
+            )
+            for right in self.any_of
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +132,9 @@ DESCRIBE_TOKEN: Final = _need(
     Right(ResourceType.USER, _O.DESCRIBE_TOKENS),
 )
 """The token by its id, or the tokens of its owner."""
+
+NOT_ALLOWED: Final = "Authorization failed."
+"""What an answer that has room for a sentence says, in Kafka's words: nothing that a stranger could learn from."""
 
 _NOTHING: Final[Needs] = ()
 _THE_CONTROLLER_DECIDES: Final[Needs] = ()

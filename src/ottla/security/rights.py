@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.security.authorizer import Authorizer
+from ottla.security.authorizer import AuthorizationResult, Authorizer, Question
 from ottla.security.operations import CLUSTER_NAME, SUPPORTED, AclOperation, ResourceType
 from ottla.security.principals import Principal
 
@@ -15,30 +15,100 @@ class Rights:
     """Of a connection, or of the client whose request a broker passes on. Without an authorizer there is none (None):
     then everything is allowed, and nothing is asked."""
 
-    __slots__ = ("_authorizer", "_generation", "_remembered", "host", "principal")
+    __slots__ = (
+        "_allowed",
+        "_authorizer",
+        "_generation",
+        "_of_some",
+        "_remembered",
+        "_tells_allowed",
+        "api_key",
+        "host",
+        "principal",
+    )
 
     def __init__(self, authorizer: Authorizer, principal: Principal, host: str) -> None:
         self.principal = principal
         self.host = host
+        self.api_key = -1
+        """Of the request that is handled now, for the audit."""
         self._authorizer = authorizer
-        self._generation = authorizer.generation
-        self._remembered: dict[tuple[AclOperation, ResourceType, str], bool] = {}
+        self._generation = -1
+        self._tells_allowed = False
+        self._remembered: dict[Question, AuthorizationResult] = {}
+        self._allowed: set[Question] = set()
+        """Those of them that are allowed, unless the audit wants to hear of that: hot paths find out with one look."""
+        self._of_some: dict[tuple[AclOperation, ResourceType], bool] = {}
 
     def may(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
-        remembered = self._remembered
-        if self._generation != self._authorizer.generation or len(remembered) >= REMEMBERED_MAX:
-            remembered.clear()
-            self._generation = self._authorizer.generation
+        """Who asks for something by its name is told of in the audit if it is denied."""
         question = operation, resource_type, name
-        allowed = remembered.get(question)
+        if question in self._allowed and self._generation == self._authorizer.generation:
+            return True
+        verdict = self._verdict(question)
+        if not verdict.allowed or self._tells_allowed:
+            self._tell(question, verdict)
+        return verdict.allowed
+
+    def sees(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        """The same, for what nobody asked for by its name, or if another right will do as well: no denial is told."""
+        question = operation, resource_type, name
+        verdict = self._verdict(question)
+        if verdict.allowed and self._tells_allowed:
+            self._tell(question, verdict)
+        return verdict.allowed
+
+    def may_some(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether it may do this with some resource of the type, whichever."""
+        if self._generation != self._authorizer.generation:
+            self._forget()
+        asked = operation, resource_type
+        allowed = self._of_some.get(asked)
         if allowed is None:
-            verdict = self._authorizer.decide(self.principal, self.host, *question)
-            allowed = remembered[question] = verdict.allowed
+            allowed = self._authorizer.may_by_type(self.principal, self.host, *asked)
+            self._of_some[asked] = allowed
         return allowed
 
-    def on_behalf_of(self, principal: Principal, host: str) -> Rights:
+    @property
+    def generation(self) -> int:
+        """Of the ACLs that decide now. Whoever has asked in an earlier one asks again."""
+        return self._authorizer.generation
+
+    @property
+    def is_super_user(self) -> bool:
+        return str(self.principal) in self._authorizer.super_users
+
+    def on_behalf_of(self, principal: Principal, host: str, api_key: int) -> Rights:
         """Of the client whose request this principal, a broker, passes on."""
-        return Rights(self._authorizer, principal, host)
+        rights = Rights(self._authorizer, principal, host)
+        rights.api_key = api_key
+        return rights
+
+    def _verdict(self, question: Question) -> AuthorizationResult:
+        if self._generation != self._authorizer.generation:
+            self._forget()
+        verdict = self._remembered.get(question)
+        if verdict is None:
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._forget()
+            verdict = self._authorizer.decide(self.principal, self.host, *question)
+            self._remembered[question] = verdict
+            if verdict.allowed and not self._tells_allowed:
+                self._allowed.add(question)
+        return verdict
+
+    def _forget(self) -> None:
+        self._remembered.clear()
+        self._allowed.clear()
+        self._of_some.clear()
+        self._generation = self._authorizer.generation
+        audit = self._authorizer.audit
+        self._tells_allowed = audit is not None and audit.wants_allowed()
+
+    def _tell(self, question: Question, verdict: AuthorizationResult) -> None:
+        audit = self._authorizer.audit
+        if audit is not None:
+            audit.decided(self.principal, self.host, self.api_key, question, verdict)
 
     def may_cluster(self, operation: AclOperation) -> bool:
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -48,7 +118,7 @@ class Rights:
         return sum(
             1 << operation
             for operation in SUPPORTED[resource_type]
-            if self.may(operation, resource_type, name)
+            if self._verdict((operation, resource_type, name)).allowed
         )
 
 

@@ -113,9 +113,12 @@ def _decoded(message: bytes) -> str:
 
 def _unbase64(text: str, what: str) -> bytes:
     try:
-        return base64.b64decode(text.encode(), validate=True)
+        data = base64.b64decode(text.encode(), validate=True)
     except (binascii.Error, ValueError):
-        raise LoginRefused(f"the {what} is not base64") from None
+        data = b""
+    if _base64(data) != text:  # there is one text for each value, and no other is taken
+        raise LoginRefused(f"the {what} is not base64")
+    return data
 
 
 def _base64(data: bytes) -> str:

@@ -68,6 +68,7 @@ class Channel:
         self._held: list[Callable[[], None]] | None = None
         """Requests that wait while we log in again. A server takes no others then."""
         self._next_login: asyncio.TimerHandle | None = None
+        self._login: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, network: Network, host: str, port: int, client_id: str) -> Channel:

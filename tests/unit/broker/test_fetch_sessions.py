@@ -8,6 +8,7 @@ from typing import Any, cast
 from ottla.broker.apis.fetch import FetchHandler
 from ottla.config import Settings
 from ottla.replica.sessions import INITIAL_EPOCH, NO_SESSION
+from ottla.security.principals import ANONYMOUS
 from ottla.sim.engine.world import World
 from ottla.wire.fetch_messages import FetchRequest
 
@@ -30,6 +31,8 @@ NO_QUOTAS: Any = SimpleNamespace(active=False)
 class Connection:
     def __init__(self) -> None:
         self.on_close: list[Any] = []
+        self.rights = None
+        self.principal = ANONYMOUS
 
 
 def test_a_fetcher_that_begins_anew_leaves_its_session_though_every_slot_is_taken() -> None:

@@ -24,7 +24,9 @@ def test_offsets_of_nobodys_transaction_come_no_further(producer_id: int, epoch:
     groups: Any = Groups()
     nothing: Any = None
     handler = TxnOffsetCommitHandler(nothing, groups, nothing, nothing)
-    message = SimpleNamespace(group_id="g", producer_id=producer_id, producer_epoch=epoch)
-    request: Any = SimpleNamespace(message=lambda: message)
+    message = SimpleNamespace(
+        group_id="g", transactional_id="x", producer_id=producer_id, producer_epoch=epoch
+    )
+    request: Any = SimpleNamespace(message=lambda: message, rights=None)
     handler(request)
     assert groups.refused == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]

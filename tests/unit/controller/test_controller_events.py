@@ -29,6 +29,8 @@ from ottla.events.controller import (
 )
 from ottla.events.replication import IsrCause, IsrReason, Lag
 from ottla.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
+from ottla.security.acls import Acl, AclFilter
+from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
 from ottla.wire.errors import ErrorCode
 
 
@@ -259,3 +261,23 @@ def test_a_changed_setting_tells_who_changed_it() -> None:
         [QuotaChanges((("client-id", "c"),), (QuotaChange("producer_byte_rate", 9.0),))]
     )
     assert committed.take() == [SettingChanged("client-id:c", "producer_byte_rate", None, "9", by)]
+
+
+def test_a_changed_acl_tells_who_changed_it() -> None:
+    by = "admin at 10.0.0.3"
+    world = World(1, has_authorizer=True)
+    committed = Committed(world, by)
+    acl = Acl(
+        ResourceType.TOPIC,
+        PatternType.PREFIXED,
+        "orders.",
+        "User:alice",
+        "*",
+        AclOperation.READ,
+        Permission.ALLOW,
+    )
+    world.controller.create_acls([acl])
+    words = "allow User:alice read from * (prefixed)"
+    assert committed.take() == [SettingChanged("topic:orders.", "acl", None, words, by)]
+    world.controller.delete_acls([AclFilter()])
+    assert committed.take() == [SettingChanged("topic:orders.", "acl", words, None, by)]

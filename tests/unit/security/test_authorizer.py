@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.security.acls import Acl, normal_host
-from ottla.security.authorizer import DEFAULT_ALLOW, DEFAULT_DENY, SUPER_USER, Authorizer
+from ottla.security.authorizer import (
+    DEFAULT_ALLOW,
+    DEFAULT_DENY,
+    SOME_NAME,
+    SUPER_USER,
+    Authorizer,
+)
 from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
 from ottla.security.principals import Principal, parse_principal, user
 from ottla.security.rights import Rights
@@ -166,3 +172,64 @@ def test_the_index_decides_as_a_loop_over_all_acls(
     assert verdict.allowed == (expected in ("allowed", "default"))
     assert (verdict.rule == DEFAULT_ALLOW) == (expected == "default")
     assert set(made.acls) == set(left)
+
+
+def by_type_as_kafka_says_it(
+    acls: list[Acl], operation: AclOperation, kind: ResourceType, is_default_allow: bool
+) -> bool:
+    by_loop_over = by_loop(acls, operation, kind, SOME_NAME)
+    if by_loop_over == "allowed" or (by_loop_over == "default" and is_default_allow):
+        return True
+    mine = [
+        each
+        for each in acls
+        if each.resource_type is kind
+        and each.host in ("*", HOST)
+        and each.principal in ("User:alice", "User:*")
+        and each.operation in (operation, AclOperation.ALL)
+    ]
+    literal, prefixed = PatternType.LITERAL, PatternType.PREFIXED
+    denied = {(a.pattern_type, a.resource_name) for a in mine if a.permission is Permission.DENY}
+    granted = {(a.pattern_type, a.resource_name) for a in mine if a.permission is Permission.ALLOW}
+    if (literal, "*") in denied:
+        return False
+    if (literal, "*") in granted:
+        return True
+    for pattern, name in granted:
+        if pattern is literal and (literal, name) in denied:
+            continue
+        spelled, is_dominated = "", False
+        for letter in name:
+            spelled += letter
+            is_dominated = is_dominated or (prefixed, spelled) in denied
+        if not is_dominated:
+            return True
+    return False
+
+
+@given(st.lists(ACLS), st.lists(ACLS), OPERATIONS, TYPES, st.booleans())
+def test_a_right_to_some_resource_is_found_as_kafka_finds_it(
+    kept: list[Acl],
+    removed: list[Acl],
+    operation: AclOperation,
+    kind: ResourceType,
+    is_default_allow: bool,
+) -> None:
+    made = Authorizer(allow_everyone_if_no_acl_found=is_default_allow)
+    made.replace_all([*kept, *removed])
+    made.change(removed, [])
+    left = [each for each in kept if each not in removed]
+    expected = by_type_as_kafka_says_it(left, operation, kind, is_default_allow)
+    assert made.may_by_type(ALICE, HOST, operation, kind) == expected
+    assert Rights(made, ALICE, HOST).may_some(operation, kind) == expected
+
+
+def test_super_users_may_do_it_with_some_resource_and_nobody_else_before_the_acls_are_read() -> (
+    None
+):
+    made = authorizer_of(allow(AclOperation.WRITE, "orders"), super_users=["User:admin"])
+    made.is_loaded = False
+    assert made.may_by_type(user("admin"), HOST, AclOperation.WRITE, TOPIC)
+    assert not made.may_by_type(ALICE, HOST, AclOperation.WRITE, TOPIC)
+    made.loaded()
+    assert made.may_by_type(ALICE, HOST, AclOperation.WRITE, TOPIC)

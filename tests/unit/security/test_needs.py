@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ottla.security.acls import Acl
 from ottla.security.authorizer import Authorizer
 from ottla.security.needs import (
@@ -94,6 +92,8 @@ def test_without_an_authorizer_everything_is_allowed() -> None:
     assert READ_TOPIC.met(None, "orders")
 
 
-def test_a_right_on_some_topic_is_not_asked_with_a_name() -> None:
-    with pytest.raises(AssertionError):
-        WRITE_IDEMPOTENTLY.met(_rights(), "orders")
+def test_a_right_on_some_topic_is_enough_to_write_idempotently() -> None:
+    assert not WRITE_IDEMPOTENTLY.met(_rights())
+    assert WRITE_IDEMPOTENTLY.met(_rights((ResourceType.TOPIC, "orders", AclOperation.WRITE)))
+    cluster = ResourceType.CLUSTER, CLUSTER_NAME, AclOperation.IDEMPOTENT_WRITE
+    assert WRITE_IDEMPOTENTLY.met(_rights(cluster))

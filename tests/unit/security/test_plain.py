@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.security import plain, scram
-from ottla.security.login import Accepted, Outcome, LoginRefused, Work
+from ottla.security.login import Accepted, LoginRefused, Outcome, Work
 from ottla.security.scram import SHA_512, Credential, Mechanism
 from ottla.security.secrets import Secret
 

@@ -13,6 +13,7 @@ from typing import Any
 from ottla.broker.server.connections import Handler, Request
 from ottla.broker.server.registration import serves
 from ottla.metadata.records import BROKER_LOGGER_RESOURCE
+from ottla.security.needs import ALTER_CLUSTER_CONFIGS, NOT_ALLOWED
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -31,7 +32,7 @@ SET, DELETE = 0, 1
 def levels() -> dict[str, str]:
     """The level that holds for each of our loggers."""
     known = logging.root.manager.loggerDict
-    names = [ROOT, *sorted(name for name in known if name.split(".")[0] == "ottla")]
+    names = [ROOT, *sorted(name for name in known if name.split(".")[0] in ("kafka", "ottla"))]
     return {name: _name_of(_logger(name).getEffectiveLevel()) for name in names}
 
 
@@ -52,7 +53,11 @@ class LoggerHandlers:
         for resource in message.resources:
             error, why = ErrorCode.NONE, None
             try:
+                if not ALTER_CLUSTER_CONFIGS.met(request.rights):
+                    raise KafkaError(ALTER_CLUSTER_CONFIGS.denied, NOT_ALLOWED)
                 self._alter(resource, message.validate_only)
+                if (authorizer := request.connection.server.authorizer) is not None:
+                    authorizer.ask_again()  # its audit may want to hear of more now, or of less
             except KafkaError as failure:
                 error, why = failure.code, failure.message
             responses.append(

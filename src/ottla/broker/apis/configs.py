@@ -23,6 +23,12 @@ from ottla.metadata.records import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
+from ottla.security.needs import (
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC_CONFIGS,
+    NOT_ALLOWED,
+)
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -41,6 +47,10 @@ SOURCE_GROUP = 8
 
 # Kafka's config types.
 TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7}
+
+
+_NEEDS = {TOPIC_RESOURCE: DESCRIBE_TOPIC_CONFIGS, GROUP_RESOURCE: DESCRIBE_GROUP_CONFIGS}
+"""Of all other kinds: the cluster's."""
 
 
 class DescribeConfigsHandler:
@@ -69,6 +79,9 @@ class DescribeConfigsHandler:
                 "configs": (),
             }
             try:
+                need = _NEEDS.get(kind, DESCRIBE_CLUSTER_CONFIGS)
+                if not need.met(request.rights, name):
+                    raise KafkaError(need.denied, NOT_ALLOWED)
                 entries = list(self._describe(kind, name))
             except KafkaError as error:
                 result["error_code"] = error.code
@@ -223,6 +236,10 @@ class ListConfigResourcesHandler:
     def __call__(self, request: Request) -> None:
         """ListConfigResources 0-1. Version 0 asks for subscriptions to metrics of clients."""
         message = request.message()
+        if not DESCRIBE_CLUSTER_CONFIGS.met(request.rights):
+            error = DESCRIBE_CLUSTER_CONFIGS.denied
+            request.respond({"error_code": error, "config_resources": ()})
+            return
         wanted = dict.fromkeys(messages.field(message, "resource_types", ()))
         if request.version == 0:
             wanted = {CLIENT_METRICS_RESOURCE: None}

@@ -20,6 +20,9 @@ from ottla.broker.server.registration import serves
 from ottla.config.node_settings import Settings
 from ottla.metadata.features import SUPPORTED
 from ottla.metadata.image import MetadataImage, PartitionImage, TopicImage
+from ottla.security.needs import CREATE_TOPIC, DESCRIBE_CLUSTER, DESCRIBE_TOPIC
+from ottla.security.operations import CLUSTER_NAME, ResourceType
+from ottla.security.rights import Rights
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -134,15 +137,28 @@ class DescribeHandlers:
             and self._settings.auto_create_topics_enable
         )
         with_operations = messages.field(message, "include_topic_authorized_operations", False)
-        missing = self._missing(asked)[:AUTO_CREATE_MAX] if may_create else ()
+        rights = request.connection.rights
+        visible = asked if rights is None else self._visible(rights, asked)
+        missing = self._missing(visible) if may_create else []
+        refused = {
+            name: int(CREATE_TOPIC.denied) for name in missing if not CREATE_TOPIC.met(rights, name)
+        }
+        missing = [name for name in missing if name not in refused][:AUTO_CREATE_MAX]
         if missing:
-            request.run(self._create_then_describe(request, asked, missing, with_operations))
+            request.run(
+                self._create_then_describe(request, asked, missing, refused, with_operations)
+            )
+            return
+        if refused:
+            request.respond(_failed(self._metadata(request, asked, with_operations), refused))
             return
         if messages.field(message, "include_cluster_authorized_operations", False):
             fields = self._metadata(request, asked, with_operations)
-            request.respond({**fields, "cluster_authorized_operations": ALL_CLUSTER_OPERATIONS})
+            request.respond(
+                {**fields, "cluster_authorized_operations": _cluster_operations(rights)}
+            )
             return
-        leaders = self._liveness.leaders_to_try(name for name, _ in asked or () if name)
+        leaders = self._liveness.leaders_to_try(name for name, _ in visible or () if name)
         if leaders:
             self._when_elected(request, leaders, asked, with_operations)
         else:
@@ -166,7 +182,11 @@ class DescribeHandlers:
             request.respond(self._metadata(request, asked, with_operations))
             return
         version = request.version
-        key = (version, request.connection.listener, asked, with_operations)
+        rights = request.connection.rights
+        who = None  # one answer for all who see everything
+        if rights is not None and not rights.is_super_user:
+            who = rights.principal, rights.host, rights.generation
+        key = (version, request.connection.listener, asked, with_operations, who)
         answer = self._answers.get(key)
         if answer is None:
             answer = messages.write_response(
@@ -175,6 +195,15 @@ class DescribeHandlers:
             if asked is None or len(asked) <= CACHED_TOPICS_MAX:
                 self._answers[key] = answer
         request.respond_chunks([answer])
+
+    def _visible(self, rights: Rights, asked: Asked) -> Asked:
+        """Of the named topics, those that the client may know of."""
+        return tuple(
+            (name, topic_id)
+            for name, topic_id in asked or ()
+            if (known := self._cluster.topic_name(name, topic_id or None)) is not None
+            and DESCRIBE_TOPIC.met(rights, known)
+        )
 
     def _missing(self, asked: Asked) -> list[str]:
         topics = self._cluster.image.topics
@@ -189,11 +218,12 @@ class DescribeHandlers:
         request: Request,
         asked: Asked,
         missing: list[str],
+        refused: Mapping[str, int],
         with_operations: bool,
     ) -> Mapping[str, Any]:
         """A topic that a client names is made at once, and the answer waits for it, so that a first
         produce need not come back."""
-        failed: dict[str, int] = {}
+        failed = dict(refused)
         try:
             answer = await self._controller.request(
                 ApiKey.CREATE_TOPICS,
@@ -208,7 +238,7 @@ class DescribeHandlers:
                 timeout_s=AUTO_CREATE_TIMEOUT_S,
             )
         except (OSError, TimeoutError, KafkaError):
-            failed = dict.fromkeys(missing, int(ErrorCode.LEADER_NOT_AVAILABLE))
+            failed |= dict.fromkeys(missing, int(ErrorCode.LEADER_NOT_AVAILABLE))
         else:
             for topic in answer.topics:
                 code = int(topic.error_code)
@@ -226,11 +256,7 @@ class DescribeHandlers:
             except TimeoutError:
                 for name in missing:
                     failed.setdefault(name, int(ErrorCode.LEADER_NOT_AVAILABLE))
-        fields = dict(self._metadata(request, asked, with_operations))
-        for topic in fields["topics"]:
-            if topic["name"] in failed and topic["error_code"]:
-                topic["error_code"] = failed[topic["name"]]
-        return fields
+        return _failed(self._metadata(request, asked, with_operations), failed)
 
     def _metadata(
         self,
@@ -239,17 +265,19 @@ class DescribeHandlers:
         with_operations: bool,
     ) -> Mapping[str, Any]:
         image = self._cluster.image
-        listener = request.connection.listener
+        rights, listener = request.connection.rights, request.connection.listener
         brokers = self._cluster.brokers(listener)
         if asked is None:
             topics = [
-                self._topic(topic, listener, with_operations, request.version)
+                self._topic(topic, rights, listener, with_operations, request.version)
                 for name, topic in sorted(image.topics.items())
-                if name not in UNLISTED_TOPICS
+                if name not in UNLISTED_TOPICS and DESCRIBE_TOPIC.met(rights, name)
             ]
         else:
             topics = [
-                self._asked_topic(name, topic_id, listener, with_operations, request.version)
+                self._asked_topic(
+                    name, topic_id, rights, listener, with_operations, request.version
+                )
                 for name, topic_id in asked
             ]
         return {
@@ -273,14 +301,19 @@ class DescribeHandlers:
         self,
         name: str | None,
         topic_id: UUID | None,
+        rights: Rights | None,
         listener: str,
         with_operations: bool,
         version: int,
     ) -> dict[str, Any]:
         image = self._cluster.image
         topic = image.topics_by_id.get(topic_id) if topic_id else image.topics.get(name or "")
+        if rights is not None and (topic is not None or not topic_id):
+            known = name or "" if topic is None else topic.name
+            if not DESCRIBE_TOPIC.met(rights, known):
+                return _refused(None if topic_id else name or "", topic_id)
         if topic is not None:
-            return self._topic(topic, listener, with_operations, version)
+            return self._topic(topic, rights, listener, with_operations, version)
         if topic_id:
             error = ErrorCode.UNKNOWN_TOPIC_ID
         elif not is_valid_topic_name(name or ""):
@@ -293,11 +326,18 @@ class DescribeHandlers:
             "topic_id": topic_id or ZERO_UUID,
             "is_internal": name in INTERNAL_TOPICS,
             "partitions": (),
-            "topic_authorized_operations": UNKNOWN_OPERATIONS,
+            "topic_authorized_operations": _topic_operations(rights, name or "")
+            if with_operations and not topic_id
+            else UNKNOWN_OPERATIONS,
         }
 
     def _topic(
-        self, topic: TopicImage, listener: str, with_operations: bool, version: int
+        self,
+        topic: TopicImage,
+        rights: Rights | None,
+        listener: str,
+        with_operations: bool,
+        version: int,
     ) -> dict[str, Any]:
         return {
             "error_code": ErrorCode.NONE,
@@ -308,7 +348,7 @@ class DescribeHandlers:
                 self._partition(number, partition, listener, version)
                 for number, partition in enumerate(topic.partitions)
             ],
-            "topic_authorized_operations": ALL_TOPIC_OPERATIONS
+            "topic_authorized_operations": _topic_operations(rights, topic.name)
             if with_operations
             else UNKNOWN_OPERATIONS,
         }
@@ -383,7 +423,7 @@ class DescribeHandlers:
                 "cluster_id": self._cluster_id,
                 "controller_id": self._some_broker(self._cluster.brokers(listener)),
                 "brokers": brokers,
-                "cluster_authorized_operations": ALL_CLUSTER_OPERATIONS
+                "cluster_authorized_operations": _cluster_operations(request.rights)
                 if message.include_cluster_authorized_operations
                 else UNKNOWN_OPERATIONS,
             }
@@ -394,7 +434,7 @@ class DescribeHandlers:
         """DescribeTopicPartitions 0: pages through topics and partitions in order, with the ELR."""
         message = request.message()
         image = self._cluster.image
-        listener = request.connection.listener
+        rights, listener = request.rights, request.connection.listener
         limit = max(
             1,
             min(message.response_partition_limit, self._settings.max_request_partition_size_limit),
@@ -410,20 +450,25 @@ class DescribeHandlers:
             request.respond({"topics": [_invalid_request(name) for name in names]})
             return
         topics: list[dict[str, Any]] = []
+        refused: list[dict[str, Any]] = []
         next_cursor = None
         for name in names:
             if name < start_topic:
                 continue
+            if not DESCRIBE_TOPIC.met(rights, name):
+                if message.topics:
+                    refused.append(_refused(name, None))
+                continue
             topic = image.topics.get(name)
             if topic is None:
-                topics.append(self._asked_topic(name, None, listener, True, 12))
+                topics.append(self._asked_topic(name, None, rights, listener, True, 12))
                 continue
             if limit == 0:
                 next_cursor = {"topic_name": name, "partition_index": 0}
                 break
             first = start_partition if name == start_topic else 0
             shown = topic.partitions[first : first + limit]
-            described = self._topic(topic, listener, True, 12)
+            described = self._topic(topic, rights, listener, True, 12)
             described["partitions"] = [
                 {
                     **self._partition(first + index, partition, listener, 12),
@@ -437,7 +482,42 @@ class DescribeHandlers:
             if first + len(shown) < len(topic.partitions):
                 next_cursor = {"topic_name": name, "partition_index": first + len(shown)}
                 break
-        request.respond({"topics": topics, "next_cursor": next_cursor})
+        request.respond({"topics": [*topics, *refused], "next_cursor": next_cursor})
+
+
+def _topic_operations(rights: Rights | None, name: str) -> int:
+    if rights is None:
+        return ALL_TOPIC_OPERATIONS
+    return rights.authorized_operations(ResourceType.TOPIC, name)
+
+
+def _cluster_operations(rights: Rights | None) -> int:
+    if rights is None:
+        return ALL_CLUSTER_OPERATIONS
+    if not DESCRIBE_CLUSTER.met(rights):
+        return 0
+    return rights.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _failed(fields: Mapping[str, Any], failed: Mapping[str, int]) -> Mapping[str, Any]:
+    """The answer, with why topics were not created instead of that they are missing."""
+    for topic in fields["topics"]:
+        if topic["name"] in failed and topic["error_code"]:
+            topic["error_code"] = failed[topic["name"]]
+            topic["topic_authorized_operations"] = UNKNOWN_OPERATIONS
+    return fields
+
+
+def _refused(name: str | None, topic_id: UUID | None) -> dict[str, Any]:
+    """The same whether the topic exists or not. Only who knows the id of a topic learns that it exists, as in Kafka."""
+    return {
+        "error_code": DESCRIBE_TOPIC.denied,
+        "name": name,
+        "topic_id": topic_id or ZERO_UUID,
+        "is_internal": False,
+        "partitions": (),
+        "topic_authorized_operations": UNKNOWN_OPERATIONS,
+    }
 
 
 def _invalid_request(name: str) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Any
 from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
+from ottla.security.needs import READ_TOPIC
+from ottla.security.rights import Rights
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -24,15 +26,18 @@ class DescribeProducersHandler:
             {
                 "name": topic.name,
                 "partitions": [
-                    self._partition(topic.name, number) for number in topic.partition_indexes
+                    self._partition(request.rights, topic.name, number)
+                    for number in topic.partition_indexes
                 ],
             }
             for topic in request.message().topics
         ]
         request.respond({"topics": topics})
 
-    def _partition(self, topic: str, number: int) -> dict[str, Any]:
+    def _partition(self, rights: Rights | None, topic: str, number: int) -> dict[str, Any]:
         try:
+            if not READ_TOPIC.met(rights, topic):
+                raise KafkaError(READ_TOPIC.denied)
             partition = self._replicas.get(topic, number)
         except KafkaError as error:
             return {

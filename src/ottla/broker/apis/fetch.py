@@ -33,6 +33,8 @@ from ottla.replica.sessions import (
     SessionPartition,
 )
 from ottla.runtime import FileRange, Runtime
+from ottla.security.needs import FOLLOW_TOPIC, READ_TOPIC
+from ottla.security.rights import Rights
 from ottla.wire import fetch as codec
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -115,25 +117,35 @@ class FetchHandler:
         """Fetches of sessions that wait for records."""
         return sum(watch.is_parked for watch in self._live.values())
 
+    def rights_changed(self) -> None:
+        """ACLs have changed: parked fetches look whether they are still allowed, and are answered if they are not."""
+        now = self.clock.monotonic()
+        for parked in self.deadlines.waiting():
+            if isinstance(parked, ParkedFetch):
+                parked.look_again(now)
+
     def _session(self, request: Request, fetch: FetchRequest, now: float) -> SessionWatch:
-        is_follower = fetch.replica_id >= 0
+        rights, owner = request.connection.rights, request.connection.principal
+        # Followers are not throttled and may take the place of consumers' sessions. A client that only says that it is one
+        # gets no more than its refusal (CVE-2018-1288).
+        is_follower = fetch.replica_id >= 0 and (rights is None or FOLLOW_TOPIC.met(rights))
         request.connection.is_follower = is_follower
         if fetch.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if fetch.session_id != NO_SESSION:
-                self._end(self._cache.close(fetch.session_id))
+                self._end(self._cache.leave(fetch.session_id, owner))
             if fetch.session_epoch == FINAL_EPOCH:
                 return SessionWatch(self, FetchSession(NO_SESSION, is_follower, now))
             # One that begins anew has left its last session, also if it gets no other: else it would go on
             # with the last, which does not know what is named only now.
             self._end(self._cache.close(self._of_connection.get(request.connection, NO_SESSION)))
-            session, evicted = self._cache.create(is_follower, now)
+            session, evicted = self._cache.create(is_follower, now, owner)
             self._end(evicted)
             watch = SessionWatch(self, session)
             if session.id != NO_SESSION:
                 self._live[session.id] = watch
                 self._belongs_to(request.connection, session)
             return watch
-        return self._live[self._cache.resume(fetch, now).id]
+        return self._live[self._cache.resume(fetch, now, owner).id]
 
     def _belongs_to(self, connection: ServerConnection, session: FetchSession) -> None:
         """A fetcher that lost its connection begins anew, so its session goes with it: what nobody fetches
@@ -212,6 +224,8 @@ class SessionWatch:
         """What came from the disk and was not sent yet."""
         self._is_cold = False
         """What was read last has to come from the disk."""
+        self._rights_generation = -1
+        """Of the ACLs by which its partitions were looked at."""
         self._waits_for = News.ROLE | (News.LOG_END if session.is_follower else News.HIGH_WATERMARK)
         # Consumers read from followers: these must learn of commits at once (KAFKA-9731). Without a session
         # nobody remembers what the follower knows, and every fetch would be answered at once.
@@ -319,7 +333,20 @@ class SessionWatch:
         total = 0
         is_urgent = False
         answers: list[Answer] = []
+        rights = request.connection.rights
+        if rights is not None and self._rights_generation != rights.generation:
+            self._rights_generation = rights.generation
+            self._note_changed_rights(rights, fetch)
         for known in list(session.hot):
+            if rights is not None:
+                error = self._refused(rights, fetch, known)
+                if error is not None:
+                    answers.append((known, _failure(known, error), True, 0))
+                    # Said once, a refusal need not hurry: what else the session has may be waited for.
+                    is_urgent = is_urgent or not known.is_refused
+                    known.is_refused = error is not ErrorCode.UNKNOWN_TOPIC_ID
+                    continue
+                known.is_refused = False
             held_back = limits_leader and self._is_held_back(known, fetch.replica_id)
             # Before anything else takes of the limit, no records means that there are none.
             says_all = total == 0 and not held_back
@@ -342,6 +369,23 @@ class SessionWatch:
             if self._announces_commits and answer.high_watermark > known.sent_high_watermark:
                 is_urgent = True
         return answers, total, is_urgent
+
+    def _note_changed_rights(self, rights: Rights, fetch: FetchRequest) -> None:
+        """Partitions that rest are looked at, too, if they may no longer be read, or may be read again."""
+        session = self._session
+        for known in session.partitions.values():
+            if known.is_refused or self._refused(rights, fetch, known) is not None:
+                session.hot[known] = None
+
+    def _refused(
+        self, rights: Rights, fetch: FetchRequest, known: SessionPartition
+    ) -> ErrorCode | None:
+        """Asked before anything else: so nobody learns which topics exist."""
+        name = self._handler.cluster.topic_name(known.fetch.topic, known.fetch.topic_id)
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        need = FOLLOW_TOPIC if fetch.replica_id >= 0 else READ_TOPIC
+        return None if need.met(rights, name) else need.denied
 
     def _is_held_back(self, known: SessionPartition, replica: int) -> bool:
         partition = self._resolve(known)
@@ -371,7 +415,7 @@ class SessionWatch:
         if found is None or found.role is Role.OFFLINE:
             resolved = self._resolve(known)
             if isinstance(resolved, ErrorCode):
-                return FetchedPartition(asked.topic, asked.topic_id, asked.partition, resolved)
+                return _failure(known, resolved)
             found = resolved
         max_bytes = asked.max_bytes if asked.max_bytes < remaining else remaining
         handler = self._handler
@@ -416,7 +460,7 @@ class SessionWatch:
             code = handler.replicas.directory_failed(error).code
         except KafkaError as error:
             code = error.code
-        return FetchedPartition(asked.topic, asked.topic_id, asked.partition, code)
+        return _failure(known, code)
 
     def _rack_of(self, broker_id: int) -> str | None:
         broker = self._handler.cluster.image.brokers.get(broker_id)
@@ -536,6 +580,11 @@ class ParkedFetch:
             self._line.pop(self, None)
             self._request.connection.parked_fetch = None
         self._watch.finished(self)
+
+
+def _failure(known: SessionPartition, error: ErrorCode) -> FetchedPartition:
+    asked = known.fetch
+    return FetchedPartition(asked.topic, asked.topic_id, asked.partition, error)
 
 
 def _size(answer: FetchedPartition) -> int:

@@ -156,7 +156,9 @@ def group_request(request: Request, message: Any) -> GroupRequest:
     host, rights = f"/{request.connection.peer_host}", request.rights
     if rights is None:
         return GroupRequest(message, request.client_id, host)
-    return GroupRequest(message, request.client_id, host, partial(needs.DESCRIBE_TOPIC.met, rights))
+    return GroupRequest(
+        message, request.client_id, host, partial(needs.DESCRIBE_TOPIC.sees, rights)
+    )
 
 
 class GroupHandlers:
@@ -368,7 +370,7 @@ class GroupHandlers:
 
     def _sees(self, rights: Rights, row: Mapping[str, Any]) -> bool:
         name = row["name"] if "name" in row else self._topics.name_of(row["topic_id"])
-        return name is not None and needs.DESCRIBE_TOPIC.met(rights, name)
+        return name is not None and needs.DESCRIBE_TOPIC.sees(rights, name)
 
     @serves(ApiKey.LIST_GROUPS)
     def list_groups(self, request: Request) -> None:
@@ -387,7 +389,7 @@ class GroupHandlers:
                 group
                 for answer in answers
                 for group in answer["groups"]
-                if needs.SEE_GROUP.met(rights, group["group_id"])
+                if needs.SEE_GROUP.sees(rights, group["group_id"])
             ]
             reply({"error_code": error, "groups": groups})
 
@@ -434,7 +436,7 @@ def _as_seen(rights: Rights, group: Mapping[str, Any]) -> Mapping[str, Any]:
         if part in member and isinstance(member[part], Mapping)
         for assigned in member[part]["topic_partitions"]
     }
-    if all(needs.DESCRIBE_TOPIC.met(rights, name) for name in sorted(names)):
+    if all(needs.DESCRIBE_TOPIC.sees(rights, name) for name in sorted(names)):
         return group
     return {
         "group_id": group["group_id"],

@@ -9,6 +9,7 @@ from ottla.broker.server.connections import Request
 from ottla.log.kept_records import KeptRecords
 from ottla.log.manager import LogManager
 from ottla.runtime import Chunk, FileRange
+from ottla.security.needs import ALTER_CLUSTER, DESCRIBE_CLUSTER, NOT_ALLOWED, READ_TOPIC
 from ottla.wire import kept_records as wire
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.types import is_valid_topic_name
@@ -21,10 +22,12 @@ class KeptRecordsHandler:
         self._kept: KeptRecords = logs.kept
 
     def __call__(self, request: Request) -> None:
-        """Not of Kafka's protocol, so ApiVersions does not announce it. Where there are rights, `list` needs DESCRIBE on the
-        cluster, `read` READ on the topic and CLUSTER_ACTION, `recovered` ALTER on the cluster: what is kept may be of a
-        topic that is deleted."""
+        """Not of Kafka's protocol, so ApiVersions does not announce it."""
         question = wire.read_request(request.frame, request.header.body)
+        need = DESCRIBE_CLUSTER if question["ask"] == "list" else ALTER_CLUSTER
+        if not need.met(request.rights):
+            self._answer(request, {"error": NOT_ALLOWED})
+            return
         match question["ask"]:
             case "list":
                 listed = [kept.manifest.as_json() for kept in self._kept.kept.values()]
@@ -40,6 +43,9 @@ class KeptRecordsHandler:
         kept = self._kept.kept.get(question.get("id", ""))
         if kept is None:
             self._answer(request, {"error": "nothing is kept under this id (any more)"})
+            return
+        if not READ_TOPIC.met(request.rights, kept.manifest.topic):
+            self._answer(request, {"error": NOT_ALLOWED})
             return
         position = question.get("position", 0)
         left = min(question.get("max_bytes", wire.READ_BYTES_MAX), wire.READ_BYTES_MAX)

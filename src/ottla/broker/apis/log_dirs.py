@@ -9,6 +9,7 @@ from ottla.broker.replication.replica_manager import ReplicaManager
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
 from ottla.runtime import Disk
+from ottla.security.needs import DESCRIBE_CLUSTER
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.types import TopicPartition
@@ -24,6 +25,9 @@ class DescribeLogDirsHandler:
         """DescribeLogDirs 1-5: sizes and lags of the replicas here, by directory. Left out: cordoned directories and
         replicas that move between directories; none is ever shown."""
         message = request.message()
+        if not DESCRIBE_CLUSTER.met(request.rights):
+            request.respond({"error_code": DESCRIBE_CLUSTER.denied, "results": ()})
+            return
         wanted = (
             None
             if message.topics is None

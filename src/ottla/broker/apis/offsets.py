@@ -17,6 +17,7 @@ from ottla.log.errors import LogDirError
 from ottla.replica.observer import News
 from ottla.replica.partition import ANY_EPOCH, Partition
 from ottla.runtime.turns import Turns
+from ottla.security.needs import DELETE_FROM_TOPIC, DESCRIBE_TOPIC, DESCRIBE_TOPIC_OR_FOLLOW
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -32,6 +33,7 @@ EARLIEST_PENDING_UPLOAD = -6
 
 NO_TIMESTAMP = -1
 NO_OFFSET = -1
+NOT_FOUND = {"timestamp": NO_TIMESTAMP, "offset": NO_OFFSET, "leader_epoch": -1}
 HIGH_WATERMARK = -1
 """In DeleteRecords: everything that is committed."""
 
@@ -69,6 +71,8 @@ class OffsetHandlers:
             partitions = []
             for asked in topic.partitions:
                 try:
+                    if not DESCRIBE_TOPIC.met(request.rights, topic.name):
+                        raise KafkaError(DESCRIBE_TOPIC.denied)
                     if counts[topic.name, asked.partition_index] > 1:
                         raise KafkaError(ErrorCode.INVALID_REQUEST)
                     timestamp, offset, epoch = self._offset(
@@ -152,12 +156,15 @@ class OffsetHandlers:
                 place = topic.name, asked.partition_index
                 is_wanted = place not in named and not request.connection.closed
                 named.add(place)
-                found = await self._first_unread(
-                    *place,
-                    messages.field(asked, "current_leader_epoch", ANY_EPOCH),
-                    offset_in(_timestamp(asked.timestamp)) if is_wanted else None,
-                    read_committed,
-                )
+                if DESCRIBE_TOPIC.met(request.rights, topic.name):
+                    found = await self._first_unread(
+                        *place,
+                        messages.field(asked, "current_leader_epoch", ANY_EPOCH),
+                        offset_in(_timestamp(asked.timestamp)) if is_wanted else None,
+                        read_committed,
+                    )
+                else:
+                    found = NOT_FOUND | {"error_code": DESCRIBE_TOPIC.denied}
                 partitions.append({"partition_index": asked.partition_index, **found})
             topics.append({"name": topic.name, "partitions": partitions})
         return {"topics": topics}
@@ -170,20 +177,20 @@ class OffsetHandlers:
         offset: int | None,
         read_committed: bool,
     ) -> dict[str, Any]:
-        fields = {"timestamp": NO_TIMESTAMP, "offset": NO_OFFSET, "leader_epoch": -1}
         if offset is None:
-            return fields | {"error_code": ErrorCode.INVALID_REQUEST}
+            return NOT_FOUND | {"error_code": ErrorCode.INVALID_REQUEST}
         try:
             partition = self._replicas.get(topic, number)
             partition.leading(named_epoch)
             found = await first_unread(partition, offset, read_committed=read_committed)
         except LogDirError as error:
-            return fields | {"error_code": self._replicas.directory_failed(error).code}
+            return NOT_FOUND | {"error_code": self._replicas.directory_failed(error).code}
         except KafkaError as error:
-            return fields | {"error_code": error.code}
+            return NOT_FOUND | {"error_code": error.code}
+        fields = NOT_FOUND | {"error_code": ErrorCode.NONE}
         if found is not None:
             fields |= {"timestamp": found.timestamp, "offset": found.offset}
-        return fields | {"error_code": ErrorCode.NONE}
+        return fields
 
     @staticmethod
     def _epoch(partition: Partition, offset: int) -> int:
@@ -202,6 +209,8 @@ class OffsetHandlers:
             for asked in topic.partitions:
                 epoch, end, error = -1, NO_OFFSET, ErrorCode.NONE
                 try:
+                    if not DESCRIBE_TOPIC_OR_FOLLOW.met(request.rights, topic.topic):
+                        raise KafkaError(DESCRIBE_TOPIC_OR_FOLLOW.denied)
                     partition = self._replicas.get(topic.topic, asked.partition)
                     partition.leading(asked.current_leader_epoch)
                     epoch, end = partition.log.epochs.end_offset_for(
@@ -237,6 +246,8 @@ class OffsetHandlers:
         begun: dict[tuple[str, int], tuple[Partition, int]] = {}
         for key, offset in wishes.items():
             try:
+                if not DELETE_FROM_TOPIC.met(request.rights, key[0]):
+                    raise KafkaError(DELETE_FROM_TOPIC.denied)
                 begun[key] = self._begin_deleting(*key, offset)
             except KafkaError as error:
                 results[key] = NO_OFFSET, error.code

@@ -20,7 +20,10 @@ from ottla.broker.server.registration import serves
 from ottla.events.replication import ProduceNotCommitted, ProduceTimedOut
 from ottla.log.errors import LogDirError
 from ottla.records.batch import CODEC_MASK
+from ottla.replica.leader import is_transactional
 from ottla.replica.partition import Partition
+from ottla.security.needs import WRITE_INTERNAL_TOPIC, WRITE_TOPIC, WRITE_TRANSACTION
+from ottla.security.rights import Rights
 from ottla.wire import produce as codec
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError, RecordsRefused
@@ -144,6 +147,7 @@ class FinishProduce:
 
 
 NOTHING_ASKED = Verdicts({}, {})
+NOTHING_DENIED: Mapping[int, ErrorCode] = {}
 
 
 class ProduceHandler:
@@ -158,7 +162,7 @@ class ProduceHandler:
         """Produce 3-13."""
         produce = codec.read_request(request.version, request.frame, request.header.body)
         if produce.transactional_id is not None:
-            beginnings = self._beginnings(produce)
+            beginnings = self._beginnings(request.rights, produce)
             if beginnings:
                 request.connection.hold()
                 work = self._verify(request, _kept(produce), beginnings)
@@ -166,10 +170,34 @@ class ProduceHandler:
                 return
         self._append(request, produce, NOTHING_ASKED)
 
-    def _beginnings(self, produce: ProduceRequest) -> dict[int, Beginning]:
+    def _denied(self, rights: Rights | None, produce: ProduceRequest) -> Mapping[int, ErrorCode]:
+        """Why partitions of the request may not be written, by their place in it."""
+        if rights is None:
+            return NOTHING_DENIED
+        partitions = produce.partitions
+        if any(data.records is not None and is_transactional(data.records) for data in partitions):
+            id = produce.transactional_id
+            # Without an id nobody could be asked whether the transaction is the sender's (CVE-2018-17196).
+            if id is None or not WRITE_TRANSACTION.met(rights, id):
+                return dict.fromkeys(range(len(partitions)), WRITE_TRANSACTION.denied)
+        denied = {}
+        for index, data in enumerate(partitions):
+            name = self._cluster.topic_name(data.topic, data.topic_id)
+            if name is None:
+                denied[index] = ErrorCode.UNKNOWN_TOPIC_ID
+            elif not WRITE_TOPIC.met(rights, name) or (
+                name in INTERNAL_TOPICS and not WRITE_INTERNAL_TOPIC.met(rights)
+            ):
+                denied[index] = WRITE_TOPIC.denied
+        return denied
+
+    def _beginnings(self, rights: Rights | None, produce: ProduceRequest) -> dict[int, Beginning]:
         now_ms = self._replicas.clock.wall_ms()
+        denied = self._denied(rights, produce)
         found = {}
         for index, data in enumerate(produce.partitions):
+            if index in denied:
+                continue
             partition = self._replicas.find(data.topic, data.topic_id, data.partition)
             if isinstance(partition, ErrorCode) or data.records is None:
                 continue
@@ -191,7 +219,7 @@ class ProduceHandler:
             verdicts = await self._verifier.verify(
                 produce.transactional_id, beginnings, add=request.version >= IMPLICIT_ADD_FROM
             )
-            for index, beginning in self._beginnings(produce).items():
+            for index, beginning in self._beginnings(request.rights, produce).items():
                 # Nobody was asked about this one: we lead its partition only since then, or again.
                 if verdicts.verified.get(index) != beginning.verified:
                     verdicts.refused.setdefault(index, ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -209,11 +237,18 @@ class ProduceHandler:
         results: list[PartitionResult] = []
         parked: ParkedProduce | None = None
         finish = FinishProduce(request, self._cluster)
+        rights = request.connection.rights
+        # Also after a wait for the coordinator: a right may be gone since then.
+        denied = NOTHING_DENIED if rights is None else self._denied(rights, produce)
         for index, data in enumerate(produce.partitions):
             if acks not in (-1, 0, 1):
                 results.append(_failure(data, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)))
                 continue
-            found = self._replicas.find(data.topic, data.topic_id, data.partition)
+            found = (
+                denied[index]
+                if index in denied
+                else self._replicas.find(data.topic, data.topic_id, data.partition)
+            )
             try:
                 if isinstance(found, ErrorCode):
                     raise KafkaError(found)

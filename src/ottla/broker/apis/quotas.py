@@ -9,6 +9,7 @@ from ottla.broker.server.connections import Request
 from ottla.broker.server.quotas import CLIENT_ID, IP, USER
 from ottla.broker.server.registration import serves
 from ottla.metadata.image import MetadataImage
+from ottla.security.needs import DESCRIBE_CLUSTER_CONFIGS, NOT_ALLOWED
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -25,6 +26,8 @@ class QuotaHandlers:
         """DescribeClientQuotas 0-1: the entities that match every component of the filter."""
         message = request.message()
         try:
+            if not DESCRIBE_CLUSTER_CONFIGS.met(request.rights):
+                raise KafkaError(DESCRIBE_CLUSTER_CONFIGS.denied, NOT_ALLOWED)
             wanted = _filter(message.components)
         except KafkaError as error:
             request.respond(

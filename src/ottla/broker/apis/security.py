@@ -1,8 +1,4 @@
-"""What is asked about security on a node that has none: that it is switched off, in each API's shape.
-
-ACLs are refused as an Apache Kafka broker without an authorizer refuses them. SCRAM credentials can be
-described, because `kafka-configs` asks for them beside a user's quotas.
-"""
+"""SCRAM credentials, which `kafka-configs` asks for beside a user's quotas."""
 
 from __future__ import annotations
 
@@ -14,30 +10,10 @@ from ottla.metadata.image import MetadataImage
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 
-REFUSAL = {
-    "error_code": ErrorCode.SECURITY_DISABLED,
-    "error_message": "No Authorizer is configured.",
-}
-
 
 class SecurityHandlers:
     def __init__(self, image: Callable[[], MetadataImage]) -> None:
         self._image = image
-
-    @serves(ApiKey.DESCRIBE_ACLS)
-    def describe_acls(self, request: Request) -> None:
-        """DescribeAcls 1-3: refused. Left out: ACLs."""
-        request.respond({**REFUSAL, "resources": ()})
-
-    @serves(ApiKey.CREATE_ACLS)
-    def create_acls(self, request: Request) -> None:
-        """CreateAcls 1-3: refused. Left out: ACLs."""
-        request.respond({"results": [REFUSAL for _ in request.message().creations]})
-
-    @serves(ApiKey.DELETE_ACLS)
-    def delete_acls(self, request: Request) -> None:
-        """DeleteAcls 1-3: refused. Left out: ACLs."""
-        request.respond({"filter_results": [REFUSAL for _ in request.message().filters]})
 
     @serves(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
     def describe_scram(self, request: Request) -> None:
@@ -66,3 +42,16 @@ class SecurityHandlers:
                 }
             )
         request.respond({"error_code": ErrorCode.NONE, "error_message": None, "results": results})
+
+
+class SaslHandlers:
+    """Logins on an open connection. Before it is open, its gate answers them (`broker.server.gate`)."""
+
+    @serves(ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+    def login_again(self, request: Request) -> None:
+        """SaslHandshake 0-1, SaslAuthenticate 0-2: refused, unless the session has an end and is to be renewed."""
+        gate = request.connection.sasl
+        if gate is None:  # a listener without SASL
+            request.respond({"error_code": ErrorCode.ILLEGAL_SASL_STATE})
+        else:
+            gate.again(request)

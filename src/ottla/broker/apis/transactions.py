@@ -424,7 +424,7 @@ class TransactionHandlers:
                 each
                 for fields in replies
                 for each in fields.get("transactions", ())
-                if needs.DESCRIBE_TRANSACTION.met(rights, each[0])
+                if needs.DESCRIBE_TRANSACTION.sees(rights, each[0])
             )
             try:
                 ids = compiled(pattern).select(listed) if pattern else tuple(listed)
@@ -464,7 +464,7 @@ def _described(
         }
     topics: dict[str, list[int]] = {}
     for topic, number in sorted(transaction.partitions):
-        if needs.DESCRIBE_TOPIC.met(rights, topic):
+        if needs.DESCRIBE_TOPIC.sees(rights, topic):
             topics.setdefault(topic, []).append(number)
     return {
         "error_code": ErrorCode.NONE,

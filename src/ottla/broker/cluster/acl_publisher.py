@@ -13,11 +13,10 @@ from typing import Protocol
 from uuid import UUID
 
 from ottla.config.node_settings import Settings
+from ottla.controller.acls import acl_of
 from ottla.metadata.image import Delta, MetadataImage
-from ottla.metadata.records import AccessControlEntryRecord
 from ottla.security.acls import Acl
 from ottla.security.authorizer import Authorizer
-from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
 
 logger = logging.getLogger(__name__)
 
@@ -39,19 +38,6 @@ def authorizer_of(settings: Settings) -> Authorizer | None:
     )
     authorizer.is_loaded = False
     return authorizer
-
-
-def acl_of(record: AccessControlEntryRecord) -> Acl:
-    """Words that this version does not know become UNKNOWN: such an ACL is kept, and never applies."""
-    return Acl(
-        ResourceType(record.resource_type),
-        PatternType(record.pattern_type),
-        record.resource_name,
-        record.principal,
-        record.host,
-        AclOperation(record.operation),
-        Permission(record.permission_type),
-    )
 
 
 class AclPublisher:

@@ -26,6 +26,8 @@ from ottla.controller.quotas import QuotaChange, QuotaChanges
 from ottla.controller.reassignments import ReassignedPartition
 from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited
 from ottla.metadata.records import BROKER_RESOURCE, Endpoint, FeatureRange
+from ottla.security.acls import Acl, AclFilter
+from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import EVENT_LOG_TOPIC, TRANSACTION_STATE_TOPIC
@@ -379,7 +381,7 @@ def _refuse_configs(message: Any, error: KafkaError) -> Fields:
     return {"responses": rows}
 
 
-# Quotas and features
+# Quotas
 
 
 def _alter_client_quotas(controller: Controller, message: Any, now: float) -> ControllerResult:
@@ -409,6 +411,55 @@ def _refuse_quotas(message: Any, error: KafkaError) -> Fields:
     return {"entries": rows}
 
 
+# ACLs
+
+
+def _create_acls(controller: Controller, message: Any, now: float) -> ControllerResult:
+    """CreateAcls 1-3. A host is `*` or one address: Kafka takes others, which never match."""
+    wanted = [
+        Acl(
+            ResourceType(each.resource_type),
+            PatternType(each.resource_pattern_type),
+            each.resource_name,
+            each.principal,
+            each.host,
+            AclOperation(each.operation),
+            Permission(each.permission_type),
+        )
+        for each in message.creations
+    ]
+    return controller.create_acls(wanted)
+
+
+def _refuse_new_acls(message: Any, error: KafkaError) -> Fields:
+    return {"results": [_failure(error) for _ in message.creations]}
+
+
+def _delete_acls(controller: Controller, message: Any, now: float) -> ControllerResult:
+    """DeleteAcls 1-3."""
+    return controller.delete_acls([acl_filter(each) for each in message.filters])
+
+
+def _refuse_acl_filters(message: Any, error: KafkaError) -> Fields:
+    return {"filter_results": [{**_failure(error), "matching_acls": ()} for _ in message.filters]}
+
+
+def acl_filter(asked: Any) -> AclFilter:
+    """The filter of a DescribeAcls request, or one of DeleteAcls."""
+    return AclFilter(
+        ResourceType(asked.resource_type_filter),
+        PatternType(asked.pattern_type_filter),
+        asked.resource_name_filter,
+        asked.principal_filter,
+        asked.host_filter,
+        AclOperation(asked.operation),
+        Permission(asked.permission_type),
+    )
+
+
+# Credentials
+
+
 def _alter_scram_credentials(controller: Controller, message: Any, now: float) -> ControllerResult:
     """AlterUserScramCredentials 0."""
     return controller.alter_scram_credentials(
@@ -429,6 +480,9 @@ def _alter_scram_credentials(controller: Controller, message: Any, now: float) -
 def _refuse_scram_credentials(message: Any, error: KafkaError) -> Fields:
     users = dict.fromkeys(each.name for each in (*message.deletions, *message.upsertions))
     return {"results": [{"user": user, **_failure(error)} for user in users]}
+
+
+# Features
 
 
 def _update_features(controller: Controller, message: Any, now: float) -> ControllerResult:
@@ -480,6 +534,8 @@ CONTROLLER_APIS: Mapping[ApiKey, ControllerApi] = {
     ApiKey.ALTER_CONFIGS: ControllerApi(_alter_configs, _refuse_configs),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ControllerApi(_incremental_alter_configs, _refuse_configs),
     ApiKey.ALTER_CLIENT_QUOTAS: ControllerApi(_alter_client_quotas, _refuse_quotas),
+    ApiKey.CREATE_ACLS: ControllerApi(_create_acls, _refuse_new_acls),
+    ApiKey.DELETE_ACLS: ControllerApi(_delete_acls, _refuse_acl_filters),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ControllerApi(
         _alter_scram_credentials, _refuse_scram_credentials
     ),

@@ -85,7 +85,7 @@ def _create_topics(message: Any, rights: Rights, image: MetadataImage) -> Allowe
 def _hide_settings(rows: list[Fields], rights: Rights, random: Random) -> list[Fields]:
     return [
         row
-        if row["error_code"] or needs.DESCRIBE_TOPIC_CONFIGS.met(rights, row["name"])
+        if row["error_code"] or needs.DESCRIBE_TOPIC_CONFIGS.sees(rights, row["name"])
         else {
             **row,
             "num_partitions": -1,
@@ -135,7 +135,7 @@ def _undeletable_id(topic_id: UUID, rights: Rights, image: MetadataImage) -> Fie
     known = image.topics_by_id.get(topic_id)
     if known is None or needs.DELETE_TOPIC.met(rights, known.name):
         return None
-    seen = known.name if needs.DESCRIBE_TOPIC.met(rights, known.name) else None
+    seen = known.name if needs.DESCRIBE_TOPIC.sees(rights, known.name) else None
     return {"name": seen, "topic_id": topic_id, **_refuse(needs.DELETE_TOPIC)}
 
 

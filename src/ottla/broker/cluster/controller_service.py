@@ -68,6 +68,7 @@ logger = logging.getLogger(__name__)
 PROBE_PAUSE_S = 0.01
 FAILED_TICK_S = 1.0
 REGISTRATION_TIMEOUT_S = 5.0
+REFUSED_PAUSE_S = 0.5
 ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS = 1, 2
 PLANNED = (FenceCause.ASKED, FenceCause.SHUT_DOWN, FenceCause.RESTARTED)
 """Causes of fencing that are no failure."""
@@ -292,7 +293,7 @@ class ControllerService:
             return
         rights = request.rights
         if rights is not None:
-            rights = rights.on_behalf_of(*client)
+            rights = rights.on_behalf_of(*client, header.api_key)
         request.run(self._answer_envelope(header, message, client, rights))
 
     async def _answer_envelope(
@@ -464,12 +465,23 @@ class ControllerService:
                 for feature in supported_ranges()
             ],
         }
+        is_told = False
         while True:
             try:
                 answer = await to_controller.request(
                     ApiKey.CONTROLLER_REGISTRATION, fields, timeout_s=REGISTRATION_TIMEOUT_S
                 )
             except TimeoutError:
+                continue
+            if answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                # The active controller has not read its ACLs yet, or nobody has allowed this one to register.
+                if not is_told:
+                    logger.warning(
+                        "controller registration refused, trying again: its principal needs an ACL for"
+                        " CLUSTER_ACTION on the cluster, or must be one of super.users"
+                    )
+                is_told = True
+                await asyncio.sleep(REFUSED_PAUSE_S)
                 continue
             if answer.error_code != ErrorCode.NONE:
                 logger.error("controller registration refused error=%s", answer.error_message)
@@ -587,6 +599,7 @@ def controller_config(settings: Settings, cluster_id: str) -> ControllerConfig:
         rebalance_leaders=settings.auto_leader_rebalance_enable,
         rebalance_interval=settings.leader_imbalance_check_interval_seconds,
         delete_topics=settings.delete_topic_enable,
+        has_authorizer=bool(settings.authorizer_class_name),
     )
 
 

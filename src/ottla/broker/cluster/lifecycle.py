@@ -40,6 +40,10 @@ WAITING_INTERVAL_S = 0.05
 HEARTBEATS_MISSED = 2
 """After this many intervals without an answer the broker's leaderships are in doubt."""
 REGISTER_RETRY_S = 0.05
+NOT_ALLOWED = (
+    "the controller refused this broker: CLUSTER_AUTHORIZATION_FAILED; its principal needs an ACL for"
+    " CLUSTER_ACTION on the cluster, or must be one of super.users"
+)
 SILENCE_MAX_S = 2.0
 """A stopping broker that gets no answer from any controller for this long stops without permission."""
 
@@ -213,10 +217,11 @@ class BrokerLifecycle:
 
     async def _register(self) -> None:
         end = self._clock.monotonic() + self._settings.initial_broker_registration_timeout_ms / 1000
+        why = "no controller registered this broker in time"
         while True:
             remaining = end - self._clock.monotonic()
             if remaining <= 0:
-                raise RegistrationRefused("no controller registered this broker in time")
+                raise RegistrationRefused(why)
             try:
                 answer = await self._to_controller.request(
                     ApiKey.BROKER_REGISTRATION, self._registration(), timeout_s=remaining
@@ -228,9 +233,18 @@ class BrokerLifecycle:
                 self.broker_epoch = answer.broker_epoch
                 logger.info("registered with the controller broker_epoch=%d", self.broker_epoch)
                 return
-            if error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            if error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                # A controller that has not read its ACLs yet lets only super users through.
+                if why is not NOT_ALLOWED:
+                    why = NOT_ALLOWED
+                    logger.warning(
+                        "registration refused, trying again for_s=%.0f reason=%s",
+                        remaining,
+                        NOT_ALLOWED,
+                    )
+            elif error is not ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                 raise RegistrationRefused(f"the controller refused this broker: {error.name}")
-            # The controller has not noticed yet that the previous process is gone.
+            # Otherwise the controller has not noticed yet that the previous process is gone.
             await asyncio.sleep(REGISTER_RETRY_S)
 
     def _registration(self) -> dict[str, Any]:

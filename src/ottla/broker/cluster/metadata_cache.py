@@ -71,6 +71,13 @@ class ClusterView:
         finally:
             del self._waiting[future]
 
+    def topic_name(self, topic: str | None, topic_id: UUID | None) -> str | None:
+        """The name of a topic that is named, or that has this id. None: no topic has the id."""
+        if topic_id is None:
+            return topic or ""
+        known = self.image.topics_by_id.get(topic_id)
+        return None if known is None else known.name
+
     def leader_of(
         self, topic: str | None, topic_id: UUID | None, number: int
     ) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ transaction.version 2 the leader adds the partition with the same request.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.internal_topics import TRANSACTION_STATE_TOPIC
 from ottla.wire.types import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 QUESTIONS_MAX = 5
 """How often the coordinator is asked, if each time the marker of the last transaction arrives meanwhile."""
@@ -145,7 +148,15 @@ class Verifier:
 
 
 def _errors(answer: Any, keys: list[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-    errors = dict.fromkeys(keys, ErrorCode(int(answer.error_code)))
+    whole = ErrorCode(int(answer.error_code))
+    if whole is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        # It is this broker that lacks a right. Its client could do nothing about that error.
+        logger.error(
+            "transaction not verified: the principal of this broker needs an ACL for CLUSTER_ACTION on the"
+            " cluster, or must be one of super.users"
+        )
+        whole = ErrorCode.INVALID_TXN_STATE
+    errors = dict.fromkeys(keys, whole)
     for transaction in answer.results_by_transaction:
         for topic in transaction.topic_results:
             for result in topic.results_by_partition:

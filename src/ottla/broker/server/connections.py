@@ -114,7 +114,10 @@ class Request:
 
     @property
     def rights(self) -> Rights | None:
-        return self.connection.rights
+        rights = self.connection.rights
+        if rights is not None:
+            rights.api_key = self.header.api_key  # by now another request may have come
+        return rights
 
     def message(self) -> Any:
         """The body as kio's entity. InvalidFrame, which closes the connection, if it cannot be parsed."""
@@ -288,6 +291,9 @@ class ServerConnection:
             request.received_at = timed.received_at
             request.started_at = timed.started_at
         self._unanswered.append(request)
+        rights = self.rights
+        if rights is not None:
+            rights.api_key = header.api_key
         quotas = self.server.quotas
         try:
             if quotas is None or not quotas.active:

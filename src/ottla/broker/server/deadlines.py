@@ -57,6 +57,10 @@ class Deadlines:
         queue[waiting] = now + limit_ms / 1000
         return queue
 
+    def waiting(self) -> list[Expiring]:
+        """All that wait now."""
+        return [each for queue in self._queues.values() for each in queue]
+
     def _new_queue(self, limit_ms: int) -> DeadlineQueue:
         if len(self._queues) >= self._tidy_at:
             self._forget_empty_queues()

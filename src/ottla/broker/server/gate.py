@@ -14,25 +14,24 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ottla.broker.server.connections import Request, ServerConnection
-from ottla.broker.server.registration import serves
 from ottla.runtime.seams import Clock
 from ottla.security.login import Accepted, Work
 from ottla.security.principals import user
 from ottla.security.sasl import (
-    Reply,
     Closed,
     Compute,
     Failed,
     Login,
     Opened,
+    Reply,
     SaslRules,
     SaslServer,
-    Serve,
     SaslState,
+    Serve,
     Verdict,
 )
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import ErrorCode, InvalidFrame
+from ottla.wire.errors import InvalidFrame
 from ottla.wire.headers import read_request_header
 from ottla.wire.printable import printable
 
@@ -289,17 +288,3 @@ class Gate:
             "-" if claimed is None else printable(claimed),
             why,
         )
-
-
-class SaslHandlers:
-    """Logins after the first. Before it, the gate answers them."""
-
-    @serves(ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
-    def login_again(self, request: Request) -> None:
-        """SaslHandshake 0-1, SaslAuthenticate 0-2: refused, unless the session has an end and is to be renewed."""
-        gate = request.connection.sasl
-        if gate is None:
-            request.message()
-            request.respond({"error_code": ErrorCode.ILLEGAL_SASL_STATE})
-        else:
-            gate.again(request)
