@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ottla.cli import errors
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
-from support.cluster import ProcessCluster, byte_identical, wait_until
+from support.cluster import OTTLA, ProcessCluster, byte_identical, wait_until
 from support.disks import (
     file_size_limit,
     give_second_disks,
     may_mount,
+    mounted,
     second_disk,
     tiny_file_system,
 )
@@ -117,6 +120,99 @@ def test_a_full_disk_goes_offline_its_leaders_move_and_nothing_acknowledged_is_l
         subprocess.run(["mount", "-o", "remount,size=50m", str(full)], check=False)
         cluster.start(1)
         cluster.wait_whole(topic, 60)
+
+
+def ottla(cluster: ProcessCluster, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [OTTLA, *words, "--dir", str(cluster.directory)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+
+
+def fill(place: Path) -> Path:
+    """Take all the room that is left; the file that has it."""
+    ballast = place / "ballast"
+    with open(ballast, "wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(1 << 16)):
+            pass
+    return ballast
+
+
+@pytest.mark.skipif(not may_mount(), reason="file systems cannot be mounted here")
+def test_a_node_on_a_full_disk_ends_and_is_back_when_there_is_room(tmp_path: Path) -> None:
+    cluster = ProcessCluster(tmp_path / "cluster", 3)
+    node, disk = cluster.nodes[3], second_disk(cluster, 3)
+    text = node.config.read_text()
+    node.config.write_text(text.replace(f"log.dirs={node.data}", f"log.dirs={disk}"))
+    with tiny_file_system(cluster, 3, 20 << 20), cluster:
+        topic = cluster.create_topic("t", assignment=[[3, 1, 2]])
+        acknowledged = produce(cluster, topic, 0, 20)
+        ballast = fill(disk)
+        acknowledged += produce(cluster, topic, 0, 200)
+        wait_until(lambda: not node.running, 30, "the process ends")
+        log = node.last_lines(10_000)
+        (critical,) = [line for line in log.splitlines() if " CRITICAL " in line]
+        assert f"directory failed, the node ends path={disk} " in critical
+        assert "No space left on device" in critical and "free some space there" in critical
+        assert "Traceback" not in log
+        status = ottla(cluster, "status")
+        assert f"node 3 died; {disk}: its disk is full" in status.stdout, status.stdout
+        refused = ottla(cluster, "nodes", "start", "3")
+        assert refused.returncode == errors.FAILED, refused
+        assert str(disk) in refused.stderr and "free some space there" in refused.stderr
+        ballast.unlink()
+        started = ottla(cluster, "nodes", "start", "3")
+        assert started.returncode == errors.OK, started.stderr
+        cluster.wait_whole(topic, 60)
+        assert len(consume(cluster, topic, 0, 220)) == len(acknowledged) == 220
+        assert ottla(cluster, "down").returncode == errors.OK
+
+
+@pytest.mark.skipif(not may_mount(), reason="file systems cannot be mounted here")
+def test_a_cluster_on_one_full_disk_says_so_and_up_brings_it_back(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", 40 << 20) as disk:
+        cluster = ProcessCluster(disk / "cluster", 3)
+        try:
+            with cluster:
+                topic = cluster.create_topic("t", assignment=[[1, 2, 3]])
+                acknowledged = produce(cluster, topic, 0, 50)
+                ballast = fill(disk)
+                refused = ottla(cluster, "topics", "create", "more", "--timeout", "3")
+                assert refused.returncode != errors.OK
+                wait_until(lambda: not cluster.up, 60, "all end")
+                status = ottla(cluster, "status").stdout
+                for node in cluster.nodes.values():
+                    assert f"node {node.id} died; {node.directory}: its disk is full" in status
+                refused = ottla(cluster, "up", "--detach")
+                assert refused.returncode == errors.FAILED, refused
+                assert "nodes 1, 2, 3 cannot start" in refused.stderr
+                assert f"{cluster.nodes[1].directory}: its disk is full" in refused.stderr
+                ballast.unlink()
+                again = ottla(cluster, "up", "--detach")
+                assert again.returncode == errors.OK, again.stderr
+                assert consume(cluster, topic, 0, 50) == sorted(acknowledged)
+                assert "active" in ottla(cluster, "status").stdout
+        finally:
+            ottla(cluster, "purge")
+
+
+@pytest.mark.skipif(not may_mount(), reason="file systems cannot be mounted here")
+def test_status_names_the_one_directory_of_several_that_is_offline(tmp_path: Path) -> None:
+    cluster = ProcessCluster(tmp_path / "cluster", 1)
+    give_second_disks(cluster)
+    with tiny_file_system(cluster, 1), cluster:
+        full = second_disk(cluster, 1)
+        ballast = fill(full)
+        answer = ottla(cluster, "topics", "create", "c", "-p", "4")
+        assert answer.returncode == errors.OK, answer.stderr
+        wait_until(lambda: "offline" in ottla(cluster, "status").stdout, 20, "status says so")
+        said = f"log directory {full} is offline; {full}: its disk is full"
+        assert f"node 1: {said}" in ottla(cluster, "status").stdout
+        told = ottla(cluster, "nodes", "start", "1")
+        assert told.returncode == errors.CONFLICT and f"but {said}" in told.stderr
+        ballast.unlink()
+        assert ottla(cluster, "nodes", "stop", "1").returncode == errors.OK
+        assert ottla(cluster, "nodes", "start", "1").returncode == errors.OK
+        assert "offline" not in ottla(cluster, "status").stdout
+        assert ottla(cluster, "down").returncode == errors.OK
 
 
 def test_a_log_that_rotted_is_copied_anew_and_its_node_says_so(tmp_path: Path) -> None:

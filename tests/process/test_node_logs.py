@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewTopic
 
 from ottla.cli import errors
 from support.cluster import HOST, OTTLA, ProcessCluster, wait_until
@@ -81,6 +82,30 @@ def test_survivors_say_in_one_line_who_is_gone_and_what_moved(whole: ProcessClus
         assert sum("role changed partition=moved" in each for each in after(node)) == 0
         assert sum("roles changed topic=moved" in each for each in after(node)) == 1
     assert taken == 4
+
+
+def test_a_failover_of_many_small_topics_is_a_few_lines_too(whole: ProcessCluster) -> None:
+    cluster = whole
+    names = [f"small-{number}" for number in range(30)]
+    made = cluster.admin.create_topics([NewTopic(name, 1, 3) for name in names])
+    for future in made.values():
+        future.result()
+    for name in names:
+        cluster.wait_whole(name, 20)
+    before = {node: len(log_of(cluster, node)) for node in (1, 2)}
+
+    def about_partitions(node: int) -> list[str]:
+        lines = log_of(cluster, node)[before[node] :].splitlines()
+        return [line for line in lines if " changed " in line]
+
+    cluster.kill(3)
+    wait_until(
+        lambda: all("roles changed topics=" in str(about_partitions(node)) for node in (1, 2)),
+        20,
+        "both say so",
+    )
+    for node in (1, 2):
+        assert len(about_partitions(node)) == 1, "\n".join(about_partitions(node))
 
 
 def test_status_and_down_tell_a_killed_node_from_one_that_died(whole: ProcessCluster) -> None:

@@ -9,6 +9,7 @@ import pytest
 from disk_cluster import FIRST, METADATA, SECOND, SETTINGS, TOPIC, DiskCluster, key
 
 from ottla.client.group_admin import GroupAdmin
+from ottla.log.errors import FatalDirectory
 from ottla.metadata.records import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, NO_LEADER
 from ottla.sim.cluster.nodes import SimCluster
 from ottla.sim.engine.world import World
@@ -178,7 +179,7 @@ def append_alone(cluster: DiskCluster, partition: object) -> None:
     cluster.node(1).host.complete(append())
 
 
-def test_a_broker_whose_last_disk_fails_is_fenced_and_its_process_lives() -> None:
+def test_a_node_whose_last_log_directory_fails_hands_over_and_ends() -> None:
     with World(8) as world:
         cluster = DiskCluster(world)
         cluster.create(*EVERYWHERE)
@@ -188,15 +189,42 @@ def test_a_broker_whose_last_disk_fails_is_fenced_and_its_process_lives() -> Non
         cluster.produce(0, 30)
         cluster.produce(1, 30)
         cluster.wait(lambda: not cluster.is_alive(1))
-        offset = cluster.node(2).node.quorum.image.offset
-        world.run_for(10)
-        assert not cluster.is_alive(1) and cluster.node(1).is_up
-        assert cluster.node(2).node.quorum.image.offset - offset < 40, "no flapping"
-        assert cluster.node(1).node.quorum.failed is None, "it still votes"
+        cluster.wait(lambda: not cluster.node(1).is_up, 10)
+        failure = cluster.failures[1]
+        assert isinstance(failure, FatalDirectory) and failure.directory in (FIRST, SECOND)
+        assert str(failure).endswith("; look at that disk, then start the node again")
         assert cluster.nothing_is_lost() and world.problems() == []
         cluster.node(1).host.disk.mend()
         cluster.restart(1)
         cluster.wait(lambda: cluster.is_whole(0) and cluster.is_whole(1))
+
+
+def test_a_node_ends_when_the_log_directory_with_its_metadata_fails() -> None:
+    with World(8) as world:
+        cluster = DiskCluster(world, metadata_log_dir=FIRST)
+        cluster.create(*EVERYWHERE)
+        cluster.node(1).host.disk.fail("write", f"{FIRST}/{TOPIC}-0", error=errno.ENOSPC)
+        cluster.produce(0, 30)
+        cluster.wait(lambda: not cluster.node(1).is_up, 10)
+        assert str(cluster.failures[1]) == (
+            f"{FIRST}: No space left on device; free some space there, then start the node again"
+        )
+        cluster.node(1).host.disk.mend()
+        cluster.restart(1)
+        cluster.wait(lambda: cluster.is_whole(0) and cluster.is_whole(1))
+        assert cluster.nothing_is_lost() and world.problems() == []
+
+
+def test_a_controller_without_a_broker_ends_when_its_metadata_directory_fails() -> None:
+    with World(9) as world:
+        cluster = SimCluster(world, 4, controllers=3)
+        ended: dict[int, BaseException | None] = {}
+        cluster.on_end.append(lambda node, failure: ended.update({node.id: failure}))
+        cluster.start()
+        assert cluster.wait_ready(30)
+        cluster.nodes[2].host.disk.fail("write", "/metadata", error=errno.EIO)
+        assert world.run_until(lambda: not cluster.nodes[2].is_up, 20)
+        assert isinstance(ended[2], FatalDirectory) and world.problems() == []
 
 
 def test_two_failing_disks_of_three_leave_everything_acknowledged_readable() -> None:
@@ -216,7 +244,7 @@ def test_two_failing_disks_of_three_leave_everything_acknowledged_readable() -> 
 
 @pytest.mark.parametrize("operation", ["write", "flush"])
 @pytest.mark.parametrize("role", ["leader", "follower"])
-def test_a_node_whose_metadata_disk_fails_leaves_the_quorum_and_the_others_go_on(
+def test_a_node_whose_metadata_disk_fails_ends_and_the_others_go_on(
     operation: str, role: str
 ) -> None:
     with World(10) as world:
@@ -227,16 +255,16 @@ def test_a_node_whose_metadata_disk_fails_leaves_the_quorum_and_the_others_go_on
         cluster.create([victim, *others], [others[0], victim, others[1]])
         cluster.produce(0)
         cluster.node(victim).host.disk.fail(operation, METADATA, error=errno.EIO)
-        cluster.wait(lambda: cluster.node(victim).node.quorum.failed is not None)
+        cluster.wait(lambda: not cluster.node(victim).is_up)
         cluster.wait(lambda: cluster.decided(0).leader in others)
         cluster.wait(lambda: not cluster.is_alive(victim))
         cluster.produce(0)
         cluster.produce(1)
         assert cluster.nothing_is_lost()
-        assert cluster.node(victim).is_up and victim not in cluster.failures
+        failure = cluster.failures[victim]
+        assert isinstance(failure, FatalDirectory) and failure.directory == METADATA
         assert world.problems() == []
         cluster.node(victim).host.disk.mend()
-        cluster.stop(victim)
         cluster.restart(victim)
         cluster.wait(lambda: cluster.is_whole(0) and cluster.is_whole(1))
         assert cluster.nothing_is_lost()
@@ -618,7 +646,10 @@ def test_a_static_voter_on_an_empty_disk_is_a_follower_like_any_other() -> None:
 # -- a static voter whose disk was replaced
 
 
-def test_a_replaced_disk_and_a_node_that_was_away_do_not_make_the_cluster_forget() -> None:
+def test_a_replaced_disk_and_a_node_that_was_away_do_not_make_the_cluster_forget(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     with World(31) as world:
         cluster = DiskCluster(world)
         cluster.stop(3)
@@ -630,6 +661,10 @@ def test_a_replaced_disk_and_a_node_that_was_away_do_not_make_the_cluster_forget
         cluster.restart(2, wait=False)
         cluster.restart(3, wait=False)
         assert not world.run_until(lambda: cluster.node(3).is_ready, 30), "they know too little"
+        told = [line for line in caplog.messages if "waits_for=" in line and "node=2" in line]
+        assert told[0].endswith("waits_for=an answer of voter 1 or 3")
+        assert told[-1].endswith("waits_for=an answer of voter 1"), "it is told whom it lacks"
+        assert len(told) > 10, "again and again"
         cluster.restart(1)
         cluster.wait(cluster.is_whole)
         assert cluster.nothing_is_lost() and world.problems() == []

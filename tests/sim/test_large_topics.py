@@ -7,7 +7,7 @@ from disk_cluster import DiskCluster
 
 from ottla.broker.replication import replica_manager
 from ottla.broker.replication.replica_manager import ReplicaManager
-from ottla.metadata.image import TopicImage
+from ottla.metadata.image import PartitionImage, TopicImage
 from ottla.replica.partition import Partition
 from ottla.sim.engine.world import World
 
@@ -76,3 +76,26 @@ def test_a_replica_that_cannot_be_made_keeps_no_other_from_it(
             cluster.produce(number, count=1)
         problems = world.problems()
         assert problems and all("cannot be made" in problem for problem in problems)
+
+
+def test_a_replica_that_cannot_take_its_role_keeps_no_other_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take_role = ReplicaManager._take_role
+    with World(8) as world:
+        cluster = DiskCluster(world)
+        cluster.create(*[[1, 2, 3]] * PARTITIONS)
+
+        def fail_for_the_first(
+            self: ReplicaManager, partition: Partition, decided: PartitionImage
+        ) -> None:
+            if partition.partition == 0:
+                raise RuntimeError("cannot lead")
+            take_role(self, partition, decided)
+
+        monkeypatch.setattr(ReplicaManager, "_take_role", fail_for_the_first)
+        cluster.node(1).kill()
+        for number in range(1, PARTITIONS):
+            cluster.produce(number, count=1)
+        problems = world.problems()
+        assert problems and all("cannot lead" in problem for problem in problems)

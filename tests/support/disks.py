@@ -30,12 +30,18 @@ def tiny_file_system(
     cluster: ProcessCluster, node_id: int, size: int = SMALL
 ) -> Iterator[Callable[[], None]]:
     """The node's second disk is a file system of two megabytes."""
-    place = second_disk(cluster, node_id)
+    with mounted(second_disk(cluster, node_id), size):
+        yield lambda: None
+
+
+@contextmanager
+def mounted(place: Path, size: int) -> Iterator[Path]:
+    """A file system of this size, there."""
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "ottla-test", str(place)]
     subprocess.run(command, check=True)
     try:
-        yield lambda: None
+        yield place
     finally:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
 

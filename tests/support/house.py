@@ -37,7 +37,7 @@ ARROWS: dict[str, set[str]] = {
     "wire": set(),
     "events": {"wire"},
     "runtime": {"events"},
-    "config": {"patterns"},
+    "config": {"patterns", "security"},
     "metrics": set(),
     "patterns": set(),
     "security": {"wire"},

@@ -58,7 +58,7 @@ from ottla.config.values import ConfigError, ListenerAddress
 from ottla.events.node import NodeStarted, NodeStopping
 from ottla.log.checkpoints import MetaProperties
 from ottla.log.config import LogConfig
-from ottla.log.errors import WrongDirectory
+from ottla.log.errors import FatalDirectory, WrongDirectory
 from ottla.log.kept_records import KeptRecords
 from ottla.log.log_directories import LOCK, make_directory
 from ottla.log.manager import LogManager
@@ -72,6 +72,7 @@ from ottla.raft.format import (
 )
 from ottla.runtime import File, Runtime
 from ottla.wire.apis import KEPT_RECORDS, ApiKey
+from ottla.wire.types import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.observability.endpoint import Observability
@@ -112,6 +113,14 @@ class Node:
             await self.start()
             ready()
             await self.until_failure()
+        except FatalDirectory as error:
+            logger.critical(
+                "directory failed, the node ends path=%s error=%s advice=%s",
+                error.directory,
+                error.cause,
+                error.advice,
+            )
+            raise
         finally:
             # In a task of its own. Before Python 3.11.3 a timeout within a task that was cancelled ends the task:
             # a controller that does not answer would cost the broker its clean stop.
@@ -319,11 +328,12 @@ class Node:
             served.update((int(key), handler) for key, handler in handlers.items())
 
     async def until_failure(self) -> None:
-        """Wait for what ends a node: a cluster that does not take it back."""
+        """Wait for what ends a node: a cluster that does not take it back, or a disk without which it cannot go on."""
         if self.broker is not None:
             await self.broker.lifecycle.failed
         else:
-            await asyncio.get_running_loop().create_future()
+            assert self.quorum is not None
+            await self.quorum.until_failure()
 
     async def stop(self) -> None:
         """Leaders move away first, then the quorum is left, then everything is flushed and closed."""
@@ -351,7 +361,7 @@ class Node:
 
     def _quorum_failed(self, error: Exception) -> None:
         """This node's metadata is out of date from now on. It stops serving and sends no more heartbeats, so that the
-        controller fences it. The process stays, so that its other disks can be closed cleanly."""
+        controller fences it. Then its other disks are closed cleanly, and the process ends."""
         if self.broker is not None:
             self._stop_serving_clients()
             self.broker.leave_cluster(error)
@@ -380,7 +390,7 @@ class Broker:
         self.runtime = runtime
         self.source, self.to_controller, self.lifecycle = membership
         self.cluster_id = cluster_id
-        self.cluster = ClusterView(linger_s=settings.broker_session_timeout_ms / 1000)
+        self.cluster = ClusterView(settings.node_id, linger_s=settings.broker_session_timeout_ms / 1000)
         self.logs = logs
         self.replicas = ReplicaManager(
             settings, runtime.clock, self.logs, runtime.events, design.rules, unclean_elections
@@ -456,6 +466,9 @@ class Broker:
         await asyncio.shield(self._opening)
         if self.source.failed is not None:
             raise self.source.failed
+        for directory in self.logs.offline_directories:
+            self._directory_failed(directory, [])
+        self.logs.on_offline.append(self._directory_failed)
         self.source.on_image.append(self._image_changed)
         self.lifecycle.start()
         await self._unless_refused(self.lifecycle.caught_up)
@@ -566,19 +579,33 @@ class Broker:
     def leave_cluster(self, error: Exception) -> None:
         """Without metadata: no heartbeats, so that we are fenced and others lead; no fetching from leaders
         that may be leaders no longer."""
-        if not self.is_serving and not self.lifecycle.failed.done():
-            self.lifecycle.failed.set_exception(error)  # it never came up, or is stopping anyway
-            self.lifecycle.failed.exception()
-            return
-        logger.error("broker stops serving, restart the node to bring it back error=%s", error)
-        self.is_serving = False
-        self.replication.stop()
-        self._leaving = asyncio.get_running_loop().create_task(self.lifecycle.stop())
+        was_serving, self.is_serving = self.is_serving, False
+        if was_serving:
+            self.replication.stop()
+            self._leaving = asyncio.get_running_loop().create_task(self.lifecycle.stop())
+        self._end(error)
+
+    def _directory_failed(self, directory: str, _lost: list[TopicPartition]) -> None:
+        """A broker can live without one of several log directories, not without its last one or its metadata. A process
+        that stayed would be fenced for good, also when its disk is mended."""
+        offline = self.logs.offline_directories
+        is_last = len(offline) == len(self.logs.directories)
+        if is_last or directory == self.settings.metadata_log_dir:
+            self._end(FatalDirectory(directory, offline[directory]))
+
+    def _end(self, error: Exception) -> None:
+        if not self.lifecycle.failed.done():
+            self.lifecycle.failed.set_exception(error)
+            self.lifecycle.failed.exception()  # `Node.run` logs it, so asyncio need not
 
     async def stop(self, stop_serving: Callable[[], None]) -> None:
         """The controller moves our leaders away while we still serve; then nothing is served any more and
         the logs are closed cleanly: whatever came after that would be acknowledged and not recovered."""
+        if self._leaving is not None:
+            await asyncio.wait([self._leaving])
         await self.lifecycle.controlled_shutdown()
+        if self._directory_failed in self.logs.on_offline:
+            self.logs.on_offline.remove(self._directory_failed)
         self.is_serving = False
         self.replicas.stop()
         self.coordination.stop()

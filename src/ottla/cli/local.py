@@ -18,6 +18,7 @@ from ottla.cli.output import Format, FormatOption, count_of, print_json, print_t
 from ottla.cli.settings import parse_configs
 
 if TYPE_CHECKING:
+    from ottla.client import BlockingClient
     from ottla.local.cluster import LocalCluster, LocalNode
 
 DirOption = Annotated[
@@ -212,11 +213,35 @@ def _attend(directory: Path, exit_codes: dict[int, Callable[[], int | None]]) ->
 def _report_end(cluster: LocalCluster, id: int, code: int) -> None:
     if cluster.nodes[id].pid is not None and not cluster.nodes[id].running:
         cluster.died(id, code)
-        print(
-            f"node {id} {cluster.nodes[id].state}; see {cluster.log_file(id)};"
-            f" ottla nodes start {id}{_dir_option(cluster)} brings it back",
-            flush=True,
-        )
+        print(_about_dead(cluster, cluster.nodes[id]), flush=True)
+
+
+def _about_dead(cluster: LocalCluster, node: LocalNode) -> str:
+    """What happened to a node that no command ended, and what to do: nothing helps while its disk is full."""
+    start = f"ottla nodes start {node.id}{_dir_option(cluster)} brings it back"
+    troubles = cluster.troubles(node.id)
+    if troubles:
+        return f"node {node.id} {node.state}; {'; '.join(troubles)}, then {start}"
+    return f"node {node.id} {node.state}; see {cluster.log_file(node.id)}; {start}"
+
+
+def _about_offline(cluster: LocalCluster, id: int, directories: list[str]) -> str:
+    """Of a node that goes on with its other directories: it takes these back only when it starts."""
+    where = ", ".join(directories)
+    what = "directory {} is" if len(directories) == 1 else "directories {} are"
+    troubles = [each for path in directories if (each := _trouble_with(path)) is not None]
+    first = f"{'; '.join(troubles)}, then " if troubles else ""
+    option = _dir_option(cluster)
+    return (
+        f"log {what.format(where)} offline; {first}ottla nodes stop {id}{option} and ottla nodes"
+        f" start {id}{option} bring {'it' if len(directories) == 1 else 'them'} back"
+    )
+
+
+def _trouble_with(path: str) -> str | None:
+    from ottla.local.disks import trouble_with
+
+    return trouble_with(Path(path))
 
 
 def down(
@@ -322,6 +347,7 @@ def status(
                 "leaders": told.get("leaders"),
                 "replicas": told.get("replicas"),
                 "metrics": node.metrics,
+                "offline": told.get("offline", []) if node.running else [],
                 "dir": str(cluster.node_directory(node.id)),
             }
         )
@@ -333,12 +359,11 @@ def status(
     print(f"cluster {cluster.cluster_id} in {cluster.directory}\n")
     shown = ("id", "address", "pid", "state", "since", "controller", "leaders", "replicas")
     print_table(("node", *shown[1:]), [[row[name] for name in shown] for row in rows])
-    for node in cluster.nodes.values():
+    for node, row in zip(cluster.nodes.values(), rows, strict=True):
         if node.state.startswith(DIED):
-            print(
-                f"\nnode {node.id} {node.state}; see {cluster.log_file(node.id)};"
-                f" ottla nodes start {node.id}{_dir_option(cluster)} brings it back"
-            )
+            print(f"\n{_about_dead(cluster, node)}")
+        elif row["offline"]:
+            print(f"\nnode {node.id}: {_about_offline(cluster, node.id, row['offline'])}")
     if lack:
         print(f"\nno active controller: {lack}")
     elif not any(row["controller"] == "active" for row in rows):
@@ -406,6 +431,7 @@ def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
             if not lacks_controllers:
                 with suppress(KafkaError, OSError):  # brokers answer also without a quorum
                     quorum = blocking.run(blocking.client.describe_quorum())
+            offline = _offline_directories(blocking, [node.id for node in cluster.running])
     except (Unreachable, KafkaError, OSError):
         return {}
     partitions = [partition for topic in metadata.topics for partition in topic.partitions]
@@ -418,9 +444,27 @@ def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
             "controller": voters.get(broker.id),
             "leaders": sum(partition.leader == broker.id for partition in partitions),
             "replicas": sum(broker.id in partition.replicas for partition in partitions),
+            "offline": offline.get(broker.id, []),
         }
         for broker in brokers.brokers
     }
+
+
+def _offline_directories(blocking: BlockingClient, brokers: list[int]) -> dict[int, list[str]]:
+    """Of each broker that answers: the log directories that it does not use because they failed."""
+    from ottla.wire.apis import ApiKey
+    from ottla.wire.errors import KafkaError
+
+    found = {}
+    for broker in brokers:
+        with suppress(KafkaError, OSError):
+            asked = blocking.client.connections.ask(
+                ApiKey.DESCRIBE_LOG_DIRS, {"topics": []}, broker=broker
+            )
+            found[broker] = [
+                each.log_dir for each in blocking.run(asked).results if each.error_code
+            ]
+    return found
 
 
 nodes = typer.Typer(
@@ -449,7 +493,10 @@ def nodes_start(
     with locked(directory):
         cluster = LocalCluster.load(directory)
         if cluster.node(id).running:
-            raise Failure(f"node {id} runs already (pid {cluster.nodes[id].pid})", CONFLICT)
+            runs = f"node {id} runs already (pid {cluster.nodes[id].pid})"
+            offline = _ask(cluster).get(id, {}).get("offline")
+            why = f", but {_about_offline(cluster, id, offline)}" if offline else ""
+            raise Failure(f"{runs}{why}", CONFLICT)
         starting = cluster.launch([id])
         if lack := cluster.lack_of_controllers:
             warn(f"{lack}; ottla up{_dir_option(cluster)} starts all")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ottla.config.names import HARMLESS, refuse_unknown
 from ottla.config.node_settings import NAMES, TABLE, Settings
+from ottla.config.security_settings import PREFIX
 from ottla.config.sources import Entry, read_lines, repeated
 from ottla.config.traps import topic_traps
 from ottla.config.values import ConfigError
@@ -41,6 +42,8 @@ def check_file(path: str) -> CheckedFile:
 
 def _fault(entry: Entry) -> str | None:
     try:
+        if entry.name.startswith(PREFIX) and entry.marked:
+            return None  # which listeners there are is known when all settings are
         if entry.name not in NAMES and entry.name not in HARMLESS:
             refuse_unknown(entry, NAMES)
         for row in TABLE:

@@ -12,6 +12,7 @@ from typing import Any
 from ottla.config.inert import INERT
 from ottla.config.names import not_served
 from ottla.config.node_settings import TABLE, Setting, Settings
+from ottla.config.security_settings import PREFIX, STORE_SETTINGS
 from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.config.values import ConfigError
 
@@ -38,15 +39,28 @@ DYNAMIC: frozenset[str] = frozenset(
 )
 
 
+def dynamic_row(name: str) -> Setting | None:
+    """The row of a setting that may change while a node runs. Those of key stores and trust stores may, in the form for one
+    listener. Which listeners a node has is known to that node only."""
+    if name in DYNAMIC:
+        return ROWS[name]
+    if name.startswith(PREFIX):
+        for setting in STORE_SETTINGS:
+            if name.endswith(f".{setting}") and len(name) > len(PREFIX) + len(setting) + 1:
+                return ROWS[setting]
+    return None
+
+
 def validate_broker_config(configs: Mapping[str, str]) -> None:
     """ConfigError when a node's setting cannot be changed while it runs, or its value is wrong."""
     for name, value in configs.items():
         why = not_served(name)
         if why is not None:
             raise ConfigError(f"{name}: {why}")
-        if name not in DYNAMIC and name not in INERT:
+        row = INERT.get(name) or dynamic_row(name)
+        if row is None:
             raise NotDynamic(f"Cannot update these configs dynamically: {name}")
-        kind = INERT[name].kind if name in INERT else ROWS[name].kind
+        kind = row.kind
         try:
             kind.parse(value)
         except ValueError as error:

@@ -46,6 +46,8 @@ _HARMLESS = """
     socket.connection.setup.timeout.ms socket.receive.buffer.bytes socket.send.buffer.bytes
     transaction.partition.verification.enable transaction.state.log.load.buffer.size
     unstable.api.versions.enable unstable.feature.versions.enable
+    ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
+    ssl.trustmanager.algorithm
 """
 HARMLESS = frozenset(_HARMLESS.split())
 
@@ -55,14 +57,15 @@ STREAMS_GROUPS = "streams groups are not served yet; Kafka Streams works with th
 GROUP_KINDS_NOT_YET = (("group.share.", SHARE_GROUPS), ("group.streams.", STREAMS_GROUPS))
 NOT_YET = (
     *GROUP_KINDS_NOT_YET,
-    ("sasl.", "security is not served yet; run this node where only friends can reach it"),
-    ("ssl.", "security is not served yet; run this node where only friends can reach it"),
-    ("security.", "security is not served yet"),
+    ("sasl.kerberos.", "GSSAPI (Kerberos) is not served; use SCRAM-SHA-512, or certificates"),
+    ("sasl.oauthbearer.", "OAUTHBEARER is not served yet; use SCRAM-SHA-512, or certificates"),
+    ("sasl.login.", "Java classes cannot be loaded, and logins of nodes need no refreshing"),
+    ("sasl.client.callback", "Java classes cannot be loaded"),
+    ("sasl.server.callback", "Java classes cannot be loaded"),
+    ("ssl.engine.factory", "Java classes cannot be loaded"),
+    ("security.providers", "Java classes cannot be loaded"),
     ("principal.builder", "Java classes cannot be loaded"),
     ("delegation.token", "delegation tokens are not served yet"),
-    ("connection.failed.authentication", "security is not served yet"),
-    ("connections.max.reauth", "security is not served yet"),
-    ("listener.name.", "settings of one listener are not served yet"),
     ("remote.", "tiered storage is not served"),
     ("follower.fetch.last.tiered", "tiered storage is not served"),
     ("transaction.two.phase.commit", "two-phase commit is not served"),
@@ -151,6 +154,8 @@ def not_served(name: str) -> str | None:
 def refuse_unknown(entry: Entry, known: Iterable[str]) -> NoReturn:
     if not entry.marked:
         words = f"{entry.name} {entry.value}".rstrip()
+        if any(part in entry.name for part in ("pass", "jaas", "secret", "key", "certificate")):
+            words = f"{entry.name} …"
         raise ConfigError(f"{entry.where}: '{words}' is not NAME=VALUE")
     for beginning, why in NOT_YET:
         if entry.name.startswith(beginning):

@@ -14,11 +14,30 @@ node that does not start.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
 from ottla.config.inert import INERT
 from ottla.config.names import HARMLESS, TOPIC_TO_SERVER, refuse_unknown
+from ottla.config.security_settings import (
+    CIPHER_SUITES,
+    CLIENT_AUTH,
+    IDENTIFICATION,
+    MECHANISM,
+    MECHANISM_LIST,
+    PREFIX,
+    SECRET,
+    SECURITY_PROTOCOL,
+    STORE_TYPE,
+    TLS_VERSIONS,
+    TLS_WITHOUT_EFFECT,
+    ListenerSecurity,
+    listener_security,
+    protocol_faults,
+    security_faults,
+    take_apart,
+)
 from ottla.config.sources import Entry, entries_from_environment, read_properties
 from ottla.config.values import (
     ADDRESSES,
@@ -56,6 +75,7 @@ from ottla.config.values import (
     long,
     text_of,
 )
+from ottla.security.secrets import HIDDEN, Secret
 
 T = TypeVar("T")
 
@@ -78,7 +98,11 @@ class Setting:
     @property
     def is_optional(self) -> bool:
         """Whether it may have no value."""
-        return self.kind in (OPTIONAL_TEXT, SELECTOR)
+        return self.kind in (OPTIONAL_TEXT, SELECTOR, SECRET, MECHANISM)
+
+    @property
+    def is_secret(self) -> bool:
+        return self.kind is SECRET
 
     @property
     def attribute(self) -> str:
@@ -106,6 +130,8 @@ class Settings:
     """Name and text of what the operator set, by Kafka's main names; everything else is default."""
     ignored: tuple[str, ...]
     """Settings of Kafka that the operator set and that have no effect here."""
+    per_listener: Mapping[str, Any]
+    """What is set for one listener, by its whole name: `listener.name.<name>.<setting>`."""
 
     # Who this node is
     node_id: int = setting(
@@ -149,9 +175,9 @@ class Settings:
     )
     security_inter_broker_protocol: str = setting(
         "security.inter.broker.protocol",
-        choice("PLAINTEXT"),
+        SECURITY_PROTOCOL,
         "PLAINTEXT",
-        "Security protocol between brokers; only PLAINTEXT is served yet.",
+        "Security protocol between brokers: that of the listener with the same name. Or give inter.broker.listener.name.",
     )
     authorizer_class_name: str = setting(
         "authorizer.class.name",
@@ -185,6 +211,164 @@ class Settings:
     )
     max_connections_per_ip: int = setting(
         "max.connections.per.ip", integer(0), INT_MAX, "Connections accepted from one address."
+    )
+
+    # TLS. All of these, and those of SASL, may also be given for one listener: listener.name.<name>.<setting>.
+    ssl_keystore_type: str = setting(
+        "ssl.keystore.type", STORE_TYPE, "PEM", "What holds a listener's key: PEM or PKCS12."
+    )
+    ssl_keystore_location: str | None = setting(
+        "ssl.keystore.location",
+        OPTIONAL_TEXT,
+        None,
+        "The file with a listener's private key and certificate chain.",
+    )
+    ssl_keystore_password: Secret | None = setting(
+        "ssl.keystore.password", SECRET, None, "The password of a PKCS12 file."
+    )
+    ssl_keystore_key: Secret | None = setting(
+        "ssl.keystore.key", SECRET, None, "The private key as PEM text, in place of a file."
+    )
+    ssl_keystore_certificate_chain: Secret | None = setting(
+        "ssl.keystore.certificate.chain",
+        SECRET,
+        None,
+        "The certificate chain as PEM text, in place of a file.",
+    )
+    ssl_key_password: Secret | None = setting(
+        "ssl.key.password", SECRET, None, "The password of a private key that is encrypted."
+    )
+    ssl_truststore_type: str = setting(
+        "ssl.truststore.type",
+        STORE_TYPE,
+        "PEM",
+        "What holds the certificate authorities: PEM or PKCS12.",
+    )
+    ssl_truststore_location: str | None = setting(
+        "ssl.truststore.location",
+        OPTIONAL_TEXT,
+        None,
+        "The file with the certificate authorities that are believed.",
+    )
+    ssl_truststore_password: Secret | None = setting(
+        "ssl.truststore.password", SECRET, None, "The password of a PKCS12 file."
+    )
+    ssl_truststore_certificates: Secret | None = setting(
+        "ssl.truststore.certificates",
+        SECRET,
+        None,
+        "The certificate authorities as PEM text, in place of a file.",
+    )
+    ssl_client_auth: str = setting(
+        "ssl.client.auth",
+        CLIENT_AUTH,
+        "none",
+        "Whether clients of an SSL listener need a certificate: none, requested, required. For SASL_SSL it must be given "
+        "with the listener's name.",
+    )
+    ssl_enabled_protocols: tuple[str, ...] = setting(
+        "ssl.enabled.protocols", TLS_VERSIONS, ("TLSv1.2", "TLSv1.3"), "Versions of TLS."
+    )
+    ssl_cipher_suites: tuple[str, ...] = setting(
+        "ssl.cipher.suites",
+        CIPHER_SUITES,
+        (),
+        "Cipher suites by IANA's names (empty: all that are good). A version of TLS without a suite here is turned off.",
+    )
+    ssl_endpoint_identification_algorithm: str = setting(
+        "ssl.endpoint.identification.algorithm",
+        IDENTIFICATION,
+        "https",
+        "Whether the certificate of another node must name its host: https, or empty for no.",
+    )
+    ssl_principal_mapping_rules: str = setting(
+        "ssl.principal.mapping.rules",
+        TEXT,
+        "DEFAULT",
+        "How a certificate's name becomes a principal's: RULE:pattern/replacement/[LU] or DEFAULT, separated by commas.",
+    )
+    ssl_allow_dn_changes: bool = setting(
+        "ssl.allow.dn.changes",
+        BOOLEAN,
+        False,
+        "Take a new certificate while the node runs even if its name is another.",
+    )
+    ssl_allow_san_changes: bool = setting(
+        "ssl.allow.san.changes",
+        BOOLEAN,
+        False,
+        "Take a new certificate while the node runs even if it names fewer hosts.",
+    )
+    ottla_trust_removed_grace_ms: int = setting(
+        "ottla.trust.removed.grace.ms",
+        long(0),
+        0,
+        "How long connections live on whose certificate authority was removed from the trust store.",
+    )
+
+    # SASL
+    sasl_enabled_mechanisms: tuple[str, ...] = setting(
+        "sasl.enabled.mechanisms",
+        MECHANISM_LIST,
+        (),
+        "Mechanisms of a SASL listener: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+    )
+    sasl_mechanism_inter_broker_protocol: str | None = setting(
+        "sasl.mechanism.inter.broker.protocol",
+        MECHANISM,
+        None,
+        "With what brokers log in at each other, if their listener has SASL.",
+    )
+    sasl_mechanism_controller_protocol: str | None = setting(
+        "sasl.mechanism.controller.protocol",
+        MECHANISM,
+        None,
+        "With what nodes log in at controllers, if their listener has SASL. SCRAM cannot be used there.",
+    )
+    sasl_jaas_config: Secret | None = setting(
+        "sasl.jaas.config",
+        SECRET,
+        None,
+        "Users, or this node's own login, as a JAAS text. Best given as listener.name.<name>.<mechanism>.sasl.jaas.config.",
+    )
+    sasl_server_max_receive_size: int = setting(
+        "sasl.server.max.receive.size", integer(1), 524_288, "Largest frame before a login."
+    )
+    connections_max_reauth_ms: int = setting(
+        "connections.max.reauth.ms",
+        long(0),
+        0,
+        "How long a login counts before the client must log in again (0: no limit).",
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        "connection.failed.authentication.delay.ms",
+        integer(0),
+        100,
+        "How long the answer to a failed login is held back.",
+    )
+    ottla_authentication_timeout_ms: int = setting(
+        "ottla.authentication.timeout.ms",
+        integer(1),
+        10_000,
+        "How long a new connection may take for TLS and login together.",
+    )
+    ottla_unauthenticated_connections_max: int = setting(
+        "ottla.unauthenticated.connections.max",
+        integer(1),
+        1_000,
+        "Connections of a listener that have not finished TLS and login. The oldest gives way to one more.",
+    )
+    ottla_allow_plain_without_tls: bool = setting(
+        "ottla.allow.plain.without.tls",
+        BOOLEAN,
+        False,
+        "Serve the mechanism PLAIN without TLS: whoever sees the network sees the passwords.",
+    )
+    ottla_decoy_secret: Secret | None = setting(
+        "ottla.decoy.secret",
+        SECRET,
+        None,
+        "The same on all brokers: then all answer alike about users that do not exist. Without it each broker makes its own.",
     )
 
     # The controller quorum
@@ -812,9 +996,12 @@ class Settings:
         given: dict[str, Entry] = {}
         ignored: list[str] = []
         inert: dict[str, str] = {}
+        prefixed: list[Entry] = []
         for entry in entries:
             if entry.name in NAMES:
                 given[entry.name] = entry
+            elif entry.name.startswith(PREFIX) and entry.marked:
+                prefixed.append(entry)
             elif entry.name in HARMLESS:
                 ignored.append(entry.name)
                 inert |= {entry.name: entry.value} if entry.name in INERT else {}
@@ -827,12 +1014,35 @@ class Settings:
             for name, factor in ((row.name, 1), *row.also):
                 if (found := given.get(name)) is not None:
                     values[row.attribute] = value = _parse(row, found, factor)
-                    texts[row.name] = found.value if name == row.name else text_of(value)
+                    texts[row.name] = (
+                        HIDDEN
+                        if row.is_secret
+                        else found.value
+                        if name == row.name
+                        else text_of(value)
+                    )
                     places[row.name] = f"{found.where}: {name}"
                     break
-        settings = cls(given=texts | inert, ignored=tuple(ignored), **_derived(values))
+        derived = _derived(values)
+        per_listener = {}
+        for entry in prefixed:
+            of_listener = _row_of_listener(entry, derived)
+            if of_listener is None:
+                ignored.append(entry.name)
+                continue
+            per_listener[entry.name] = _parse(of_listener, entry, 1)
+            texts[entry.name] = HIDDEN if of_listener.is_secret else entry.value
+            places[entry.name] = f"{entry.where}: {entry.name}"
+        settings = cls(
+            given=texts | inert, ignored=tuple(ignored), per_listener=per_listener, **derived
+        )
         settings._check(places, source)
         return settings
+
+    @cached_property
+    def security(self) -> Mapping[str, ListenerSecurity]:
+        """Of each listener of this node, and of those of other nodes that it connects to."""
+        return listener_security(self)
 
     def _check(self, places: Mapping[str, str], source: str) -> None:
         """Checks that concern several settings."""
@@ -913,10 +1123,8 @@ class Settings:
                 "inter.broker.listener.name",
                 f"{self.inter_broker_listener_name} is not one of the broker's listeners",
             )
-        mapped = dict(self.listener_security_protocol_map)
-        for name in (*names, *self.controller_listener_names):
-            if name in ("SSL", "SASL_SSL", "SASL_PLAINTEXT") and name not in mapped:
-                yield "listeners", f"{name} is not served yet; only PLAINTEXT is"
+        yield from protocol_faults(self)
+        yield from security_faults(self)
 
     # -- reading one
 
@@ -953,6 +1161,20 @@ class Settings:
             f.metadata["setting"].name: text_of(f.default) for f in fields(Settings) if f.metadata
         }
 
+    def changed(self, texts: Mapping[str, str]) -> Settings:
+        """With other values of settings of listeners, as the metadata has them. ConfigError if they cannot be."""
+        entries = [Entry(name, text, "metadata") for name, text in texts.items()]
+        per_listener = {**self.per_listener}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        for entry in entries:
+            row = _row_of_listener(entry, values)
+            if row is not None:
+                per_listener[entry.name] = _parse(row, entry, 1)
+        changed = replace(self, per_listener=per_listener)
+        for name, why in security_faults(changed):
+            raise ConfigError(f"{name}: {why}")
+        return changed
+
     def texts(self) -> dict[str, str]:
         """Every setting as text, as DescribeConfigs shows it."""
         return {row.name: text_of(getattr(self, row.attribute)) for row in TABLE}
@@ -978,6 +1200,17 @@ def _parse(row: Setting, entry: Entry, factor: int) -> Any:
     return value * factor if factor != 1 and value >= 0 else value
 
 
+def _row_of_listener(entry: Entry, values: Mapping[str, Any]) -> Setting | None:
+    """The row of a setting of one listener. None for one without effect."""
+    mapped = {name for name, _ in values.get("listener_security_protocol_map", ())}
+    names = {x.name for x in values["listeners"]} | set(values["controller_listener_names"])
+    try:
+        setting_name = take_apart(entry.name, mapped | names).setting
+    except ValueError as error:
+        raise ConfigError(f"{entry.where}: {entry.name}: {error}") from None
+    return None if setting_name in TLS_WITHOUT_EFFECT else _ROWS[setting_name]
+
+
 def _derived(values: dict[str, Any]) -> dict[str, Any]:
     """Fill in what follows from other settings."""
     values["controller_listener_names"] = tuple(
@@ -995,6 +1228,8 @@ def _derived(values: dict[str, Any]) -> dict[str, Any]:
     values["inter_broker_listener_name"] = (
         name.upper()
         if name
+        else protocol
+        if (protocol := values.get("security_inter_broker_protocol"))
         else "PLAINTEXT"
         if "PLAINTEXT" in brokers
         else next(iter(brokers), None)
@@ -1030,4 +1265,5 @@ def _table() -> tuple[Setting, ...]:
 
 
 TABLE: tuple[Setting, ...] = _table()
+_ROWS: Mapping[str, Setting] = {row.name: row for row in TABLE}
 NAMES: frozenset[str] = frozenset(name for row in TABLE for name in row.names)

@@ -199,9 +199,7 @@ def _parse_protocol_map(text: str) -> tuple[tuple[str, str], ...]:
         name, colon, protocol = part.partition(":")
         if not colon:
             raise ValueError(f"'{part}' is not NAME:PROTOCOL")
-        if protocol in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
-            raise ValueError(f"{protocol} is not served yet; only PLAINTEXT is")
-        if protocol != "PLAINTEXT":
+        if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
             raise ValueError(f"'{protocol}' is not a security protocol")
         result.append((name.upper(), protocol))
     return tuple(result)

@@ -16,7 +16,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from ottla.local.errors import (
     NoCluster,
     NotFound,
 )
+from ottla.local.disks import trouble_with
 from ottla.local.exit_codes import CONFLICT, USAGE
 from ottla.local.ports import free_ports
 from ottla.local.processes import Process, Starting, stop_all, wait_gone
@@ -176,8 +177,21 @@ class LocalCluster:
             "nodes": [asdict(node) for node in self.nodes.values()],
         }
         temporary = self.directory / "cluster.json.new"
-        temporary.write_text(json.dumps(content, indent=1) + "\n")
-        temporary.replace(self.directory / "cluster.json")
+        try:
+            temporary.write_text(json.dumps(content, indent=1) + "\n")
+            temporary.replace(self.directory / "cluster.json")
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise LocalClusterError(
+                f"{self.directory}: cluster.json cannot be written: {error.strerror}; make room"
+                " there, then try again"
+            ) from None
+
+    def _save_end(self) -> None:
+        """Also if the disk is full: that a process has ended is seen without the file."""
+        with suppress(LocalClusterError):
+            self.save()
 
     def purge(self) -> None:
         self.kill()
@@ -288,6 +302,7 @@ class LocalCluster:
         """Start these nodes and do not wait. `outlive`: whether they go on when this process ends."""
         for id in ids:
             _require_free(self.nodes[id].ports, f"node {id} needs it")
+        self._require_room(ids)
         starting = {}
         for id in ids:
             starting[id] = Starting(self.config_file(id), self.log_file(id), outlives=outlive)
@@ -295,8 +310,40 @@ class LocalCluster:
             self.nodes[id] = replace(
                 self.nodes[id], pid=process.pid, started=process.started, ended="", ended_at=None
             )
-        self.save()
+        try:
+            self.save()
+        except LocalClusterError:
+            self.kill(ids)
+            raise
         return starting
+
+    def _require_room(self, ids: list[int]) -> None:
+        """Before anything is started: a node on a full disk could not even write into its log why it ended."""
+        found = {
+            id: trouble
+            for id in ids
+            if (trouble := trouble_with(self.node_directory(id))) is not None
+        }
+        if found:
+            which = f"node {next(iter(found))}" if len(found) == 1 else "nodes " + ", ".join(map(str, found))
+            raise LocalClusterError(f"{which} cannot start: {next(iter(found.values()))}, then try again")
+
+    def troubles(self, id: int) -> list[str]:
+        """What is wrong with the directories of a node: one line for each, with what to do."""
+        directories = dict.fromkeys((self.node_directory(id), *self._log_directories(id)))
+        return [trouble for each in directories if (trouble := trouble_with(each)) is not None]
+
+    def _log_directories(self, id: int) -> list[Path]:
+        """As its file of settings has them; without one, where they would be."""
+        from ottla.config.sources import read_lines
+        from ottla.config.values import ConfigError
+
+        try:
+            given = {entry.name: entry.value for entry in read_lines(str(self.config_file(id)))}
+        except ConfigError:
+            given = {}
+        named = f"{given.get('log.dirs', '')},{given.get('metadata.log.dir', '')}"
+        return [Path(each.strip()) for each in named.split(",") if each.strip()]
 
     def wait_ready(
         self,
@@ -334,7 +381,8 @@ class LocalCluster:
     def end_of(self, id: int, node: Starting) -> LocalClusterError:
         """Why the node ended: the last line that it wrote, and the kind of error that its exit code stands for."""
         code = node.exit_code()
-        why = f"gave up: {words}" if (words := node.last_words()) else f"ended with code {code}"
+        words = node.last_words() or "; ".join(self.troubles(id))
+        why = f"gave up: {words}" if words else f"ended with code {code}"
         kinds = {USAGE: InvalidUse, CONFLICT: Conflict}
         kind = LocalClusterError if code is None else kinds.get(code, LocalClusterError)
         return kind(f"node {id} {why}; see {node.log}")
@@ -363,7 +411,7 @@ class LocalCluster:
         """Its process ended with this exit code, or by the signal -`code`, and no command ended it."""
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
         self._ended([id], f"{DIED} {how}")
-        self.save()
+        self._save_end()
 
     def end_time(self, id: int) -> float | None:
         """When the node ended; of one that died unseen, when it last wrote into its log or its metadata. None if it runs."""
@@ -385,7 +433,7 @@ class LocalCluster:
             node = self.nodes[id]
             ended = DIED if node.state == DIED else node.ended
             self.nodes[id] = replace(node, pid=None, started="", ended=ended)
-        self.save()
+        self._save_end()
 
     def as_json(self) -> dict[str, object]:
         return {

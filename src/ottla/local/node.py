@@ -106,8 +106,16 @@ def _begin_log(settings: Settings, file: str | None) -> None:
 
 def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
     from ottla.broker.cluster.lifecycle import RegistrationRefused
+    from ottla.broker.cluster.raft_driver import QuorumFailed
     from ottla.broker.node import Node
-    from ottla.log.errors import CorruptCheckpoint, CorruptLog, LogDirError, WrongDirectory
+    from ottla.log.errors import (
+        CorruptCheckpoint,
+        CorruptLog,
+        FatalDirectory,
+        LogDirError,
+        WrongDirectory,
+        remedy,
+    )
     from ottla.raft.election_state import CorruptQuorumState
     from ottla.raft.snapshots import CorruptSnapshot
     from ottla.runtime.real import real_runtime, run
@@ -173,11 +181,15 @@ def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
     except WrongDirectory as error:
         # It belongs to another node or process, unless the system could not read it.
         cause = error.__cause__
-        is_others = cause is None or isinstance(cause, BlockingIOError)
-        return _fail(str(error), CONFLICT if is_others else FAILED)
+        if not isinstance(cause, OSError) or isinstance(cause, BlockingIOError):
+            return _fail(str(error), CONFLICT)
+        return _fail(f"{error}; {remedy(cause)}", FAILED)
     except (CorruptCheckpoint, CorruptLog, CorruptQuorumState, CorruptSnapshot) as error:
         return _fail(str(error), FAILED)
-    except (LogDirError, RegistrationRefused, OSError) as error:
+    except LogDirError as error:
+        is_told = isinstance(error, FatalDirectory)
+        return _fail(str(error) if is_told else f"{error}; {remedy(error.cause)}", FAILED)
+    except (QuorumFailed, RegistrationRefused, OSError) as error:
         return _fail(str(error), FAILED)
     log.info("node stopped node=%d", settings.node_id)
     return OK

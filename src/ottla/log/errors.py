@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import NamedTuple
 
 from ottla.runtime.seams import FileRange
@@ -13,7 +14,26 @@ class LogDirError(Exception):
     def __init__(self, directory: str, cause: OSError) -> None:
         super().__init__(f"log directory {directory} failed: {cause}")
         self.directory = directory
+        self.cause: Exception = cause
+
+
+class FatalDirectory(LogDirError):
+    """A node cannot go on: this was its last log directory, or it holds its metadata. As in Kafka the process ends, so that
+    whoever watches over it starts it again. The text says what to do before that."""
+
+    def __init__(self, directory: str, cause: Exception) -> None:
+        why = cause.strerror if isinstance(cause, OSError) and cause.strerror else cause
+        self.advice = f"{remedy(cause)}, then start the node again"
+        Exception.__init__(self, f"{directory}: {why}; {self.advice}")
+        self.directory = directory
         self.cause = cause
+
+
+def remedy(cause: Exception) -> str:
+    """What a person does about a disk that failed in this way."""
+    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space there"
+    return "look at that disk"
 
 
 class InMemory(NamedTuple):

@@ -65,6 +65,15 @@ class NewbornVoter:
         self._heard.add(peer)
         return epoch == 0 and others <= self._heard
 
+    def waits_for(self, epoch: int, leader: int | None) -> str:
+        """In words, for whoever wonders why this voter has no vote."""
+        if leader is not None and self.knows_the_epoch:
+            return f"all that leader {leader} has committed"
+        if to_ask := self.to_ask(epoch):
+            return f"an answer of voter {_either(to_ask)}"
+        others = self._journal.voters.others(self._node)
+        return f"a leader; the other voters elect one when enough of {_either(others, 'and')} run"
+
     def has_caught_up(self, flushed_end: int, high_watermark: int) -> bool:
         """A leader named its high watermark (-1: the leader is not established). The first one of an established leader
         counts, because what this voter acknowledged before its disk was replaced is below it. A later one would count
@@ -72,3 +81,8 @@ class NewbornVoter:
         if self._caught_up_at is None and high_watermark >= 0:
             self._caught_up_at = high_watermark
         return self._caught_up_at is not None and flushed_end >= self._caught_up_at
+
+
+def _either(voters: set[int], word: str = "or") -> str:
+    *most, last = (str(voter) for voter in sorted(voters))
+    return f"{', '.join(most)} {word} {last}" if most else last

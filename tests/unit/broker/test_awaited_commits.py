@@ -34,7 +34,7 @@ class StandIn:
     is_under_min_isr = False
 
     def __init__(self) -> None:
-        self.log = SimpleNamespace(high_watermark=0)
+        self.log = SimpleNamespace(high_watermark=0, log_end=0)
 
 
 class Rig:
@@ -46,6 +46,7 @@ class Rig:
     def waiting(self, *offsets: int) -> Waiting:
         made = Waiting()
         for offset in offsets:
+            self.partition.log.log_end = max(self.partition.log.log_end, offset)
             self.purgatory.await_commit(self.partition, offset, made)
         return made
 
@@ -74,6 +75,19 @@ def test_each_hears_of_its_own_offset_in_the_order_in_which_they_came(rig: Rig) 
     rig.news(News.DEPOSED, 4)
     assert last.heard == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert not rig.is_awaited()
+
+
+def test_a_batch_that_came_again_does_not_wait_for_those_that_came_before_it(rig: Rig) -> None:
+    """Its first copy is at a lower offset, and is committed first."""
+    first, last = rig.waiting(1), rig.waiting(9)
+    again, in_between = rig.waiting(3), rig.waiting(6)
+    rig.news(News.HIGH_WATERMARK, 3)
+    assert (first.heard, again.heard, in_between.heard, last.heard) == ([None], [None], [], [])
+    both = rig.waiting(4, 10)  # one request: a batch that came again, and a new one
+    rig.news(News.HIGH_WATERMARK, 9)
+    assert (in_between.heard, last.heard, both.heard) == ([None], [None], [None])
+    rig.news(News.HIGH_WATERMARK, 10)
+    assert both.heard == [None, None] and not rig.is_awaited()
 
 
 def test_who_gave_up_hears_nothing_and_those_behind_do(rig: Rig) -> None:

@@ -43,7 +43,7 @@ async def seconds_waited(serve: Callable[[asyncio.StreamWriter, int], bool]) -> 
         directories=(),
         cordoned=None,
     )
-    cluster = ClusterView(0)
+    cluster = ClusterView(1, 0)
     cluster.update(MetadataImage(brokers={2: broker}), changed=False)
     loop = asyncio.get_running_loop()
     liveness = LeaderLiveness(1, RealNetwork(loop), cluster, LISTENER)

@@ -10,10 +10,11 @@ from ottla.broker.apis.broker_loggers import levels
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
 from ottla.config.client_metrics_settings import CLIENT_METRICS_SETTINGS
-from ottla.config.dynamic import DYNAMIC, ROWS
+from ottla.config.dynamic import DYNAMIC, ROWS, dynamic_row
 from ottla.config.group_settings import GROUP_SETTINGS
 from ottla.config.inert import INERT
 from ottla.config.node_settings import TABLE, Settings
+from ottla.config.security_settings import PREFIX, take_apart
 from ottla.config.topic_settings import TOPIC_SETTINGS
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import (
@@ -46,7 +47,16 @@ SOURCE_CLIENT_METRICS = 7
 SOURCE_GROUP = 8
 
 # Kafka's config types.
-TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7}
+TYPES = {
+    "BOOLEAN": 1,
+    "STRING": 2,
+    "INT": 3,
+    "SHORT": 4,
+    "LONG": 5,
+    "DOUBLE": 6,
+    "LIST": 7,
+    "PASSWORD": 9,
+}
 
 
 _NEEDS = {TOPIC_RESOURCE: DESCRIBE_TOPIC_CONFIGS, GROUP_RESOURCE: DESCRIBE_GROUP_CONFIGS}
@@ -151,7 +161,7 @@ class DescribeConfigsHandler:
     def _broker(self, name: str) -> Iterable[dict[str, Any]]:
         if name == "":
             for key, value in sorted(self._image().config(BROKER_RESOURCE, "").items()):
-                row = INERT.get(key) or ROWS.get(key)
+                row = INERT.get(key) or dynamic_row(key) or ROWS.get(key)
                 yield {
                     "name": key,
                     "synonyms": [(key, value, SOURCE_CLUSTER)],
@@ -169,6 +179,7 @@ class DescribeConfigsHandler:
                 "doc": row.doc,
                 "read_only": row.name not in DYNAMIC,
             }
+        yield from self._of_listeners()
         for inert in INERT.values():
             yield {
                 "name": inert.name,
@@ -176,6 +187,27 @@ class DescribeConfigsHandler:
                 "type": inert.kind.type_name,
                 "doc": inert.doc,
                 "read_only": False,
+            }
+
+    def _of_listeners(self) -> Iterable[dict[str, Any]]:
+        """What is set for one listener only: in the node's file, or in the metadata."""
+        listeners = {*self._settings.security, *dict(self._settings.listener_security_protocol_map)}
+        own = self._image().config(BROKER_RESOURCE, str(self._settings.node_id))
+        everywhere = self._image().config(BROKER_RESOURCE, "")
+        for name in sorted({*self._settings.per_listener, *own, *everywhere}):
+            if not name.startswith(PREFIX):
+                continue
+            try:
+                setting = take_apart(name, listeners).setting
+            except ValueError:
+                continue  # of a listener that other nodes have
+            row = ROWS[setting]
+            yield {
+                "name": name,
+                "synonyms": self._server_synonyms(name, DEFAULTS[setting]),
+                "type": row.kind.type_name,
+                "doc": row.doc,
+                "read_only": dynamic_row(name) is None,
             }
 
     def _loggers(self, name: str) -> Iterable[dict[str, Any]]:
@@ -270,12 +302,13 @@ DEFAULTS: Mapping[str, str] = Settings.defaults()
 
 def _entry(entry: Mapping[str, Any], with_synonyms: bool, with_docs: bool) -> Mapping[str, Any]:
     _, value, source = entry["synonyms"][0]
+    is_secret = entry["type"] == "PASSWORD"
     return {
         "name": entry["name"],
         "value": _shown(entry, value),
         "read_only": entry["read_only"],
         "config_source": source,
-        "is_sensitive": False,
+        "is_sensitive": is_secret,
         "synonyms": [
             {"name": name, "value": _shown(entry, text), "source": where}
             for name, text, where in entry["synonyms"]
@@ -288,6 +321,8 @@ def _entry(entry: Mapping[str, Any], with_synonyms: bool, with_docs: bool) -> Ma
 
 
 def _shown(entry: Mapping[str, Any], text: str) -> str | None:
-    """A setting that is not set, and has no default, has no value (Kafka's null)."""
+    """A setting that is not set, and has no default, has no value (Kafka's null). Nor is a secret shown."""
+    if entry["type"] == "PASSWORD":
+        return None
     row = ROWS.get(entry["name"])
     return None if text == "" and row is not None and row.is_optional else text

@@ -413,7 +413,7 @@ class DescribeHandlers:
                 "is_fenced": broker.fenced,
             }
             for broker in sorted(self._cluster.image.brokers.values(), key=lambda b: b.id)
-            if (with_fenced or not broker.fenced)
+            if (with_fenced or not broker.fenced or broker.id == self._settings.node_id)
             and (address := self._cluster.address(broker.id, listener)) is not None
         ]
         request.respond(

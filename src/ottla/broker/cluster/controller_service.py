@@ -452,7 +452,12 @@ class ControllerService:
             "incarnation_id": self._incarnation,
             "zk_migration_ready": False,
             "listeners": [
-                {"name": at.name, "host": at.host, "port": at.port, "security_protocol": 0}
+                {
+                    "name": at.name,
+                    "host": at.host,
+                    "port": at.port,
+                    "security_protocol": self._settings.security[at.name].number,
+                }
                 for at in self._settings.advertised_listeners
                 if at.name in names
             ],

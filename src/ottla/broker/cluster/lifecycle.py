@@ -108,7 +108,7 @@ class BrokerLifecycle:
         self.caught_up = asyncio.Event()
         """Set once the metadata is applied up to our registration."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Fails with RegistrationRefused when the cluster refuses this broker."""
+        """Fails with RegistrationRefused when the cluster refuses this broker, else with why the node cannot go on."""
         self._settings = settings
         self._clock = runtime.clock
         self._quorum = quorum
@@ -211,7 +211,7 @@ class BrokerLifecycle:
 
     @property
     def _has_a_disk(self) -> bool:
-        """A broker without a working disk stays fenced until it restarts with working disks."""
+        """A broker without a working disk is fenced, and ends."""
         offline = self._logs.offline_directories
         return any(path not in offline for path in self._logs.directory_ids)
 
@@ -254,7 +254,12 @@ class BrokerLifecycle:
             "cluster_id": self._quorum.cluster_id,
             "incarnation_id": self._incarnation,
             "listeners": [
-                {"name": at.name, "host": at.host, "port": at.port, "security_protocol": 0}
+                {
+                    "name": at.name,
+                    "host": at.host,
+                    "port": at.port,
+                    "security_protocol": self._settings.security[at.name].number,
+                }
                 for at in self._endpoints
             ],
             "features": [

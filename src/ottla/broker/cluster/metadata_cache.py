@@ -21,11 +21,14 @@ class ClusterView:
     """Look-ups in the newest image. Clients get the broker addresses of the listener that they are connected
     to."""
 
-    def __init__(self, linger_s: float) -> None:
-        """`linger_s`: how long a fenced broker stays listed. A client that lost its leader must move its
+    def __init__(self, node_id: int, linger_s: float) -> None:
+        """`node_id`: of this broker, which is listed whenever it answers. If a broker that is about to be unfenced were
+        missing in its own answer, librdkafka would drop it, and might never again find a coordinator that it is.
+        `linger_s`: how long a fenced broker stays listed. A client that lost its leader must move its
         partitions before it drops the broker: librdkafka may stall for a second if one response shows both.
         Kafka, too, lists a dead broker until its session ends."""
         self.image = MetadataImage()
+        self._node_id = node_id
         self._linger_s = linger_s
         self._lingering: dict[int, asyncio.TimerHandle] = {}
         self.generation = 0
@@ -98,13 +101,16 @@ class ClusterView:
         return known.partitions[number]
 
     def brokers(self, listener: str) -> list[BrokerAddress]:
-        """Every broker that is unfenced, or was a moment ago, sorted by id."""
+        """This broker, and every one that is unfenced or was a moment ago, sorted by id."""
         return [
             address
             for broker in sorted(self.image.brokers.values(), key=lambda broker: broker.id)
-            if (not broker.fenced or broker.id in self._lingering)
+            if self.is_listed(broker)
             and (address := address_of(broker, listener)) is not None
         ]
+
+    def is_listed(self, broker: BrokerImage) -> bool:
+        return not broker.fenced or broker.id == self._node_id or broker.id in self._lingering
 
     def endpoints(self, ids: Iterable[int], listener: str) -> tuple[BrokerAddress, ...]:
         wanted = set(ids)

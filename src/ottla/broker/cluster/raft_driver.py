@@ -10,8 +10,8 @@ plain call on the loop (`step`). What follows from it is done once in each turn 
 - a checkpoint is written if one is due (`snapshotter`),
 - whoever waits for any of this is woken up.
 
-A node whose metadata directory fails, or whose quorum contradicts itself, stops taking part and reports it. It never
-goes on with a state that is not on disk.
+A node whose metadata directory fails, or whose quorum contradicts itself, stops taking part and reports it, and the node
+ends. It never goes on with a state that is not on disk.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from ottla.broker.cluster import quorum_settings
@@ -39,6 +40,7 @@ from ottla.events.quorum import (
     TwoQuorumLeaders,
     VoterCameOfAge,
 )
+from ottla.log.errors import FatalDirectory, LogDirError
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.records import MetadataRecord, encode
 from ottla.raft.election_state import QuorumStateFile
@@ -56,11 +58,14 @@ logger = logging.getLogger(__name__)
 FAREWELL_S_MAX = 0.5
 """How long a leader that stops waits until the others know."""
 
+NO_VOTE_NEWS_S = 2.0
+"""How often a voter without a vote says what it waits for."""
+
 T = TypeVar("T")
 
 
 class QuorumFailed(Exception):
-    """This node has left the quorum for good. Look at its disk, then restart it."""
+    """This node has left the quorum for good."""
 
 
 class RaftDriver:
@@ -75,7 +80,7 @@ class RaftDriver:
         """Called once: the image has everything that was committed when this node started."""
         self._has_caught_up = False
         self._runtime = runtime
-        directory = settings.metadata_log_dir
+        self._directory = directory = settings.metadata_log_dir
         self.directory_id = load_properties(runtime.disk, directory).directory_id
         self._endpoint = quorum_settings.own_endpoint(settings)
         self._journal = Journal.open(
@@ -120,6 +125,7 @@ class RaftDriver:
         self._is_pumping_soon = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
+        self._vote_news: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Future[int] | None = None
 
     # What others may know
@@ -185,13 +191,26 @@ class RaftDriver:
         self._published.load_snapshot()
         self._is_running = True
         self._snapshotter.restart()
-        if self._raft.is_newborn:
-            logger.info(
-                "no vote in the quorum yet: the metadata directory was empty, so this node waits for a"
-                " leader to catch up with, or for all other voters to be as new node=%d",
-                self.node_id,
-            )
         self.step(lambda: self._raft.start(self.now()))
+        self._tell_of_missing_vote()
+
+    @property
+    def vote_waits_for(self) -> str | None:
+        """Why this voter has no vote; None if it has one, or is no voter."""
+        newborn = self._raft.quorum.newborn
+        return None if newborn is None else newborn.waits_for(self.epoch, self.leader_id)
+
+    def _tell_of_missing_vote(self) -> None:
+        """Again and again: whoever waits for this node is shown the last line of its log."""
+        if self._is_running and (waits_for := self.vote_waits_for) is not None:
+            logger.info(
+                "no vote in the quorum yet, for the metadata directory was empty node=%d"
+                " waits_for=%s",
+                self.node_id,
+                waits_for,
+            )
+            loop = asyncio.get_running_loop()
+            self._vote_news = loop.call_later(NO_VOTE_NEWS_S, self._tell_of_missing_vote)
 
     async def stop(self) -> None:
         """A leader resigns first, so that the others can elect at once."""
@@ -222,6 +241,8 @@ class RaftDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._vote_news is not None:
+            self._vote_news.cancel()
         self._channels.close()
         self.parked.drop_all()
         self._end_leadership()
@@ -235,16 +256,26 @@ class RaftDriver:
         """Called while `error` is handled."""
         if self.failed is not None:
             return
-        self.failed = error
-        logger.critical(
-            "node leaves the metadata quorum; look at its metadata directory, then restart it node=%d"
-            " error=%s",
-            self.node_id,
-            error,
-            exc_info=True,
-        )
-        self._leave(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-        notify(self.on_failure, error)
+        if isinstance(error, LogDirError | OSError):
+            cause = error.cause if isinstance(error, LogDirError) else error
+            self.failed = FatalDirectory(self._directory, cause)
+        else:
+            self.failed = QuorumFailed(f"the metadata quorum contradicts itself: {error!r}")
+            self.failed.__cause__ = error
+            logger.critical(
+                "the metadata quorum contradicts itself, the node ends error=%s",
+                error,
+                exc_info=True,
+            )
+        self._leave(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failed)))
+        notify(self.on_failure, self.failed)
+
+    async def until_failure(self) -> None:
+        """Wait until this node has left the quorum, and raise why."""
+        with suppress(QuorumFailed):
+            await self._until(lambda: False, None)
+        if self.failed is not None:
+            raise self.failed
 
     async def wait_for_leader(self) -> None:
         await self._until(lambda: self._raft.leader is not None, None)
@@ -370,6 +401,8 @@ class RaftDriver:
                         named,
                     )
                 case VoterCameOfAge():
+                    if self._vote_news is not None:
+                        self._vote_news.cancel()
                     logger.info("voter has its vote in the quorum node=%d", node)
                 case MetadataRefused(why=why):
                     logger.warning("refused metadata from the leader node=%d error=%s", node, why)

@@ -1,7 +1,8 @@
 """What a change of the metadata did to the replicas of this broker, in a few log lines.
 
 A failover may change hundreds of partitions at once. Whoever reads the log wants to know which broker is gone, why, and
-how much moved; the single partitions are told only where a topic has few of them, else at DEBUG.
+how much moved. The single partitions are told only where a topic has few of them, and the topics only where few of them
+changed; the rest is at DEBUG.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ logger = logging.getLogger(__name__)
 FEW = 3
 """Changed partitions of a topic that are told one by one."""
 TOPICS_MAX = 8
+"""Changed topics that are told one by one."""
 ROLE_CHANGED = (
     "role changed partition=%s-%d role=%s leader=%d leader_epoch=%d isr=%s log_start=%d"
     " high_watermark=%d log_end=%d"
@@ -66,20 +68,32 @@ class RoleLog:
 
     def _tell(self) -> None:
         changes, self._changes = self._changes, {}
+        are_few = len(changes) <= TOPICS_MAX
         for topic, changed in changes.items():
-            level = logging.INFO if len(changed) <= FEW else logging.DEBUG
+            level = logging.INFO if are_few and len(changed) <= FEW else logging.DEBUG
             for each in changed:
                 logger.log(level, ROLE_CHANGED, *each)
-            if len(changed) > FEW:
-                roles = Counter(each[2] for each in changed)
+            if are_few and len(changed) > FEW:
                 logger.info(
                     "roles changed topic=%s partitions=%d leader=%d follower=%d offline=%d",
                     topic,
                     len(changed),
-                    roles["leader"],
-                    roles["follower"],
-                    roles["offline"],
+                    *_roles(changed),
                 )
+        if not are_few:
+            every = [each for changed in changes.values() for each in changed]
+            logger.info(
+                "roles changed topics=%d partitions=%d leader=%d follower=%d offline=%d",
+                len(changes),
+                len(every),
+                *_roles(every),
+            )
+
+
+def _roles(changed: Sequence[tuple[object, ...]]) -> tuple[int, int, int]:
+    """How many lead, follow, and are offline."""
+    roles = Counter(each[2] for each in changed)
+    return roles["leader"], roles["follower"], roles["offline"]
 
 
 def tell_of_isrs(changes: Sequence[tuple[TopicPartition, Sequence[int], str]]) -> None:
@@ -87,19 +101,31 @@ def tell_of_isrs(changes: Sequence[tuple[TopicPartition, Sequence[int], str]]) -
     by_topic: dict[str, list[tuple[TopicPartition, Sequence[int], str]]] = {}
     for change in changes:
         by_topic.setdefault(change[0].topic, []).append(change)
+    are_few = len(by_topic) <= TOPICS_MAX
     for topic, changed in by_topic.items():
-        level = logging.INFO if len(changed) <= FEW else logging.DEBUG
+        level = logging.INFO if are_few and len(changed) <= FEW else logging.DEBUG
         for key, isr, cause in changed:
             shown = ",".join(map(str, isr))
             logger.log(level, "ISR changed partition=%s-%d isr=%s cause=%s", *key, shown, cause)
-        if len(changed) > FEW:
-            causes = Counter(cause for *_, cause in changed)
+        if are_few and len(changed) > FEW:
             logger.info(
                 "ISRs changed topic=%s partitions=%d cause=%s",
                 topic,
                 len(changed),
-                "; ".join(f"{cause}: {count}" for cause, count in causes.most_common(FEW)),
+                _causes(changed),
             )
+    if not are_few:
+        logger.info(
+            "ISRs changed topics=%d partitions=%d cause=%s",
+            len(by_topic),
+            len(changes),
+            _causes(changes),
+        )
+
+
+def _causes(changed: Sequence[tuple[TopicPartition, Sequence[int], str]]) -> str:
+    causes = Counter(cause for *_, cause in changed)
+    return "; ".join(f"{cause}: {count}" for cause, count in causes.most_common(FEW))
 
 
 @dataclass

@@ -45,14 +45,20 @@ class _Until:
             self.future.set_result(None)
 
 
+class _Queue(OrderedDict[AwaitedCommit, list[int]]):
+    """Who waits for which offsets of a partition, in the order in which they came."""
+
+    is_sorted = True
+    """That order is the order of the offsets. It is not when a batch came again, and its first copy is not committed."""
+
+
 class Purgatory:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._news: dict[Partition, int] = {}
         self._watchers: dict[Partition, dict[Watcher, None]] = {}
-        self._awaiting: dict[Partition, OrderedDict[AwaitedCommit, list[int]]] = {}
-        """Who waits for which offsets, in the order in which they came. Of thousands that time out together each
-        takes itself out, so that must not cost more the more there are."""
+        self._awaiting: dict[Partition, _Queue] = {}
+        """Of thousands that time out together each takes itself out, so that must not cost more the more there are."""
 
     @property
     def waiting_for_commits(self) -> int:
@@ -76,7 +82,9 @@ class Purgatory:
         assert partition.log.high_watermark < offset
         queue = self._awaiting.get(partition)
         if queue is None:
-            queue = self._awaiting[partition] = OrderedDict()
+            queue = self._awaiting[partition] = _Queue()
+        if offset < partition.log.log_end:
+            queue.is_sorted = False
         offsets = queue.get(waiting)
         if offsets is None:
             queue[waiting] = [offset]
@@ -130,6 +138,10 @@ class Purgatory:
     def complete_awaiting(self, partition: Partition, news: int) -> None:
         """Those who wait for a commit of this partition, as far as the news decides about them."""
         queue = self._awaiting[partition]
+        if not queue.is_sorted:
+            # Once for all that came again in this turn. Who waits for several offsets is answered with the last one.
+            by_offset = sorted(queue.items(), key=lambda each: max(each[1]))
+            queue = self._awaiting[partition] = _Queue(by_offset)
         high_watermark = partition.log.high_watermark
         error = None
         if news & News.DEPOSED:

@@ -151,7 +151,10 @@ class ReplicaManager:
         self.image = image
         for topic in delta.deleted_topics:
             for number in range(len(topic.partitions)):
-                self._remove(TopicPartition(topic.name, number), topic.id)
+                try:
+                    self._remove(TopicPartition(topic.name, number), topic.id)
+                except Exception as error:
+                    _report(error, topic, number)
         # Settings first: an ISR is judged by the minimum that was decided with it (D9).
         if delta.changed_configs:
             self._reconfigure(delta.changed_configs)
@@ -164,7 +167,7 @@ class ReplicaManager:
             if is_ours and (topic_id, number) not in self.by_id:
                 self._to_make[topic_id, number] = None
             else:
-                self._apply(changed, number)
+                self._apply_alone(changed, number)
         if not has_a_turn:
             self._make_now()
         if delta.changed_brokers or delta.changed_configs:
@@ -179,15 +182,13 @@ class ReplicaManager:
             self._make_now()
 
     def _make_now(self) -> None:
-        try:
-            for topic_id, number in list(islice(self._to_make, MADE_IN_A_TURN_MAX)):
-                del self._to_make[topic_id, number]
-                topic = self.image.topics_by_id.get(topic_id)
-                if topic is not None:
-                    self._apply(topic, number)
-        finally:  # one that cannot be made must not keep the others from it
-            if self._to_make:
-                asyncio.get_running_loop().call_soon(self._make_some)
+        for topic_id, number in list(islice(self._to_make, MADE_IN_A_TURN_MAX)):
+            del self._to_make[topic_id, number]
+            topic = self.image.topics_by_id.get(topic_id)
+            if topic is not None:
+                self._apply_alone(topic, number)
+        if self._to_make:
+            asyncio.get_running_loop().call_soon(self._make_some)
 
     def stop(self) -> None:
         """No replica is made any more."""
@@ -199,6 +200,13 @@ class ReplicaManager:
         for partition in self.partitions.values():
             if everything or partition.topic in names:
                 partition.log.configure(self.log_config(partition.topic))
+
+    def _apply_alone(self, topic: TopicImage, number: int) -> None:
+        """A defect in one partition must not keep the others from their roles: they would not be led by anybody."""
+        try:
+            self._apply(topic, number)
+        except Exception as error:
+            _report(error, topic, number)
 
     def _apply(self, topic: TopicImage, number: int) -> None:
         decision = topic.partitions[number]
@@ -353,3 +361,10 @@ class ReplicaManager:
     def isr_proposed(self, partition: Partition) -> None:
         for listener in self.listeners:
             listener.isr_proposed(partition)
+
+
+def _report(error: Exception, topic: TopicImage, number: int) -> None:
+    """To the loop, as what nobody expects: it is logged with its trace, and ends a simulation."""
+    asyncio.get_running_loop().call_exception_handler(
+        {"message": f"{topic.name}-{number} does not follow the metadata", "exception": error}
+    )

@@ -58,11 +58,19 @@ class ClientConnections:
 
     async def any(self) -> Channel:
         """The bootstrap brokers in turn, so that one without an answer is not asked twice in a row."""
+        return await self.at(self._next_bootstrap())
+
+    def _next_bootstrap(self) -> tuple[str, int]:
         self._turn += 1
-        return await self.at(self._bootstrap[self._turn % len(self._bootstrap)])
+        return self._bootstrap[self._turn % len(self._bootstrap)]
 
     async def ask(self, key: ApiKey, fields: Mapping[str, Any]) -> Any:
-        channel = await self.any()
+        return await self._ask_at(self._next_bootstrap(), key, fields)
+
+    async def _ask_at(
+        self, address: tuple[str, int], key: ApiKey, fields: Mapping[str, Any]
+    ) -> Any:
+        channel = await self.at(address)
         return await self.answer(channel, channel.request(key, fields, timeout_s=REQUEST_TIMEOUT_S))
 
     async def answer(self, channel: Channel, request: Coroutine[Any, Any, T]) -> T:
@@ -99,10 +107,12 @@ class ClientConnections:
         self._places.pop(partition, None)
 
     async def refresh(self, topic: str) -> None:
-        answer = await self.ask(
-            ApiKey.METADATA, {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
-        )
+        asked = self._next_bootstrap()
+        fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+        answer = await self._ask_at(asked, ApiKey.METADATA, fields)
         self._addresses = {int(b.node_id): (b.host, int(b.port)) for b in answer.brokers}
+        # librdkafka drops a broker that Metadata does not list, also one that has just answered.
+        assert asked in self._addresses.values(), f"{asked} does not list itself"
         for found in answer.topics:
             if int(found.error_code) == ErrorCode.NONE:
                 for each in found.partitions:

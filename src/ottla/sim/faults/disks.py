@@ -25,7 +25,7 @@ class DiskFaults(FaultContext):
         return True
 
     def disk_fault(self) -> bool:
-        """One operation fails, so the broker takes the log directory offline until it is restarted."""
+        """One operation fails, so the node ends: its nodes have one log directory, and one for the metadata."""
         node = self._pick("up")
         if node is None or not self._may_harm(node):
             return False
@@ -54,9 +54,8 @@ class DiskFaults(FaultContext):
 
         def mend() -> None:
             self._failing_soon.discard(node.id)
+            # Nobody restarts it: a node that cannot go on ends by itself, or the run never settles.
             node.host.disk.mend()
-            if node.has_failed_disk:
-                self._replace_disk(node)
 
         self._later(1.0, 10.0, mend)
 

@@ -83,7 +83,7 @@ class Nemesis(MachineFaults, LineFaults, DiskFaults, Administration):
             process = node.process
             if process is not None and process.paused:
                 node.host.resume()
-            if node.has_failed_disk or node.host.disk.has_lost_pages:
+            if node.host.disk.has_lost_pages:
                 self._evidence.power_lost(node.id)
                 node.kill(power_loss=True)
             if not node.is_up and node is not self._absent:

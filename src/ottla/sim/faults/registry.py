@@ -101,13 +101,13 @@ FAULTS: Mapping[str, FaultKind] = {
     "disk_fault": FaultKind(
         DiskFaults.disk_fault,
         "one operation on one disk fails with EIO or ENOSPC",
-        "mended after 1 to 10 s; a node whose directory is offline is restarted",
+        "mended after 1 to 10 s; a node that ended is started again within 15 s",
         takes_effect_later=True,
     ),
     "full_disk": FaultKind(
         DiskFaults.full_disk,
         "one disk has room for 0 to 5000 bytes more",
-        "mended after 1 to 10 s; a node whose directory is offline is restarted",
+        "mended after 1 to 10 s; a node that ended is started again within 15 s",
         takes_effect_later=True,
     ),
     "empty_disk": FaultKind(
