@@ -207,22 +207,27 @@ class ControllerService:
         self,
         key: ApiKey,
         message: Any,
-        rights: Rights | None,
+        caller: Caller,
         by: str | None = None,
         mutations: Mutations | None = None,
     ) -> tuple[Fields, asyncio.Future[int] | None]:
         """The answer to a request, and the append that must be committed before it is given."""
+        rights = caller.rights
         api = CONTROLLER_APIS[key]
         needs = PIECEWISE.get(key)
-        limit = {} if mutations is None else {"permit": mutations.permit}
+        more: dict[str, Any] = {} if mutations is None else {"permit": mutations.permit}
+        if api.by_whom:
+            more = {"caller": caller, "wall_ms": self._runtime.clock.wall_ms()}
         try:
             allowed, refused = Allowed(message, ())
-            if needs is None:
+            if api.by_whom:
+                pass  # `decide` checks it
+            elif needs is None:
                 check_cluster(key, rights)
             elif rights is not None:
                 allowed, refused = needs.allow(message, rights, self._controller.image)
             result = self._run(
-                lambda: api.decide(self._controller, allowed, self._now(), **limit), by
+                lambda: api.decide(self._controller, allowed, self._now(), **more), by
             )
         except KafkaError as error:
             logger.info("request refused api=%s error=%s", key.name, error)
@@ -262,7 +267,10 @@ class ControllerService:
         key = ApiKey(request.header.api_key)
         message = request.message()
         by = client_text(request.header.client_id, request.connection.peer_host)
-        answer, append = self._execute(key, message, request.rights, by)
+        connection = request.connection
+        protocol = self._settings.security[connection.listener].protocol
+        caller = Caller(connection.principal, request.rights, protocol)
+        answer, append = self._execute(key, message, caller, by)
         if key is ApiKey.BROKER_HEARTBEAT and answer["error_code"] == ErrorCode.NONE:
             self._watch(request.connection, message.broker_id)
         if append is None or append.done():
@@ -305,7 +313,8 @@ class ControllerService:
         else:
             by = client_text(header.client_id, client.host)
             mutations = self._mutations(key, header, client.principal)
-            answer, append = self._execute(key, message, rights, by, mutations)
+            caller = Caller(client.principal, rights, None)
+            answer, append = self._execute(key, message, caller, by, mutations)
             if append is not None:
                 await asyncio.wait([append])
             if not self._controller.active or (append is not None and _failure_of(append)):
