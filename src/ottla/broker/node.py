@@ -77,6 +77,7 @@ from ottla.wire.types import TopicPartition
 if TYPE_CHECKING:
     from ottla.broker.observability.endpoint import Observability
     from ottla.broker.observability.event_log import EventLogWriter
+    from ottla.broker.server.logins import NodeLogins
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,8 @@ class Node:
         self.logs: LogManager | None = None
         self.authorizer = authorizer_of(settings)
         """One for all listeners. None: everything is allowed."""
+        self.logins = self._logins()
+        """Only where a listener has SASL."""
         self.observability: Observability | None = None
         """Only with metrics.listeners: other nodes do not import it."""
         self.unclean_elections: dict[tuple[uuid.UUID, int], int] = {}
@@ -152,6 +155,17 @@ class Node:
             assert self.quorum is not None
             self.event_log.start(self.quorum, self._to_controller)
 
+    def _logins(self) -> NodeLogins | None:
+        if all(security.sasl is None for security in self.settings.security.values()):
+            return None
+        from ottla.broker.server.logins import NodeLogins
+
+        return NodeLogins(self.settings, self.runtime, self._image)
+
+    def _image(self) -> MetadataImage:
+        assert self.quorum is not None, "a node serves nobody before it has joined"
+        return self.quorum.image
+
     def _event_log(self) -> EventLogWriter | None:
         """First of all, so that it hears what happens while the node starts."""
         if not self.settings.ottla_event_log_enable:
@@ -188,6 +202,8 @@ class Node:
                 DescribeConfigsHandler(settings, lambda: quorum.image),
             )
             self._serve(settings.controller_listeners, handlers)
+        if self.logins is not None:
+            quorum.on_image.append(self.logins.image_changed)
         quorum.on_image.append(
             lambda _image, delta: self.unclean_elections.update(delta.unclean_elections)
         )
@@ -224,6 +240,8 @@ class Node:
                 connections_per_ip_max=settings.max_connections_per_ip,
             )
             server.authorizer = self.authorizer
+            if self.logins is not None:
+                server.gated = self.logins.listener(listener.name)
             self.servers[listener.name] = server
             if self.observability is not None:
                 server.times = self.observability.request_times

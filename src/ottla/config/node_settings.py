@@ -364,6 +364,12 @@ class Settings:
         False,
         "Serve the mechanism PLAIN without TLS: whoever sees the network sees the passwords.",
     )
+    ottla_sessions_end_with_credentials: bool = setting(
+        "ottla.sessions.end.with.credentials",
+        BOOLEAN,
+        True,
+        "Whether a changed or removed SCRAM credential ends the sessions that began with it.",
+    )
     ottla_decoy_secret: Secret | None = setting(
         "ottla.decoy.secret",
         SECRET,

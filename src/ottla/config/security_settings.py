@@ -523,6 +523,11 @@ class _ListenerValues:
                 " metadata, which controllers have only after they found each other. Use SSL with certificates,"
                 " or PLAIN",
             )
+        for mechanism, text in sasl.jaas.items():
+            if text is not None:
+                yield from self._jaas_faults(
+                    mechanism, text, logs_in=asks and mechanism == sasl.node_mechanism
+                )
         if not asks:
             return
         setting = (
@@ -539,4 +544,28 @@ class _ListenerValues:
                 "sasl.jaas.config",
                 f"is missing: with it this node logs in at listener {self._name}; give"
                 f" {PREFIX}{self._name.lower()}.{sasl.node_mechanism.lower()}.sasl.jaas.config",
+            )
+
+    def _jaas_faults(
+        self, mechanism: str, text: Secret, *, logs_in: bool
+    ) -> Iterator[tuple[str, str]]:
+        """`logs_in`: this node itself uses the text at another node."""
+        from ottla.security import jaas
+
+        try:
+            module = jaas.parse(text.reveal())
+        except jaas.JaasError as error:
+            yield "sasl.jaas.config", f"of {mechanism} at listener {self._name} {error}"
+            return
+        wanted = jaas.PLAIN if mechanism == "PLAIN" else jaas.SCRAM
+        if module.name != wanted:
+            yield (
+                "sasl.jaas.config",
+                f"of {mechanism} at listener {self._name} names another login module than {wanted}",
+            )
+        elif logs_in and (not module.username or module.password is None):
+            yield (
+                "sasl.jaas.config",
+                f"of {mechanism} at listener {self._name} has no username or no password, with which"
+                " this node is to log in at others",
             )

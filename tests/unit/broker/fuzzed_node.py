@@ -50,6 +50,7 @@ class FuzzConnection:
         self.local = ("10.0.0.1", 9092)
         self.closed = False
         self.queued_bytes = 0
+        self.frame_bytes_max = 1 << 30
         self.idle_s = 0.0
         self.answers: list[bytes] = []
         self.heard = asyncio.Event()

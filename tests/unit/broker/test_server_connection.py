@@ -61,6 +61,7 @@ class FakeConnection:
         self.local = ("10.0.0.1", 9092)
         self.closed = False
         self.queued_bytes = 0
+        self.frame_bytes_max = 1 << 30
         self.idle_s = 0.0
         self.sent: list[Sequence[Chunk]] = []
         self.is_read = True

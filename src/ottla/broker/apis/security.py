@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
 from ottla.metadata.image import MetadataImage
+from ottla.security.needs import DESCRIBE_CLUSTER
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 
@@ -19,6 +20,15 @@ class SecurityHandlers:
     def describe_scram(self, request: Request) -> None:
         """DescribeUserScramCredentials 0: mechanism and iterations, never the credential. No list of users
         means all of them."""
+        if not DESCRIBE_CLUSTER.met(request.rights):
+            request.respond(
+                {
+                    "error_code": DESCRIBE_CLUSTER.denied,
+                    "error_message": "Cluster authorization failed.",
+                    "results": (),
+                }
+            )
+            return
         known: dict[str, list[dict[str, int]]] = {}
         for (user, mechanism), credential in sorted(self._image().scram.items()):
             info = {"mechanism": mechanism, "iterations": credential.iterations}

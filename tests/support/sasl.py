@@ -1,0 +1,99 @@
+"""A cluster that clients reach only after a login. Its nodes, and the tests' own questions, use a listener without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+from ottla.local.ports import free_ports
+from support.cluster import ProcessCluster
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+NUMBERS = {
+    "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
+    "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
+}
+SETTINGS = {
+    "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+    "ottla.allow.plain.without.tls": "true",
+    "ottla.decoy.secret": "known-to-all-brokers",
+    "listener.name.clients.plain.sasl.jaas.config": (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        ' user_operator="operators-password";'
+    ),
+}
+
+
+class WithLogins:
+    def __init__(self, cluster: ProcessCluster, ports: Mapping[int, int]) -> None:
+        self.cluster = cluster
+        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports.values())
+        self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        self.addresses = {id: ("127.0.0.1", port) for id, port in ports.items()}
+
+    def add_user(self, name: str, password: str, mechanism: str = "SCRAM-SHA-512") -> None:
+        info = ScramCredentialInfo(NUMBERS[mechanism], 4096)
+        change = UserScramCredentialUpsertion(name, info, password.encode())
+        for each in self.admin.alter_user_scram_credentials([change]).values():
+            each.result(20)
+
+    def remove_user(self, name: str, mechanism: str = "SCRAM-SHA-512") -> None:
+        change = UserScramCredentialDeletion(name, NUMBERS[mechanism])
+        for each in self.admin.alter_user_scram_credentials([change]).values():
+            each.result(20)
+
+    def librdkafka(self, mechanism: str, user: str, password: str) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": password,
+        }
+
+    def kafka_python(self, mechanism: str, user: str, password: str) -> dict[str, Any]:
+        """aiokafka's words are the same."""
+        return {
+            "bootstrap_servers": self.bootstrap.split(","),
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": user,
+            "sasl_plain_password": password,
+        }
+
+
+@contextmanager
+def cluster_with_logins(
+    directory: Path, brokers: int = 2, settings: Mapping[str, str] | None = None
+) -> Iterator[WithLogins]:
+    cluster = ProcessCluster(directory / "cluster", brokers, {})
+    ports = dict(zip(cluster.nodes, free_ports(brokers), strict=True))
+    for node in cluster.nodes.values():
+        file = directory / "cluster" / f"node-{node.id}" / "server.properties"
+        text = file.read_text()
+        plain = f"listeners=PLAINTEXT://127.0.0.1:{node.port},"
+        assert plain in text
+        lines = {
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
+            ),
+            **SETTINGS,
+            **(settings or {}),
+        }
+        file.write_text(
+            text.replace(plain, f"{plain}CLIENTS://127.0.0.1:{ports[node.id]},")
+            + "".join(f"{name}={value}\n" for name, value in lines.items())
+        )
+    with cluster:
+        yield WithLogins(cluster, ports)
