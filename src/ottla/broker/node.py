@@ -30,6 +30,7 @@ from ottla.broker.apis.quorum import QuorumHandlers
 from ottla.broker.apis.quotas import QuotaHandlers
 from ottla.broker.apis.security import SaslHandlers, SecurityHandlers
 from ottla.broker.apis.telemetry import TelemetryHandlers
+from ottla.broker.apis.tokens import DescribeTokensHandler, TokenHandlers
 from ottla.broker.apis.transactions import TransactionService
 from ottla.broker.apis.txn_offsets import TxnOffsetCommitHandler
 from ottla.broker.cluster.acl_publisher import AclPublisher, authorizer_of
@@ -135,6 +136,8 @@ class Node:
         await self._take_ports()
         cluster_id = self._take_directories()
         membership = await self._join(cluster_id)
+        if self.logins is not None:
+            await self.logins.start()
         if membership is not None:
             assert self.logs is not None
             self.broker = Broker(
@@ -200,6 +203,7 @@ class Node:
                 AclHandlers(),
                 self.controller,
                 DescribeConfigsHandler(settings, lambda: quorum.image),
+                DescribeTokensHandler(settings, lambda: quorum.image),
             )
             self._serve(settings.controller_listeners, handlers)
         if self.logins is not None:
@@ -370,6 +374,8 @@ class Node:
             await self.quorum.stop()
         for server in self.servers.values():
             server.close()
+        if self.logins is not None:
+            self.logins.stop()
         if self.broker is None and self.logs is not None:
             self.logs.close(clean=False)
         if self._lock is not None:
@@ -408,7 +414,9 @@ class Broker:
         self.runtime = runtime
         self.source, self.to_controller, self.lifecycle = membership
         self.cluster_id = cluster_id
-        self.cluster = ClusterView(settings.node_id, linger_s=settings.broker_session_timeout_ms / 1000)
+        self.cluster = ClusterView(
+            settings.node_id, linger_s=settings.broker_session_timeout_ms / 1000
+        )
         self.logs = logs
         self.replicas = ReplicaManager(
             settings, runtime.clock, self.logs, runtime.events, design.rules, unclean_elections
@@ -585,6 +593,8 @@ class Broker:
             DescribeConfigsHandler(settings, lambda: cluster.image),
             ListConfigResourcesHandler(lambda: cluster.image),
             LoggerHandlers(settings.node_id, self.to_controller.forward),
+            TokenHandlers(settings, self.to_controller.forward),
+            DescribeTokensHandler(settings, lambda: cluster.image),
             DescribeLogDirsHandler(runtime.disk, replicas),
             QuotaHandlers(lambda: cluster.image),
             SaslHandlers(),

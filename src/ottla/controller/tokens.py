@@ -84,14 +84,14 @@ def expire(
 
 
 def sweep(draft: Draft, wall_ms: int) -> dict[str, Any]:
-    """Remove tokens that are over. `left`: whether there are more of them than one batch should have."""
+    """Remove tokens that are over. If there are very many, some wait for the next time: they count no longer anyway."""
     over = [
         RemoveDelegationTokenRecord(token_id=token.token_id)
         for _, token in sorted(draft.image.delegation_tokens.items())
         if is_over(token, wall_ms)
     ]
     draft.add(over[:SWEPT_AT_ONCE])
-    return {"left": len(over) > SWEPT_AT_ONCE}
+    return {}
 
 
 def _rules(draft: Draft) -> TokenRules:

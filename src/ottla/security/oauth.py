@@ -4,7 +4,7 @@ Nothing of a token is believed before its signature was verified, by a key that 
 token says about its own key (`jku`, `x5u`, `jwk`) is never looked at. The algorithm must be one of the list below and the
 key's own, so that a public key is never taken for a secret (HS256), and `none` is none of them.
 
-The signature itself needs a library and the keys of the issuer. Both are behind `Verifier`.
+The signature itself needs a library and the keys of the issuer. Both are behind `TokenVerifier`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GIVEN_UP: Final = b"\x01"
 INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
 
 
-class Verifier(Protocol):
+class TokenVerifier(Protocol):
     """Knows the issuer's public keys."""
 
     def verify(self, algorithm: str, key_id: str, signed: bytes, signature: bytes) -> None:
@@ -228,7 +228,7 @@ class OAuthServer:
     """One login."""
 
     def __init__(
-        self, rules: OAuthRules, verifier: Verifier | None, wall_ms: Callable[[], int]
+        self, rules: OAuthRules, verifier: TokenVerifier | None, wall_ms: Callable[[], int]
     ) -> None:
         self._rules = rules
         self._verifier = verifier

@@ -150,7 +150,24 @@ def test_cipher_suites_decide_which_versions_are_left() -> None:
         ({"ssl.client.auth": "maybe"}, "'maybe' is not one of none, requested, required"),
         ({"ssl.endpoint.identification.algorithm": "ldaps"}, "neither https nor empty"),
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "GSSAPI (Kerberos) is not served"),
-        ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "OAUTHBEARER is not served yet"),
+        (OAUTH | {"sasl.oauthbearer.jwks.endpoint.url": None}, "jwks.endpoint.url: is missing"),
+        (OAUTH | {"sasl.oauthbearer.expected.issuer": None}, "expected.issuer: is missing"),
+        (OAUTH | {"sasl.oauthbearer.expected.audience": None}, "expected.audience: is missing"),
+        (
+            OAUTH | {"sasl.oauthbearer.jwks.endpoint.url": "http://issuer.example/keys"},
+            "is neither https://… nor file:///path",
+        ),
+        (
+            OAUTH | {"listener.name.clients.scram-sha-512.sasl.oauthbearer.expected.issuer": "x", "sasl.oauthbearer.expected.issuer": None},
+            "expected.issuer: is missing",
+        ),
+        (
+            OAUTH
+            | {"inter.broker.listener.name": "CLIENTS", "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"},
+            "nodes cannot log in by OAUTHBEARER",
+        ),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://x"}, "nodes do not log in by OAUTHBEARER"),
+        ({"delegation.token.master.key": "x"}, "delegation.token.secret.key now"),
         ({"sasl.enabled.mechanisms": "SCRAM"}, "'SCRAM' is not one of PLAIN"),
         ({"sasl.enabled.mechanisms": None}, "CLIENTS speaks SASL_SSL; for example SCRAM-SHA-512"),
         (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from ottla.controller.topics import MorePartitions, NewTopic, Permit, unlimited
 from ottla.metadata.records import BROKER_RESOURCE, Endpoint, FeatureRange
 from ottla.security.acls import Acl, AclFilter
 from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
+from ottla.security.principals import Principal
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.internal_topics import EVENT_LOG_TOPIC, TRANSACTION_STATE_TOPIC
@@ -501,6 +503,10 @@ def _create_token(
         _milliseconds(message.max_lifetime),
     )
     return controller.create_token(wanted, wall_ms)
+
+
+def _milliseconds(period: timedelta) -> int:
+    return period // timedelta(milliseconds=1)
 
 
 def _refuse_new_token(message: Any, error: KafkaError) -> Fields:

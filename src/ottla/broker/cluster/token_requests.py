@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ottla.broker.server.connections import Request
+from ottla.config.node_settings import Settings
 from ottla.security.needs import CREATE_TOKENS_OF_USER
 from ottla.security.principals import USER, Principal
 from ottla.security.rights import Rights
@@ -20,6 +22,12 @@ class Caller(NamedTuple):
     rights: Rights | None
     protocol: str | None
     """Of the connection: `SASL_SSL` for example. None in an Envelope: the broker has looked at it."""
+
+
+def caller_of(request: Request, settings: Settings) -> Caller:
+    connection = request.connection
+    protocol = settings.security[connection.listener].protocol
+    return Caller(connection.principal, request.rights, protocol)
 
 
 def check_token_request(key: ApiKey, message: Any, caller: Caller) -> None:

@@ -1,4 +1,4 @@
-"""The public keys of an OAuth issuer, and what verifies signatures by them (`security.oauth.Verifier`).
+"""The public keys of an OAuth issuer, and what verifies signatures by them (`security.oauth.TokenVerifier`).
 
 The keys are a document (JWKS, RFC 7517) whose address only the settings give. It is fetched in a thread: when the node
 starts, then every hour. A token whose key is not in it is refused, and asks for the document once more, at most once a
