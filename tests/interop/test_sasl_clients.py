@@ -100,10 +100,13 @@ def test_confluent_is_told_once_and_for_all(
     assert f"{text} {mechanism}" in told[0].str()
 
 
-def test_kafka_python_and_aiokafka_are_told_too(cluster: WithLogins) -> None:
+def test_kafka_python_and_aiokafka_are_told_too(
+    cluster: WithLogins, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = cluster.kafka_python("SCRAM-SHA-256", USER, "wrong")
-    with pytest.raises(kafka.errors.SaslAuthenticationFailedError):
-        kafka.KafkaAdminClient(**settings)
+    with pytest.raises(kafka.errors.KafkaTimeoutError):  # it tries again until then
+        kafka.KafkaAdminClient(**settings, bootstrap_timeout_ms=2_000)
+    assert "SaslAuthenticationFailedError: Authentication failed during" in caplog.text
 
     async def scenario() -> None:
         producer = aiokafka.AIOKafkaProducer(**settings)

@@ -549,6 +549,8 @@ class Broker:
             self.groups.topics_changed(delta, clock.monotonic(), clock.wall_ms())
             if delta.changed_brokers:
                 self.transactions.brokers_changed(image)
+            if delta.changed_acls:
+                self.fetches.rights_changed()
 
     def _settings_changed(self, image: MetadataImage) -> None:
         """Put into effect what is set in the metadata; the defaults of topics are looked up when needed."""

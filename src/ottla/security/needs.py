@@ -35,6 +35,11 @@ class Need:
         if rights is None:
             return True
         last = len(self.any_of) - 1
+        resource_type, operation, of_some = self.any_of[last]
+        if last == 0 and not of_some:  # what hot paths ask
+            return rights.may(
+                operation, resource_type, CLUSTER_NAME if resource_type is _C else name
+            )
         for number, (resource_type, operation, of_some) in enumerate(self.any_of):
             if of_some:
                 if rights.may_some(operation, resource_type):
@@ -102,10 +107,12 @@ DELETE_TOPIC: Final = _need(Right(_C, _O.DELETE), Right(_T, _O.DELETE))
 FOLLOW_TOPIC: Final = _need(Right(_C, _O.CLUSTER_ACTION), denied=_DENIED[_T])
 """To fetch as a replica. It is refused with the code of topics, as Kafka does."""
 DESCRIBE_TOPIC_OR_FOLLOW: Final = _need(Right(_C, _O.CLUSTER_ACTION), Right(_T, _O.DESCRIBE))
+WRITE_TOPIC_AS_BROKER: Final = _need(Right(_C, _O.CLUSTER_ACTION), Right(_T, _O.WRITE))
 WRITE_INTERNAL_TOPIC: Final = _need(
     Right(_C, _O.CLUSTER_ACTION), Right(_C, _O.ALTER), denied=_DENIED[_T]
 )
-"""Besides WRITE_TOPIC, for the topics that brokers write themselves. Kafka believes the client id instead."""
+"""The topics that brokers write themselves are written by brokers, and by operators that may write the topic as well. Kafka
+believes the client id instead."""
 
 READ_GROUP: Final = _need(Right(_G, _O.READ))
 DELETE_GROUP: Final = _need(Right(_G, _O.DELETE))
@@ -160,17 +167,17 @@ ON_BROKER: Final[Mapping[int, Needs]] = {
     ApiKey.DESCRIBE_CLUSTER: _NOTHING,
     # Records
     ApiKey.PRODUCE: (
-        RequestForm(
-            "a batch is transactional; no transactional id is denied", (WRITE_TRANSACTION,)
-        ),
-        RequestForm("always", (WRITE_TOPIC,)),
-        RequestForm("a topic that brokers write", (WRITE_TOPIC, WRITE_INTERNAL_TOPIC)),
+        RequestForm("no batch is transactional", (WRITE_TOPIC,)),
+        # Without a transactional id it is denied.
+        RequestForm("a batch is transactional", (WRITE_TRANSACTION, WRITE_TOPIC)),
+        RequestForm("a topic that brokers write", (WRITE_TOPIC_AS_BROKER, WRITE_INTERNAL_TOPIC)),
     ),
     ApiKey.FETCH: (
         RequestForm("replica id < 0", (READ_TOPIC,)),
         RequestForm("replica id >= 0", (FOLLOW_TOPIC,)),
     ),
-    ApiKey.LIST_OFFSETS: _always(DESCRIBE_TOPIC),
+    # Followers ask, too. In Kafka they need DESCRIBE of every topic for it.
+    ApiKey.LIST_OFFSETS: _always(DESCRIBE_TOPIC_OR_FOLLOW),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _always(DESCRIBE_TOPIC_OR_FOLLOW),
     ApiKey.DELETE_RECORDS: _always(DELETE_FROM_TOPIC),
     ApiKey.DESCRIBE_PRODUCERS: _always(READ_TOPIC),

@@ -142,6 +142,23 @@ def test_who_may_not_describe_the_cluster_sees_no_acls(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_who_may_not_alter_the_cluster_changes_no_acl(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with one_node(tmp_path) as (_, to_broker, to_controller):
+            assert await create(
+                to_broker,
+                on_cluster(AclOperation.DESCRIBE),
+                on_cluster(AclOperation.CLUSTER_ACTION),
+            ) == [0, 0]
+            denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            for channel in (to_broker, to_controller):
+                assert await create(channel, acl("a"), acl("b")) == [denied, denied]
+                assert await delete(channel) == (denied, [])
+                assert await describe(channel) == (0, [CLUSTER_NAME])
+
+    asyncio.run(story())
+
+
 def test_acls_are_there_after_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
         async with one_node(tmp_path) as (_, to_broker, _to_controller):

@@ -23,6 +23,7 @@ from ottla.broker.apis import fetch as fetch_handler
 from ottla.broker.apis import produce as produce_handler
 from ottla.broker.observability import request_metrics
 from ottla.broker.replication import fetchers, housekeeping
+from ottla.config.values import STANDARD_AUTHORIZER
 from ottla.log.config import LogConfig
 from ottla.log.log import CALLS_PER_COPIED_BATCH_MAX, Log
 from ottla.log.resources import LogResources
@@ -372,6 +373,14 @@ def calls_of_a_produce(overrides: dict[str, str]) -> float:
         calls = host.complete(measured(), 600)
         assert world.problems() == []
     return (calls.of(LEADER) + readings) / ROUNDS
+
+
+def test_rights_cost_a_produce_request_few_calls() -> None:
+    """With the fetches of its two followers."""
+    without = calls_of_a_produce({})
+    guarded = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    more = calls_of_a_produce(guarded) - without
+    assert 0 < more <= produce_handler.RIGHTS_CALLS_MAX, f"{more} more calls"
 
 
 def test_metrics_cost_a_produce_request_few_calls() -> None:

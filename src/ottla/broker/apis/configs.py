@@ -55,6 +55,7 @@ TYPES = {
     "LONG": 5,
     "DOUBLE": 6,
     "LIST": 7,
+    "CLASS": 8,
     "PASSWORD": 9,
 }
 

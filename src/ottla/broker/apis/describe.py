@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from ottla.broker.cluster.controller_channel import ControllerChannel
 from ottla.broker.cluster.leader_liveness import LeaderLiveness
 from ottla.broker.cluster.metadata_cache import ClusterView
-from ottla.broker.replication.alter_partition import NodeToControllerChannel
 from ottla.broker.server.connections import Request
 from ottla.broker.server.registration import serves
 from ottla.config.node_settings import Settings
@@ -25,7 +25,7 @@ from ottla.security.operations import CLUSTER_NAME, ResourceType
 from ottla.security.rights import Rights
 from ottla.wire import messages
 from ottla.wire.apis import APIS, ApiKey
-from ottla.wire.errors import ErrorCode, KafkaError
+from ottla.wire.errors import ErrorCode, InvalidFrame, KafkaError
 from ottla.wire.internal_topics import INTERNAL_TOPICS, UNLISTED_TOPICS
 from ottla.wire.types import ZERO_UUID, is_valid_topic_name
 
@@ -104,7 +104,7 @@ class DescribeHandlers:
         self,
         settings: Settings,
         cluster: ClusterView,
-        controller: NodeToControllerChannel,
+        controller: ControllerChannel,
         cluster_id: str,
         liveness: LeaderLiveness,
     ) -> None:
@@ -202,7 +202,7 @@ class DescribeHandlers:
             (name, topic_id)
             for name, topic_id in asked or ()
             if (known := self._cluster.topic_name(name, topic_id or None)) is not None
-            and DESCRIBE_TOPIC.met(rights, known)
+            and DESCRIBE_TOPIC.sees(rights, known)
         )
 
     def _missing(self, asked: Asked) -> list[str]:
@@ -225,7 +225,8 @@ class DescribeHandlers:
         produce need not come back."""
         failed = dict(refused)
         try:
-            answer = await self._controller.request(
+            answer = await self._controller.request_for(
+                request,
                 ApiKey.CREATE_TOPICS,
                 {
                     "topics": [
@@ -237,12 +238,15 @@ class DescribeHandlers:
                 },
                 timeout_s=AUTO_CREATE_TIMEOUT_S,
             )
-        except (OSError, TimeoutError, KafkaError):
+        except (OSError, TimeoutError, KafkaError, InvalidFrame):
             failed |= dict.fromkeys(missing, int(ErrorCode.LEADER_NOT_AVAILABLE))
         else:
             for topic in answer.topics:
                 code = int(topic.error_code)
-                if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+                if code in (
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                ):
                     failed[topic.name] = code
             try:
                 await asyncio.wait_for(
@@ -271,7 +275,7 @@ class DescribeHandlers:
             topics = [
                 self._topic(topic, rights, listener, with_operations, request.version)
                 for name, topic in sorted(image.topics.items())
-                if name not in UNLISTED_TOPICS and DESCRIBE_TOPIC.met(rights, name)
+                if name not in UNLISTED_TOPICS and DESCRIBE_TOPIC.sees(rights, name)
             ]
         else:
             topics = [
@@ -455,9 +459,11 @@ class DescribeHandlers:
         for name in names:
             if name < start_topic:
                 continue
-            if not DESCRIBE_TOPIC.met(rights, name):
-                if message.topics:
-                    refused.append(_refused(name, None))
+            if not message.topics:
+                if not DESCRIBE_TOPIC.sees(rights, name):
+                    continue
+            elif not DESCRIBE_TOPIC.met(rights, name):
+                refused.append(_refused(name, None))
                 continue
             topic = image.topics.get(name)
             if topic is None:

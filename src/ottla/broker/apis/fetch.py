@@ -334,6 +334,8 @@ class SessionWatch:
         is_urgent = False
         answers: list[Answer] = []
         rights = request.connection.rights
+        if rights is not None and fetch.replica_id >= 0 and FOLLOW_TOPIC.met(rights):
+            rights = None  # one right for all partitions
         if rights is not None and self._rights_generation != rights.generation:
             self._rights_generation = rights.generation
             self._note_changed_rights(rights, fetch)

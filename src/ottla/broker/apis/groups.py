@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.broker.cluster.metadata_cache import ClusterView
@@ -161,6 +161,16 @@ def group_request(request: Request, message: Any) -> GroupRequest:
     )
 
 
+class Readable(NamedTuple):
+    """What of a request about offsets is left when the topics are taken out that its sender may not READ."""
+
+    message: Any
+    refused: Sequence[Mapping[str, Any]]
+    """The answers about those."""
+    reply: Reply
+    """Answers with them, and with what is said about the rest."""
+
+
 class GroupHandlers:
     def __init__(
         self, settings: Settings, coordination: Coordination, cluster: ClusterView
@@ -224,22 +234,27 @@ class GroupHandlers:
 
     def ask_about_topics(self, request: Request, message: Any) -> None:
         """Offsets of several topics. Those of topics that the sender may not READ are refused, the others are asked about."""
+        readable = self.readable(request, message)
+        is_commit = request.header.api_key == ApiKey.OFFSET_COMMIT
+        if is_commit and readable.refused and not readable.message.topics:
+            readable.reply({"topics": ()})
+        else:
+            self.ask_for(request, readable)
+
+    def readable(self, request: Request, message: Any) -> Readable:
         rights, reply = request.rights, reply_to(request)
         if rights is None:
-            self.ask(request, message)
-            return
+            return Readable(message, (), reply)
         allowed, refused = self._split(rights, needs.READ_TOPIC, message.topics)
+        if not refused:
+            return Readable(message, (), reply)
         error = needs.READ_TOPIC.denied
         rows = commit_failure(self._topics, replace(message, topics=refused), error)["topics"]
-        if refused and not allowed and request.header.api_key != ApiKey.OFFSET_DELETE:
-            reply({"topics": rows})
-            return
 
         def with_refused(fields: Mapping[str, Any]) -> None:
             reply({**fields, "topics": [*rows, *fields.get("topics", ())]})
 
-        left = replace(message, topics=allowed)
-        self._ask(request, message.group_id, left, with_refused if refused else reply)
+        return Readable(replace(message, topics=allowed), rows, with_refused)
 
     def _split(
         self, rights: Rights, need: Need, topics: Iterable[Any]
@@ -253,9 +268,9 @@ class GroupHandlers:
         return tuple(allowed), tuple(refused)
 
     def refuse(self, request: Request, message: Any, error: ErrorCode) -> None:
-        reply_to(request)(self._refusal(request, message, error))
+        reply_to(request)(self.refusal(request, message, error))
 
-    def _refusal(self, request: Request, message: Any, error: ErrorCode) -> dict[str, Any]:
+    def refusal(self, request: Request, message: Any, error: ErrorCode) -> dict[str, Any]:
         api_key, asked = ApiKey(request.header.api_key), group_request(request, message)
         return refusal(self._topics, api_key, request.version, asked, error)
 
@@ -271,9 +286,12 @@ class GroupHandlers:
             reply(fields)
 
         if rights is not None and not needs.READ_GROUP.met(rights, message.group_id):
-            with_protocol(self._refusal(request, message, needs.READ_GROUP.denied))
+            with_protocol(self.refusal(request, message, needs.READ_GROUP.denied))
         else:
             self._ask(request, message.group_id, message, with_protocol)
+
+    def ask_for(self, request: Request, readable: Readable) -> None:
+        self._ask(request, readable.message.group_id, readable.message, readable.reply)
 
     def _ask(self, request: Request, group_id: str, message: Any, reply: Reply) -> None:
         asked = group_request(request, message)
@@ -302,7 +320,7 @@ class GroupHandlers:
             if need.met(request.rights, group_id):
                 self._ask(request, group_id, message, collector.reply(index))
             else:
-                collector.reply(index)(self._refusal(request, message, need.denied))
+                collector.reply(index)(self.refusal(request, message, need.denied))
 
     @serves(ApiKey.OFFSET_FETCH)
     def fetch_offsets(self, request: Request) -> None:

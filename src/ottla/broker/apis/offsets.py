@@ -17,7 +17,7 @@ from ottla.log.errors import LogDirError
 from ottla.replica.observer import News
 from ottla.replica.partition import ANY_EPOCH, Partition
 from ottla.runtime.turns import Turns
-from ottla.security.needs import DELETE_FROM_TOPIC, DESCRIBE_TOPIC, DESCRIBE_TOPIC_OR_FOLLOW
+from ottla.security.needs import DELETE_FROM_TOPIC, DESCRIBE_TOPIC_OR_FOLLOW
 from ottla.wire import messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
@@ -71,8 +71,8 @@ class OffsetHandlers:
             partitions = []
             for asked in topic.partitions:
                 try:
-                    if not DESCRIBE_TOPIC.met(request.rights, topic.name):
-                        raise KafkaError(DESCRIBE_TOPIC.denied)
+                    if not DESCRIBE_TOPIC_OR_FOLLOW.met(request.rights, topic.name):
+                        raise KafkaError(DESCRIBE_TOPIC_OR_FOLLOW.denied)
                     if counts[topic.name, asked.partition_index] > 1:
                         raise KafkaError(ErrorCode.INVALID_REQUEST)
                     timestamp, offset, epoch = self._offset(
@@ -156,7 +156,7 @@ class OffsetHandlers:
                 place = topic.name, asked.partition_index
                 is_wanted = place not in named and not request.connection.closed
                 named.add(place)
-                if DESCRIBE_TOPIC.met(request.rights, topic.name):
+                if DESCRIBE_TOPIC_OR_FOLLOW.met(request.rights, topic.name):
                     found = await self._first_unread(
                         *place,
                         messages.field(asked, "current_leader_epoch", ANY_EPOCH),
@@ -164,7 +164,7 @@ class OffsetHandlers:
                         read_committed,
                     )
                 else:
-                    found = NOT_FOUND | {"error_code": DESCRIBE_TOPIC.denied}
+                    found = NOT_FOUND | {"error_code": DESCRIBE_TOPIC_OR_FOLLOW.denied}
                 partitions.append({"partition_index": asked.partition_index, **found})
             topics.append({"name": topic.name, "partitions": partitions})
         return {"topics": topics}

@@ -22,7 +22,12 @@ from ottla.log.errors import LogDirError
 from ottla.records.batch import CODEC_MASK
 from ottla.replica.leader import is_transactional
 from ottla.replica.partition import Partition
-from ottla.security.needs import WRITE_INTERNAL_TOPIC, WRITE_TOPIC, WRITE_TRANSACTION
+from ottla.security.needs import (
+    WRITE_INTERNAL_TOPIC,
+    WRITE_TOPIC,
+    WRITE_TOPIC_AS_BROKER,
+    WRITE_TRANSACTION,
+)
 from ottla.security.rights import Rights
 from ottla.wire import produce as codec
 from ottla.wire.apis import ApiKey
@@ -35,6 +40,8 @@ logger = logging.getLogger(__name__)
 CALLS_MAX = 500
 """Budget, counted by test_counted_work: what a leader may call for one acks=all request, whatever is in it, with
 all that its two followers ask until it is answered."""
+RIGHTS_CALLS_MAX = 30
+"""Budget: what an authorizer may add to that, with decisions that are remembered."""
 BYTES_MAX = 8 * 1024
 """Budget: memory that a request may take before it is parked, however large its records are."""
 
@@ -175,19 +182,23 @@ class ProduceHandler:
         if rights is None:
             return NOTHING_DENIED
         partitions = produce.partitions
-        if any(data.records is not None and is_transactional(data.records) for data in partitions):
-            id = produce.transactional_id
-            # Without an id nobody could be asked whether the transaction is the sender's (CVE-2018-17196).
-            if id is None or not WRITE_TRANSACTION.met(rights, id):
-                return dict.fromkeys(range(len(partitions)), WRITE_TRANSACTION.denied)
+        for data in partitions:
+            if data.records is not None and is_transactional(data.records):
+                id = produce.transactional_id
+                # Without an id nobody could be asked whether the transaction is the sender's (CVE-2018-17196).
+                if id is None or not WRITE_TRANSACTION.met(rights, id):
+                    return dict.fromkeys(range(len(partitions)), WRITE_TRANSACTION.denied)
+                break
         denied = {}
         for index, data in enumerate(partitions):
             name = self._cluster.topic_name(data.topic, data.topic_id)
             if name is None:
                 denied[index] = ErrorCode.UNKNOWN_TOPIC_ID
-            elif not WRITE_TOPIC.met(rights, name) or (
-                name in INTERNAL_TOPICS and not WRITE_INTERNAL_TOPIC.met(rights)
-            ):
+            elif name in INTERNAL_TOPICS:
+                for need in (WRITE_TOPIC_AS_BROKER, WRITE_INTERNAL_TOPIC):
+                    if not need.met(rights, name):
+                        denied[index] = need.denied
+            elif not WRITE_TOPIC.met(rights, name):
                 denied[index] = WRITE_TOPIC.denied
         return denied
 

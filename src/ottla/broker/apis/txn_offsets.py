@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.apis.groups import GroupHandlers
+from ottla.broker.apis.groups import GroupHandlers, Readable
 from ottla.broker.coordination.shard_host import Coordination
 from ottla.broker.coordination.verification import Beginning, Verifier, client_error
 from ottla.broker.server.connections import Request
@@ -49,12 +49,16 @@ class TxnOffsetCommitHandler:
             # Such a transaction has no producer, and no marker would ever end it.
             self._groups.refuse(request, message, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
             return
+        readable = self._groups.readable(request, message)
+        if readable.refused and not readable.message.topics:
+            readable.reply({"topics": ()})
+            return
         beginning = self._beginning(message)
         if beginning is None:
-            self._groups.ask_about_topics(request, message)
+            self._groups.ask_for(request, readable)
             return
         request.connection.hold()
-        request.connection.server.spawn(self._verify(request, message, beginning))
+        request.connection.server.spawn(self._verify(request, readable, beginning))
 
     def _beginning(self, message: Any) -> Beginning | None:
         try:
@@ -69,7 +73,8 @@ class TxnOffsetCommitHandler:
         )
         return None if verified is None else Beginning(live.partition, verified)
 
-    async def _verify(self, request: Request, message: Any, beginning: Beginning) -> None:
+    async def _verify(self, request: Request, readable: Readable, beginning: Beginning) -> None:
+        message = readable.message
         try:
             verdicts = await self._verifier.verify(
                 message.transactional_id, {0: beginning}, add=request.version >= IMPLICIT_ADD_FROM
@@ -82,9 +87,9 @@ class TxnOffsetCommitHandler:
                     knows_abortable=request.version >= ABORTABLE_FROM,
                     try_again=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
                 )
-                self._groups.refuse(request, message, error.code)
+                readable.reply(self._groups.refusal(request, message, error.code))
             else:
-                self._groups.ask_about_topics(request, message)
+                self._groups.ask_for(request, readable)
         except Exception:
             request.connection.fail(request)
         finally:

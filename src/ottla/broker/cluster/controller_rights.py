@@ -24,7 +24,7 @@ from ottla.metadata.records import (
 )
 from ottla.security import needs
 from ottla.security.needs import ON_CONTROLLER, Need
-from ottla.security.operations import AclOperation
+from ottla.security.operations import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.security.rights import Rights
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import KafkaError
@@ -98,7 +98,7 @@ def _hide_settings(rows: list[Fields], rights: Rights, random: Random) -> list[F
 
 
 def _delete_topics(message: Any, rights: Rights, image: MetadataImage) -> Allowed:
-    if rights.may_cluster(AclOperation.DELETE):
+    if rights.sees(AclOperation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME):
         return Allowed(message, ())
     is_by_name_only = field(message, "topics", None) is None  # up to version 5
     topics = message.topic_names if is_by_name_only else message.topics

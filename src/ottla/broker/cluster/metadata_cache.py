@@ -105,8 +105,7 @@ class ClusterView:
         return [
             address
             for broker in sorted(self.image.brokers.values(), key=lambda broker: broker.id)
-            if self.is_listed(broker)
-            and (address := address_of(broker, listener)) is not None
+            if self.is_listed(broker) and (address := address_of(broker, listener)) is not None
         ]
 
     def is_listed(self, broker: BrokerImage) -> bool:

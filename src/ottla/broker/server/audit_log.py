@@ -17,7 +17,8 @@ from ottla.security.principals import Principal
 from ottla.wire.apis import APIS, PRIVATE_APIS, ApiKey
 
 AUDIT_LOGGER: Final = "kafka.authorizer.logger"
-logger = logging.getLogger(AUDIT_LOGGER)
+audit = logging.getLogger(AUDIT_LOGGER)
+"""Its lines are Kafka's, not a text with fields as all others are."""
 
 COUNTED_S: Final = 10.0
 LINES_MAX: Final = 1000
@@ -42,7 +43,7 @@ class AuditLog:
         self._is_timed = False
 
     def wants_allowed(self) -> bool:
-        return logger.isEnabledFor(logging.DEBUG)
+        return audit.isEnabledFor(logging.DEBUG)
 
     def decided(
         self,
@@ -53,7 +54,7 @@ class AuditLog:
         verdict: AuthorizationResult,
     ) -> None:
         level = logging.DEBUG if verdict.allowed else logging.INFO
-        if not logger.isEnabledFor(level):
+        if not audit.isEnabledFor(level):
             return
         line = audit_line(principal, host, api_key, question, verdict)
         now = self._now()
@@ -62,7 +63,7 @@ class AuditLog:
         if written is not None:
             written.repeated += 1
             return
-        logger.log(level, "%s", line)
+        audit.log(level, "%s", line)
         if len(self._written) >= LINES_MAX:
             self._end(next(iter(self._written)))
         self._written[line] = _Written(level, now + COUNTED_S)
@@ -91,7 +92,7 @@ class AuditLog:
     def _end(self, line: str) -> None:
         written = self._written.pop(line)
         if written.repeated:
-            logger.log(
+            audit.log(
                 written.level,
                 "%s (%d more times within %g s)",
                 line,

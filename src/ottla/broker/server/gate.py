@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 COMPUTED_AT_ONCE: Final = 2
 """Passwords that a node looks at in threads at the same time. More would take the processor from its clients."""
+TIME_TO_READ_S: Final = 0.1
+"""Between the answer to a failed login and the end. kafka-python loses an answer that comes together with the end."""
 LAST_ANSWER_S: Final = 0.5
 """A client whose own request took its credential away gets the answer to it within this time."""
 
@@ -237,9 +239,11 @@ class Gate:
         self._set_timer(self._listener.limits.failure_delay_s, lambda: self._tell_failure(frame))
 
     def _tell_failure(self, frame: bytes | None) -> None:
-        if frame is not None:
+        if frame is None:
+            self.end()
+        else:
             self._send(frame)
-        self.connection.close()
+            self._set_timer(TIME_TO_READ_S, self.connection.close)
 
     def revoked(self) -> None:
         """The credential of its session was changed or removed. Its own request may have done that."""
