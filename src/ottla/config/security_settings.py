@@ -223,7 +223,8 @@ def take_apart(name: str, listeners: Collection[str]) -> ListenerSetting:
     for mechanism in MECHANISMS:
         if setting.startswith(mechanism.lower() + "."):
             setting = setting[len(mechanism) + 1 :]
-            if setting not in SASL_SETTINGS:
+            of_another = setting in OAUTH_SETTINGS and mechanism != "OAUTHBEARER"
+            if setting not in SASL_SETTINGS or of_another:
                 raise ValueError(f"{setting} is not a setting of one mechanism")
             return ListenerSetting(listener, mechanism, setting)
     if setting not in LISTENER_SETTINGS and setting not in TLS_WITHOUT_EFFECT:
