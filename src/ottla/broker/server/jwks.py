@@ -105,7 +105,7 @@ class IssuerKeys:
     def __init__(
         self, address: str, times: JwksTimes, clock: Clock, read: Callable[[str], bytes]
     ) -> None:
-        self._address = address
+        self.address = address
         self._times = times
         self._clock = clock
         self._read = read
@@ -114,10 +114,11 @@ class IssuerKeys:
         self._asked_at: float | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Returns when the document was fetched, or could not be. It is fetched again until it can, and then every hour."""
+    async def start(self) -> bool:
+        """Whether the document could be fetched. If not, it is tried again and again; later it is fetched every hour."""
         succeeded = await self._fetch()
         self._task = asyncio.get_running_loop().create_task(self._keep_fresh(succeeded))
+        return succeeded
 
     def stop(self) -> None:
         if self._task is not None:
@@ -163,18 +164,18 @@ class IssuerKeys:
         self._wanted.clear()
         try:
             document = await asyncio.get_running_loop().run_in_executor(
-                None, self._read, self._address
+                None, self._read, self.address
             )
             keys = keys_of(document)
         except (OSError, ValueError) as error:
             logger.error(
                 "keys of the issuer could not be read address=%s keys=%d error=%s",
-                self._address,
+                self.address,
                 len(self._keys),
                 printable(str(error)),
             )
             return False
         if keys.keys() != self._keys.keys():
-            logger.info("keys of the issuer are read address=%s keys=%d", self._address, len(keys))
+            logger.info("keys of the issuer are read address=%s keys=%d", self.address, len(keys))
         self._keys = keys
         return True

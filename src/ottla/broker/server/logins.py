@@ -10,6 +10,7 @@ from ottla.broker.server.credentials import KnownUsers
 from ottla.broker.server.gate import GatedListener, GateLimits, Logins
 from ottla.config.node_settings import Settings
 from ottla.config.security_settings import OAuthSecurity
+from ottla.config.values import ConfigError
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.runtime.seams import Runtime
 from ottla.security import jaas
@@ -48,8 +49,13 @@ class NodeLogins:
         self._issuers: list[IssuerKeys] = []
 
     async def start(self) -> None:
-        """Read the keys of all issuers."""
-        await asyncio.gather(*(issuer.start() for issuer in self._issuers))
+        """Read the keys of all issuers. An issuer may be away for a while; a file that is not there is a mistake."""
+        found = await asyncio.gather(*(issuer.start() for issuer in self._issuers))
+        for issuer, succeeded in zip(self._issuers, found, strict=True):
+            if not succeeded and issuer.address.startswith("file:"):
+                raise ConfigError(
+                    f"sasl.oauthbearer.jwks.endpoint.url: {issuer.address} cannot be used; the log says why"
+                )
 
     def stop(self) -> None:
         for issuer in self._issuers:
