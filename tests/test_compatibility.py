@@ -75,9 +75,7 @@ NOT_SEEN = {"PushTelemetry"}
 """Served, and sent by no recorded client: a client sends it only if its metrics are wanted."""
 
 NOT_SERVED = {
-    "Sasl": "security",
     "DelegationToken": "security",
-    "AlterUserScramCredentials": "security",
     "Share": "share groups",
     "Streams": "streams groups",
     "RaftVoter": "voters that join or leave a running quorum",

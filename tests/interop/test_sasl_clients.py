@@ -7,6 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aiokafka
@@ -197,7 +198,8 @@ def test_a_user_changes_the_own_password(cluster: WithLogins) -> None:
 
 
 def test_credentials_are_described_without_themselves(cluster: WithLogins) -> None:
-    described = cluster.admin.describe_user_scram_credentials([USER])[USER].result(20)
+    asked: Any = cluster.admin.describe_user_scram_credentials([USER])
+    described = asked[USER].result(20)
     assert [
         (each.mechanism.name, each.iterations) for each in described.scram_credential_infos
     ] == [
@@ -218,3 +220,13 @@ def test_passwords_are_in_no_file(cluster: WithLogins) -> None:
             content = file.read_bytes()
             assert PASSWORD.encode() not in content, file
             assert b"operators-password" not in content, file
+
+
+def test_a_cluster_has_its_first_user_from_the_beginning(tmp_path: Path) -> None:
+    """Written by kafka-storage before the nodes' first start."""
+    user = "SCRAM-SHA-512=[name=admin,password=from-the-beginning]"
+    with cluster_with_logins(tmp_path, 2, first_user=user) as cluster:
+        admin = AdminClient(cluster.librdkafka("SCRAM-SHA-512", "admin", "from-the-beginning"))
+        assert len(admin.list_topics(timeout=20).brokers) == 2
+        described: Any = admin.describe_user_scram_credentials()
+        assert [*described.result(20)] == ["admin"]

@@ -123,7 +123,7 @@ def test_a_full_disk_goes_offline_its_leaders_move_and_nothing_acknowledged_is_l
 
 
 def ottla(cluster: ProcessCluster, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [OTTLA, *words, "--dir", str(cluster.directory)]
+    command = [str(OTTLA), *words, "--dir", str(cluster.directory)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
 
 

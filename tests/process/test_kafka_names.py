@@ -69,6 +69,7 @@ COMMANDS = {
     "kafka-log-dirs": ["--describe"],
     "kafka-metadata-quorum": ["describe", "--status"],
     "kafka-reassign-partitions": ["--list"],
+    "kafka-storage": ["random-uuid"],
     "kafka-topics": ["--list"],
 }
 """A command of each that asks the cluster, or reads a file."""

@@ -33,6 +33,7 @@ CLASSES = {
     "kafka-log-dirs": TOOLS + "LogDirsCommand",
     "kafka-metadata-quorum": TOOLS + "MetadataQuorumCommand",
     "kafka-reassign-partitions": TOOLS + "reassign.ReassignPartitionsCommand",
+    "kafka-storage": "kafka.tools.StorageTool",
     "kafka-topics": TOOLS + "TopicCommand",
 }
 

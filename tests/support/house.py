@@ -83,7 +83,7 @@ ARROWS: dict[str, set[str]] = {
     | (_WHOLE_BROKER - {"broker.node", "broker.observability"})
     | {"controller", "event_log", "metrics", "raft", "runtime"},
     "broker.node": _BROKER | (_WHOLE_BROKER - {"broker.node"}) | {"broker.design", "raft"},
-    "client": {"losses", "records", "runtime", "wire"},
+    "client": {"config", "losses", "records", "runtime", "security", "wire"},
     # Kafka's tools decode every file that a node writes, and no tool imports what it does not need.
     "kafka_tools": {
         "client",
@@ -96,8 +96,7 @@ ARROWS: dict[str, set[str]] = {
         "raft",
         "records",
         "runtime",
-        "spark.command_config",
-        "spark.errors",
+        "security",
         "wire",
     },
     # Its checkers look into every part of a broker.
@@ -147,9 +146,11 @@ ARROWS: dict[str, set[str]] = {
         "broker.node",
         "broker.observability",
         "config",
+        "controller",
         "log",
         "raft",
         "runtime",
+        "security",
         "wire",
     },
     "spark.errors": {"client", "wire"},
@@ -183,6 +184,7 @@ ARROWS: dict[str, set[str]] = {
         "raft",
         "records",
         "runtime",
+        "security",
         "wire",
     },
     "cli": _PRODUCT
@@ -201,7 +203,7 @@ ARROWS: dict[str, set[str]] = {
     | {"lab.play", "lab.truncation"}
     | {"spark.archive", "spark.command_config", "spark.connect", "spark.errors"}
     | {"spark.options", "spark.reach", "spark.read"},
-    "testing": {"client", "local"},
+    "testing": {"client", "local", "security"},
 }
 
 

@@ -140,7 +140,7 @@ OFFSETS = [
     {"topic": "orders", "partition": 0, "offset": 1},
     {"topic": "orders", "partition": 1, "offset": 99},
 ]
-WITHOUT_SERVER = frozenset({"kafka-dump-log"})
+WITHOUT_SERVER = frozenset({"kafka-dump-log", "kafka-storage"})
 SERVER_BEHIND = frozenset({"kafka-cluster"})
 """Tools that take --bootstrap-server after the sub-command."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from ottla.kafka_tools.names import run
 from ottla.local.ports import free_ports
 from support.cluster import ProcessCluster
 
@@ -74,8 +76,12 @@ class WithLogins:
 
 @contextmanager
 def cluster_with_logins(
-    directory: Path, brokers: int = 2, settings: Mapping[str, str] | None = None
+    directory: Path,
+    brokers: int = 2,
+    settings: Mapping[str, str] | None = None,
+    first_user: str | None = None,
 ) -> Iterator[WithLogins]:
+    """`first_user` as kafka-storage takes it."""
     cluster = ProcessCluster(directory / "cluster", brokers, {})
     ports = dict(zip(cluster.nodes, free_ports(brokers), strict=True))
     for node in cluster.nodes.values():
@@ -95,5 +101,9 @@ def cluster_with_logins(
             text.replace(plain, f"{plain}CLIENTS://127.0.0.1:{ports[node.id]},")
             + "".join(f"{name}={value}\n" for name, value in lines.items())
         )
+        if first_user is not None:
+            (cluster_id,) = re.findall(r"^cluster\.id=(.*)$", text, re.MULTILINE)
+            words = ["format", "-c", str(file), "-t", cluster_id, "--add-scram", first_user]
+            assert run("kafka-storage", words) == 0
     with cluster:
         yield WithLogins(cluster, ports)

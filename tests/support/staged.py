@@ -166,7 +166,9 @@ def _killed_leader(cluster: ProcessCluster, stack: ExitStack) -> str:
 
 
 def _disk_fails(cluster: ProcessCluster, stack: ExitStack) -> str:
-    """Broker 1 may write no file larger than two megabytes: the log of the second partition reaches that."""
+    """Broker 1 may write no file larger than two megabytes: a log on its second disk reaches that. Without its first disk,
+    where its metadata is, it would end."""
+    cluster.create_topic("first", assignment=[[2, 1, 3]])
     limit_file_size(cluster, 1)
     topic = cluster.create_topic("orders", assignment=[[2, 1, 3]])
     produce(cluster, topic, 400, 10_000)

@@ -76,6 +76,7 @@ from ottla.wire.apis import KEPT_RECORDS, ApiKey
 from ottla.wire.types import TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.node_security import NodeSecurity
     from ottla.broker.observability.endpoint import Observability
     from ottla.broker.observability.event_log import EventLogWriter
     from ottla.broker.server.logins import NodeLogins
@@ -103,6 +104,11 @@ class Node:
         """One for all listeners. None: everything is allowed."""
         self.logins = self._logins()
         """Only where a listener has SASL."""
+        self.security = self._security()
+        """Only where a listener has TLS or SASL."""
+        self.to_brokers = runtime if self.security is None else self.security.to_brokers
+        """The runtime of whoever opens channels to brokers."""
+        self._to_controllers = runtime if self.security is None else self.security.to_controllers
         self.observability: Observability | None = None
         """Only with metrics.listeners: other nodes do not import it."""
         self.unclean_elections: dict[tuple[uuid.UUID, int], int] = {}
@@ -149,6 +155,7 @@ class Node:
                 [self.servers[listener.name] for listener in settings.broker_listeners],
                 self.design,
                 self.unclean_elections,
+                self.security,
             )
             await self.broker.start(
                 lambda handlers: self._serve(settings.broker_listeners, handlers)
@@ -157,6 +164,13 @@ class Node:
         if self.event_log is not None:
             assert self.quorum is not None
             self.event_log.start(self.quorum, self._to_controller)
+
+    def _security(self) -> NodeSecurity | None:
+        if all(security.is_plain for security in self.settings.security.values()):
+            return None
+        from ottla.broker.cluster.node_security import NodeSecurity
+
+        return NodeSecurity(self.settings, self.runtime)
 
     def _logins(self) -> NodeLogins | None:
         if all(security.sasl is None for security in self.settings.security.values()):
@@ -175,7 +189,7 @@ class Node:
             return None
         from ottla.broker.observability.event_log import EventLogWriter
 
-        return EventLogWriter(self.settings, self.runtime)
+        return EventLogWriter(self.settings, self.to_brokers)
 
     def _to_controller(self) -> ControllerChannel | None:
         if self.broker is not None:
@@ -189,13 +203,15 @@ class Node:
     async def _join(self, cluster_id: str) -> Membership | None:
         """Take part in the quorum, as a controller or to learn from it. A broker gets its membership from it."""
         settings, runtime = self.settings, self.runtime
-        self.quorum = quorum = RaftDriver(settings, runtime, cluster_id)
+        self.quorum = quorum = RaftDriver(settings, self._to_controllers, cluster_id)
         quorum.on_failure.append(self._quorum_failed)
         if self.authorizer is not None:
             # Before all who act upon an image: no request is decided by older ACLs than the image has.
             AclPublisher(self.authorizer, quorum)
         if settings.is_controller:
-            self.controller = ControllerService(settings, runtime, quorum, self.design.change)
+            self.controller = ControllerService(
+                settings, runtime, quorum, self.design.change, to_others=self._to_controllers
+            )
             handlers = handlers_of(
                 ApiVersionsHandler(lambda: quorum.image, listener_is_controller=True),
                 SaslHandlers(),
@@ -216,8 +232,9 @@ class Node:
             await self.controller.start()
         if self.logs is None:
             return None
-        channel = ControllerChannel(settings, runtime, quorum)
-        lifecycle = BrokerLifecycle(settings, runtime, quorum, self.logs, channel, self.endpoints)
+        others = self._to_controllers
+        channel = ControllerChannel(settings, others, quorum)
+        lifecycle = BrokerLifecycle(settings, others, quorum, self.logs, channel, self.endpoints)
         return Membership(quorum, channel, lifecycle)
 
     async def _take_ports(self) -> None:
@@ -227,6 +244,8 @@ class Node:
 
             later = asyncio.get_running_loop().call_later
             self.authorizer.audit = AuditLog(self.runtime.clock.monotonic, later)
+        if self.security is not None:
+            self.security.load()
         if settings.metrics_listeners:
             from ottla.broker.observability.endpoint import Observability
 
@@ -246,6 +265,9 @@ class Node:
             server.authorizer = self.authorizer
             if self.logins is not None:
                 server.gated = self.logins.listener(listener.name)
+            if self.security is not None:
+                server.tls = self.security.tls(listener.name)
+                server.who = self.security.who(listener.name)
             self.servers[listener.name] = server
             if self.observability is not None:
                 server.times = self.observability.request_times
@@ -255,6 +277,8 @@ class Node:
                 raise ConfigError(f"listeners: {listener}: {error.strerror or error}") from error
             announced = advertised[listener.name]
             self.endpoints[listener.name] = announced._replace(port=announced.port or port)
+        if self.security is not None:
+            self.security.watch()
         if self.observability is not None:
             await self.observability.listen(settings.metrics_listeners)
 
@@ -376,6 +400,8 @@ class Node:
             server.close()
         if self.logins is not None:
             self.logins.stop()
+        if self.security is not None:
+            self.security.stop()
         if self.broker is None and self.logs is not None:
             self.logs.close(clean=False)
         if self._lock is not None:
@@ -408,7 +434,10 @@ class Broker:
         servers: Sequence[Server],
         design: NodeDesign,
         unclean_elections: Mapping[tuple[uuid.UUID, int], int],
+        security: NodeSecurity | None,
     ) -> None:
+        to_brokers = runtime if security is None else security.to_brokers
+        self._security = security
         self.settings = settings
         self._servers = servers
         self.runtime = runtime
@@ -423,7 +452,7 @@ class Broker:
         )
         self.throttle = ReplicationThrottle(settings)
         self.replication = design.transfer(
-            settings, runtime, self.replicas, self.cluster, self._broker_epoch, self.throttle
+            settings, to_brokers, self.replicas, self.cluster, self._broker_epoch, self.throttle
         )
         request_timeout_s = settings.request_timeout_ms / 1000
         self.isr_proposals = IsrProposals(
@@ -445,7 +474,7 @@ class Broker:
             settings.node_id, self.to_controller, self._broker_epoch, request_timeout_s
         )
         self.transactions = TransactionService(
-            settings, runtime, self.cluster, self.replicas, self.producer_ids
+            settings, to_brokers, self.cluster, self.replicas, self.producer_ids
         )
         self.coordination = Coordination(
             self.replicas,
@@ -498,6 +527,9 @@ class Broker:
         self.source.on_image.append(self._image_changed)
         self.lifecycle.start()
         await self._unless_refused(self.lifecycle.caught_up)
+        authorizer = self._servers[0].authorizer
+        if authorizer is not None and not authorizer.is_loaded:
+            authorizer.loaded()  # what was committed before our registration is in the image
         # The topics first: a coordinator that is loaded forgets what was committed for those that are gone.
         self.cluster.update(self.source.image, True)
         self.replicas.apply_all(self.source.image)
@@ -566,6 +598,8 @@ class Broker:
             value("log.cleaner.dedupe.buffer.size"),
             value("log.cleaner.io.max.bytes.per.second"),
         )
+        if self._security is not None:
+            self._security.settings_changed({**image.config(BROKER_RESOURCE, ""), **own})
         for server in self._servers:
             server.connections_max = value("max.connections")
             server.connections_per_ip_max = value("max.connections.per.ip")
@@ -580,7 +614,11 @@ class Broker:
         )
         source, verifier = self.source, self.transactions.verifier
         liveness = LeaderLiveness(
-            settings.node_id, runtime.network, cluster, settings.inter_broker_listener_name or ""
+            settings.node_id,
+            runtime.network,
+            cluster,
+            settings.inter_broker_listener_name or "",
+            is_plain=self._security is None,
         )
         return handlers_of(
             ApiVersionsHandler(lambda: source.image),

@@ -12,6 +12,7 @@ import typer
 
 import ottla
 from ottla.cli import (
+    acls,
     checkpoints,
     doctor,
     events,
@@ -22,12 +23,14 @@ from ottla.cli import (
     losses,
     metrics,
     records,
+    security,
     settings,
     sim,
     spark,
     tools,
     topics,
     transactions,
+    users,
 )
 
 HELP = """Kafka's replicated log in Python: a real cluster in a second.
@@ -75,6 +78,10 @@ app.command()(doctor.bundle)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
+app.add_typer(users.app, name="users")
+app.add_typer(acls.app, name="acls")
+app.add_typer(security.app, name="security")
+app.command()(security.audit)
 app.command()(records.produce)
 app.command()(records.consume)
 app.command()(topics.replicas)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.connect import BootstrapOption, DirOption, addresses
+from ottla.cli.connect import BootstrapOption, CommandConfigOption, DirOption, client_to
 from ottla.cli.errors import SERIOUS, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, say, warn
 
@@ -32,6 +32,7 @@ def doctor(
     ] = False,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 10.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -44,7 +45,7 @@ def doctor(
     from ottla.diagnosis.facts import as_json
 
     cluster = _local_cluster(bootstrap, dir)
-    facts = look(bootstrap, dir, cluster, timeout, from_client=from_client)
+    facts = look(bootstrap, dir, cluster, timeout, command_config, from_client=from_client)
     findings = examine(facts, _target(bootstrap, dir, cluster))
     if format is Format.json:
         print_json(
@@ -83,13 +84,14 @@ def look(
     directory: Path | None,
     cluster: LocalCluster | None,
     timeout_s: float,
+    command_config: Path | None = None,
     *,
     from_client: bool = False,
 ) -> Facts:
     """The facts. Of a local cluster of which no node answers, only what this machine tells."""
     from dataclasses import replace
 
-    from ottla.client import BlockingClient, Unreachable
+    from ottla.client import Unreachable
     from ottla.diagnosis.gathering import Gathering, no_answers, with_machine
     from ottla.diagnosis.machine import machine
     from ottla.runtime.real import RealClock
@@ -97,7 +99,7 @@ def look(
 
     clock = RealClock()
     try:
-        with BlockingClient(addresses(bootstrap, directory), timeout_s=timeout_s) as blocking:
+        with client_to(bootstrap, directory, command_config, timeout_s) as blocking:
             gathering = Gathering(blocking.client, clock)
             work = gathering.for_clients() if from_client else gathering.all()
             facts = blocking.run(work)
@@ -140,6 +142,7 @@ def bundle(
     ] = None,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 10.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -152,11 +155,11 @@ def bundle(
     from ottla.diagnosis.bundle import pack
 
     cluster = _local_cluster(bootstrap, dir)
-    facts = look(bootstrap, dir, cluster, timeout)
+    facts = look(bootstrap, dir, cluster, timeout, command_config)
     if facts.unknown:
         warn(f"{count_of(len(facts.unknown), 'question')} had no answer; facts.json says which")
     file = out or Path(time.strftime("ottla-bundle-%Y%m%d-%H%M%S.tar.gz"))
-    events, metrics = _more(bootstrap, dir, facts, timeout)
+    events, metrics = _more(bootstrap, dir, facts, timeout, command_config)
     try:
         members = pack(file, facts, cluster, events, metrics, _target(bootstrap, dir, cluster))
     except OSError as error:
@@ -168,16 +171,20 @@ def bundle(
 
 
 def _more(
-    bootstrap: str | None, directory: Path | None, facts: Facts, timeout_s: float
+    bootstrap: str | None,
+    directory: Path | None,
+    facts: Facts,
+    timeout_s: float,
+    command_config: Path | None,
 ) -> tuple[list[str], dict[int, str]]:
     """The newest entries of the event log, and the metrics of each broker; nothing where there is none."""
-    from ottla.client import BlockingClient, Unreachable
+    from ottla.client import Unreachable
     from ottla.diagnosis.event_tail import event_tail
     from ottla.diagnosis.metrics_pages import metrics_pages
     from ottla.wire.errors import KafkaError
 
     try:
-        with BlockingClient(addresses(bootstrap, directory), timeout_s=timeout_s) as blocking:
+        with client_to(bootstrap, directory, command_config, timeout_s) as blocking:
             metrics = blocking.run(metrics_pages(facts, timeout_s))
             return blocking.run(event_tail(blocking.client)), metrics
     except (Unreachable, KafkaError, OSError):

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
+from ottla.cli.connect import (
+    BootstrapOption,
+    CommandConfigOption,
+    DirOption,
+    TimeoutOption,
+    connect,
+)
 from ottla.cli.errors import NOT_FOUND, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, print_json, warn
 
@@ -52,6 +58,7 @@ def events(
     ] = None,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -73,7 +80,10 @@ def events(
         for entry in _ordered(filter(wanted, _in_files(stored)), limit):
             show(entry)
         return
-    with contextlib.suppress(KeyboardInterrupt), connect(bootstrap, dir, timeout) as blocking:
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        connect(bootstrap, dir, timeout, command_config) as blocking,
+    ):
         blocking.run(_show_all(blocking.client, from_ms, follow, limit, wanted, show))
 
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, addresses
+from ottla.cli.connect import (
+    BootstrapOption,
+    CommandConfigOption,
+    DirOption,
+    TimeoutOption,
+    addresses,
+    client_to,
+)
 from ottla.cli.errors import NOT_FOUND, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, print_json, say
 
@@ -65,6 +72,7 @@ def explain(
     ] = False,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -82,7 +90,7 @@ def explain(
     if local is not None and not local.running:
         found = _from_disk(local, wanted, _commands(local, bootstrap, dir))
     else:
-        found = _from_cluster(local, wanted, bootstrap, dir, timeout)
+        found = _from_cluster(local, wanted, bootstrap, dir, timeout, command_config)
     if format is Format.json:
         print_json([each.as_json() for each in found])
         return
@@ -128,13 +136,13 @@ def _from_cluster(
     bootstrap: str | None,
     dir: Path | None,
     timeout_s: float,
+    command_config: Path | None,
 ) -> list[Explanation]:
-    from ottla.client import BlockingClient
     from ottla.diagnosis.history import fetched_history
     from ottla.diagnosis.looking import Look, NodeHere
     from ottla.runtime.real import RealClock
 
-    reached = addresses(bootstrap, dir)
+    reached = addresses(bootstrap, dir, command_config)
     nodes = {} if local is None else {
         id: NodeHere(
             node.address,
@@ -148,7 +156,7 @@ def _from_cluster(
     voters = () if local is None else tuple(
         id for id, node in local.nodes.items() if node.controller_port is not None
     )  # fmt: skip
-    with BlockingClient(reached, timeout_s=min(timeout_s, QUESTION_S)) as blocking:
+    with client_to(bootstrap, dir, command_config, min(timeout_s, QUESTION_S)) as blocking:
         look = Look(blocking.client, RealClock(), reached, nodes, voters)
         cluster = blocking.run(look.cluster())
         entries, why = blocking.run(

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
+from ottla.cli.connect import (
+    BootstrapOption,
+    CommandConfigOption,
+    DirOption,
+    TimeoutOption,
+    connect,
+)
 from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
 from ottla.cli.output import (
     Format,
@@ -51,6 +57,7 @@ GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's
 def list_groups(
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     read_committed: ReadCommittedOption = False,
     format: FormatOption = Format.table,
@@ -59,7 +66,7 @@ def list_groups(
     behind."""
     from ottla.client.group_admin import GroupAdmin
 
-    with connect(bootstrap, dir, timeout) as blocking:
+    with connect(bootstrap, dir, timeout, command_config) as blocking:
         groups = GroupAdmin(blocking.client)
         found, silent = blocking.run(groups.all())
         names = [group.id for group in found]
@@ -95,6 +102,7 @@ def describe(
     group: GroupArgument,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     read_committed: ReadCommittedOption = False,
     format: FormatOption = Format.table,
@@ -105,7 +113,7 @@ def describe(
     """
     from ottla.client.group_admin import GroupAdmin
 
-    with connect(bootstrap, dir, timeout) as blocking:
+    with connect(bootstrap, dir, timeout, command_config) as blocking:
         groups = GroupAdmin(blocking.client)
         described = _described(blocking, groups, group)
         assigned = tuple(place for member in described.members for place in member.assigned)
@@ -208,6 +216,7 @@ def explain(
     group: GroupArgument,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -245,6 +254,7 @@ def reset_offsets(
     ] = False,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -252,7 +262,7 @@ def reset_offsets(
     from ottla.client.group_admin import GroupAdmin
     from ottla.wire.errors import ErrorCode, KafkaError
 
-    with connect(bootstrap, dir, timeout) as blocking:
+    with connect(bootstrap, dir, timeout, command_config) as blocking:
         groups = GroupAdmin(blocking.client)
         try:
             if members := blocking.run(groups.describe(group)).members:
@@ -336,6 +346,7 @@ def delete(
     group: GroupArgument,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -343,7 +354,7 @@ def delete(
     from ottla.client.group_admin import GroupAdmin
     from ottla.wire.errors import ErrorCode, KafkaError
 
-    with connect(bootstrap, dir, timeout) as blocking:
+    with connect(bootstrap, dir, timeout, command_config) as blocking:
         try:
             blocking.run(GroupAdmin(blocking.client).delete(group))
         except KafkaError as error:

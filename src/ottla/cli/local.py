@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from ottla.cli.errors import CONFLICT, Failure
+from ottla.cli.errors import CONFLICT, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, warn
 from ottla.cli.settings import parse_configs
 
@@ -70,6 +70,22 @@ def up(
             help="A setting of every node; may be repeated. (ottla settings lists them)",
         ),
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="TLS and passwords for clients, certificates among nodes, and nothing allowed but to admin.",
+        ),
+    ] = False,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host",
+            metavar="NAME",
+            help="With --secure: a name or address of this machine under which clients reach it from others;"
+            " may be repeated, and the first is the one that they are told.",
+        ),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return, and leave it running.")] = False,
     timeout: ReadyOption = 60.0,
     format: FormatOption = Format.table,
@@ -86,11 +102,15 @@ def up(
     )  # also during the start, so that no node is left behind
     directory = directory_of(dir)
     settings = parse_configs(config)
+    if host and not secure:
+        raise Failure("--host: only a --secure cluster is reached from other machines", USAGE)
     began = time.monotonic()
     with locked(directory):
         if (directory / "cluster.json").exists():
             cluster = LocalCluster.load(directory)
-            _require_same(cluster, count, port)
+            _require_same(cluster, count, port, host)
+            if secure and not cluster.secure:
+                raise _is_open(cluster)
             if settings:
                 raise Failure(
                     f"{directory}: its settings are in node-*/server.properties; change them there, or leave out"
@@ -103,7 +123,10 @@ def up(
                 3 if count is None else count,
                 9092 if port is None else port,
                 settings,
-                metrics=True,
+                # Whoever reaches the port of metrics reads them, so a secure cluster has none.
+                metrics=not secure,
+                secure=secure,
+                hosts=host or (),
             )
         waiting = [node.id for node in cluster.nodes.values() if not node.running]
         starting = cluster.start(waiting, timeout, warn)
@@ -121,8 +144,25 @@ def up(
             cluster.stop([node.id for node in cluster.running])
 
 
-def _require_same(cluster: LocalCluster, count: int | None, port: int | None) -> None:
+def _is_open(cluster: LocalCluster) -> Failure:
+    return Failure(
+        f"{cluster.directory}: is an open cluster, and --secure does not close it: its clients and its data stay"
+        " as they are. Start a secure one beside it (another --dir, another --port), create users and ACLs, move"
+        " the clients, then ottla purge the open one. docs/SECURITY.md says how to close a cluster in place",
+        CONFLICT,
+    )
+
+
+def _require_same(
+    cluster: LocalCluster, count: int | None, port: int | None, hosts: list[str] | None
+) -> None:
     advice = "another --dir is another cluster"
+    if hosts and tuple(hosts) != cluster.hosts:
+        raise Failure(
+            f"{cluster.directory}: its certificates and settings have other names"
+            f" ({', '.join(cluster.hosts) or 'none'}); leave out --host; {advice}",
+            CONFLICT,
+        )
     if len(cluster.running) == len(cluster.nodes):
         ids = ", ".join(str(id) for id in cluster.nodes)
         run, them = ("node {} runs", "it") if len(cluster.nodes) == 1 else ("nodes {} run", "them")
@@ -161,8 +201,12 @@ def _announce(cluster: LocalCluster, seconds: float, format: Format, ending: str
     if any(node.controller_port is None for node in nodes):
         print("\nThe first three are the controllers; more would only make each decision slower.")
     print(f"\nbootstrap.servers={cluster.bootstrap}")
-    print(f'\nPython:  Producer({{"bootstrap.servers": "{cluster.bootstrap}"}})')
     option = _dir_option(cluster)
+    if cluster.secure:
+        _announce_security(cluster, option)
+        print("\n" + ending.format(option), flush=True)
+        return
+    print(f'\nPython:  Producer({{"bootstrap.servers": "{cluster.bootstrap}"}})')
     commands = [
         "ottla topics create demo -p 3",
         "seq 1000 | ottla produce demo",
@@ -175,6 +219,26 @@ def _announce(cluster: LocalCluster, seconds: float, format: Format, ending: str
     for command in commands:
         print(f"  {command}{option}")
     print("\n" + ending.format(option), flush=True)
+
+
+def _announce_security(cluster: LocalCluster, option: str) -> None:
+    from ottla.local.client_files import ADMIN, JAVA, user_directory
+
+    files = user_directory(cluster.directory, ADMIN)
+    print("\nTLS and SCRAM for clients, mutual TLS among nodes; what no ACL allows is denied.")
+    print(f"user {ADMIN} may do everything; settings for its clients, with the password, are in")
+    print(f"  {files}")
+    print("\nTry next (these commands use them):")
+    for command in (
+        "ottla users add alice",
+        "ottla topics create orders -p 3",
+        "ottla acls add alice --produce orders --consume orders --group billing",
+        "ottla acls test alice write orders",
+        "ottla security check",
+    ):
+        print(f"  {command}{option}")
+    server = f"--bootstrap-server {cluster.nodes[min(cluster.nodes)].address}"
+    print(f"\nKafka's tools: kafka-topics {server} --command-config {files / JAVA} --list")
 
 
 def _dir_option(cluster: LocalCluster) -> str:
@@ -417,7 +481,9 @@ def _time_text(seconds: float | None) -> str | None:
 
 def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
     """What the cluster answers about each node."""
-    from ottla.client import BlockingClient, Unreachable
+    from ottla.cli.connect import client_settings
+    from ottla.client import Unreachable
+    from ottla.client.command_config import client_from
     from ottla.local.cluster import HOST
     from ottla.wire.errors import KafkaError
 
@@ -425,7 +491,11 @@ def _ask(cluster: LocalCluster) -> dict[int, dict[str, Any]]:
     quorum = None
     lacks_controllers = bool(cluster.lack_of_controllers)
     try:
-        with BlockingClient(addresses, timeout_s=1 if lacks_controllers else 3) as blocking:
+        with client_from(
+            addresses,
+            client_settings(None, cluster.directory, None),
+            timeout_s=1 if lacks_controllers else 3,
+        ) as blocking:
             brokers = blocking.run(blocking.client.describe_cluster())
             metadata = blocking.run(blocking.client.metadata())
             if not lacks_controllers:

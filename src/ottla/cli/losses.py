@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.connect import BootstrapOption, TimeoutOption, connect
+from ottla.cli.connect import BootstrapOption, CommandConfigOption, TimeoutOption, connect
 from ottla.cli.errors import CONFLICT, NOT_FOUND, USAGE, Failure
 from ottla.cli.events import since_ms
 from ottla.cli.output import (
@@ -85,6 +85,7 @@ def losses(
     since: SinceOption = None,
     bootstrap: BootstrapOption = None,
     dir: LossDirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -94,7 +95,7 @@ def losses(
     (ottla recover copies them). END: what is below it is lost for certain. POSSIBLY: what is below it may have been committed;
     nobody who came back knows. With --format json: one object a line.
     """
-    with _kept(bootstrap, dir, timeout) as (blocking, kept):
+    with _kept(bootstrap, dir, timeout, command_config) as (blocking, kept):
         found = _selected(kept, topic, since)
         elections = [] if blocking is None else _open_elections(blocking, topic)
     if format is Format.json:
@@ -154,6 +155,7 @@ def recover(
     ] = False,
     bootstrap: BootstrapOption = None,
     dir: LossDirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -165,7 +167,7 @@ def recover(
     """
     if sum((topic is not None, id is not None, all)) != 1:
         raise Failure("name one of --topic, --id and --all", USAGE)
-    with _kept(bootstrap, dir, timeout) as (blocking, kept):
+    with _kept(bootstrap, dir, timeout, command_config) as (blocking, kept):
         found = _chosen(_selected(kept, None, since), topic, id)
         for loss in found:
             if loss.topic == to and not force:
@@ -426,8 +428,15 @@ class _kept:
     """A connection to the cluster, if one runs, and everything that is kept: with running brokers, and on the disks of
     those that do not run."""
 
-    def __init__(self, bootstrap: str | None, directory: Path | None, timeout_s: float) -> None:
+    def __init__(
+        self,
+        bootstrap: str | None,
+        directory: Path | None,
+        timeout_s: float,
+        command_config: Path | None,
+    ) -> None:
         self._bootstrap, self._directory, self._timeout_s = bootstrap, directory, timeout_s
+        self._command_config = command_config
         self._connection: Any = None
 
     def __enter__(self) -> tuple[BlockingClient | None, KeptSomewhere]:
@@ -437,7 +446,9 @@ class _kept:
         if self._bootstrap is None and self._directory is not None and not runs:
             return None, kept
         directory = None if self._bootstrap is not None else self._directory
-        self._connection = connect(self._bootstrap, directory, self._timeout_s)
+        self._connection = connect(
+            self._bootstrap, directory, self._timeout_s, self._command_config
+        )
         blocking = self._connection.__enter__()
         _ask_brokers(blocking, kept, was_read)
         return blocking, kept

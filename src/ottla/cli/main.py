@@ -67,8 +67,11 @@ def main() -> None:
 def explain(error: Exception) -> tuple[int, str] | None:
     """Exit code and message for an error of the cluster; None for an error that must be a bug of ours."""
     from ottla.client import Unreachable
+    from ottla.client.connections import SecurityRefused
     from ottla.wire.errors import ErrorCode, KafkaError
 
+    if isinstance(error, SecurityRefused):
+        return FAILED, f"{error} (--command-config says how to log in)"
     if isinstance(error, Unreachable):
         return UNREACHABLE, f"{error}; is the cluster up (ottla status), is --bootstrap right?"
     if isinstance(error, TimeoutError):

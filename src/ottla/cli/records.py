@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
+from ottla.cli.connect import (
+    BootstrapOption,
+    CommandConfigOption,
+    DirOption,
+    TimeoutOption,
+    connect,
+)
 from ottla.cli.errors import NOT_FOUND, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, warn
 from ottla.cli.topics import TopicArgument
@@ -61,6 +67,7 @@ def produce(
     ] = "none",
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -83,7 +90,7 @@ def produce(
     keyed = _with_keys(lines, None if key is None else key.encode(), key_delimiter)
     records = ((key, None if empty_is_null and not value else value) for key, value in keyed)
     sent: dict[int, int] = {}
-    with connect(bootstrap, dir, timeout, topic=topic) as blocking:
+    with connect(bootstrap, dir, timeout, command_config, topic=topic) as blocking:
         described = blocking.run(blocking.client.topic(topic))
         producer = Producer(blocking.client, acks=wanted, codec=CODECS.index(compression))
         for number, batch in _batches(records, described, partition):
@@ -171,6 +178,7 @@ def consume(
     ] = Isolation.read_uncommitted,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -178,7 +186,7 @@ def consume(
 
     With --format json, an object each. Goes on until Ctrl-C, --count or --exit.
     """
-    with connect(bootstrap, dir, timeout, topic=topic) as blocking:
+    with connect(bootstrap, dir, timeout, command_config, topic=topic) as blocking:
         committed = isolation_level is Isolation.read_committed
         blocking.run(
             _consume(

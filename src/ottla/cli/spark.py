@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, addresses
+from ottla.cli.connect import (
+    BootstrapOption,
+    CommandConfigOption,
+    DirOption,
+    TimeoutOption,
+    addresses,
+    config_file,
+)
 from ottla.cli.errors import FAILED, NOT_FOUND, USAGE, Failure, line_of
 from ottla.cli.output import Format, FormatOption, print_json, print_table
 
@@ -55,16 +62,6 @@ JOB: Final = "job.py"
 
 MasterOption = Annotated[
     str, typer.Option("--master", help="Where Spark runs: local[N], spark://host:port, …")
-]
-
-CommandConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--command-config",
-        metavar="FILE",
-        help="Properties of Kafka's clients, for TLS and SASL, as Kafka's own tools take them.",
-        show_default=False,
-    ),
 ]
 
 
@@ -104,7 +101,8 @@ def run(
     home = _find(pipeline)
     _check_master(master, declarative=declarative)
     _require_java()
-    brokers = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap, dir))
+    brokers = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap, dir, command_config))
+    command_config = config_file(bootstrap, dir, command_config)
     where = (directory or Path("spark") / home.name).absolute()
     where.mkdir(parents=True, exist_ok=True)
     _client_options(brokers, command_config)  # so that a mistake is reported before Spark starts
@@ -297,7 +295,9 @@ def _brokers(
     from ottla.spark.reach import obstacle
 
     try:
-        known = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap, directory))
+        reached = addresses(bootstrap, directory, command_config)
+        known = ",".join(f"{host}:{port}" for host, port in reached)
+        command_config = config_file(bootstrap, directory, command_config)
         options = _client_options(known, command_config)._replace(request_timeout_s=timeout_s)
         with client_for(BlockingClient, options) as blocking:
             told = blocking.run(blocking.client.metadata())

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
+from ottla.cli.connect import (
+    BootstrapOption,
+    CommandConfigOption,
+    DirOption,
+    TimeoutOption,
+    connect,
+)
 from ottla.cli.errors import NOT_FOUND, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, count_of, print_json, print_table, warn
 from ottla.cli.settings import parse_configs
@@ -47,6 +53,7 @@ def create(
     ] = False,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -57,7 +64,7 @@ def create(
     from ottla.wire.errors import KafkaError
 
     configs = parse_configs(config)
-    with connect(bootstrap, dir, timeout, by_controller=True) as blocking:
+    with connect(bootstrap, dir, timeout, command_config, by_controller=True) as blocking:
         client = blocking.client
         try:
             planned = blocking.run(
@@ -141,11 +148,12 @@ def list_topics(
     internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
     """List the topics."""
-    with connect(bootstrap, dir, timeout) as blocking:
+    with connect(bootstrap, dir, timeout, command_config) as blocking:
         found = blocking.run(blocking.client.metadata()).topics
     shown = sorted(
         (topic for topic in found if internal or not topic.internal), key=lambda t: t.name
@@ -173,6 +181,7 @@ def describe(
     topic: TopicArgument,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -180,7 +189,7 @@ def describe(
 
     AR: the brokers that hold a partition, the preferred leader first; ISR: those in sync; OSR: the others.
     """
-    with connect(bootstrap, dir, timeout, topic=topic) as blocking:
+    with connect(bootstrap, dir, timeout, command_config, topic=topic) as blocking:
         described = blocking.run(blocking.client.topic(topic))
         configs = blocking.run(blocking.client.topic_configs(topic))
     own = {each.name: each.value for each in configs if not each.is_default}
@@ -215,11 +224,14 @@ def delete(
     topic: TopicArgument,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
     """Delete a topic with its records."""
-    with connect(bootstrap, dir, timeout, topic=topic, by_controller=True) as blocking:
+    with connect(
+        bootstrap, dir, timeout, command_config, topic=topic, by_controller=True
+    ) as blocking:
         blocking.run(blocking.client.delete_topic(topic))
     if format is Format.json:
         print_json({"topic": topic, "deleted": True})
@@ -241,6 +253,7 @@ def alter(
     ] = None,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -248,7 +261,9 @@ def alter(
     changes: dict[str, str | None] = {**parse_configs(config), **dict.fromkeys(unset or [])}
     if not changes and partitions is None:
         raise Failure("nothing to change: give --config, --unset or --partitions", USAGE)
-    with connect(bootstrap, dir, timeout, topic=topic, by_controller=True) as blocking:
+    with connect(
+        bootstrap, dir, timeout, command_config, topic=topic, by_controller=True
+    ) as blocking:
         blocking.run(blocking.client.topic(topic))
         if unset:
             require_settings(unset, blocking.run(blocking.client.topic_configs(topic)))
@@ -293,6 +308,7 @@ def elect(
     ] = None,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -301,7 +317,9 @@ def elect(
     That is the first of AR, for every partition, or for those that --partition names. The cluster also does so by itself, every
     leader.imbalance.check.interval.seconds.
     """
-    with connect(bootstrap, dir, timeout, topic=topic, by_controller=True) as blocking:
+    with connect(
+        bootstrap, dir, timeout, command_config, topic=topic, by_controller=True
+    ) as blocking:
         client = blocking.client
         known = [each.partition for each in by_number(blocking.run(client.topic(topic)))]
         numbers = sorted(set(partition or known))
@@ -335,6 +353,7 @@ def reassign(
     list_only: Annotated[bool, typer.Option("--list", help="Only show what is under way.")] = False,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -349,7 +368,9 @@ def reassign(
     if partition is None and not list_only:
         raise Failure("give the --partition to move", USAGE)
     brokers = None if replicas is None else parse_brokers(replicas)
-    with connect(bootstrap, dir, timeout, topic=topic, by_controller=True) as blocking:
+    with connect(
+        bootstrap, dir, timeout, command_config, topic=topic, by_controller=True
+    ) as blocking:
         client = blocking.client
         blocking.run(client.topic(topic))
         if partition is not None and not list_only:
@@ -386,6 +407,7 @@ def replicas(
     ] = None,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -394,7 +416,7 @@ def replicas(
     Whether it is in the ISR or not (OSR), its log start, log end offset (LEO), high watermark (HW) and
     lag. A broker that is down leaves its columns empty.
     """
-    with connect(bootstrap, dir, timeout, topic=topic) as blocking:
+    with connect(bootstrap, dir, timeout, command_config, topic=topic) as blocking:
         found = blocking.run(blocking.client.replicas(topic))
         described = blocking.run(blocking.client.topic(topic))
     if partition is not None:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.connect import BootstrapOption, DirOption, TimeoutOption, connect
+from ottla.cli.connect import (
+    BootstrapOption,
+    CommandConfigOption,
+    DirOption,
+    TimeoutOption,
+    connect,
+)
 from ottla.cli.errors import CONFLICT, NOT_FOUND, UNREACHABLE, USAGE, Failure
 from ottla.cli.output import Format, FormatOption, print_json, print_table, say, warn_of_silent
 
@@ -42,6 +48,7 @@ def list_transactions(
     ] = None,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -50,7 +57,7 @@ def list_transactions(
 
     states = tuple(_state(name) for name in state or ())
     _require_pattern(pattern)
-    with connect(bootstrap, dir, timeout) as blocking:
+    with connect(bootstrap, dir, timeout, command_config) as blocking:
         found, silent = blocking.run(
             TransactionAdmin(blocking.client).all(
                 states=states,
@@ -96,13 +103,14 @@ def describe(
     id: IdArgument,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
     """Show a transactional id's producer, its transaction's state, age and partitions."""
     from ottla.client.transaction_admin import TransactionAdmin
 
-    with connect(bootstrap, dir, timeout) as blocking:
+    with connect(bootstrap, dir, timeout, command_config) as blocking:
         found = _described(blocking, TransactionAdmin(blocking.client), id)
     if format is Format.json:
         print_json(_as_json(found))
@@ -142,6 +150,7 @@ def abort(
     ] = False,
     bootstrap: BootstrapOption = None,
     dir: DirOption = None,
+    command_config: CommandConfigOption = None,
     timeout: TimeoutOption = 30.0,
     format: FormatOption = Format.table,
 ) -> None:
@@ -155,7 +164,7 @@ def abort(
     if (id is None) == (topic is None):
         raise Failure("give either a transactional id or --topic", USAGE)
     done: dict[str, object]
-    with connect(bootstrap, dir, timeout, topic=topic) as blocking:
+    with connect(bootstrap, dir, timeout, command_config, topic=topic) as blocking:
         transactions = TransactionAdmin(blocking.client)
         if id is not None:
             _abort_by_id(blocking, transactions, id)

@@ -27,6 +27,10 @@ class Unreachable(Exception):
     """No broker answers at any of the known addresses."""
 
 
+class SecurityRefused(Unreachable):
+    """A broker answers, but TLS or SASL with it fails. To try again would not help."""
+
+
 def error_of(code: int, message: str | None) -> KafkaError | None:
     """The error of a code, also of one that we do not know. None for no error."""
     if int(code) == ErrorCode.NONE:
@@ -181,6 +185,8 @@ class BrokerConnections:
             except OSError:
                 if loop.time() > deadline:
                     raise
+            except SecurityRefused:
+                raise
             except Unreachable:
                 if not self._patient or loop.time() > deadline:
                     raise

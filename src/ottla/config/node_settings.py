@@ -604,7 +604,8 @@ class Settings:
         BOOLEAN,
         True,
         "Nodes that find each other at a loopback address talk over Unix sockets (Linux); false: over TCP, to be watched "
-        "or disturbed.",
+        "or disturbed. With TLS or SASL on a listener: only if it is set to true. There is no TLS and no login on them then; only "
+        "processes of the node's own user are let in, and count as the node itself.",
     )
 
     # Seeing into it
@@ -1245,6 +1246,13 @@ class Settings:
     @property
     def controller_listeners(self) -> tuple[ListenerAddress, ...]:
         return tuple(x for x in self.listeners if x.name in self.controller_listener_names)
+
+    @property
+    def uses_local_sockets(self) -> bool:
+        """With security only where it was asked for: over a Unix socket, a process of the node's own user counts as the node."""
+        if all(security.is_plain for security in self.security.values()):
+            return self.ottla_local_sockets_enable
+        return self.ottla_local_sockets_enable and "ottla.local.sockets.enable" in self.given
 
     def topic_defaults(self) -> dict[str, str]:
         """This node's default of every topic setting, by the topic's names."""

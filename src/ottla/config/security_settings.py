@@ -434,6 +434,8 @@ class _ListenerValues:
             self._value("ssl.endpoint.identification.algorithm") == "https",
             self._value("ssl.allow.dn.changes"),
             self._value("ssl.allow.san.changes"),
+            self._value("ottla.authentication.timeout.ms") / 1000,
+            self._value("ottla.unauthenticated.connections.max"),
             self._value("ottla.trust.removed.grace.ms"),
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.controller.draft import Draft
 from ottla.metadata.features import METADATA_VERSION
@@ -19,6 +19,9 @@ from ottla.metadata.records import (
 )
 from ottla.security.secrets import Secret
 from ottla.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla.security.scram import Credential, Mechanism
 
 SCRAM_SINCE = 11
 """Kafka's 3.5-IV2, the first metadata.version with SCRAM."""
@@ -102,7 +105,7 @@ def _record(draft: Draft, change: CredentialDeletion | CredentialUpsertion) -> M
     return _stored(user, number, credential)
 
 
-def _stored(user: str, number: int, credential: Any) -> UserScramCredentialRecord:
+def _stored(user: str, number: int, credential: Credential) -> UserScramCredentialRecord:
     return UserScramCredentialRecord(
         name=user,
         mechanism=number,
@@ -123,6 +126,33 @@ def scram_record(
     """The credential of a user who is there from the first start. Milliseconds of work. ValueError says what is wrong."""
     from ottla.security import scram
 
+    if not password.reveal():
+        raise ValueError("the password is empty")
+    known = _known(mechanism, iterations)
+    salted = scram.salt_password(known, password, salt, iterations)
+    return scram_record_of_salted(mechanism, user, salted, salt, iterations)
+
+
+def scram_record_of_salted(
+    mechanism: str, user: str, salted_password: bytes, salt: bytes, iterations: int
+) -> UserScramCredentialRecord:
+    """The same from the salted password."""
+    from ottla.security import scram
+
+    known = _known(mechanism, iterations)
+    if not user or "\0" in user:
+        raise ValueError("the name is empty, or has a NUL")
+    if len(salt) not in SALT_BYTES:
+        raise ValueError(f"the salt must have {SALT_BYTES[0]} to {SALT_BYTES[-1]} bytes")
+    if len(salted_password) != known.size:
+        raise ValueError(f"the salted password must have {known.size} bytes")
+    credential = scram.credential_of(known, salted_password, salt, iterations)
+    return _stored(user, known.number, credential)
+
+
+def _known(mechanism: str, iterations: int) -> Mechanism:
+    from ottla.security import scram
+
     known = scram.MECHANISMS.get(mechanism)
     if known is None:
         raise ValueError(f"'{mechanism}' is none of {', '.join(scram.MECHANISMS)}")
@@ -130,9 +160,4 @@ def scram_record(
         raise ValueError(
             f"{iterations} iterations are not from {scram.ITERATIONS_MIN} to {scram.ITERATIONS_MAX}"
         )
-    if not user or "\0" in user or not password.reveal():
-        raise ValueError("the name or the password is empty, or the name has a NUL")
-    if len(salt) not in SALT_BYTES:
-        raise ValueError(f"the salt must have {SALT_BYTES[0]} to {SALT_BYTES[-1]} bytes")
-    salted = scram.salt_password(known, password, salt, iterations)
-    return _stored(user, known.number, scram.credential_of(known, salted, salt, iterations))
+    return known

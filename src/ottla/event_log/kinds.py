@@ -88,7 +88,7 @@ KINDS: Mapping[str, EventKind] = {
         ("resource", "name", "old", "new", "by"),
     ),
     "quota_exceeded": EventKind(
-        "A client is above its quota and is throttled; told once a minute. `user` is always null: nobody is authenticated. "
+        "A client is above its quota and is throttled; told once a minute. `user` is null if nobody has logged in. "
         "`measured` is null for a quota that is kept as tokens.",
         ("user", "client_id", "quota", "limit", "measured", "throttle_ms"),
         WARNING,

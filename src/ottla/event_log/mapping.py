@@ -171,8 +171,7 @@ def _setting_changed(event: SettingChanged, node: int) -> Told:
 
 def _quota_exceeded(event: QuotaExceeded, node: int) -> Told:
     fields = {
-        # Nobody is authenticated: there are no users yet.
-        "user": None,
+        "user": None if event.user is None else _cut(event.user),
         "client_id": _cut(event.client_id),
         "quota": event.quota,
         "limit": event.rate,

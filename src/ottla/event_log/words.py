@@ -116,8 +116,9 @@ def _setting_changed(where: str, fields: Fields, cause: str) -> str:
 
 def _quota_exceeded(where: str, fields: Fields, cause: str) -> str:
     measured = "" if fields["measured"] is None else f" (measured {fields['measured']:g})"
+    user = f" of user {fields['user']}" if fields.get("user") else ""
     return (
-        f"client {fields['client_id']}: above {fields['quota']}={fields['limit']:g}{measured}, "
+        f"client {fields['client_id']}{user}: above {fields['quota']}={fields['limit']:g}{measured}, "
         f"throttled for {fields['throttle_ms']} ms"
     )
 

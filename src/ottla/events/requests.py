@@ -16,3 +16,5 @@ class QuotaExceeded(Event):
     throttle_s: float
     measured: float | None = None
     """The rate that was measured; None for a quota that is kept as tokens."""
+    user: str | None = None
+    """The name of the client's principal; None if nobody has logged in."""

@@ -20,6 +20,7 @@ MODULES = {
     "kafka-log-dirs": "log_dirs",
     "kafka-metadata-quorum": "metadata_quorum",
     "kafka-reassign-partitions": "reassign_partitions",
+    "kafka-storage": "storage",
     "kafka-topics": "topics",
 }
 

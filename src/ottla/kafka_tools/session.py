@@ -7,15 +7,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from ottla.client import BlockingClient, Client
 from ottla.client.admin import Admin
-from ottla.config.sources import read_properties
+from ottla.client.command_config import client_from, is_secured, read_command_config
 from ottla.config.values import ConfigError, split_address
 from ottla.kafka_tools.options import ToolError
 
 T = TypeVar("T")
 
 API_TIMEOUT_MS = "default.api.timeout.ms"
-SECURITY_PROTOCOL = "security.protocol"
-PLAINTEXT = "PLAINTEXT"
 BOOTSTRAP_HELP = "Please provide valid host:port like host1:9091,host2:9092"
 
 
@@ -29,7 +27,7 @@ def properties(path: str | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        return {entry.name: entry.value for entry in read_properties(path)}
+        return read_command_config(path)
     except ConfigError as error:
         raise ToolError(str(error)) from None
 
@@ -50,20 +48,17 @@ def _client(
     bootstrap: str, settings: Mapping[str, str], client_id: str, timeout_ms: int
 ) -> BlockingClient:
     known = addresses(bootstrap)
-    if settings.get(SECURITY_PROTOCOL, PLAINTEXT).upper() != PLAINTEXT:
-        # Imported here: few clusters need TLS or SASL, and it takes time.
-        from ottla.spark.command_config import client_of, kafka_options
-        from ottla.spark.errors import OptionError
+    client_id = settings.get("client.id", client_id)
+    timeout_s = int(settings.get(API_TIMEOUT_MS, timeout_ms)) / 1000
+    if not is_secured(settings):
+        return BlockingClient(known, client_id=client_id, timeout_s=timeout_s)
+    # Imported here: few clusters need TLS or SASL, and it takes time.
+    from ottla.client.security import SecuritySettingError
 
-        try:
-            return client_of(kafka_options(bootstrap, settings))
-        except OptionError as error:
-            raise ToolError(str(error)) from None
-    return BlockingClient(
-        known,
-        client_id=settings.get("client.id", client_id),
-        timeout_s=int(settings.get(API_TIMEOUT_MS, timeout_ms)) / 1000,
-    )
+    try:
+        return client_from(known, settings, client_id=client_id, timeout_s=timeout_s)
+    except SecuritySettingError as error:
+        raise ToolError(str(error)) from None
 
 
 def addresses(bootstrap: str) -> Sequence[tuple[str, int]]:

@@ -19,6 +19,7 @@ from ottla.runtime import (
     FrameReceiver,
     Network,
     Runtime,
+    Tls,
 )
 from ottla.runtime.seams import Listener
 from ottla.wire.apis import ApiKey
@@ -216,8 +217,11 @@ class CountedNetwork:
         accept: Callable[[AcceptedConnection], FrameReceiver],
         *,
         frame_bytes_max: int,
+        tls: Tls | None = None,
     ) -> Listener:
-        return await self._network.listen(host, port, accept, frame_bytes_max=frame_bytes_max)
+        return await self._network.listen(
+            host, port, accept, frame_bytes_max=frame_bytes_max, tls=tls
+        )
 
     async def connect(
         self,
@@ -226,6 +230,7 @@ class CountedNetwork:
         receiver: Callable[[Connection], FrameReceiver],
         *,
         frame_bytes_max: int = 1 << 30,
+        tls: Tls | None = None,
     ) -> Connection:
         counted = CountedConnection(self._counts, self._name, host, port)
 
@@ -234,5 +239,5 @@ class CountedNetwork:
             counted.receiver = receiver(counted)
             return counted
 
-        await self._network.connect(host, port, connected, frame_bytes_max=frame_bytes_max)
+        await self._network.connect(host, port, connected, frame_bytes_max=frame_bytes_max, tls=tls)
         return counted

@@ -4,6 +4,8 @@ DIR/cluster.json                the nodes, their ports and their process ids
 DIR/node-1/server.properties    the node's settings
 DIR/node-1/node.log             what the node logs and prints
 DIR/node-1/data/                its log directory, in Kafka's layout
+
+A secure cluster has more: see `local.secure`.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from ottla.local.disks import trouble_with
 from ottla.local.errors import (
     Conflict,
     DamagedCluster,
@@ -28,9 +31,9 @@ from ottla.local.errors import (
     NoCluster,
     NotFound,
 )
-from ottla.local.disks import trouble_with
 from ottla.local.exit_codes import CONFLICT, USAGE
 from ottla.local.ports import free_ports
+from ottla.local.private_files import write_private
 from ottla.local.processes import Process, Starting, stop_all, wait_gone
 from ottla.wire.internal_topics import CLUSTER_METADATA_TOPIC
 
@@ -52,6 +55,18 @@ OF_EACH_NODE = (
     "metadata.log.dir",
     "metrics.listeners",
 )
+SECURED = (
+    "listener.security.protocol.map",
+    "inter.broker.listener.name",
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "authorizer.class.name",
+    "super.users",
+    "ottla.decoy.secret",
+)
+"""Settings of a secure cluster that are not for its user to choose."""
 """Settings that differ from node to node: `LocalCluster` sets them."""
 
 
@@ -69,6 +84,8 @@ class LocalNode:
     port: int
     controller_port: int | None
     metrics_port: int | None = None
+    internal_port: int | None = None
+    """For other nodes, in a secure cluster."""
     pid: int | None = None
     started: str = ""
     ended: str = ""
@@ -97,7 +114,7 @@ class LocalNode:
 
     @property
     def ports(self) -> list[int]:
-        known = (self.port, self.controller_port, self.metrics_port)
+        known = (self.port, self.controller_port, self.metrics_port, self.internal_port)
         return [port for port in known if port is not None]
 
     @property
@@ -109,10 +126,21 @@ class LocalNode:
 class LocalCluster:
     """What DIR/cluster.json says; every change is written there at once."""
 
-    def __init__(self, directory: Path, cluster_id: str, nodes: list[LocalNode]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        cluster_id: str,
+        nodes: list[LocalNode],
+        *,
+        secure: bool = False,
+        hosts: Sequence[str] = (),
+    ) -> None:
         self.directory = directory
         self.cluster_id = cluster_id
         self.nodes = {node.id: node for node in nodes}
+        self.secure = secure
+        self.hosts = tuple(hosts)
+        """Names of this machine under which clients of a secure cluster reach it from elsewhere."""
 
     # -- the directory
 
@@ -122,7 +150,13 @@ class LocalCluster:
         try:
             content = json.loads(file.read_text())
             nodes = [LocalNode(**node) for node in content["nodes"]]
-            return cls(directory, content["cluster_id"], nodes)
+            return cls(
+                directory,
+                content["cluster_id"],
+                nodes,
+                secure=content.get("secure", False),
+                hosts=content.get("hosts", ()),
+            )
         except (FileNotFoundError, NotADirectoryError):
             raise NoCluster(f"{directory}: no cluster here") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -137,15 +171,18 @@ class LocalCluster:
         settings: Mapping[str, str] | None = None,
         *,
         metrics: bool = False,
+        secure: bool = False,
+        hosts: Sequence[str] = (),
     ) -> LocalCluster:
         """`port`: the first one, or 0 for free ones. `settings`: of every node, in addition to those that it needs.
-        `metrics`: every node serves its metrics."""
+        `metrics`: every node serves its metrics. `secure`: see `local.secure`; with `hosts`, clients reach it from
+        other machines."""
         if directory.exists() and any(name.name != ".lock" for name in directory.iterdir()):
             raise Conflict(
                 f"{directory}: is not empty and holds no cluster; choose another directory"
             )
         controllers = min(count, CONTROLLERS_MAX)
-        needed = count + controllers + (count if metrics else 0)
+        needed = count + controllers + (count if metrics else 0) + (count if secure else 0)
         ports = free_ports(needed) if port == 0 else list(range(port, port + needed))
         if max(ports) > 65535:
             raise InvalidUse(
@@ -159,23 +196,31 @@ class LocalCluster:
                 ports[id - 1],
                 ports[count + id - 1] if id <= controllers else None,
                 ports[count + controllers + id - 1] if metrics else None,
+                ports[needed - count + id - 1] if secure else None,
             )
             for id in range(1, count + 1)
         ]
-        cluster = cls(directory, _new_cluster_id(), nodes)
+        cluster = cls(directory, _new_cluster_id(), nodes, secure=secure, hosts=hosts)
         if settings:
             cluster._check(settings)
         for node in nodes:
             cluster.node_directory(node.id).mkdir(parents=True)
+        if secure:
+            from ottla.local.secure import make_secure
+
+            make_secure(cluster)
+        for node in nodes:
             cluster.configure(node.id, settings or {})
         cluster.save()
         return cluster
 
     def save(self) -> None:
-        content = {
+        content: dict[str, object] = {
             "cluster_id": self.cluster_id,
             "nodes": [asdict(node) for node in self.nodes.values()],
         }
+        if self.secure:
+            content |= {"secure": True, "hosts": self.hosts}
         temporary = self.directory / "cluster.json.new"
         try:
             temporary.write_text(json.dumps(content, indent=1) + "\n")
@@ -209,17 +254,19 @@ class LocalCluster:
     def configure(self, id: int, more: Mapping[str, str]) -> None:
         """Write the node's file of settings: those that make it part of this cluster, and `more`."""
         settings = {**self._settings(self.nodes[id]), **more}
-        self.config_file(id).write_text(
-            "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()),
-            encoding="utf-8",
-        )
+        text = "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+        if self.secure:
+            write_private(self.config_file(id), text)
+        else:
+            self.config_file(id).write_text(text, encoding="utf-8")
 
     def _check(self, settings: Mapping[str, str]) -> None:
         """A node would refuse them, too. To check them here leaves nothing half made."""
         from ottla.config import ConfigError, Settings
         from ottla.config.node_settings import TABLE
 
-        own = {name for row in TABLE if row.name in OF_EACH_NODE for name in row.names}
+        fixed = (*OF_EACH_NODE, *(SECURED if self.secure else ()))
+        own = {name for row in TABLE if row.name in fixed for name in row.names}
         for name in own & settings.keys():
             raise InvalidUse(f"{name}: every node gets its own", parameter="settings")
         try:
@@ -237,7 +284,14 @@ class LocalCluster:
             for each in self.nodes.values()
             if each.controller_port is not None
         ]
-        listeners = [f"PLAINTEXT://{HOST}:{node.port}"]
+        if node.internal_port is None:
+            listeners = [f"PLAINTEXT://{HOST}:{node.port}"]
+        else:
+            bound = "0.0.0.0" if self.hosts else HOST
+            listeners = [
+                f"CLIENTS://{bound}:{node.port}",
+                f"INTERNAL://{HOST}:{node.internal_port}",
+            ]
         if node.controller_port is not None:
             listeners.append(f"CONTROLLER://{HOST}:{node.controller_port}")
         settings: dict[str, object] = {
@@ -256,6 +310,14 @@ class LocalCluster:
         }
         if node.metrics_port is not None:
             settings["metrics.listeners"] = f"HTTP://{HOST}:{node.metrics_port}"
+        if node.internal_port is not None:
+            from ottla.local.secure import node_settings
+
+            settings |= node_settings(self, node.id)
+            reached = f"{self.hosts[0] if self.hosts else HOST}:{node.port}"
+            settings["advertised.listeners"] = (
+                f"CLIENTS://{reached},INTERNAL://{HOST}:{node.internal_port}"
+            )
         return {name: str(value) for name, value in settings.items()}
 
     # -- processes
@@ -325,8 +387,14 @@ class LocalCluster:
             if (trouble := trouble_with(self.node_directory(id))) is not None
         }
         if found:
-            which = f"node {next(iter(found))}" if len(found) == 1 else "nodes " + ", ".join(map(str, found))
-            raise LocalClusterError(f"{which} cannot start: {next(iter(found.values()))}, then try again")
+            which = (
+                f"node {next(iter(found))}"
+                if len(found) == 1
+                else "nodes " + ", ".join(map(str, found))
+            )
+            raise LocalClusterError(
+                f"{which} cannot start: {next(iter(found.values()))}, then try again"
+            )
 
     def troubles(self, id: int) -> list[str]:
         """What is wrong with the directories of a node: one line for each, with what to do."""

@@ -146,7 +146,7 @@ def _run(settings: Settings, log_file: str | None, ready_fd: int | None) -> int:
 
     async def until_signalled() -> None:
         loop = asyncio.get_running_loop()
-        runtime = real_runtime(loop, near=settings.ottla_local_sockets_enable)
+        runtime = real_runtime(loop, near=settings.uses_local_sockets)
         made = Node(settings, runtime)
         node = asyncio.ensure_future(made.run(ready))
         nonlocal systemd

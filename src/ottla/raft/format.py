@@ -1,13 +1,14 @@
 """The files that `format` writes into a directory before its node starts for the first time.
 
-`meta.properties` identifies the directory. `bootstrap.checkpoint` holds the features of a new cluster. A voter of a
+`meta.properties` identifies the directory. `bootstrap.checkpoint` holds the features of a new cluster, and its first
+users. A voter of a
 dynamic quorum gets the first voters as the checkpoint at offset 0. meta.properties is written last: a directory
 without it is not completely formatted and may be formatted again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from ottla.log.checkpoints import (
@@ -56,11 +57,12 @@ def format_directory(
     directory_id: UUID,
     voters: VoterSet | None,
     features: Mapping[str, int] = DEFAULT_LEVELS,
+    records: Sequence[MetadataRecord] = (),
 ) -> None:
-    """`voters` are the first voters of a dynamic quorum (kraft.version 1). With None they come from the
+    """`records` are written into a new log after the features: the credentials of its first users. `voters` are the first voters of a dynamic quorum (kraft.version 1). With None they come from the
     setting controller.quorum.voters, or, on a node that is not a voter, from the other nodes."""
     make_directory(disk, directory)
-    bootstrap = build_snapshot(feature_records(features), epoch=0, timestamp_ms=0)
+    bootstrap = build_snapshot([*feature_records(features), *records], epoch=0, timestamp_ms=0)
     disk.replace(f"{directory}/{BOOTSTRAP_FILE}", bootstrap)
     if voters is not None:
         metadata = f"{directory}/{METADATA_DIRECTORY}"
@@ -81,7 +83,7 @@ def load_properties(disk: Disk, directory: str) -> MetaProperties:
 
 
 def load_bootstrap_records(disk: Disk, directory: str) -> list[MetadataRecord]:
-    """The records that the first controller writes into a new log: the features chosen at formatting."""
+    """The records that the first controller writes into a new log: the features chosen at formatting, and the first users."""
     path = f"{directory}/{BOOTSTRAP_FILE}"
     if not disk.exists(path):
         return feature_records(DEFAULT_LEVELS)

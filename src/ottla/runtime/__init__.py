@@ -15,10 +15,13 @@ from ottla.runtime.seams import (
     File,
     FileRange,
     FrameReceiver,
+    Identity,
     Listener,
     Network,
     Runtime,
     TimedConnection,
+    Tls,
+    TlsRefused,
 )
 
 __all__ = [
@@ -32,8 +35,11 @@ __all__ = [
     "File",
     "FileRange",
     "FrameReceiver",
+    "Identity",
     "Listener",
     "Network",
     "Runtime",
     "TimedConnection",
+    "Tls",
+    "TlsRefused",
 ]

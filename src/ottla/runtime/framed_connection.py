@@ -15,7 +15,14 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from ottla.runtime.seams import AcceptedConnection, Chunk, Connection, FileRange, FrameReceiver
+from ottla.runtime.seams import (
+    AcceptedConnection,
+    Chunk,
+    Connection,
+    FileRange,
+    FrameReceiver,
+    Identity,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -104,6 +111,7 @@ class FramedConnection(ABC):
         "_schedule_flush",
         "_writing",
         "frame_bytes_max",
+        "identity",
         "marks",
         "now",
         "received_at",
@@ -137,6 +145,7 @@ class FramedConnection(ABC):
         self._choked = False  # by a long queue
         self._closing = False
         self._closed = False
+        self.identity: Identity | None = None
         self._active_at = self.received_at = self.started_at = now()
         self.sent: list[tuple[float, list[Any]]] | None = None
         self.marks: list[Any] = []

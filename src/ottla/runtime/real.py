@@ -10,8 +10,9 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from ottla.runtime.files import RealDisk
-from ottla.runtime.seams import Runtime
+from ottla.runtime.seams import Runtime, Tls
 from ottla.runtime.sockets import RealNetwork
+from ottla.runtime.tls_options import TlsOptions
 
 T = TypeVar("T")
 
@@ -36,8 +37,16 @@ def real_runtime(
         clock=RealClock(),
         disk=RealDisk(),
         network=RealNetwork(loop, near=near),
-        random=random.Random(seed),
+        # What others see of it (ids, nonces) must not tell them what comes next.
+        random=random.SystemRandom() if seed is None else random.Random(seed),
+        make_tls=_make_tls,
     )
+
+
+def _make_tls(options: TlsOptions) -> Tls:
+    from ottla.runtime.tls import RealTls
+
+    return RealTls(options)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

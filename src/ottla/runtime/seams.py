@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from ottla.events import Events
+from ottla.runtime.tls_options import TlsOptions
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -169,11 +170,47 @@ class Connection(Protocol):
         """Close now."""
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the other end of a connection has proved."""
+
+    is_local: bool = False
+    """It is a process of our own user on this machine. Such a process can read our keys, so it counts as this node."""
+    certificate: bytes | None = None
+    """DER of the certificate, which was verified. None: it showed none."""
+    tls: str = ""
+    """Version and cipher."""
+
+
+class Tls(Protocol):
+    """How the connections of a listener are secured, and those that we open to such listeners of others. The runtime makes
+    it of `TlsOptions` and looks into it."""
+
+    @property
+    def certificate(self) -> bytes | None:
+        """DER of our own."""
+
+    def names_host(self, host: str) -> bool:
+        """Whether our certificate is one for this host."""
+
+    def refresh(self, options: TlsOptions | None = None) -> bool:
+        """Take what changed in the files, or these options. Whether anything changed. `TlsRefused` says why the change is
+        not taken; all stays as it was then."""
+
+
+class TlsRefused(Exception):
+    """A key store, a trust store, or a change of one cannot be used."""
+
+
 class AcceptedConnection(Connection, Protocol):
     """A connection that a peer opened. The peer may be gone, or hostile."""
 
     frame_bytes_max: int
     """A longer frame ends the connection. A peer that has not logged in may send only short ones."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """None: the listener asks for nothing."""
 
     @property
     def idle_s(self) -> float:
@@ -211,7 +248,9 @@ class Network(Protocol):
         accept: Callable[[AcceptedConnection], FrameReceiver],
         *,
         frame_bytes_max: int,
-    ) -> Listener: ...
+        tls: Tls | None = None,
+    ) -> Listener:
+        """With `tls`, a connection is accepted when its handshake is over."""
 
     async def connect(
         self,
@@ -220,6 +259,7 @@ class Network(Protocol):
         receiver: Callable[[Connection], FrameReceiver],
         *,
         frame_bytes_max: int = 1 << 30,
+        tls: Tls | None = None,
     ) -> Connection:
         """OSError (ConnectionRefusedError if nothing listens there). The caller sets the time limit."""
 
@@ -232,5 +272,7 @@ class Runtime:
     disk: Disk
     network: Network
     random: random.Random
+    make_tls: Callable[[TlsOptions], Tls] | None = None
+    """TlsRefused if the options cannot be used. None where there is no TLS."""
     events: Events = field(default_factory=Events)
     """What happens in the node, for those who subscribe."""

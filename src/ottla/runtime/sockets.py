@@ -7,18 +7,22 @@ import errno
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ottla.runtime import unix_sockets
 from ottla.runtime.frame_memory import ReceiveMemory
-from ottla.runtime.seams import AcceptedConnection, Connection, FrameReceiver
+from ottla.runtime.seams import AcceptedConnection, Connection, FrameReceiver, Identity, Tls
 from ottla.runtime.socket_connection import SocketConnection, address_of, prepare
+
+if TYPE_CHECKING:
+    from ottla.runtime.tls import RealTls
 
 logger = logging.getLogger(__name__)
 
 BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_S = 0.2
+LOCAL = Identity(is_local=True)
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -32,8 +36,10 @@ class SocketListener:
         sockets: Sequence[socket.socket],
         accept: Callable[[AcceptedConnection], FrameReceiver],
         frame_bytes_max: int,
+        tls: RealTls | None,
     ) -> None:
         """`sockets`: all that it listens on. The first gives the listener its address."""
+        self._handshakes = None if tls is None else tls.handshakes(loop)
         self._loop = loop
         self._memory = memory
         self._sockets = sockets
@@ -58,6 +64,8 @@ class SocketListener:
             self._remove_readers()
         for listening in self._sockets:
             listening.close()
+        if self._handshakes is not None:
+            self._handshakes.close()
 
     def _add_readers(self) -> None:
         for listening in self._sockets:
@@ -99,9 +107,19 @@ class SocketListener:
     def _accepted(self, connected: socket.socket) -> None:
         try:
             prepare(connected)
+            if connected.family == socket.AF_UNIX:
+                if not unix_sockets.is_of_our_user(connected):
+                    raise PermissionError(errno.EPERM, "a process of another user")
+            elif self._handshakes is not None:
+                self._handshakes.accepted(
+                    connected, self._memory, self._frame_bytes_max, self._accept
+                )
+                return
             connection = SocketConnection(
                 self._loop, self._memory, connected, self._frame_bytes_max, accepted=True
             )
+            if connected.family == socket.AF_UNIX:
+                connection.identity = LOCAL
         except OSError as problem:  # already gone again
             logger.debug("accept failed address=%s error=%s", self._address, problem)
             connected.close()
@@ -124,6 +142,7 @@ class RealNetwork:
         accept: Callable[[AcceptedConnection], FrameReceiver],
         *,
         frame_bytes_max: int,
+        tls: Tls | None = None,
     ) -> SocketListener:
         problems: list[OSError] = []
         for family, address in await self._resolve(host, port, passive=True):
@@ -144,7 +163,10 @@ class RealNetwork:
             if self._near:
                 second = unix_sockets.listen(listening, BACKLOG)
                 sockets += [second] if second is not None else []
-            return SocketListener(self._loop, self.memory, sockets, accept, frame_bytes_max)
+            secured = cast("RealTls | None", tls)
+            return SocketListener(
+                self._loop, self.memory, sockets, accept, frame_bytes_max, secured
+            )
         raise _with_place(problems, "listen on", host, port)
 
     async def connect(
@@ -154,6 +176,7 @@ class RealNetwork:
         receiver: Callable[[Connection], FrameReceiver],
         *,
         frame_bytes_max: int = 1 << 30,
+        tls: Tls | None = None,
     ) -> SocketConnection:
         problems: list[OSError] = []
         for family, address in await self._resolve(host, port, passive=False):
@@ -163,9 +186,16 @@ class RealNetwork:
                 prepare(connecting)
                 if found is None:
                     await self._loop.sock_connect(connecting, address)
-                connection = SocketConnection(
-                    self._loop, self.memory, connecting, frame_bytes_max, accepted=False
-                )
+                connection: SocketConnection
+                if found is None and tls is not None:
+                    connection = await cast("RealTls", tls).connect(
+                        self._loop, self.memory, connecting, host, frame_bytes_max
+                    )
+                else:
+                    connection = SocketConnection(
+                        self._loop, self.memory, connecting, frame_bytes_max, accepted=False
+                    )
+                    connection.identity = None if found is None else LOCAL
                 if connection.local == connection.peer:
                     # When nothing listens on a port of the ephemeral range, TCP may pick that same port for our side,
                     # and connect us to ourselves.

@@ -1,4 +1,4 @@
-"""What is asked of TLS on a listener, or of a connection to one: data only, so that a node without TLS imports no `ssl`.
+"""What is asked of TLS on a listener, or of a connection to one: data only, so that a node without TLS imports nothing more.
 
 `runtime.tls` makes it real. The simulator can make its own of the same options.
 """
@@ -52,5 +52,8 @@ class TlsOptions:
     """Whether a server's certificate must name the host that was asked for."""
     allow_dn_changes: bool = False
     allow_san_changes: bool = False
+    handshake_timeout_s: float = 10.0
+    handshakes_max: int = 1_000
+    """Connections of a listener whose handshake is not over. Of more, the oldest is closed."""
     trust_removed_grace_ms: int = 0
     """How long connections live on whose certificate authority is no longer believed."""

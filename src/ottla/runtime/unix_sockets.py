@@ -28,6 +28,7 @@ SEND_BUFFER_BYTES = 256 * 1024
 ends a turn of the loop. With megabytes, the data is no longer in the processor's cache when the other end reads it."""
 CREDENTIALS = Struct("3i")
 """Process, user, group."""
+OVERFLOW_USER = 65534
 
 
 def name_of(address: str, port: int) -> str | None:
@@ -71,6 +72,14 @@ def listen(reached: socket.socket, backlog: int) -> socket.socket | None:
     return listening
 
 
+def is_of_our_user(connected: socket.socket) -> bool:
+    """Whether the process at the other end runs as our own user. In a namespace of users, all whom it does not know are one
+    and the same: nobody. So nobody is not believed."""
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    _process, user, _group = CREDENTIALS.unpack(credentials)
+    return bool(user == os.geteuid() and user != OVERFLOW_USER)
+
+
 def connect(address: str, port: int) -> socket.socket | None:
     """A connection to the listener there, if it is a process of our own user. Any user may take a free name, also while
     another user owns the port."""
@@ -81,9 +90,7 @@ def connect(address: str, port: int) -> socket.socket | None:
     try:
         connecting.setblocking(False)
         connecting.connect(name)  # succeeds or fails at once
-        credentials = connecting.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        _process, user, _group = CREDENTIALS.unpack(credentials)
-        if user == os.geteuid():
+        if is_of_our_user(connecting):
             return connecting
     except OSError:
         pass

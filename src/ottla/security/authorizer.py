@@ -70,6 +70,7 @@ class Authorizer:
         self.allow_everyone_if_no_acl_found = allow_everyone_if_no_acl_found
         self.is_loaded = True
         """False while a node does not know the ACLs yet: then only super users may do anything."""
+        self._is_lost = False
         self.generation = 0
         """Grows with each change of the ACLs: what was decided before counts no longer."""
         self.audit: Audit | None = None
@@ -106,7 +107,12 @@ class Authorizer:
 
     def loaded(self) -> None:
         """From now on the ACLs decide."""
-        self.is_loaded = True
+        self.is_loaded = not self._is_lost
+        self.ask_again()
+
+    def lost(self) -> None:
+        """The ACLs are not known any more, and never again."""
+        self.is_loaded, self._is_lost = False, True
         self.ask_again()
 
     def ask_again(self) -> None:

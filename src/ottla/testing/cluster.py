@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import json
 import os
 import random
 import shutil
@@ -18,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.local.cluster import HOST, READY_TIMEOUT_S, STOP_PATIENCE_S, LocalCluster
 from ottla.local.ports import free_ports
@@ -38,6 +39,7 @@ SETTINGS: Mapping[str, str] = {
 }
 """What differs from `ottla up`: tests have few groups, and must not wait for them."""
 
+SASL_SSL = "sasl_ssl"
 LOG_LINES = 60
 ASK_TIMEOUT_S = 30.0
 BROKER_PATIENCE_S = 1.0
@@ -105,6 +107,8 @@ class Cluster:
     seed           decides what `any_broker` picks; drawn if it is not given, and reported when a test fails
     directory      where the nodes keep their files; a temporary one that is removed, unless it is given
     proxied        whether nodes can be cut off (`partition`, `isolate`, `cut`): their traffic then goes through this process
+    security       "sasl_ssl": TLS and SCRAM for clients, certificates among nodes, an authorizer, and the user admin, who may do
+                   everything. `client_settings` has what a client needs, `add_user` makes other users.
     """
 
     preset = SETTINGS
@@ -118,7 +122,13 @@ class Cluster:
         seed: int | None = None,
         directory: Path | None = None,
         proxied: bool = False,
+        security: str | None = None,
     ) -> None:
+        if security not in (None, SASL_SSL):
+            raise ValueError(f"security={security!r}: there is only {SASL_SSL!r}, and None")
+        if security and proxied:
+            raise ValueError("a secure cluster cannot be cut: leave out proxied or security")
+        self.security = security
         self.brokers = brokers
         self.settings = {**self.preset, **(settings or {})}
         self.node_settings = node_settings or {}
@@ -168,7 +178,9 @@ class Cluster:
         if self.directory is None:
             self.directory = Path(tempfile.mkdtemp(prefix="ottla-"))
             self._warden = _watch_over(self.directory)
-        self._local = LocalCluster.create(self.directory, self.brokers, 0)
+        self._local = LocalCluster.create(
+            self.directory, self.brokers, 0, secure=self.security is not None
+        )
         self.nodes = {id: ClusterNode(self._local, id) for id in self._local.nodes}
         more = dict(self.settings)
         if self._is_proxied:
@@ -334,6 +346,68 @@ class Cluster:
         """Remove all cuts. Data in flight arrives."""
         self._wires.heal()
 
+    # Users
+
+    def add_user(
+        self,
+        name: str,
+        *,
+        produce: Collection[str] = (),
+        consume: Collection[str] = (),
+        groups: Collection[str] = (),
+        transactional: Collection[str] = (),
+    ) -> None:
+        """Who may log in, and do what these say; a name that ends with `*` is a prefix. The password is a random one, which
+        `client_settings` has."""
+        from ottla.client.security_admin import SecurityAdmin
+        from ottla.local.secure import new_password, write_login
+        from ottla.security.principals import user
+        from ottla.security.roles import AclRole
+        from ottla.security.secrets import Secret
+
+        self._require_security()
+        role = AclRole(tuple(produce), tuple(consume), tuple(groups), tuple(transactional))
+        password = new_password()
+
+        async def add(client: Client) -> None:
+            admin = SecurityAdmin(client)
+            await admin.set_password(name, Secret(password))
+            if acls := role.acls(user(name)):
+                await admin.add_acls(acls)
+
+        self._ask(add)
+        write_login(self._local, name, password)
+
+    def client_settings(self, user: str = "admin", *, family: str = "confluent-kafka") -> dict[str, Any]:  # fmt: skip
+        """What a client of this family needs: confluent-kafka, kafka-python, aiokafka, java, kafkajs or spark."""
+        self._require_security()
+        directory = self.client_directory(user)
+        if family == "java":
+            from ottla.client.command_config import read_command_config
+
+            return dict(read_command_config(str(directory / "java.properties")))
+        if family == "aiokafka":
+            import runpy
+
+            found: dict[str, Any] = runpy.run_path(str(directory / "aiokafka.py"))["settings"]()
+            return found
+        file = directory / f"{family}.json"
+        if not file.exists():
+            raise ValueError(f"no settings for {family!r} of user {user!r} ({directory})")
+        settings: dict[str, Any] = json.loads(file.read_text())
+        return settings
+
+    def client_directory(self, user: str = "admin") -> Path:
+        """Files with settings for all families of clients; ca.crt and password are among them."""
+        from ottla.local.client_files import user_directory
+
+        self._require_security()
+        return user_directory(self._local.directory, user)
+
+    def _require_security(self) -> None:
+        if self.security is None:
+            raise RuntimeError("this cluster has no users: make it with security='sasl_ssl'")
+
     # Topics
 
     def create_topic(
@@ -405,15 +479,16 @@ class Cluster:
 
     def _ask(self, question: Callable[[Client], Awaitable[T]]) -> T:
         """Run in another thread, because an event loop may be running in this one."""
-        from ottla.client import BlockingClient
+        from ottla.client.command_config import client_from
 
+        settings = {} if self.security is None else self.client_settings(family="java")
         result: list[T] = []
         failure: list[BaseException] = []
 
         def work() -> None:
             try:
                 addresses = list(self._addresses.values())
-                with BlockingClient(addresses, timeout_s=ASK_TIMEOUT_S) as blocking:
+                with client_from(addresses, settings, timeout_s=ASK_TIMEOUT_S) as blocking:
 
                     async def asked() -> T:
                         return await question(blocking.client)

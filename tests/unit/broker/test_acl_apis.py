@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from one_node import alone
 
+from ottla.broker.apis.broker_loggers import DELETE, SET
 from ottla.broker.node import Node
+from ottla.broker.server.audit_log import AUDIT_LOGGER
 from ottla.config.values import STANDARD_AUTHORIZER
+from ottla.metadata.records import BROKER_LOGGER_RESOURCE
 from ottla.security.operations import (
     CLUSTER_NAME,
     AclOperation,
@@ -155,6 +158,42 @@ def test_who_may_not_alter_the_cluster_changes_no_acl(tmp_path: Path) -> None:
                 assert await create(channel, acl("a"), acl("b")) == [denied, denied]
                 assert await delete(channel) == (denied, [])
                 assert await describe(channel) == (0, [CLUSTER_NAME])
+
+    asyncio.run(story())
+
+
+def test_the_audit_of_what_is_allowed_can_be_turned_on_while_a_node_runs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        return [each.getMessage() for each in caplog.records if each.name == AUDIT_LOGGER]
+
+    async def set_level(channel: Channel, operation: int, value: str | None) -> None:
+        change = {"name": AUDIT_LOGGER, "config_operation": operation, "value": value}
+        resource = {
+            "resource_type": BROKER_LOGGER_RESOURCE,
+            "resource_name": "1",
+            "configs": [change],
+        }
+        fields = {"resources": [resource], "validate_only": False}
+        answer = await channel.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, fields)
+        assert [int(row.error_code) for row in answer.responses] == [0]
+
+    async def story() -> None:
+        async with one_node(tmp_path) as (_, to_broker, _to_controller):
+            for _ in range(2):  # the second time it is remembered
+                assert await describe(to_broker) == (0, [])
+            assert told() == []
+            await set_level(to_broker, SET, "DEBUG")
+            try:
+                assert await describe(to_broker) == (0, [])
+            finally:
+                await set_level(to_broker, DELETE, None)
+            line = next(line for line in told() if "for request = DescribeAcls" in line)
+            assert line.startswith(
+                "Principal = User:ANONYMOUS is Allowed operation = DESCRIBE from host = 127.0.0.1 on"
+                " resource = Cluster:LITERAL:kafka-cluster"
+            )
 
     asyncio.run(story())
 

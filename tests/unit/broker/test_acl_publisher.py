@@ -12,8 +12,9 @@ from one_node import alone
 from quorum_world import QuorumWorld
 from test_server_connection import FakeConnection, Kept, server_with
 
-from ottla.broker.cluster.acl_publisher import AclPublisher, acl_of
+from ottla.broker.cluster.acl_publisher import AclPublisher
 from ottla.broker.server.connections import ServerConnection
+from ottla.controller.acls import acl_of
 from ottla.metadata.image import Delta, MetadataImage
 from ottla.metadata.records import (
     AccessControlEntryRecord,
@@ -24,6 +25,7 @@ from ottla.security.acls import Acl
 from ottla.security.authorizer import NOT_LOADED, Authorizer
 from ottla.security.operations import AclOperation, PatternType, Permission, ResourceType
 from ottla.security.principals import ANONYMOUS, user
+from ottla.security.rights import Rights
 
 READ, TOPIC = AclOperation.READ, ResourceType.TOPIC
 
@@ -112,6 +114,21 @@ def test_until_the_acls_are_read_only_super_users_may_do_anything() -> None:
     for listener in published.on_caught_up:
         listener()
     assert authorizer.decide(user("alice"), "10.0.0.1", READ, TOPIC, "orders").allowed
+
+
+def test_a_change_that_cannot_be_applied_leaves_no_right_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    published = Published()
+    published.apply(entry(1))
+    rights = Rights(published.authorizer, user("alice"), "10.0.0.1")
+    assert rights.may(READ, TOPIC, "orders")
+    monkeypatch.setattr(published.authorizer, "change", lambda **changes: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        published.apply(RemoveAccessControlEntryRecord(id=UUID(int=1)))
+    assert not rights.may(READ, TOPIC, "orders")
+    published.authorizer.loaded()
+    assert not rights.may(READ, TOPIC, "orders")
 
 
 def test_a_connection_gets_the_rights_of_its_principal() -> None:

@@ -58,6 +58,7 @@ def answers(partitions: list[World], meanwhile: Any) -> list[ErrorCode]:
             hold=lambda: None,
             release=lambda: None,
             closed=False,
+            rights=None,
             listener="",
             server=SimpleNamespace(spawn=work.append),
         )

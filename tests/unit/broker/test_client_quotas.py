@@ -205,6 +205,8 @@ def test_changes_are_charged_to_the_user_who_asks_for_them() -> None:
     assert again is not None
     with pytest.raises(KafkaError):
         again.permit(1)
+    (event,) = clients.emitted
+    assert isinstance(event, QuotaExceeded) and (event.user, event.client_id) == ("alice", "d")
 
 
 def test_an_answer_holds_no_more_than_a_window_allows() -> None:

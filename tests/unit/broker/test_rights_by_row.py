@@ -330,6 +330,12 @@ ADMIN = [
         31,
     ),
     row(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        {"deletions": [{"name": "absent", "mechanism": 1}], "upsertions": []},
+        ALTER,
+        31,
+    ),
+    row(
         ApiKey.DESCRIBE_QUORUM,
         {
             "topics": [

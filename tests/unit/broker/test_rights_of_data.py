@@ -419,6 +419,9 @@ def test_answers_say_which_operations_are_authorized(running: Running) -> None:
         assert old.cluster_authorized_operations == 0
         described = await asked(channel, ApiKey.DESCRIBE_CLUSTER, cluster_of)
         assert described.cluster_authorized_operations == 0 and described.brokers
+        node.allow(acl(Right(cluster, AclOperation.CREATE)))  # without DESCRIBE nothing is told
+        described = await asked(channel, ApiKey.DESCRIBE_CLUSTER, cluster_of)
+        assert described.cluster_authorized_operations == 0
         node.allow(acl(Right(cluster, AclOperation.ALTER)))
         described = await asked(channel, ApiKey.DESCRIBE_CLUSTER, cluster_of)
         assert described.cluster_authorized_operations == (
@@ -458,11 +461,12 @@ def test_a_kept_answer_of_metadata_is_not_given_to_somebody_else(running: Runnin
 def test_a_topic_is_not_created_without_the_right(running: Running) -> None:
     async def run() -> None:
         node = running.node
-        node.allow(acl(Right(ResourceType.TOPIC, AclOperation.DESCRIBE), "wished"))
         channel = await node.client()
-        shown = (await asked(channel, ApiKey.METADATA, named("wished", create=True))).topics[0]
-        assert shown.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        assert "wished" not in node.broker.cluster.image.topics
+        for only in (AclOperation.DESCRIBE, AclOperation.CREATE):
+            node.allow(acl(Right(ResourceType.TOPIC, only), "wished"))
+            shown = (await asked(channel, ApiKey.METADATA, named("wished", create=True))).topics[0]
+            assert shown.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert "wished" not in node.broker.cluster.image.topics
         channel.close()
 
     running.runner.run(run())

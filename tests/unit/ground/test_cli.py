@@ -70,6 +70,15 @@ def test_a_node_process_imports_no_command_line_library() -> None:
         assert name not in loaded
 
 
+def test_a_node_without_logins_imports_nothing_of_them() -> None:
+    code = "import sys, ottla.broker.node; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert "ottla.broker.node" in loaded
+    assert not {"ottla.security.sasl", "ottla.security.scram", "ottla.security.jaas"} & {*loaded}
+    assert not {"ottla.broker.server.gate", "ottla.broker.server.logins", "hmac"} & {*loaded}
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -39,6 +39,12 @@ def settings_with(changes: dict[str, str | None]) -> Settings:
     return Settings.of({name: value for name, value in values.items() if value is not None})
 
 
+def login(password: str, module: str = "scram.ScramLoginModule") -> str:
+    return (
+        f'org.apache.kafka.common.security.{module} required username="node" password="{password}";'
+    )
+
+
 def plain(changes: dict[str, str]) -> Settings:
     return settings_with(
         {
@@ -268,11 +274,44 @@ def test_what_cannot_work_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (PLANTED, "none of Kafka's"),
+        (
+            f'com.sun.security.auth.module.JndiLoginModule required user.provider.url="{PLANTED}";',
+            "none of",
+        ),
+        (login(PLANTED).replace("scram", "ldap"), "none of Kafka's"),
+        (login(PLANTED, "plain.PlainLoginModule"), "another login module than"),
+        (login(PLANTED)[:-1], "semicolon"),
+    ],
+)
+def test_a_jaas_text_that_is_none_of_ours_is_refused_without_showing_it(
+    text: str, why: str
+) -> None:
+    for name in ("sasl.jaas.config", "listener.name.clients.scram-sha-512.sasl.jaas.config"):
+        with pytest.raises(ConfigError, match=why) as caught:
+            settings_with({name: text})
+        assert PLANTED not in str(caught.value)
+
+
+def test_a_node_that_logs_in_needs_a_name_and_a_password() -> None:
+    changes = {
+        "listener.security.protocol.map": "CLIENTS:SASL_SSL,INTERNAL:SASL_SSL,CONTROLLER:SSL",
+        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+    }
+    settings_with({**changes, "sasl.jaas.config": login(PLANTED)})
+    nameless = login(PLANTED).replace('username="node" ', "")
+    with pytest.raises(ConfigError, match="no username"):
+        settings_with({**changes, "sasl.jaas.config": nameless})
+
+
 def test_secrets_are_not_shown() -> None:
     settings = settings_with(
         {
             "ssl.key.password": PLANTED,
-            "listener.name.clients.scram-sha-512.sasl.jaas.config": PLANTED,
+            "listener.name.clients.scram-sha-512.sasl.jaas.config": login(PLANTED),
             "ottla.decoy.secret": PLANTED,
         }
     )
@@ -280,7 +319,7 @@ def test_secrets_are_not_shown() -> None:
     assert settings.ssl_key_password.reveal() == PLANTED
     sasl = settings.security["CLIENTS"].sasl
     assert sasl is not None and (jaas := sasl.jaas["SCRAM-SHA-512"]) is not None
-    assert jaas.reveal() == PLANTED
+    assert jaas.reveal() == login(PLANTED)
     for shown in (settings.texts(), settings.given, settings.security, settings.per_listener):
         assert PLANTED not in repr(shown)
     assert settings.texts()["ssl.key.password"] == "[hidden]"

@@ -22,11 +22,14 @@ from ottla.runtime import (
     FileRange,
     Listener,
     Network,
+    Tls,
     framed_connection,
 )
 from ottla.runtime.files import RealDisk
 from ottla.runtime.sockets import RealNetwork
+from ottla.runtime.tls import RealTls
 from ottla.sim import World
+from support.certificates import certified
 
 FRAME_MAX = 64 << 20
 
@@ -61,6 +64,7 @@ class Stage:
     connected: list[Peer] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)
     on_frame: Callable[[Peer, memoryview], None] | None = None
+    tls: Tls | None = None
 
     async def listen(
         self,
@@ -68,7 +72,7 @@ class Stage:
         accept: Callable[[Connection], Peer] | None = None,
     ) -> Listener:
         listener = await self.server.listen(
-            self.host, 0, accept or self.accept, frame_bytes_max=frame_bytes_max
+            self.host, 0, accept or self.accept, frame_bytes_max=frame_bytes_max, tls=self.tls
         )
         self.listeners.append(listener)
         return listener
@@ -93,7 +97,9 @@ class Stage:
             self.connected.append(made[0])
             return made[0]
 
-        connection = await self.client.connect(self.host, listener.address[1], receiver)
+        connection = await self.client.connect(
+            self.host, listener.address[1], receiver, tls=self.tls
+        )
         assert made[0].connection is connection
         return made[0]
 
@@ -125,10 +131,11 @@ def framed(*bodies: bytes) -> list[Chunk]:
 Scenario = Callable[[Stage], Awaitable[None]]
 
 
-@pytest.fixture(params=["asyncio", "uvloop", "near", "sim"])
+@pytest.fixture(params=["asyncio", "uvloop", "near", "sim", "tls", "tls on asyncio"])
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Scenario], None]:
     def on_real(scenario: Scenario) -> None:
-        factory = asyncio.SelectorEventLoop if request.param == "asyncio" else uvloop.new_event_loop
+        on_asyncio = "asyncio" in request.param
+        factory = asyncio.SelectorEventLoop if on_asyncio else uvloop.new_event_loop
 
         async def main() -> None:
             network = RealNetwork(asyncio.get_running_loop(), near=request.param == "near")
@@ -137,6 +144,8 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Scenario],
                 lambda _loop, context: problems.append(context)
             )
             stage = Stage(network, network, "127.0.0.1", RealDisk(), str(tmp_path))
+            if "tls" in request.param:
+                stage.tls = RealTls(certified().options("nodes"))
             try:
                 await scenario(stage)
             finally:

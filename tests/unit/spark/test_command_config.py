@@ -11,7 +11,7 @@ from ottla.spark.command_config import cluster_options
 from ottla.spark.connect.connection import ConnectionOptions
 from ottla.spark.options import Options
 
-LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="a\\\\b";'
+LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="a\\\\.b";'
 
 
 def test_without_a_file_there_are_only_the_addresses() -> None:
@@ -33,7 +33,7 @@ def test_each_line_is_an_option_and_the_addresses_of_the_command_line_win(tmp_pa
     found = ConnectionOptions.of(Options(options))
     assert found.bootstrap == (("host", 9092),)
     assert found.security.sasl is not None
-    assert (found.security.sasl.user, found.security.sasl.password) == ("me", "ab")
+    assert (found.security.sasl.user, found.security.sasl.password) == ("me", "a.b")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class FindCoordinatorHandler:
         found = [
             await self._find(key_type, key, listener)
             if need is None or need.met(request.rights, key)
-            else _failure(need.denied, "not authorized")
+            else _failure(need.denied, "Not authorized to look for this coordinator.")
             for key in keys
         ]
         if version >= 4:

@@ -9,10 +9,15 @@ from ottla.broker.server.connections import Request
 from ottla.log.kept_records import KeptRecords
 from ottla.log.manager import LogManager
 from ottla.runtime import Chunk, FileRange
-from ottla.security.needs import ALTER_CLUSTER, DESCRIBE_CLUSTER, NOT_ALLOWED, READ_TOPIC
+from ottla.security.needs import ALTER_CLUSTER, DESCRIBE_CLUSTER, READ_TOPIC
 from ottla.wire import kept_records as wire
 from ottla.wire.errors import InvalidFrame
 from ottla.wire.types import is_valid_topic_name
+
+REFUSAL = (
+    "authorization failed: to list needs DESCRIBE on the cluster, to mark ALTER on the cluster, "
+    "to read that and READ on the topic"
+)
 
 
 class KeptRecordsHandler:
@@ -26,7 +31,7 @@ class KeptRecordsHandler:
         question = wire.read_request(request.frame, request.header.body)
         need = DESCRIBE_CLUSTER if question["ask"] == "list" else ALTER_CLUSTER
         if not need.met(request.rights):
-            self._answer(request, {"error": NOT_ALLOWED})
+            self._answer(request, {"error": REFUSAL})
             return
         match question["ask"]:
             case "list":
@@ -45,7 +50,7 @@ class KeptRecordsHandler:
             self._answer(request, {"error": "nothing is kept under this id (any more)"})
             return
         if not READ_TOPIC.met(request.rights, kept.manifest.topic):
-            self._answer(request, {"error": NOT_ALLOWED})
+            self._answer(request, {"error": REFUSAL})
             return
         position = question.get("position", 0)
         left = min(question.get("max_bytes", wire.READ_BYTES_MAX), wire.READ_BYTES_MAX)

@@ -169,7 +169,7 @@ class ProduceHandler:
         """Produce 3-13."""
         produce = codec.read_request(request.version, request.frame, request.header.body)
         if produce.transactional_id is not None:
-            beginnings = self._beginnings(request.rights, produce)
+            beginnings = self._beginnings(request.connection.rights, produce)
             if beginnings:
                 request.connection.hold()
                 work = self._verify(request, _kept(produce), beginnings)
@@ -230,7 +230,7 @@ class ProduceHandler:
             verdicts = await self._verifier.verify(
                 produce.transactional_id, beginnings, add=request.version >= IMPLICIT_ADD_FROM
             )
-            for index, beginning in self._beginnings(request.rights, produce).items():
+            for index, beginning in self._beginnings(request.connection.rights, produce).items():
                 # Nobody was asked about this one: we lead its partition only since then, or again.
                 if verdicts.verified.get(index) != beginning.verified:
                     verdicts.refused.setdefault(index, ErrorCode.CONCURRENT_TRANSACTIONS)

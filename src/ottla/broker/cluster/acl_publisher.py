@@ -52,6 +52,17 @@ class AclPublisher:
     def _image_changed(self, image: MetadataImage, delta: Delta) -> None:
         if not delta.changed_acls:
             return
+        try:
+            self._apply(image, delta)
+        except Exception:
+            # A defect of ours. A right that was taken away must not stay.
+            logger.critical(
+                "ACLs cannot be read, only super users are let through; restart the node"
+            )
+            self._authorizer.lost()
+            raise
+
+    def _apply(self, image: MetadataImage, delta: Delta) -> None:
         times = self._times
         before: dict[Acl, int] = {}
         for id in delta.changed_acls:

@@ -57,7 +57,7 @@ from ottla.raft.format import load_bootstrap_records
 from ottla.runtime import Runtime
 from ottla.security.operations import CLUSTER_NAME, ResourceType
 from ottla.security.principal_data import principal_from_bytes
-from ottla.security.principals import Principal
+from ottla.security.principals import ANONYMOUS, Principal
 from ottla.security.rights import Rights
 from ottla.security.tokens import TokenKeys, TokenRules
 from ottla.wire import messages
@@ -105,8 +105,12 @@ class ControllerService:
         runtime: Runtime,
         quorum: MetadataLog,
         change: ChangeRule | None = None,
+        *,
+        to_others: Runtime | None = None,
     ) -> None:
-        """`change` is another design's rule of how partitions change."""
+        """`change` is another design's rule of how partitions change. `to_others`: with the network that leads to other
+        controllers, where that needs TLS or a login."""
+        self._to_others = to_others or runtime
         self._settings = settings
         self._runtime = runtime
         self._quorum = quorum
@@ -131,7 +135,7 @@ class ControllerService:
         quorum.on_leadership.append(self._leadership)
 
     async def start(self) -> None:
-        self.to_controller = ControllerChannel(self._settings, self._runtime, self._quorum)
+        self.to_controller = ControllerChannel(self._settings, self._to_others, self._quorum)
         self._spawn(self._register(self.to_controller))
 
     async def stop(self) -> None:
@@ -271,7 +275,8 @@ class ControllerService:
         """Each API of `controller_commands`: its versions and what it does are said there, beside what decides."""
         key = ApiKey(request.header.api_key)
         message = request.message()
-        by = client_text(request.header.client_id, request.connection.peer_host)
+        connection = request.connection
+        by = client_text(request.header.client_id, connection.peer_host, connection.principal)
         answer, append = self._execute(key, message, caller_of(request, self._settings), by)
         if key is ApiKey.BROKER_HEARTBEAT and answer["error_code"] == ErrorCode.NONE:
             self._watch(request.connection, message.broker_id)
@@ -313,7 +318,7 @@ class ControllerService:
         if key is ApiKey.DESCRIBE_QUORUM:
             answer = self._described_quorum(rights)
         else:
-            by = client_text(header.client_id, client.host)
+            by = client_text(header.client_id, client.host, client.principal)
             mutations = self._mutations(key, header, client.principal)
             caller = Caller(client.principal, rights, None)
             answer, append = self._execute(key, message, caller, by, mutations)
@@ -566,9 +571,12 @@ def _failure_of(append: asyncio.Future[int]) -> KafkaError | None:
     raise error
 
 
-def client_text(client_id: str | None, host: str) -> str:
-    """For people: which client, from where."""
-    return f"{client_id or 'a client without id'} at {host}" if host else client_id or ""
+def client_text(client_id: str | None, host: str, principal: Principal = ANONYMOUS) -> str:
+    """For people: which client, of whom, from where."""
+    name = client_id or "a client without id"
+    if principal != ANONYMOUS:
+        name = f"{name} of {principal}"
+    return f"{name} at {host}" if host else name if client_id else ""
 
 
 class ForwardedClient(NamedTuple):

@@ -15,19 +15,32 @@ import asyncio
 from collections.abc import Iterable
 
 from ottla.broker.cluster.metadata_cache import BrokerAddress, ClusterView
+from ottla.broker.server.deadlines import is_set_within
 from ottla.metadata.image import MetadataImage
-from ottla.runtime import Network
+from ottla.runtime import Connection, Network
 from ottla.wire.channel import Channel
 from ottla.wire.errors import InvalidFrame, KafkaError
 
 PROBE_TIMEOUT_S = 0.02
 """A machine that does not answer at all is not waited for: only the session timeout shows that it is gone."""
 PROBE_PAUSE_S = 0.001
+PROBE_STAYS_S = 0.005
 ELECTION_TIMEOUT_S = 0.5
 
 
 class LeaderLiveness:
-    def __init__(self, node_id: int, network: Network, cluster: ClusterView, listener: str) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        network: Network,
+        cluster: ClusterView,
+        listener: str,
+        *,
+        is_plain: bool = True,
+    ) -> None:
+        """`is_plain`: others are asked without TLS and login. Else a connection that stays open has to do: a handshake and a
+        login take too long."""
+        self._is_plain = is_plain
         self._node_id = node_id
         self._network = network
         self._cluster = cluster
@@ -85,6 +98,8 @@ class LeaderLiveness:
 
     async def _answers(self, address: BrokerAddress) -> bool:
         """False if the connection was lost before the answer came."""
+        if not self._is_plain:
+            return await self._stays(address)
         try:
             channel = await Channel.open(self._network, address.host, address.port, "probe")
         except ConnectionResetError:
@@ -98,3 +113,31 @@ class LeaderLiveness:
         finally:
             channel.abort()
         return True
+
+    async def _stays(self, address: BrokerAddress) -> bool:
+        """Whether a connection is still open after a while. That of a process that is being killed is not."""
+        lost = asyncio.Event()
+
+        def wait(connection: Connection) -> _Waiting:
+            return _Waiting(lost)
+
+        try:
+            connection = await self._network.connect(address.host, address.port, wait)
+        except ConnectionResetError:
+            return False
+        try:
+            return not await is_set_within(lost, PROBE_STAYS_S)
+        finally:
+            connection.abort()
+
+
+class _Waiting:
+    """Sends nothing, and notes the end."""
+
+    def __init__(self, lost: asyncio.Event) -> None:
+        self._lost = lost
+
+    def frame_received(self, frame: memoryview) -> None: ...
+
+    def connection_lost(self, reason: str) -> None:
+        self._lost.set()

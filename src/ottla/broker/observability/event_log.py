@@ -109,7 +109,7 @@ class EventLogWriter:
         self._dropped_now = 0
         """Dropped since the last entry about it."""
         self._news: asyncio.Event | None = None
-        self._quotas_told: dict[tuple[str, str], int] = {}
+        self._quotas_told: dict[tuple[str | None, str, str], int] = {}
         self._metadata: ImageSource | None = None
         self._controller: Callable[[], ToController | None] = lambda: None
         self._channel: tuple[int, Channel] | None = None
@@ -147,7 +147,7 @@ class EventLogWriter:
 
     def _tells_quota(self, event: QuotaExceeded, now_ms: int) -> bool:
         """A client above its quota exceeds it with every request."""
-        key = event.client_id, event.quota
+        key = event.user, event.client_id, event.quota
         if event.client_id == ADMIN_CLIENT_ID:
             return False  # it may be this writer
         last = self._quotas_told.get(key)
@@ -314,6 +314,10 @@ class EventLogWriter:
         """Of the listener for brokers. A node that is only a controller may not know its name: any listener will do."""
         name = self._settings.inter_broker_listener_name
         named = [at for at in broker.endpoints if at.name == name]
+        if not named:
+            # The one that speaks as the controllers' listener does, since our certificate is for that.
+            spoken = self._settings.security[self._settings.controller_listener_names[0]].number
+            named = [at for at in broker.endpoints if at.security_protocol == spoken]
         for at in named or broker.endpoints:
             return at.host, at.port
         raise ConnectionError(f"broker {broker.id} has no address")

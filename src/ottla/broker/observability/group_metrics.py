@@ -53,7 +53,7 @@ class GroupMetrics:
 
     def _meter_of(self, broker: ObservedBroker) -> GroupLagMeter:
         if self._meter is None:
-            settings, runtime = self._node.settings, self._node.runtime
+            settings, runtime = self._node.settings, self._node.to_brokers
             listener = settings.inter_broker_listener_name or ""
             self._peers = BrokerChannels(
                 runtime.network,

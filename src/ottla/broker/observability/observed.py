@@ -56,6 +56,9 @@ class ObservedNode(Protocol):
     def runtime(self) -> Runtime: ...
 
     @property
+    def to_brokers(self) -> Runtime: ...
+
+    @property
     def servers(self) -> Mapping[str, Server]: ...
 
     @property

@@ -74,19 +74,25 @@ class RoleLog:
             for each in changed:
                 logger.log(level, ROLE_CHANGED, *each)
             if are_few and len(changed) > FEW:
+                leader, follower, offline = _roles(changed)
                 logger.info(
                     "roles changed topic=%s partitions=%d leader=%d follower=%d offline=%d",
                     topic,
                     len(changed),
-                    *_roles(changed),
+                    leader,
+                    follower,
+                    offline,
                 )
         if not are_few:
             every = [each for changed in changes.values() for each in changed]
+            leader, follower, offline = _roles(every)
             logger.info(
                 "roles changed topics=%d partitions=%d leader=%d follower=%d offline=%d",
                 len(changes),
                 len(every),
-                *_roles(every),
+                leader,
+                follower,
+                offline,
             )
 
 

@@ -19,6 +19,7 @@ from ottla.events import Events
 from ottla.events.requests import QuotaExceeded
 from ottla.metadata.image import MetadataImage, QuotaKey
 from ottla.security.needs import CLUSTER_ACTION
+from ottla.security.principals import ANONYMOUS
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, KafkaError
 
@@ -210,8 +211,9 @@ class ClientQuotas:
             request.throttle(delay)
             if QuotaExceeded in self._events:
                 measured = meter.measured(now)
+                user = _logged_in(request.connection.principal.name)
                 self._events.emit(
-                    QuotaExceeded(request.client_id, what, allowed.rate, delay, measured)
+                    QuotaExceeded(request.client_id, what, allowed.rate, delay, measured, user)
                 )
 
     def _meter(self, what: str, allowed: Allowance) -> Meter:
@@ -241,7 +243,7 @@ class ClientQuotas:
                 self._forget()
             bucket = Bucket(self._bucket_window, allowed.rate, self._now())
             self._buckets[allowed.shared_by] = bucket
-        return Mutations(bucket, allowed.rate, self._now, is_strict, client_id, self._events)
+        return Mutations(bucket, allowed.rate, self._now, is_strict, user, client_id, self._events)
 
 
 class Mutations:
@@ -254,6 +256,7 @@ class Mutations:
         rate: float,
         now: Callable[[], float],
         is_strict: bool,
+        user: str,
         client_id: str,
         events: Events,
     ) -> None:
@@ -261,6 +264,7 @@ class Mutations:
         self._rate = rate
         self._now = now
         self._is_strict = is_strict
+        self._user = user
         self._client_id = client_id
         self._events = events
         self.delay = 0.0
@@ -282,7 +286,14 @@ class Mutations:
 
     def _exceeded(self) -> None:
         if QuotaExceeded in self._events:
-            self._events.emit(QuotaExceeded(self._client_id, MUTATIONS, self._rate, self.delay))
+            user = _logged_in(self._user)
+            self._events.emit(
+                QuotaExceeded(self._client_id, MUTATIONS, self._rate, self.delay, user=user)
+            )
+
+
+def _logged_in(user: str) -> str | None:
+    return None if user == ANONYMOUS.name else user
 
 
 def _is_between_brokers(request: Request) -> bool:

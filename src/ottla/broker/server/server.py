@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.server.connections import Handler, Quotas, ServerConnection
-from ottla.runtime import AcceptedConnection, Listener, Network
+from ottla.runtime import AcceptedConnection, Identity, Listener, Network, Tls
 from ottla.security.authorizer import Authorizer
+from ottla.security.principals import Principal
 from ottla.wire.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ class Server:
         before it listens."""
         self.gated: GatedListener | None = None
         """Lets nobody in who has not logged in. None where the protocol has no SASL."""
+        self.tls: Tls | None = None
+        self.who: Callable[[Identity | None], Principal | None] | None = None
+        """Whom a new connection belongs to; None if the gate finds out. ValueError if it can be nobody's. Not set where
+        everybody is anonymous."""
         self.connections: dict[ServerConnection, None] = {}
         self._frame_bytes_max = frame_bytes_max
         self._idle_max_s = idle_max_s
@@ -52,7 +57,7 @@ class Server:
 
     async def listen(self, network: Network, host: str, port: int) -> tuple[str, int]:
         self._listener = await network.listen(
-            host, port, self._accept, frame_bytes_max=self._frame_bytes_max
+            host, port, self._accept, frame_bytes_max=self._frame_bytes_max, tls=self.tls
         )
         self._close_idle()
         return self._listener.address
@@ -75,9 +80,28 @@ class Server:
             connection.abort()
         else:
             self.connections[accepted] = None
-            if self.gated is not None:
+            principal = None if self.who is None else self._principal(accepted, connection)
+            if principal is not None:
+                accepted.authenticated(principal)
+            elif self.gated is not None:
                 self.gated.guard(accepted)
         return accepted
+
+    def _principal(
+        self, accepted: ServerConnection, connection: AcceptedConnection
+    ) -> Principal | None:
+        assert self.who is not None
+        try:
+            return self.who(connection.identity)
+        except ValueError as error:
+            logger.warning(
+                "refusing connection, its certificate names nobody peer=%s listener=%s reason=%s",
+                accepted.peer,
+                self.name,
+                error,
+            )
+            connection.abort()
+            return None
 
     def _close_idle(self) -> None:
         for connection in list(self.connections):

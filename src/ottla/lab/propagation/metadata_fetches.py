@@ -14,7 +14,7 @@ from ottla.lab.wire_counts import SIZE_BYTES, CountedConnection, CountedNetwork,
 from ottla.metadata.records import NoOpRecord, decode
 from ottla.records.batch import Batch, batches
 from ottla.records.record import records as records_of
-from ottla.runtime import Chunk, Connection, FrameReceiver, Network, Runtime
+from ottla.runtime import Chunk, Connection, FrameReceiver, Network, Runtime, Tls
 from ottla.sim.cluster.nodes import CONTROLLER_PORT
 from ottla.wire import fetch
 from ottla.wire.apis import ApiKey
@@ -100,10 +100,11 @@ class FollowingNetwork(CountedNetwork):
         receiver: Callable[[Connection], FrameReceiver],
         *,
         frame_bytes_max: int = 1 << 30,
+        tls: Tls | None = None,
     ) -> Connection:
         if port != CONTROLLER_PORT:
             return await self._network.connect(
-                host, port, receiver, frame_bytes_max=frame_bytes_max
+                host, port, receiver, frame_bytes_max=frame_bytes_max, tls=tls
             )
         following = FollowingConnection(self._fetches, self._name, host, port)
 
@@ -112,5 +113,5 @@ class FollowingNetwork(CountedNetwork):
             following.receiver = receiver(following)
             return following
 
-        await self._network.connect(host, port, connected, frame_bytes_max=frame_bytes_max)
+        await self._network.connect(host, port, connected, frame_bytes_max=frame_bytes_max, tls=tls)
         return following

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.runtime import AcceptedConnection, Chunk, Connection, FileRange, FrameReceiver
+from ottla.runtime import AcceptedConnection, Chunk, Connection, FileRange, FrameReceiver, Tls
 from ottla.runtime.framed_connection import FramedConnection, ShortFile, error_reason
 from ottla.sim.engine.tcp import Host, TcpListener, TcpSocket
 
@@ -154,7 +154,10 @@ class SimNetwork:
         accept: Callable[[AcceptedConnection], FrameReceiver],
         *,
         frame_bytes_max: int,
+        tls: Tls | None = None,
     ) -> SimListener:
+        assert tls is None, "a simulated host has no TLS: its runtime makes none"
+
         def accepted(tcp: TcpSocket) -> None:
             connection = SimConnection(self._loop, tcp, frame_bytes_max, accepted=True)
             connection.start_accepted(accept)
@@ -168,7 +171,9 @@ class SimNetwork:
         receiver: Callable[[Connection], FrameReceiver],
         *,
         frame_bytes_max: int = 1 << 30,
+        tls: Tls | None = None,
     ) -> SimConnection:
+        assert tls is None, "a simulated host has no TLS: its runtime makes none"
         tcp = await self._loop.network.connect(self._host, host, port)
         connection = SimConnection(self._loop, tcp, frame_bytes_max, accepted=False)
         connection.start_opened(receiver)

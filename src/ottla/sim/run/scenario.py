@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from ottla.broker.cluster.lifecycle import RegistrationRefused
+from ottla.events import Event
 from ottla.events.coordination import ShardApplied
+from ottla.events.storage import LogDirectoryFailed
 from ottla.log.errors import LogDirError, WrongDirectory
 from ottla.sim.clients import compacted_table
 from ottla.sim.clients.connections import create_topic
@@ -49,6 +51,8 @@ from ottla.wire.types import TopicPartition
 
 FAULTS_SHOWN = 12
 """The last faults that are printed with a violation of groups and transactions."""
+ENDS_S_MAX = 15
+"""How long a node whose disk failed may take to end, while its process is not paused."""
 START_S_MAX = 60.0
 SETTLE_S_MAX = 180.0
 OPERATOR_WAITS_S = 30.0
@@ -134,6 +138,7 @@ class Scenario:
             self.event_log = EventLogChecker(self.cluster, self.evidence)
         self.failures: list[str] = []
         self.cluster.on_end.append(self._node_left)
+        self.cluster.subscribe(self._directory_failed, LogDirectoryFailed)
 
     def recorded(self) -> AbstractContextManager[None]:
         """For the length of a run: requests are recorded for the hostile client, if there is one."""
@@ -143,6 +148,22 @@ class Scenario:
         if failure is not None and not is_expected(failure):
             text = "".join(traceback.format_exception(failure))
             self.failures.append(f"node {node.id} died of {failure!r}\n{text}")
+
+    def _directory_failed(self, node: SimNode, _event: Event) -> None:
+        """It was the node's only one: the process must end, and not wait for somebody to restart it."""
+        process = node.process
+
+        def look(awake_s: int) -> None:
+            if process is None or node.process is not process:
+                return
+            if awake_s < ENDS_S_MAX:
+                self.world.loop.after_s(1.0, look, awake_s + (not process.paused))
+            else:
+                self.failures.append(
+                    f"node {node.id} still runs {awake_s} s after its log directory failed"
+                )
+
+        look(0)
 
     def run(self) -> None:
         """The whole run. Raises Violation, or _Failed, as soon as something is wrong."""

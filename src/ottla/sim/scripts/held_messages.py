@@ -22,6 +22,7 @@ from ottla.runtime import (
     FrameReceiver,
     Network,
     Runtime,
+    Tls,
 )
 from ottla.runtime.seams import Listener
 from ottla.sim.engine.loop import SimLoop
@@ -212,8 +213,11 @@ class InterceptedNetwork:
         accept: Callable[[AcceptedConnection], FrameReceiver],
         *,
         frame_bytes_max: int,
+        tls: Tls | None = None,
     ) -> Listener:
-        return await self._network.listen(host, port, accept, frame_bytes_max=frame_bytes_max)
+        return await self._network.listen(
+            host, port, accept, frame_bytes_max=frame_bytes_max, tls=tls
+        )
 
     async def connect(
         self,
@@ -222,6 +226,7 @@ class InterceptedNetwork:
         receiver: Callable[[Connection], FrameReceiver],
         *,
         frame_bytes_max: int = 1 << 30,
+        tls: Tls | None = None,
     ) -> Connection:
         intercepted = InterceptedConnection(self._interceptor, self._name, host, port)
 
@@ -231,5 +236,5 @@ class InterceptedNetwork:
             self._interceptor.connections.append(intercepted)
             return intercepted
 
-        await self._network.connect(host, port, connected, frame_bytes_max=frame_bytes_max)
+        await self._network.connect(host, port, connected, frame_bytes_max=frame_bytes_max, tls=tls)
         return intercepted

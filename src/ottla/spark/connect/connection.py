@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import ottla
 from ottla.client.connections import Address, check
-from ottla.spark.connect.security import Security
+from ottla.client.security import Security
+from ottla.spark.connect.secured import security_of
 from ottla.spark.errors import OptionError
 from ottla.spark.options import KAFKA, Options
 from ottla.wire import messages
@@ -54,7 +55,7 @@ class ConnectionOptions(NamedTuple):
             api_timeout_s=seconds("default.api.timeout.ms", 60_000),
             retry_backoff_s=seconds("retry.backoff.ms", 100),
             receive_buffer_bytes=options.number(KAFKA + "receive.buffer.bytes", -1, least=-1),
-            security=Security.of(options),
+            security=security_of(options),
         )
 
 
