@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from ottla.security.login import Accepted, Challenge, LoginRefused
 from ottla.security.secrets import Secret
+from ottla.security.tokens import TOKEN
 
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
@@ -257,6 +258,7 @@ class KnownUser(NamedTuple):
     user: str
     """Whose rights the login gives: the name itself, or the owner of a token."""
     expires_ms: int | None = None
+    by_token: bool = False
 
 
 Lookup = Callable[[str, bool], KnownUser]
@@ -323,8 +325,9 @@ class ScramServer:
         return Accepted(
             found.user,
             f"v={verifier}".encode(),
-            rests_on=(first.name, mechanism.number),
+            rests_on=(first.name, TOKEN if found.by_token else mechanism.number),
             expires_ms=found.expires_ms,
+            by_token=found.by_token,
         )
 
 

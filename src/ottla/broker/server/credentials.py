@@ -7,19 +7,23 @@ users up, is put together here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-from ottla.metadata.records import UserScramCredentialRecord
+from ottla.metadata.records import DelegationTokenRecord, UserScramCredentialRecord
 from ottla.security import plain, scram
 from ottla.security.login import Conversation
+from ottla.security.principals import USER, parse_principal
 from ottla.security.sasl import SaslRules
 from ottla.security.scram import Credential, CredentialShape, Decoys, KnownUser, Mechanism
 from ottla.security.secrets import Secret
+from ottla.security.tokens import TokenKeys, ends_ms
 
 PLAIN = "PLAIN"
 
 Stored = Mapping[tuple[str, int], UserScramCredentialRecord]
 """By user, and by the number of the mechanism."""
+StoredTokens = Mapping[str, DelegationTokenRecord]
 
 
 _NOBODY = UserScramCredentialRecord(
@@ -36,8 +40,16 @@ class _Usual(NamedTuple):
 
 class KnownUsers:
     def __init__(
-        self, stored: Callable[[], Stored], decoys: Decoys, random_bytes: Callable[[int], bytes]
+        self,
+        stored: Callable[[], Stored],
+        decoys: Decoys,
+        random_bytes: Callable[[int], bytes],
+        tokens: Callable[[], StoredTokens] = dict,
+        token_keys: TokenKeys | None = None,
     ) -> None:
+        """Without `token_keys` nobody logs in by a delegation token."""
+        self._tokens = tokens
+        self._token_keys = token_keys
         self._stored = stored
         self._decoys = decoys
         self._random_bytes = random_bytes
@@ -48,10 +60,12 @@ class KnownUsers:
         mechanisms: Iterable[str],
         accounts: Mapping[str, Secret],
         max_reauth_ms: Mapping[str, int],
+        others: Mapping[str, Callable[[], Conversation]] = MappingProxyType({}),
     ) -> SaslRules:
-        """Of one listener. `accounts` are those of PLAIN in its JAAS text."""
+        """Of one listener. `accounts` are those of PLAIN in its JAAS text, `others` are mechanisms that need no users."""
         return SaslRules(
-            {name: self._conversation(name, accounts) for name in mechanisms}, max_reauth_ms
+            {name: others.get(name) or self._conversation(name, accounts) for name in mechanisms},
+            max_reauth_ms,
         )
 
     def _conversation(
@@ -63,14 +77,26 @@ class KnownUsers:
 
         def lookup(user: str, by_token: bool) -> KnownUser:
             credential, exists = self._credential(mechanism, user)
-            # There are no delegation tokens yet, so nobody has one.
-            return KnownUser(credential, exists and not by_token, user)
+            if not by_token:
+                return KnownUser(credential, exists, user)
+            return self._by_token(mechanism, user) or KnownUser(credential, False, user)
 
         def begin() -> Conversation:
             nonce = self._random_bytes(scram.NONCE_BYTES).hex()
             return scram.ScramServer(mechanism, lookup, nonce)
 
         return begin
+
+    def _by_token(self, mechanism: Mechanism, token_id: str) -> KnownUser | None:
+        """The owner of this token. Whether it is over is looked at when the login succeeds."""
+        token = self._tokens().get(token_id)
+        if token is None or self._token_keys is None:
+            return None
+        owner = parse_principal(token.owner)
+        if owner.type != USER:
+            return None
+        credential = self._token_keys.credential(mechanism, token_id)
+        return KnownUser(credential, True, owner.name, ends_ms(token), by_token=True)
 
     def _for_plain(self, user: str) -> tuple[Mechanism, Credential, bool]:
         """By the stronger mechanism, if the user has both. By the one that most users have, if there is no such user."""

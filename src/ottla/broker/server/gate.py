@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from ottla.broker.server.connections import Request, ServerConnection
 from ottla.runtime.seams import Clock
 from ottla.security.login import Accepted, Work
-from ottla.security.principals import user
+from ottla.security.principals import USER, Principal, TokenPrincipal
 from ottla.security.sasl import (
     Closed,
     Compute,
@@ -212,7 +212,8 @@ class Gate:
             connection.gate = None
         if self._login is None:
             self._listener.waiting.pop(self, None)
-            connection.authenticated(user(login.user))
+            kind = TokenPrincipal if login.by_token else Principal
+            connection.authenticated(kind(USER, login.user))
             connection.limit_frames(self._frame_bytes_max)
             self._listener.succeeded += 1
         else:
