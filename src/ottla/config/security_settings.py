@@ -462,6 +462,14 @@ class _ListenerValues:
 
     def tls_faults(self, tls: TlsOptions, *, serves: bool, asks: bool) -> Iterator[tuple[str, str]]:
         """`serves`: this node has the listener. `asks`: it connects to that of others."""
+        rules = self._value("ssl.principal.mapping.rules")
+        if rules != "DEFAULT":
+            from ottla.security.names import MappingRules
+
+            try:
+                MappingRules(rules)
+            except ValueError as error:
+                yield "ssl.principal.mapping.rules", str(error)
         if not tls.protocols:
             yield (
                 "ssl.cipher.suites",

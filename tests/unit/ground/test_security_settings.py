@@ -183,6 +183,7 @@ def test_cipher_suites_decide_which_versions_are_left() -> None:
         ({"ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "is not one of TLS_AES_128"),
         ({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "OpenSSL turns on and off together"),
         ({"ssl.client.auth": "maybe"}, "'maybe' is not one of none, requested, required"),
+        ({"ssl.principal.mapping.rules": "RULE:x"}, "'RULE:x' is neither DEFAULT nor RULE:"),
         ({"ssl.endpoint.identification.algorithm": "ldaps"}, "neither https nor empty"),
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "GSSAPI (Kerberos) is not served"),
         (OAUTH | {"sasl.oauthbearer.jwks.endpoint.url": None}, "jwks.endpoint.url: is missing"),
