@@ -157,10 +157,30 @@ def _listeners(facts: SecurityFacts) -> Iterator[SecurityFinding]:
                 yield _red(
                     f"listener {name} takes passwords by PLAIN without TLS", "SASL_SSL, or SCRAM"
                 )
+            if "OAUTHBEARER" in _of_listener(settings, name, "sasl.enabled.mechanisms").split(","):
+                yield from _oauth(settings, name)
         if settings.get("ssl.endpoint.identification.algorithm", "https") == "":
             yield _yellow(
                 "nodes do not compare certificates with addresses: any certificate of the CA is good for any node",
                 "ssl.endpoint.identification.algorithm=https",
+            )
+
+
+def _oauth(settings: Mapping[str, str], listener: str) -> Iterator[SecurityFinding]:
+    def is_true(name: str) -> bool:
+        own = _of_listener(settings, listener, f"oauthbearer.{name}")
+        return (own or _of_listener(settings, listener, name)) == "true"
+
+    if is_true("ottla.allow.unsecured.jwt"):
+        yield _red(
+            f"listener {listener} believes tokens that nobody has signed: everybody can be everybody",
+            "ottla.allow.unsecured.jwt=false",
+        )
+    for what in ("issuer", "audience"):
+        if is_true(f"sasl.oauthbearer.allow.unverified.{what}"):
+            yield _yellow(
+                f"listener {listener} takes tokens of any {what}, such as those for other services",
+                f"sasl.oauthbearer.expected.{what}, without allow.unverified.{what}",
             )
 
 
