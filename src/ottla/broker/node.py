@@ -30,6 +30,7 @@ from ottla.broker.apis.quorum import QuorumHandlers
 from ottla.broker.apis.quotas import QuotaHandlers
 from ottla.broker.apis.security import SaslHandlers, SecurityHandlers
 from ottla.broker.apis.telemetry import TelemetryHandlers
+from ottla.broker.apis.tokens import DescribeTokensHandler, TokenHandlers
 from ottla.broker.apis.transactions import TransactionService
 from ottla.broker.apis.txn_offsets import TxnOffsetCommitHandler
 from ottla.broker.cluster.acl_publisher import AclPublisher, authorizer_of
@@ -141,6 +142,8 @@ class Node:
         await self._take_ports()
         cluster_id = self._take_directories()
         membership = await self._join(cluster_id)
+        if self.logins is not None:
+            await self.logins.start()
         if membership is not None:
             assert self.logs is not None
             self.broker = Broker(
@@ -216,6 +219,7 @@ class Node:
                 AclHandlers(),
                 self.controller,
                 DescribeConfigsHandler(settings, lambda: quorum.image),
+                DescribeTokensHandler(settings, lambda: quorum.image),
             )
             self._serve(settings.controller_listeners, handlers)
         if self.logins is not None:
@@ -394,6 +398,8 @@ class Node:
             await self.quorum.stop()
         for server in self.servers.values():
             server.close()
+        if self.logins is not None:
+            self.logins.stop()
         if self.security is not None:
             self.security.stop()
         if self.broker is None and self.logs is not None:
@@ -627,6 +633,8 @@ class Broker:
             DescribeConfigsHandler(settings, lambda: cluster.image),
             ListConfigResourcesHandler(lambda: cluster.image),
             LoggerHandlers(settings.node_id, self.to_controller.forward),
+            TokenHandlers(settings, self.to_controller.forward),
+            DescribeTokensHandler(settings, lambda: cluster.image),
             DescribeLogDirsHandler(runtime.disk, replicas),
             QuotaHandlers(lambda: cluster.image),
             SaslHandlers(),

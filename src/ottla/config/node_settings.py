@@ -24,6 +24,7 @@ from ottla.config.security_settings import (
     CIPHER_SUITES,
     CLIENT_AUTH,
     IDENTIFICATION,
+    JWKS_ADDRESS,
     MECHANISM,
     MECHANISM_LIST,
     PREFIX,
@@ -98,7 +99,7 @@ class Setting:
     @property
     def is_optional(self) -> bool:
         """Whether it may have no value."""
-        return self.kind in (OPTIONAL_TEXT, SELECTOR, SECRET, MECHANISM)
+        return self.kind in (OPTIONAL_TEXT, SELECTOR, SECRET, MECHANISM, JWKS_ADDRESS)
 
     @property
     def is_secret(self) -> bool:
@@ -311,7 +312,7 @@ class Settings:
         "sasl.enabled.mechanisms",
         MECHANISM_LIST,
         (),
-        "Mechanisms of a SASL listener: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+        "Mechanisms of a SASL listener: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
     )
     sasl_mechanism_inter_broker_protocol: str | None = setting(
         "sasl.mechanism.inter.broker.protocol",
@@ -369,6 +370,96 @@ class Settings:
         BOOLEAN,
         True,
         "Whether a changed or removed SCRAM credential ends the sessions that began with it.",
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        JWKS_ADDRESS,
+        None,
+        "Where the public keys lie that tokens of OAUTHBEARER are signed by: https://… or file:///path.",
+    )
+    sasl_oauthbearer_expected_issuer: str | None = setting(
+        "sasl.oauthbearer.expected.issuer",
+        OPTIONAL_TEXT,
+        None,
+        "Who issues tokens: their claim iss.",
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
+        "sasl.oauthbearer.expected.audience",
+        LIST,
+        (),
+        "For whom tokens are issued: one of these must be in their claim aud.",
+    )
+    sasl_oauthbearer_allow_unverified_issuer: bool = setting(
+        "sasl.oauthbearer.allow.unverified.issuer",
+        BOOLEAN,
+        False,
+        "Start without sasl.oauthbearer.expected.issuer.",
+    )
+    sasl_oauthbearer_allow_unverified_audience: bool = setting(
+        "sasl.oauthbearer.allow.unverified.audience",
+        BOOLEAN,
+        False,
+        "Start without sasl.oauthbearer.expected.audience: tokens for other services count here, too.",
+    )
+    ottla_allow_unsecured_jwt: bool = setting(
+        "ottla.allow.unsecured.jwt",
+        BOOLEAN,
+        False,
+        "Believe tokens that nobody has signed: then everybody can be everybody. For tests only.",
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = setting(
+        "sasl.oauthbearer.clock.skew.seconds",
+        integer(0),
+        30,
+        "How much the issuer's clock may be ahead of this node's.",
+    )
+    sasl_oauthbearer_scope_claim_name: str = setting(
+        "sasl.oauthbearer.scope.claim.name", TEXT, "scope", "The claim of tokens with their scope."
+    )
+    sasl_oauthbearer_sub_claim_name: str = setting(
+        "sasl.oauthbearer.sub.claim.name", TEXT, "sub", "The claim of tokens with the user's name."
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        long(1),
+        HOUR_MS,
+        "How often the issuer's keys are read again.",
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        long(1),
+        100,
+        "How soon that is tried again if it fails; twice as long each time.",
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        long(1),
+        10_000,
+        "The longest time between two such tries.",
+    )
+    delegation_token_secret_key: Secret | None = setting(
+        "delegation.token.secret.key",
+        SECRET,
+        None,
+        "What delegation tokens are made with, the same on all nodes. Without it there are no tokens.",
+    )
+    delegation_token_max_lifetime_ms: int = setting(
+        "delegation.token.max.lifetime.ms",
+        long(1),
+        WEEK_MS,
+        "How long a delegation token can live, however often it is renewed.",
+    )
+    delegation_token_expiry_time_ms: int = setting(
+        "delegation.token.expiry.time.ms",
+        long(1),
+        24 * HOUR_MS,
+        "How long a delegation token counts before it must be renewed.",
+    )
+    delegation_token_expiry_check_interval_ms: int = setting(
+        "delegation.token.expiry.check.interval.ms",
+        long(1),
+        HOUR_MS,
+        "How often tokens that are over are removed. They do not count before that either.",
     )
     ottla_decoy_secret: Secret | None = setting(
         "ottla.decoy.secret",

@@ -62,6 +62,7 @@ class FakeConnection:
         self.closed = False
         self.queued_bytes = 0
         self.frame_bytes_max = 1 << 30
+        self.identity = None
         self.idle_s = 0.0
         self.sent: list[Sequence[Chunk]] = []
         self.is_read = True
