@@ -239,15 +239,16 @@ def _files(facts: SecurityFacts) -> Iterator[SecurityFinding]:
 
 def _users(facts: SecurityFacts) -> Iterator[SecurityFinding]:
     super_users = {who for settings in facts.brokers.values() for who in _super_users(settings)}
+    are_known = all("super.users" in settings for settings in facts.brokers.values())
     with_acls = {acl.principal for acl in facts.acls}
     for name, iterations in facts.users:
         who = str(user(name))
         if iterations < 4096:
             yield _red(f"the password of {who} is stored with {iterations} iterations", f"ottla users rotate {name}")  # fmt: skip
-        if who not in super_users and who not in with_acls:
+        if are_known and who not in super_users and who not in with_acls:
             yield _yellow(f"{who} has no ACLs: it may log in, and do nothing of its own", f"ottla acls add {name} …, or ottla users remove {name}")  # fmt: skip
     known = {str(user(name)) for name, _ in facts.users}
-    if facts.users:
+    if facts.users and are_known:
         for who in sorted(with_acls - known - super_users - {str(EVERYONE), str(ANONYMOUS)}):
             yield _yellow(
                 f"{who} has ACLs, but no password: nobody uses them, unless by a certificate of that name",
