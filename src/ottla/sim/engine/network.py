@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.runtime import AcceptedConnection, Chunk, Connection, FileRange, FrameReceiver, Tls
 from ottla.runtime.framed_connection import FramedConnection, ShortFile, error_reason
+from ottla.runtime.seams import Door
 from ottla.sim.engine.tcp import Host, TcpListener, TcpSocket
 
 if TYPE_CHECKING:
@@ -155,11 +156,16 @@ class SimNetwork:
         *,
         frame_bytes_max: int,
         tls: Tls | None = None,
+        door: Door | None = None,
     ) -> SimListener:
         assert tls is None, "a simulated host has no TLS: its runtime makes none"
 
         def accepted(tcp: TcpSocket) -> None:
             connection = SimConnection(self._loop, tcp, frame_bytes_max, accepted=True)
+            if door is not None and (door.wait_s() or door.refusal(connection.peer[0]) is not None):
+                # Nothing waits in a simulated backlog: whoever would have to is refused, and comes again.
+                connection.abort()
+                return
             connection.start_accepted(accept)
 
         return SimListener(self._loop.network.listen(self._host, port, accepted))
