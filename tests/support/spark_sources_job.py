@@ -33,13 +33,15 @@ arrived: dict[str, list[tuple[str | None, float]]] = {}
 something_arrived = threading.Condition()
 
 
-def write(bootstrap: str, topic: str, start: int, end: int) -> None:
+def write(
+    bootstrap: str, topic: str, start: int, end: int, options: dict[str, str] | None = None
+) -> None:
     """The numbers from start to end, each its own key."""
     number = col("id").cast("string")
     rows = session.range(start, end, numPartitions=2).select(
         number.alias("key"), number.alias("value")
     )
-    save(rows, {"kafka.bootstrap.servers": bootstrap, "topic": topic})
+    save(rows, {"kafka.bootstrap.servers": bootstrap, "topic": topic, **(options or {})})
 
 
 def save(rows: DataFrame, options: dict[str, str]) -> None:

@@ -27,7 +27,7 @@ _KEY = re.compile(
 _FileState = tuple[int, int, int]
 
 
-class Names(NamedTuple):
+class CertificateNames(NamedTuple):
     """What a certificate says of its owner."""
 
     subject: bytes
@@ -56,7 +56,7 @@ class LoadedStores:
         pem: bytes | None,
         key_password: str | None,
         certificate: bytes | None,
-        names: Names | None,
+        names: CertificateNames | None,
         anchors: tuple[bytes, ...],
         files: dict[str, _FileState | None],
     ) -> None:
@@ -198,7 +198,9 @@ def _from_pkcs12(data: bytes, store: KeyStore, where: str) -> bytes:
     return key + b"".join(each.certificate.public_bytes(encoding) for each in chain)
 
 
-def _check_key_store(pem: bytes, password: str | None, where: str) -> tuple[bytes, Names]:
+def _check_key_store(
+    pem: bytes, password: str | None, where: str
+) -> tuple[bytes, CertificateNames]:
     with readable_path(pem) as path:
         try:
             # An empty password where none is given: OpenSSL would ask for it at the terminal.
@@ -263,7 +265,7 @@ def _check_times(certificate: Certificate, where: str) -> None:
         )
 
 
-def _names(certificate: Certificate) -> Names:
+def _names(certificate: Certificate) -> CertificateNames:
     from cryptography import x509
 
     dns: frozenset[str] = frozenset()
@@ -275,7 +277,7 @@ def _names(certificate: Certificate) -> Names:
     else:
         dns = frozenset(name.lower() for name in found.get_values_for_type(x509.DNSName))
         addresses = frozenset(str(each) for each in found.get_values_for_type(x509.IPAddress))
-    return Names(certificate.subject.public_bytes(), dns, addresses)
+    return CertificateNames(certificate.subject.public_bytes(), dns, addresses)
 
 
 def _one_line(error: Exception) -> str:

@@ -110,10 +110,7 @@ class NodeSecurity:
         security = self._settings.security[listener]
         if security.is_plain:
             return None
-        try:
-            rules = MappingRules(security.mapping_rules)
-        except ValueError as error:
-            raise ConfigError(f"ssl.principal.mapping.rules: {error}") from None
+        rules = MappingRules(security.mapping_rules)
         nobody = None if security.sasl is not None else ANONYMOUS
 
         def principal(identity: Identity | None) -> Principal | None:
@@ -148,8 +145,11 @@ class NodeSecurity:
 
     def settings_changed(self, configs: Mapping[str, str]) -> None:
         """What the metadata says for this node."""
-        changed = {name: text for name, text in configs.items() if name.startswith(PREFIX)}
-        if changed == self._changed:
+        before = self._changed
+        # What is set for all nodes may be about listeners that only others have.
+        own = tuple(f"{PREFIX}{listener.lower()}." for listener in self._tls)
+        changed = {name: text for name, text in configs.items() if name.startswith(own)}
+        if changed == before:
             return
         self._changed = changed
         try:
@@ -157,15 +157,11 @@ class NodeSecurity:
         except ConfigError as error:
             logger.error("settings of a listener are not taken reason=%s", error)
             return
-        for name, tls in self._tls.items():
-            before, after = self._settings.security[name].tls, settings.security[name].tls
-            begin = f"{PREFIX}{name.lower()}."
-            if (
-                before is not None
-                and after is not None
-                and any(setting.startswith(begin) for setting in changed)
-            ):
-                self._refresh(name, tls, after)
+        differ = {name for name in before | changed if before.get(name) != changed.get(name)}
+        for listener, tls in self._tls.items():
+            begin = f"{PREFIX}{listener.lower()}."
+            if any(name.startswith(begin) for name in differ):
+                self._refresh(listener, tls, settings.security[listener].tls)
 
     def _refresh(self, name: str, tls: Tls, options: TlsOptions | None = None) -> None:
         try:

@@ -22,6 +22,7 @@ from ottla.runtime import (
     Tls,
 )
 from ottla.runtime.framed_connection import FramedConnection, ShortFile, error_reason
+from ottla.runtime.seams import Door
 from ottla.sim.engine.tcp import Host, TcpListener, TcpSocket
 from ottla.sim.engine.toy_tls import ClientHandshake, ServerHandshake, ToyTls
 
@@ -171,6 +172,7 @@ class SimNetwork:
         *,
         frame_bytes_max: int,
         tls: Tls | None = None,
+        door: Door | None = None,
     ) -> SimListener:
         def start(tcp: TcpSocket, identity: Identity | None = None, rest: bytes = b"") -> None:
             connection = SimConnection(self._loop, tcp, frame_bytes_max, accepted=True, rest=rest)
@@ -178,7 +180,10 @@ class SimNetwork:
             connection.start_accepted(accept)
 
         def accepted(tcp: TcpSocket) -> None:
-            if tls is None:
+            if door is not None and (door.wait_s() or door.refusal(tcp.peer[0]) is not None):
+                # Nothing waits in a simulated backlog: whoever would have to is refused, and comes again.
+                tcp.close()
+            elif tls is None:
                 start(tcp)
             else:
                 assert isinstance(tls, ToyTls)
