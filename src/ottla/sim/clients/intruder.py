@@ -7,6 +7,8 @@ one of the cluster's authority that names nobody of importance. It must be refus
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -73,6 +75,27 @@ class _ShortProof(ScramConversation):
 
     def proof(self, right: bytes) -> bytes:
         return right[: self.size]
+
+
+class _UnsignedToken:
+    """OAUTHBEARER, with a token that nobody has signed, or that names a key and has a wrong signature."""
+
+    mechanism = "OAUTHBEARER"
+
+    def __init__(self, name: str, wall_ms: int, header: Mapping[str, str]) -> None:
+        now = wall_ms // 1000
+        claims = {"iss": "issuer", "aud": "cluster", "sub": name, "iat": now, "exp": now + 60}
+        signature = b"" if header["alg"] == "none" else bytes(64)
+        parts = (json.dumps(header).encode(), json.dumps(claims).encode(), signature)
+        self._token = ".".join(
+            base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts
+        )
+
+    def first(self) -> bytes:
+        return f"n,,\x01auth=Bearer {self._token}\x01\x01".encode()
+
+    def answer(self, message: bytes) -> bytes | None:
+        return b"\x01" if message else None
 
 
 class Intruder:
@@ -159,6 +182,11 @@ class Intruder:
             ("with a wrong password by PLAIN", PlainConversation(plain._replace(password="?"))),
             ("as nobody", ScramConversation(scram._replace(name="nobody"), nonce)),
         ]
+        wall_ms = self._host.clock.wall_ms()
+        for header in ({"alg": "none"}, {"alg": "ES256", "kid": "issuer"}):
+            logins.append(
+                ("with a token that is not signed", _UnsignedToken(ADMIN, wall_ms, header))
+            )
         what, conversation = self._random.choice(logins)
         channel = await self._open(node)
         if await self._is_accepted(channel, conversation):

@@ -7,6 +7,7 @@ any rights. The administrator's account is in the settings, because a new cluste
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from ottla.sim.engine.toy_tls import ToyCertificate
@@ -15,7 +16,9 @@ NODES_PORT = 9094
 AUTHORITY = "cluster"
 """The certificate authority that nodes believe."""
 ADMIN, ADMIN_PASSWORD = "admin", "admin secret"
-MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
+ISSUER_KEYS = Path(__file__).with_name("issuer.json")
+"""Of an issuer of tokens. Nobody has its private key: only tokens that must be refused come by OAUTHBEARER."""
 
 
 class ClusterSecurity(NamedTuple):
@@ -41,6 +44,9 @@ class ClusterSecurity(NamedTuple):
                 "org.apache.kafka.common.security.plain.PlainLoginModule required"
                 f' user_{ADMIN}="{ADMIN_PASSWORD}";'
             ),
+            "sasl.oauthbearer.jwks.endpoint.url": ISSUER_KEYS.as_uri(),
+            "sasl.oauthbearer.expected.issuer": "issuer",
+            "sasl.oauthbearer.expected.audience": "cluster",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.key": "toy key",
             "ssl.keystore.certificate.chain": self.certificate(node).text(),

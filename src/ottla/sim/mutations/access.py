@@ -17,6 +17,7 @@ from ottla.security import needs, plain
 from ottla.security.acls import Acl
 from ottla.security.authorizer import Authorizer
 from ottla.security.login import Accepted, Challenge, LoginRefused
+from ottla.security.oauth import Bearer, OAuthServer
 from ottla.security.operations import (
     IMPLIED_BY,
     AclOperation,
@@ -83,6 +84,18 @@ def scram_proofs_are_compared_by_their_beginning() -> list[Patch]:
         return Accepted(found.user, rests_on=(self._first.name, mechanism.number))
 
     return [Patch(ScramServer, "_finish", finish)]
+
+
+@mutation("own", likely=SECURE)
+def unsigned_tokens_are_believed() -> list[Patch]:
+    """A token of OAUTHBEARER whose algorithm is `none` says who somebody is."""
+    original = OAuthServer._bearer
+
+    def bearer(self: OAuthServer, text: str) -> Bearer:
+        self._rules = self._rules._replace(allow_unsecured=True)
+        return original(self, text)
+
+    return [Patch(OAuthServer, "_bearer", bearer)]
 
 
 @mutation("own", likely=SECURE)
