@@ -285,6 +285,7 @@ class Node:
             if self.security is not None:
                 server.tls = self.security.tls(listener.name)
                 server.who = self.security.who(listener.name)
+                server.nodes_of = self.security.nodes_of
             self.servers[listener.name] = server
             if self.observability is not None:
                 server.times = self.observability.request_times
@@ -386,9 +387,13 @@ class Node:
         listeners: tuple[ListenerAddress, ...],
         handlers: Mapping[ApiKey, Handler] | Mapping[int, Handler],
     ) -> None:
+        served = {int(key): handler for key, handler in handlers.items()}
+        if self.security is not None:
+            from ottla.broker.server.node_claims import holding_claims
+
+            served = holding_claims(served)
         for listener in listeners:
-            served = self.servers[listener.name].handlers
-            served.update((int(key), handler) for key, handler in handlers.items())
+            self.servers[listener.name].handlers.update(served)
 
     async def until_failure(self) -> None:
         """Wait for what ends a node: a cluster that does not take it back, or a disk without which it cannot go on."""

@@ -180,6 +180,8 @@ class Identity:
     """DER of the certificate, which was verified. None: it showed none."""
     tls: str = ""
     """Version and cipher."""
+    handshake_s: float = 0.0
+    """How long it took until this was proved. A login has what is left of the time for both."""
 
 
 class Tls(Protocol):

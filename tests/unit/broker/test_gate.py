@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import random
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -22,6 +23,8 @@ from ottla.controller.credentials import scram_record
 from ottla.metadata.records import UserScramCredentialRecord
 from ottla.runtime.real import RealClock
 from ottla.runtime.sockets import RealNetwork
+from ottla.runtime.tls import RealTls
+from ottla.runtime.tls_options import TlsOptions
 from ottla.security import scram
 from ottla.security.sasl_client import ClientLogin
 from ottla.security.scram import Decoys
@@ -31,11 +34,13 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.channel import Channel
 from ottla.wire.errors import ErrorCode, KafkaError
 from ottla.wire.headers import request_frame
+from support.certificates import certified
 
 PASSWORD = Secret("pencil")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 EACH = pytest.mark.parametrize("mechanism", MECHANISMS)
 FRAME_MAX = 10_000
+SLOW_S = 0.5
 LIMITS = GateLimits(FRAME_MAX, timeout_s=30, failure_delay_s=0.05, waiting_max=100)
 
 
@@ -102,8 +107,11 @@ class World:
 
 
 @asynccontextmanager
-async def world(limits: GateLimits = LIMITS, reauth_ms: int = 0) -> AsyncIterator[World]:
+async def world(
+    limits: GateLimits = LIMITS, tls: TlsOptions | None = None, *, reauth_ms: int = 0
+) -> AsyncIterator[World]:
     made = World(limits, reauth_ms)
+    made.server.tls = None if tls is None else RealTls(tls)
     made.address = await made.server.listen(made.network, "127.0.0.1", 0)
     try:
         async with asyncio.timeout(60):
@@ -285,6 +293,29 @@ def test_who_does_not_log_in_in_time_is_closed() -> None:
                 await asyncio.sleep(0.02)
             await ask(channel)  # who has logged in has no deadline any more
             assert it.gated.failed == 1
+
+    run(scenario)
+
+
+def test_the_handshake_takes_from_the_time_of_the_login() -> None:
+    async def scenario() -> None:
+        timeout_s = 30.0
+        async with world(LIMITS._replace(timeout_s=timeout_s), certified().options("nodes", client_auth="none")) as it:  # fmt: skip
+            loop = asyncio.get_running_loop()
+            _, writer = await asyncio.open_connection(*it.address)
+            handshakes = it.server._listener._handshakes  # type: ignore[union-attr]
+            await until(lambda: len(handshakes) == 1)
+            accepted_by = loop.time()
+            await asyncio.sleep(SLOW_S)  # so slow is this client
+            context = ssl.create_default_context()
+            context.load_verify_locations(cadata=certified().authority("nodes").cert_pem.bytes().decode())  # fmt: skip
+            await writer.start_tls(context, server_hostname="localhost")
+            await until(lambda: len(it.gated.waiting) == 1)
+            (gate,) = it.gated.waiting
+            timer = gate._timer
+            assert timer is not None
+            assert timer.when() < accepted_by + timeout_s + SLOW_S / 2
+            writer.transport.abort()
 
     run(scenario)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from ottla.broker.cluster.dialer import NodeDialer
 from ottla.broker.cluster.node_security import NodeSecurity
 from ottla.config import ConfigError, Settings
+from ottla.local.certificates import issue_node, new_authority
 from ottla.runtime.real import real_runtime
 from ottla.runtime.seams import Identity
 from ottla.security.principals import ANONYMOUS, user
@@ -69,6 +71,38 @@ def test_a_node_does_not_start_with_a_store_that_cannot_be_read(tmp_path: Path) 
     (tmp_path / "node.pem").write_text("nonsense")
     with pytest.raises(ConfigError, match=r"node\.pem of listener CLIENTS: contains no private"):
         loaded(given)
+
+
+def bound(path: Path, node: int) -> None:
+    """A certificate that names this node."""
+    now = datetime.datetime.now(datetime.UTC)
+    path.write_bytes(issue_node(new_authority("nodes", now), node, [], now))
+
+
+def test_a_node_does_not_start_with_the_certificate_of_another(tmp_path: Path) -> None:
+    given = settings(tmp_path)
+    bound(tmp_path / "node.pem", 1)
+    loaded(given)
+    bound(tmp_path / "node.pem", 2)
+    with pytest.raises(ConfigError, match=r"of listener CLIENTS is that of node 2, and node\.id=1"):
+        loaded(given)
+
+
+def test_a_connection_may_be_the_nodes_of_its_certificate(tmp_path: Path) -> None:
+    given = settings(tmp_path)
+    unbound = loaded(given).tls("INTERNAL")
+    bound(tmp_path / "node.pem", 1)
+    security = loaded(given)
+    own = security.tls("INTERNAL")
+    assert own is not None and unbound is not None
+    assert security.nodes_of(Identity(certificate=own.certificate)) == frozenset({1})
+    for any_node in (
+        None,  # a listener without TLS
+        Identity(),
+        Identity(is_local=True),
+        Identity(certificate=unbound.certificate),
+    ):
+        assert security.nodes_of(any_node) is None
 
 
 def test_a_certificate_names_a_principal_where_no_login_does(tmp_path: Path) -> None:

@@ -208,6 +208,8 @@ class ServerConnection:
         """Whether it is among those of its address (see `connection_limits`)."""
         self.is_follower = False
         """Whether another broker replicates over it."""
+        self.certified_nodes: frozenset[int] | None = None
+        """The nodes that it may say to be. None: any that its rights allow (see `security.node_claims`)."""
         self._is_paused = False
         self._holds = 0
         self.timed: TimedConnection | None = None
@@ -239,6 +241,12 @@ class ServerConnection:
     @property
     def listener(self) -> str:
         return self.server.name
+
+    @property
+    def handshake_s(self) -> float:
+        """How long its TLS handshake took."""
+        identity = self._connection.identity
+        return 0.0 if identity is None else identity.handshake_s
 
     @property
     def closed(self) -> bool:

@@ -77,6 +77,7 @@ class GateLimits(NamedTuple):
     frame_bytes_max: int
     """sasl.server.max.receive.size, until the connection is open."""
     timeout_s: float
+    """For the handshake of TLS and the login together."""
     failure_delay_s: float
     waiting_max: int
     """Connections of the listener that have not logged in. Of more, the oldest is closed."""
@@ -125,7 +126,8 @@ class Gate:
         self._frame_bytes_max = connection.limit_frames(listener.limits.frame_bytes_max)
         self._logins.gates[self] = None
         self._timer: asyncio.TimerHandle | None = None
-        self._set_timer(listener.limits.timeout_s, self._too_late)
+        left_s = max(0.0, listener.limits.timeout_s - connection.handshake_s)
+        self._set_timer(left_s, self._too_late)
         connection.on_close.append(self._connection_closed)
 
     @property

@@ -48,6 +48,8 @@ class Server:
         self.who: Callable[[Identity | None], Principal | None] | None = None
         """Whom a new connection belongs to; None if the gate finds out. ValueError if it can be nobody's. Not set where
         everybody is anonymous."""
+        self.nodes_of: Callable[[Identity | None], frozenset[int] | None] | None = None
+        """The nodes that a new connection may say to be. Set wherever `who` is."""
         self.connections: dict[ServerConnection, None] = {}
         self._frame_bytes_max = frame_bytes_max
         self._idle_max_s = idle_max_s
@@ -74,6 +76,8 @@ class Server:
             return accepted
         self.connections[accepted] = None
         principal = None if self.who is None else self._principal(accepted, connection)
+        if self.nodes_of is not None:
+            accepted.certified_nodes = self.nodes_of(connection.identity)
         if principal is not None:
             accepted.authenticated(principal)
         if principal is None and self.gated is not None:
